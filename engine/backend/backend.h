@@ -1,0 +1,103 @@
+/// What a lane's maths runs on: CPU or CUDA, chosen by make_backend at run time. Engine thread only. Knows model and policy.
+///
+/// A step does, for every lane at once: linear layers with one column a lane (weights are read once), then for each lane
+/// attend (stored + the new token), score, evict. Results of a lane do not depend on which others run.
+#pragma once
+
+#include "engine/model/model.h"
+#include "engine/policy/params.h"
+#include "engine/policy/row.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+/// K and V of one lane, a list of slots for each KV head with position[slot] and score[slot].
+class KvCache {
+  public:
+    virtual ~KvCache() = default;
+    virtual CacheUse use() const = 0;
+    /// Positions stored by a KV head, ascending.
+    virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
+    /// An exact copy, of scores too: for fork.
+    virtual std::unique_ptr<KvCache> clone() const = 0;
+};
+
+/// A tile of prompt rows of one query head as prefill makes them, for recorders and exports. Values are valid during the call.
+struct PrefillTile {
+    int lane = -1;  ///< -1: the same for all lanes (attention and logits are, with one-shot prefill)
+    int layer = 0;
+    int head = 0;  ///< query head; for scores the KV head's index in its layer
+    int first_row = 0;
+    int n_rows = 0;
+    int n_columns = 0;                 ///< row i is valid up to and including column i
+    const float* values = nullptr;     ///< [n_rows, n_columns]
+};
+
+/// Receives prompt rows. Called from worker threads, never twice at once for the same (lane, layer, head).
+class PrefillSink {
+  public:
+    virtual ~PrefillSink() = default;
+    virtual RowWants wants() const = 0;
+    virtual void attention(const PrefillTile&) {}
+    virtual void logits(const PrefillTile&) {}
+    virtual void noise(const PrefillTile&) {}
+    virtual void scores(const PrefillTile&) {}
+};
+
+struct LanePrefill {
+    KvCache* cache = nullptr;
+    const ResolvedPolicy* policy = nullptr;
+    RowWants wants;  ///< of the last prompt row, which goes to `out`
+    RowOutput* out = nullptr;
+};
+
+struct LaneStep {
+    KvCache* cache = nullptr;
+    const ResolvedPolicy* policy = nullptr;
+    int token = 0;
+    int row = 0;  ///< position of the token
+    RowWants wants;
+    RowOutput* out = nullptr;
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+    virtual std::string name() const = 0;  ///< "cpu, 2 threads, AVX3_ZEN4"
+    /// An empty cache for the backend's model.
+    virtual std::unique_ptr<KvCache> make_cache() = 0;
+
+    /// Runs the prompt once for all lanes (their caches must be empty), folds the scores tile by tile, evicts, and frees the rest.
+    /// One-shot only: a lane whose policy evicts stepwise is fed by step(). progress (0..1) may be empty; returning false cancels
+    /// with Error(cancelled), caches left empty.
+    virtual void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
+                         const std::function<bool(double)>& progress) = 0;
+
+    /// Feeds one token to every lane.
+    virtual void step(std::span<const LaneStep> lanes) = 0;
+
+    /// The policy of a lane changed between rows: makes the accumulators that it needs, evicts down to its budget (stamped with
+    /// last_row, the last row processed) and resizes the cache.
+    virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) = 0;
+};
+
+enum class BackendChoice { automatic, cpu, cuda };
+
+struct BackendOptions {
+    BackendChoice choice = BackendChoice::automatic;
+    int n_threads = 0;  ///< 0: all cores this process may use
+    int device = 0;     ///< CUDA device by index
+};
+
+/// automatic takes CUDA where the module, a driver and a device are there and falls back to the CPU, saying why in *notice.
+/// An explicit cuda that cannot be had throws Error(device).
+std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options, std::string* notice);
+
+}  // namespace keyhole

@@ -1,0 +1,55 @@
+/// A file mapped read-only into memory, and anonymous pages that go back to the system when freed. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace keyhole {
+
+/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped. An empty file maps to an empty span.
+class MappedFile {
+  public:
+    explicit MappedFile(const std::filesystem::path& path);
+    ~MappedFile();
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  private:
+    const std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// Zeroed memory straight from the system (mmap), returned to it on destruction: malloc may keep what is freed, and Keyhole
+/// promises that evicted entries give their memory back. Throws Error(no_memory) with the size asked for.
+class Pages {
+  public:
+    Pages() = default;
+    explicit Pages(std::size_t n_bytes);
+    ~Pages();
+    Pages(Pages&& other) noexcept;
+    Pages& operator=(Pages&& other) noexcept;
+
+    void* data() const { return data_; }
+    std::size_t size_bytes() const { return size_; }
+    template <class T>
+    std::span<T> as() const {
+        return {static_cast<T*>(data_), size_ / sizeof(T)};
+    }
+
+  private:
+    void* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// The whole file as a string. Throws Error(bad_file).
+std::string read_text_file(const std::filesystem::path& path);
+
+/// Writes beside the target and renames, so that a reader never sees half a file. Throws Error(io).
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace keyhole

@@ -1,0 +1,32 @@
+/// A pool of threads that share work in small chunks. Called from one thread at a time (the engine's).
+/// Results must not depend on the number of threads: chunks are the caller's, and never derived from it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace keyhole {
+
+class ThreadPool {
+  public:
+    /// n_threads counts the calling thread; 0 means one for each core that this process may use.
+    explicit ThreadPool(int n_threads = 0);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int n_threads() const;
+
+    /// Runs body(chunk, worker) for every chunk in [0, n_chunks), chunks taken from one shared counter, and waits.
+    /// worker is in [0, n_threads()), fixed for the calling thread during the body: an index for scratch memory.
+    /// An exception of a body is thrown here once all chunks have ended. Waits spin for some microseconds, then yield, then sleep:
+    /// static splits with spinning barriers collapse beside another busy process.
+    void parallel_for(std::int64_t n_chunks, const std::function<void(std::int64_t chunk, int worker)>& body);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace keyhole

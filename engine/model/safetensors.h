@@ -1,0 +1,49 @@
+/// Tensors of a `.safetensors` file, memory-mapped and checked, never copied. Const after opening; any thread.
+#pragma once
+
+#include "engine/base/mapped_file.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+enum class DType { f32, f16, bf16 };
+std::string_view dtype_name(DType dtype);
+std::size_t dtype_bytes(DType dtype);
+
+struct StoredTensor {
+    DType dtype = DType::f32;
+    std::vector<std::int64_t> shape;
+    const std::byte* data = nullptr;  ///< row-major, inside the mapping
+};
+
+class SafetensorsFile {
+  public:
+    /// Throws Error(bad_file): missing, cut off, header that lies about offsets, overlapping tensors; with the file and the tensor named.
+    /// Tensors of types other than f32, f16, bf16 are listed but refused when asked for.
+    explicit SafetensorsFile(const std::filesystem::path& path);
+
+    bool contains(const std::string& name) const;
+    /// Throws Error(bad_file) when missing, Error(unsupported) for another type.
+    StoredTensor tensor(const std::string& name) const;
+    std::vector<std::string> names() const;
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    struct Entry {
+        std::string dtype;
+        std::vector<std::int64_t> shape;
+        std::size_t begin = 0, end = 0;  // bytes in the data part
+    };
+    std::filesystem::path path_;
+    MappedFile file_;
+    std::size_t data_begin_ = 0;
+    std::map<std::string, Entry> entries_;
+};
+
+}  // namespace keyhole

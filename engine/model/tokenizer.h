@@ -1,0 +1,42 @@
+/// Byte-level BPE as `tokenizer.json` describes it. Const after loading; any thread.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+class Tokenizer {
+  public:
+    /// Throws Error(bad_file) or Error(unsupported) naming the file and the part that is not understood.
+    static Tokenizer from_file(const std::filesystem::path& tokenizer_json);
+    ~Tokenizer();
+    Tokenizer(Tokenizer&&) noexcept;
+    Tokenizer& operator=(Tokenizer&&) noexcept;
+
+    int n_vocab() const;  ///< highest id + 1, added tokens included
+
+    /// add_special: what the post-processor adds (BOS). Any bytes are taken; added tokens in the text are recognised.
+    std::vector<int> encode(std::string_view text, bool add_special = true) const;
+
+    /// The exact bytes; special tokens give nothing unless asked for.
+    std::string decode(std::span<const int> ids, bool with_special = false) const;
+
+    /// The bytes of one token, possibly a part of a character.
+    std::string token_bytes(int id) const;
+    /// Token text to look at: valid UTF-8, line ends as visible signs, single bytes of a broken character as `<0xE4>`.
+    std::string display(int id) const;
+    bool is_special(int id) const;
+
+  private:
+    Tokenizer();
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace keyhole

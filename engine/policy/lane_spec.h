@@ -1,0 +1,30 @@
+/// Lane spec: the one text form of a lane's settings, `preset[:key=value[,key=value]...]`, the same in command line, window and files.
+/// Any thread; knows policy only.
+#pragma once
+
+#include "engine/policy/params.h"
+
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+struct LaneSpec {
+    PolicyParams policy;
+    bool operator==(const LaneSpec&) const = default;
+};
+
+/// Throws Error(wrong_use) naming the spec, the position of the fault (1-based character) and the nearest valid word.
+LaneSpec parse_lane_spec(std::string_view text);
+
+/// The shortest spec that parses to the same lane: the preset's defaults are left out.
+std::string format_lane_spec(const LaneSpec& spec);
+
+/// The spec with amounts as tokens after clamping: what is in force. For window and files.
+std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate);
+
+std::string_view preset_name(Preset preset);
+/// A sentence for the policy card: what the preset keeps, and the paper.
+std::string_view preset_help(Preset preset);
+
+}  // namespace keyhole

@@ -1,0 +1,52 @@
+/// What one row (the processing of one token) of one lane saw and did. Plain values, passed between backend, session and exports.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace keyhole {
+
+/// One entry left the cache of a KV head.
+struct Eviction {
+    std::int32_t kv_head = 0;   ///< global index
+    std::int32_t position = 0;  ///< of the token that left
+    std::int32_t row = 0;       ///< row whose processing evicted it; that row still attended to it
+    bool operator==(const Eviction&) const = default;
+};
+
+/// Which parts of a row the caller wants to see.
+struct RowWants {
+    bool attention = false;
+    bool logits = false;  ///< attention logits
+    bool noise = false;
+    bool scores = false;
+};
+
+/// Everything one row of one lane saw, ragged: the attended tokens of KV head g are entries
+/// [offset[g], offset[g + 1]) of `positions`, ascending; a query head's values follow the same order, at head_offset[layer * n_heads + head].
+struct RowValues {
+    std::vector<std::int32_t> offset;       ///< [n_kv_heads + 1]
+    std::vector<std::int32_t> positions;    ///< [offset.back()]
+    std::vector<std::int64_t> head_offset;  ///< [n_layers * n_heads + 1]
+    std::vector<float> attention;           ///< [head_offset.back()] probabilities, or empty
+    std::vector<float> logits;              ///< same: q.k / sqrt(head_dim), before temperature; or empty
+    std::vector<float> noise;               ///< same, or empty
+    std::vector<float> scores;              ///< [offset.back()] pooled, after the row, before its eviction; or empty
+    std::vector<float> threshold;           ///< [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
+};
+
+/// Filled by a backend, owned and reused by the caller.
+struct RowOutput {
+    std::vector<float> next_logits;  ///< [n_vocab]
+    RowValues values;
+    std::vector<Eviction> evictions;  ///< of this row, ascending (kv_head, position)
+};
+
+/// Sizes of a lane's cache, in tokens and bytes of K and V.
+struct CacheUse {
+    std::int64_t stored_tokens = 0;  ///< summed over KV heads
+    std::int64_t stored_bytes = 0;
+    std::int64_t allocated_bytes = 0;  ///< what the system has given, scores included
+};
+
+}  // namespace keyhole

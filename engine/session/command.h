@@ -1,0 +1,56 @@
+/// What a user may change between tokens, and its text form: the same words in log, run.json, --script and palette.
+/// Any thread; plain values.
+#pragma once
+
+#include "engine/policy/lane_spec.h"
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace keyhole {
+
+struct Sampling {
+    double temperature = 0;  ///< 0: greedy
+    int top_k = 0;           ///< 0: off
+    double top_p = 1;        ///< 1: off
+    bool operator==(const Sampling&) const = default;
+};
+
+struct SetLane {  ///< lane <index> <spec>
+    int index = 0;
+    LaneSpec spec;
+    bool operator==(const SetLane&) const = default;
+};
+struct AddLane {  ///< add <spec>: prefilled from the prompt, past tokens forced
+    LaneSpec spec;
+    bool operator==(const AddLane&) const = default;
+};
+struct RemoveLane {  ///< remove <index>; lane 0, the reference, stays
+    int index = 0;
+    bool operator==(const RemoveLane&) const = default;
+};
+struct SetFollow {  ///< follow on|off
+    bool on = true;
+    bool operator==(const SetFollow&) const = default;
+};
+struct SetSampling {  ///< sampling temperature=T,top_k=K,top_p=P
+    Sampling sampling;
+    bool operator==(const SetSampling&) const = default;
+};
+
+using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling>;
+
+/// Applied after row `row` (n_prompt - 1: before the first decode row).
+struct LoggedCommand {
+    int row = 0;
+    Command command;
+    bool operator==(const LoggedCommand&) const = default;
+};
+
+std::string format_command(const Command& command);
+/// Throws Error(wrong_use) with the text and the valid forms.
+Command parse_command(std::string_view text);
+
+}  // namespace keyhole

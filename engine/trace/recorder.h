@@ -1,0 +1,50 @@
+/// The one way up: the engine pushes records, window and exports read snapshots. Thread-safe; locks are held only for copying pointers.
+#pragma once
+
+#include "engine/trace/record.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace keyhole {
+
+using StepList = std::vector<std::shared_ptr<const StepTrace>>;
+
+/// Bounded history: scalars for the whole run; row blocks under a byte budget, the newest dense, older ones thinned by doubling stride.
+class Recorder {
+  public:
+    explicit Recorder(std::size_t row_budget_bytes = std::size_t{512} << 20) : budget_(row_budget_bytes) {}
+
+    /// A record of another run than the last one's clears the history first. Rows must ascend within a run.
+    void push(std::shared_ptr<const StepTrace> step);
+    void clear();
+
+    /// Changes with every push and clear: a reader copies only when it moved.
+    std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+    struct Snapshot {
+        std::uint64_t version = 0;
+        StepList steps;              ///< ascending rows of one run
+        std::size_t row_bytes = 0;   ///< held in row blocks
+        std::size_t budget_bytes = 0;
+        int stride = 1;              ///< rows before dense_from are kept where row % stride == 0
+        int dense_from = 0;          ///< first row from which every row block is kept
+    };
+    Snapshot snapshot() const;
+
+  private:
+    void thin();
+
+    const std::size_t budget_;
+    std::atomic<std::uint64_t> version_{0};
+    mutable std::mutex mutex_;
+    StepList steps_;
+    std::size_t row_bytes_ = 0;
+    int stride_ = 1;
+    int dense_from_ = 0;
+};
+
+}  // namespace keyhole
