@@ -1,0 +1,133 @@
+"""Recall by distance, bits per byte of the held-out text, and unselected samples."""
+import argparse
+import json
+import math
+import random
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from model import Config, Model
+from tasks import Tasks
+from text import read_text
+
+
+def heldout_windows(data, tok, count, length):
+    """`count` windows spread evenly over heldout.txt: ids [count, length + 1] and the bytes each one covers."""
+    text = read_text(data, "heldout")
+    rows, sizes = [], []
+    for i in range(count):
+        at = text.index("\n\n", int(len(text) * i / count)) + 2
+        part = text[at:at + 8 * length]
+        ids = tok.encode(part.replace("<|endoftext|>\n", ""), add_special_tokens=False).ids[:length]
+        rows.append([0] + ids)
+        sizes.append(len(tok.decode(ids)))
+    return torch.tensor(rows), sizes
+
+
+@torch.no_grad()
+def heldout_loss(model, held):
+    """Nats per token and bits per byte."""
+    ids, sizes = held
+    device = model.embed.weight.device
+    total = 0.0
+    for row in ids.split(4):
+        row = row.to(device)
+        with torch.autocast(device.type, torch.bfloat16):
+            logits = model(row[:, :-1])
+        total += torch.nn.functional.cross_entropy(
+            logits.float().flatten(0, 1), row[:, 1:].flatten(), reduction="sum").item()
+    return total / ids[:, 1:].numel(), total / math.log(2) / sum(sizes)
+
+
+class Heldout:
+    """Sentences of heldout.txt, as filler that the model has never seen."""
+
+    def __init__(self, data, tok):
+        text = read_text(data, "heldout").replace("<|endoftext|>\n", "")
+        self.tok = tok
+        self.paragraphs = [p for p in text.split("\n\n") if len(p) > 60]
+
+    def sentences(self, rng, length):
+        at = rng.randrange(len(self.paragraphs) - 200)
+        out, total = [], 0
+        while total < length:
+            ids = np.array(self.tok.encode(" " + self.paragraphs[at], add_special_tokens=False).ids)
+            out.append(ids)
+            total += len(ids)
+            at += 1
+        return out
+
+
+def recall_tests(data, tok, distance, count, kind="code", others=2, seed=7):
+    """Prompts whose needle is `distance` tokens before the answer; names, nouns and filler are not trained on."""
+    rng, tasks, filler = random.Random(seed + distance), Tasks(tok, held_out=True), Heldout(data, tok)
+    length = min(distance + 100, 1000)
+    return [tasks.test(rng, filler.sentences, distance, length, kind, others) for _ in range(count)]
+
+
+@torch.no_grad()
+def recall(model, tests, detail=False):
+    """Share of tests where greedy decoding would give exactly the answer.
+
+    The answer is fed and every token of it must be the model's first choice: the same thing, in one pass."""
+    device = model.embed.weight.device
+    good = []
+    for ids, answer in tests:
+        row = torch.tensor([ids + answer], device=device)
+        with torch.autocast(device.type, torch.bfloat16):
+            picks = model(row[:, :-1])[0, -len(answer):].argmax(-1).tolist()
+        good.append(picks == answer)
+    return good if detail else sum(good) / len(good)
+
+
+@torch.no_grad()
+def generate(model, ids, count, rng=None, temperature=0.8, top_p=0.95):
+    """Greedy without rng. No cache: simple, and fast enough for samples."""
+    ids = list(ids)
+    for _ in range(count):
+        logits = model(torch.tensor([ids[-model.cfg.max_positions:]], device=model.embed.weight.device))[0, -1].float()
+        if rng is None:
+            pick = int(logits.argmax())
+        else:
+            p, order = torch.softmax(logits / temperature, -1).sort(descending=True)
+            p = p[: int((p.cumsum(0) < top_p).sum()) + 1]
+            pick = int(order[rng.choices(range(len(p)), p.tolist())[0]])
+        if pick == 0:
+            break
+        ids.append(pick)
+    return ids
+
+
+def load(path, device="cpu"):
+    c = torch.load(path, map_location=device)
+    model = Model(Config(**c["config"])).to(device)
+    model.load_state_dict(c["model"])
+    return model.eval(), c
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__)
+    ap.add_argument("--data", required=True)
+    ap.add_argument("--tokenizer", required=True)
+    ap.add_argument("--checkpoint", required=True)
+    ap.add_argument("--count", type=int, default=100, help="tests at each distance")
+    ap.add_argument("--samples", type=int, default=10)
+    a = ap.parse_args()
+    tok = Tokenizer.from_file(a.tokenizer)
+    model, c = load(a.checkpoint)
+    nats, bits = heldout_loss(model, heldout_windows(a.data, tok, 64, 512))
+    print(json.dumps(dict(step=c["step"], tokens=c["tokens"], minutes=round(c["seconds"] / 60, 1),
+                          heldout_nats_per_token=round(nats, 4), heldout_bits_per_byte=round(bits, 4))), flush=True)
+    for kind in ("code", "keeps", "lives", "named"):
+        for distance in (100, 300, 600, 900):
+            r = recall(model, recall_tests(a.data, tok, distance, a.count, kind))
+            print(json.dumps(dict(kind=kind, distance=distance, n=a.count, recall=r)), flush=True)
+    rng = random.Random(1)
+    for i in range(a.samples):
+        print(f"--- sample {i + 1}\n" + tok.decode(generate(model, [0], 120, rng)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Checkpoint -> a Hugging Face LLaMA folder (bf16 safetensors, configuration, tokenizer)."""
+import argparse
+import json
+import os
+import shutil
+
+import torch
+from safetensors.torch import save_file
+
+from evaluate import load
+
+
+def tensors(model):
+    """Weights under Hugging Face's names; the fused matrices are cut apart, the tied head is left out."""
+    out = {"model.embed_tokens.weight": model.embed.weight, "model.norm.weight": model.norm}
+    for i, b in enumerate(model.blocks):
+        at = f"model.layers.{i}."
+        out[at + "input_layernorm.weight"] = b.norm1
+        out[at + "post_attention_layernorm.weight"] = b.norm2
+        for name, part in zip("qkv", b.qkv.weight.chunk(3)):
+            out[at + f"self_attn.{name}_proj.weight"] = part
+        out[at + "self_attn.o_proj.weight"] = b.out.weight
+        for name, part in zip(("gate", "up"), b.gate_up.weight.chunk(2)):
+            out[at + f"mlp.{name}_proj.weight"] = part
+        out[at + "mlp.down_proj.weight"] = b.down.weight
+    return {k: v.detach().to(torch.bfloat16).contiguous().clone() for k, v in out.items()}
+
+
+def configuration(cfg):
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": cfg.vocab,
+        "hidden_size": cfg.width,
+        "intermediate_size": cfg.mlp,
+        "num_hidden_layers": cfg.layers,
+        "num_attention_heads": cfg.heads,
+        "num_key_value_heads": cfg.heads,
+        "head_dim": cfg.width // cfg.heads,
+        "hidden_act": "silu",
+        "max_position_embeddings": cfg.max_positions,
+        "rope_theta": cfg.rope_theta,
+        "rope_scaling": None,
+        "rms_norm_eps": cfg.eps,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.02,
+        "pretraining_tp": 1,
+        "use_cache": True,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w") as f:
+        json.dump(value, f, indent=2)
+        f.write("\n")
+
+
+def check(model, folder):
+    """The exported folder, run by transformers, must give this module's logits (float32, bf16-rounded weights)."""
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    other = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.randint(1, model.cfg.vocab, (1, 700), generator=torch.Generator().manual_seed(0))
+    ids[0, 0] = 0
+    for p in model.parameters():
+        p.data = p.data.bfloat16().float()
+    with torch.no_grad():
+        ours, theirs = model(ids), other(ids).logits
+    gap = (ours - theirs).abs().max().item()
+    tok = AutoTokenizer.from_pretrained(folder)
+    text = "The code of the garden gate is 4821.\n\nWhat?"
+    ids = tok(text).input_ids
+    assert ids[0] == 0 and tok.decode(ids[1:]) == text, ids
+    print(json.dumps({"largest logit difference": gap, "tokenizer": "ok"}))
+    assert gap < 1e-3
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__)
+    ap.add_argument("--checkpoint", required=True)
+    ap.add_argument("--tokenizer", required=True)
+    ap.add_argument("--out", required=True)
+    ap.add_argument("--check", action="store_true", help="compare with transformers")
+    a = ap.parse_args()
+    model, _ = load(a.checkpoint)
+    os.makedirs(a.out, exist_ok=True)
+    save_file(tensors(model), os.path.join(a.out, "model.safetensors"), metadata={"format": "pt"})
+    os.chmod(os.path.join(a.out, "model.safetensors"), 0o644)  # the library writes it for the owner only
+    shutil.copyfile(a.tokenizer, os.path.join(a.out, "tokenizer.json"))
+    write_json(a.out, "config.json", configuration(model.cfg))
+    write_json(a.out, "generation_config.json", {"bos_token_id": 0, "eos_token_id": 0, "do_sample": False})
+    eot = "<|endoftext|>"
+    write_json(a.out, "tokenizer_config.json", {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": eot, "eos_token": eot,
+        "add_bos_token": True, "add_eos_token": False, "clean_up_tokenization_spaces": False,
+        "model_max_length": model.cfg.max_positions})
+    if a.check:
+        check(model, a.out)
+
+
+if __name__ == "__main__":
+    main()
