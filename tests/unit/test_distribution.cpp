@@ -1,0 +1,70 @@
+#include "engine/metrics/distribution.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(Distribution, LogSoftmaxOfKnownValues) {
+    // Probabilities 1/7, 2/7, 4/7.
+    const std::vector<float> logits{std::log(1.0f) + 300, std::log(2.0f) + 300, std::log(4.0f) + 300};
+    std::vector<float> out(3);
+    log_softmax(logits, out);
+    EXPECT_NEAR(out[0], std::log(1.0 / 7), 3e-5);  // logits near 300 carry an error of 1.5e-5
+    EXPECT_NEAR(out[1], std::log(2.0 / 7), 3e-5);
+    EXPECT_NEAR(out[2], std::log(4.0 / 7), 3e-5);
+}
+
+TEST(Distribution, LogSoftmaxInPlaceKeepsImpossibleTokens) {
+    std::vector<float> x{0, -kInf, 0};
+    log_softmax(x, x);
+    EXPECT_FLOAT_EQ(x[0], -std::log(2.0f));
+    EXPECT_EQ(x[1], -kInf);
+    EXPECT_FLOAT_EQ(x[2], -std::log(2.0f));
+}
+
+TEST(Distribution, LogSoftmaxWithoutAnyPossibleTokenIsNan) {
+    std::vector<float> x{-kInf, -kInf};
+    log_softmax(x, x);
+    EXPECT_TRUE(std::isnan(x[0]));
+    EXPECT_TRUE(std::isnan(x[1]));
+}
+
+TEST(Distribution, EntropyOfUniformCertainAndMixed) {
+    const std::vector<float> uniform(1024, -std::log(1024.0f));
+    EXPECT_NEAR(entropy(uniform), std::log(1024.0), 1e-5);
+    EXPECT_EQ(entropy(std::vector<float>{0, -kInf}), 0);
+    const std::vector<float> mixed{std::log(0.25f), std::log(0.75f)};
+    EXPECT_NEAR(entropy(mixed), -0.25 * std::log(0.25) - 0.75 * std::log(0.75), 1e-6);
+}
+
+TEST(Distribution, KlOfKnownPairIsAsymmetricAndNeverNegative) {
+    const std::vector<float> p{std::log(0.5f), std::log(0.5f)}, q{std::log(0.9f), std::log(0.1f)};
+    EXPECT_NEAR(kl_divergence(p, q), 0.5 * std::log(0.5 / 0.9) + 0.5 * std::log(0.5 / 0.1), 1e-6);
+    EXPECT_NEAR(kl_divergence(q, p), 0.9 * std::log(0.9 / 0.5) + 0.1 * std::log(0.1 / 0.5), 1e-6);
+    EXPECT_EQ(kl_divergence(p, p), 0);
+    const std::vector<float> above{std::log(0.5f) + 1e-7f, std::log(0.5f) + 1e-7f};
+    EXPECT_GE(kl_divergence(p, above), 0);
+}
+
+TEST(Distribution, KlWithImpossibleTokens) {
+    const std::vector<float> p{0, -kInf}, q{std::log(0.5f), std::log(0.5f)};
+    EXPECT_NEAR(kl_divergence(p, q), std::log(2.0), 1e-6);  // p rules out: no term
+    EXPECT_EQ(kl_divergence(q, p), std::numeric_limits<double>::infinity());
+}
+
+TEST(Distribution, TopKBreaksTiesByIndexAndSkipsNan) {
+    const std::vector<float> values{1, 3, NAN, 3, -kInf, 2};
+    EXPECT_EQ(top_k(values, 3), (std::vector<int>{1, 3, 5}));
+    EXPECT_EQ(top_k(values, 99), (std::vector<int>{1, 3, 5, 0, 4}));
+    EXPECT_TRUE(top_k(values, 0).empty());
+    EXPECT_TRUE(top_k({}, 4).empty());
+}
+
+}  // namespace
+}  // namespace keyhole
