@@ -1,4 +1,5 @@
-/// The one way up: the engine pushes records, window and exports read snapshots. Thread-safe; locks are held only for copying pointers.
+/// The one way up: the engine pushes records, window and exports read snapshots. Thread-safe; locks are held
+/// only for copying pointers.
 #pragma once
 
 #include "engine/trace/record.h"
@@ -13,7 +14,8 @@ namespace keyhole {
 
 using StepList = std::vector<std::shared_ptr<const StepTrace>>;
 
-/// Bounded history: scalars for the whole run; row blocks under a byte budget, the newest dense, older ones thinned by doubling stride.
+/// Bounded history: scalars for the whole run; row blocks under a byte budget, the newest dense, older ones
+/// thinned by doubling stride.
 class Recorder {
   public:
     explicit Recorder(std::size_t row_budget_bytes = std::size_t{512} << 20) : budget_(row_budget_bytes) {}
@@ -27,22 +29,23 @@ class Recorder {
 
     struct Snapshot {
         std::uint64_t version = 0;
-        StepList steps;              ///< ascending rows of one run
-        std::size_t row_bytes = 0;   ///< held in row blocks
+        StepList steps;             ///< ascending rows of one run
+        std::size_t row_bytes = 0;  ///< held in row blocks
         std::size_t budget_bytes = 0;
-        int stride = 1;              ///< rows before dense_from are kept where row % stride == 0
-        int dense_from = 0;          ///< first row from which every row block is kept
+        int stride = 1;      ///< rows before dense_from are kept where row % stride == 0
+        int dense_from = 0;  ///< first row from which every row block is kept
     };
     Snapshot snapshot() const;
 
   private:
-    void thin();
+    void thin(StepList& dropped);
 
     const std::size_t budget_;
     std::atomic<std::uint64_t> version_{0};
     mutable std::mutex mutex_;
     StepList steps_;
     std::size_t row_bytes_ = 0;
+    std::size_t dense_bytes_ = 0;  // of rows from dense_from_ on
     int stride_ = 1;
     int dense_from_ = 0;
 };

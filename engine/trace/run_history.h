@@ -1,5 +1,5 @@
-/// A reader's own view of a run, folded from records: tokens, the evicted_at table of each lane, and rows by position.
-/// Used by one thread (window, export, replay), never shared.
+/// A reader's own view of a run, folded from records: tokens, the evicted_at table of each lane, and rows by
+/// position. Used by one thread (window, export, replay), never shared.
 #pragma once
 
 #include "engine/base/view.h"
@@ -13,7 +13,8 @@ namespace keyhole {
 
 class RunHistory {
   public:
-    /// Takes the records of a snapshot; a record of another run starts over. Cheap when only a few rows were added.
+    /// Takes the records of a snapshot; a record of another run starts over. Cheap when only a few rows were
+    /// added.
     void update(const StepList& steps);
 
     bool empty() const { return steps_.empty(); }
@@ -28,17 +29,18 @@ class RunHistory {
     /// Lanes in order of appearance, removed ones included.
     struct Lane {
         int id = 0;
-        int first_row = 0;                      ///< first record that has it
+        int first_row = 0;  ///< first record that has it
         int last_row = 0;
-        std::vector<int> tokens;                ///< [position] consumed, prompt included
-        std::vector<std::int32_t> evicted_at;   ///< [n_kv_heads, capacity]
+        std::vector<int> tokens;               ///< [position] consumed, prompt included
+        std::vector<std::int32_t> evicted_at;  ///< [n_kv_heads, capacity]
     };
     std::span<const Lane> lanes() const { return lanes_; }
     /// Index into lanes() from a lane's id.
     std::optional<int> lane_from_id(int id) const;
     const LaneRecord* lane_record(int row, int lane) const;
 
-    /// evicted_at[g][p] of a lane (index), positions up to n_positions(): the row whose processing evicted it, -1 never.
+    /// evicted_at[g][p] of a lane (index), positions up to n_positions(): the row whose processing evicted
+    /// it, -1 never.
     std::int32_t evicted_at(int lane, int kv_head, int position) const;
     /// Row stride of Lane::evicted_at.
     int capacity() const { return capacity_; }
@@ -46,7 +48,8 @@ class RunHistory {
     bool attended(int lane, int kv_head, int position, int row) const;
     std::vector<std::int32_t> attended_positions(int lane, int kv_head, int row) const;
 
-    /// Attention row of a head by position, out [>= row + 1], 0 where not attended. False when the row block was thinned out.
+    /// Attention row of a head by position, out [>= row + 1], 0 where not attended. False when the row block
+    /// was thinned out.
     bool attention_row(int lane, int row, int layer, int head, std::span<float> out) const;
     /// Pooled scores by position, NaN where not attended.
     bool score_row(int lane, int row, int kv_head, std::span<float> out) const;
@@ -56,6 +59,10 @@ class RunHistory {
     std::vector<Lane> lanes_;
     int capacity_ = 0;
     std::uint64_t run_id_ = 0;
+
+    void start_over();
+    void reserve(int n_positions);
+    void fold(const StepTrace& step);
 };
 
 }  // namespace keyhole

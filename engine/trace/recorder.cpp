@@ -1,0 +1,98 @@
+#include "engine/trace/recorder.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+std::size_t RowBlock::bytes() const {
+    return offset.size() * sizeof(offset[0]) + head_offset.size() * sizeof(head_offset[0]) +
+           attention.size() * sizeof(attention[0]) + scores.size() * sizeof(scores[0]) +
+           threshold.size() * sizeof(threshold[0]);
+}
+
+namespace {
+
+std::size_t row_bytes(const StepTrace& step) {
+    std::size_t sum = 0;
+    for (const LaneRecord& lane : step.lanes)
+        if (lane.rows) sum += lane.rows->bytes();
+    return sum;
+}
+
+std::shared_ptr<const StepTrace> without_rows(const StepTrace& step) {
+    auto copy = std::make_shared<StepTrace>(step);
+    for (LaneRecord& lane : copy->lanes) lane.rows.reset();
+    return copy;
+}
+
+}  // namespace
+
+void Recorder::push(std::shared_ptr<const StepTrace> step) {
+    KH_ASSERT(step && step->run);
+    StepList dropped;  // declared before the lock: row blocks are freed after it is released
+    const std::lock_guard lock(mutex_);
+    if (!steps_.empty() && steps_.back()->run->id != step->run->id) {
+        dropped.swap(steps_);
+        row_bytes_ = dense_bytes_ = 0;
+        stride_ = 1;
+    }
+    if (steps_.empty()) dense_from_ = step->row;
+    KH_ASSERT(steps_.empty() || steps_.back()->row < step->row, "row {} after {}", step->row,
+              steps_.back()->row);
+    const std::size_t bytes = row_bytes(*step);
+    steps_.push_back(std::move(step));
+    row_bytes_ += bytes;
+    dense_bytes_ += bytes;
+    thin(dropped);
+    version_.fetch_add(1, std::memory_order_release);
+}
+
+void Recorder::clear() {
+    StepList dropped;
+    const std::lock_guard lock(mutex_);
+    dropped.swap(steps_);
+    row_bytes_ = dense_bytes_ = 0;
+    stride_ = 1;
+    dense_from_ = 0;
+    version_.fetch_add(1, std::memory_order_release);
+}
+
+Recorder::Snapshot Recorder::snapshot() const {
+    const std::lock_guard lock(mutex_);
+    return {version_.load(std::memory_order_relaxed), steps_, row_bytes_, budget_, stride_, dense_from_};
+}
+
+/// Half of the budget goes to dense rows, the other half to thinned ones: over the budget the oldest dense
+/// row joins the thinned rows, and when these hold more than their half the stride doubles. The newest row
+/// always stays.
+void Recorder::thin(StepList& dropped) {
+    const auto drop = [&](std::shared_ptr<const StepTrace>& step, std::size_t bytes) {
+        if (bytes == 0) return;
+        dropped.push_back(step);
+        step = without_rows(*step);
+        row_bytes_ -= bytes;
+    };
+    const auto first_dense = [&] {
+        return std::lower_bound(steps_.begin(), steps_.end(), dense_from_,
+                                [](const auto& s, int row) { return s->row < row; });
+    };
+    while (row_bytes_ > budget_) {
+        const auto dense = first_dense();
+        if (dense_bytes_ > budget_ / 2 && dense + 1 < steps_.end()) {
+            const std::size_t bytes = row_bytes(**dense);
+            dense_bytes_ -= bytes;
+            dense_from_ = (*dense)->row + 1;
+            if ((*dense)->row % stride_ != 0) drop(*dense, bytes);
+        } else if (row_bytes_ > dense_bytes_) {
+            stride_ *= 2;
+            for (auto it = steps_.begin(); it != dense; ++it)
+                if ((*it)->row % stride_ != 0) drop(*it, row_bytes(**it));
+        } else {
+            break;
+        }
+    }
+}
+
+}  // namespace keyhole

@@ -1,0 +1,163 @@
+#include "engine/trace/run_history.h"
+
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+void RunHistory::update(const StepList& steps) {
+    if (steps.empty()) {
+        start_over();
+        return;
+    }
+    // A run only grows: the rows known so far are the head of the list, though their row blocks may have been
+    // thinned out.
+    const bool grown = !steps_.empty() && run_id_ == steps.front()->run->id &&
+                       steps.size() >= steps_.size() && steps.front()->row == steps_.front()->row &&
+                       steps[steps_.size() - 1]->row == last_row();
+    if (!grown) start_over();
+    const std::size_t known = steps_.size();
+    steps_ = steps;
+    run_id_ = run().id;
+    reserve(n_positions());
+    for (std::size_t i = known; i < steps_.size(); ++i) fold(*steps_[i]);
+}
+
+void RunHistory::start_over() {
+    steps_.clear();
+    lanes_.clear();
+    capacity_ = 0;
+    run_id_ = 0;
+}
+
+void RunHistory::reserve(int n_positions) {
+    if (n_positions <= capacity_) return;
+    const int capacity = std::max(n_positions, 2 * capacity_);
+    for (Lane& lane : lanes_) {
+        std::vector<std::int32_t> table(at(run().layout.n_kv_heads()) * at(capacity), -1);
+        for (int g = 0; g < run().layout.n_kv_heads(); ++g)
+            std::copy_n(lane.evicted_at.begin() + std::int64_t{g} * capacity_, capacity_,
+                        table.begin() + std::int64_t{g} * capacity);
+        lane.evicted_at = std::move(table);
+    }
+    capacity_ = capacity;
+}
+
+void RunHistory::fold(const StepTrace& step) {
+    for (const LaneRecord& record : step.lanes) {
+        std::optional<int> index = lane_from_id(record.info->id);
+        if (!index) {
+            Lane lane;
+            lane.id = record.info->id;
+            lane.first_row = step.row;
+            // A lane added in mid-run was fed lane 0's past.
+            lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
+            lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(step.row), at(n_prompt()))));
+            lane.evicted_at.assign(at(run().layout.n_kv_heads()) * at(capacity_), -1);
+            lanes_.push_back(std::move(lane));
+            index = static_cast<int>(lanes_.size()) - 1;
+        }
+        Lane& lane = lanes_[at(*index)];
+        lane.last_row = step.row;
+        if (step.row >= static_cast<int>(lane.tokens.size())) {
+            lane.tokens.resize(at(step.row) + 1, record.token);
+        }
+        for (const Eviction& e : record.evictions)
+            lane.evicted_at[at(std::int64_t{e.kv_head} * capacity_ + e.position)] = e.row;
+    }
+}
+
+const StepTrace& RunHistory::at_row(int row) const {
+    const int index = row - steps_.front()->row;
+    if (index >= 0 && index < static_cast<int>(steps_.size()) && steps_[at(index)]->row == row)
+        return *steps_[at(index)];
+    const auto it =
+        std::lower_bound(steps_.begin(), steps_.end(), row, [](const auto& s, int r) { return s->row < r; });
+    KH_ASSERT(it != steps_.end() && (*it)->row == row, "no record of row {}", row);
+    return **it;
+}
+
+std::optional<int> RunHistory::lane_from_id(int id) const {
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+        if (lanes_[i].id == id) return static_cast<int>(i);
+    return std::nullopt;
+}
+
+const LaneRecord* RunHistory::lane_record(int row, int lane) const {
+    if (row < steps_.front()->row || row > last_row()) return nullptr;
+    for (const LaneRecord& record : at_row(row).lanes)
+        if (record.info->id == lanes_[at(lane)].id) return &record;
+    return nullptr;
+}
+
+std::int32_t RunHistory::evicted_at(int lane, int kv_head, int position) const {
+    return lanes_[at(lane)].evicted_at[at(std::int64_t{kv_head} * capacity_ + position)];
+}
+
+bool RunHistory::stored(int lane, int kv_head, int position, int row) const {
+    const std::int32_t evicted = evicted_at(lane, kv_head, position);
+    return position <= row && (evicted < 0 || evicted > row);
+}
+
+bool RunHistory::attended(int lane, int kv_head, int position, int row) const {
+    const std::int32_t evicted = evicted_at(lane, kv_head, position);
+    return position <= row && (evicted < 0 || evicted >= row);
+}
+
+std::vector<std::int32_t> RunHistory::attended_positions(int lane, int kv_head, int row) const {
+    std::vector<std::int32_t> positions;
+    for (int p = 0; p <= row; ++p)
+        if (attended(lane, kv_head, p, row)) positions.push_back(p);
+    return positions;
+}
+
+/// Calls set(position, index) for the attended positions with ascending index in [begin, end); the counts
+/// must agree.
+template <class Set>
+static void scatter(const RunHistory& history, int lane, int kv_head, int row, std::int64_t begin,
+                    std::int64_t end, Set set) {
+    std::int64_t i = begin;
+    for (int p = 0; p <= row && i <= end; ++p) {
+        if (!history.attended(lane, kv_head, p, row)) continue;
+        if (i < end) set(at(p), at(i));
+        ++i;
+    }
+    KH_ASSERT(i == end, "row {} of KV head {}: attended set and row block differ", row, kv_head);
+}
+
+bool RunHistory::attention_row(int lane, int row, int layer, int head, std::span<float> out) const {
+    const LaneRecord* record = lane_record(row, lane);
+    if (!record || !record->rows || record->rows->attention.empty()) return false;
+    KH_ASSERT(static_cast<int>(out.size()) > row, "{} values for row {}", out.size(), row);
+    const RowBlock& block = *record->rows;
+    const std::size_t index = at(layer * run().layout.n_heads() + head);
+    std::fill(out.begin(), out.end(), 0.0f);
+    scatter(*this, lane, run().layout.kv_head_from_head(layer, head), row, block.head_offset[index],
+            block.head_offset[index + 1],
+            [&](std::size_t p, std::size_t i) { out[p] = float_from_fp16(block.attention[i]); });
+    return true;
+}
+
+bool RunHistory::score_row(int lane, int row, int kv_head, std::span<float> out) const {
+    const LaneRecord* record = lane_record(row, lane);
+    if (!record || !record->rows || record->rows->scores.empty()) return false;
+    KH_ASSERT(static_cast<int>(out.size()) > row, "{} values for row {}", out.size(), row);
+    const RowBlock& block = *record->rows;
+    std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+    scatter(*this, lane, kv_head, row, block.offset[at(kv_head)], block.offset[at(kv_head) + 1],
+            [&](std::size_t p, std::size_t i) { out[p] = block.scores[i]; });
+    return true;
+}
+
+}  // namespace keyhole
