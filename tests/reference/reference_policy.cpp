@@ -1,0 +1,172 @@
+#include "tests/reference/reference_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace reference {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+    for (int round = 1; round <= 10; ++round) {
+        const std::uint64_t left = counter[0] * 3528531795ull;   // 0xD2511F53
+        const std::uint64_t right = counter[2] * 3449720151ull;  // 0xCD9E8D57
+        counter = {static_cast<std::uint32_t>(right / 4294967296ull) ^ counter[1] ^ key[0],
+                   static_cast<std::uint32_t>(right % 4294967296ull),
+                   static_cast<std::uint32_t>(left / 4294967296ull) ^ counter[3] ^ key[1],
+                   static_cast<std::uint32_t>(left % 4294967296ull)};
+        key = {key[0] + 2654435769u, key[1] + 3144134277u};  // golden ratio; sqrt(3) - 1
+    }
+    return counter;
+}
+
+double noise_at(Noise noise, bool per_row, std::uint64_t seed, int layer, int head, int row, int position) {
+    // Mean and deviation of Gumbel(0, 1): Euler's constant and pi / sqrt(6).
+    const double mean = std::numbers::egamma, deviation = std::numbers::pi / std::sqrt(6.0);
+    if (noise == Noise::none) return 0;
+    if (noise == Noise::constant) return mean;
+    const auto bits = philox(
+        {static_cast<std::uint32_t>(position), per_row ? static_cast<std::uint32_t>(row) : 4294967295u,
+         static_cast<std::uint32_t>(layer), static_cast<std::uint32_t>(head)},
+        {static_cast<std::uint32_t>(seed % 4294967296ull), static_cast<std::uint32_t>(seed / 4294967296ull)});
+    // The middle of one of 2^23 equal cells of (0, 1).
+    const double u = (std::floor(bits[0] / 512.0) + 0.5) / 8388608.0;
+    const double v = (std::floor(bits[1] / 512.0) + 0.5) / 8388608.0;
+    if (noise == Noise::gumbel) return -std::log(-std::log(u));
+    return mean + deviation * std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+Lane::Lane(const Weights& weights, const Policy& policy, int n_prompt)
+    : weights_(weights),
+      policy_(policy),
+      n_prompt_(n_prompt),
+      sequence_(weights),
+      stored_(empty_sets(weights)) {
+    score_.assign(static_cast<std::size_t>(weights.n_layers),
+                  std::vector<Vector>(static_cast<std::size_t>(weights.n_heads)));
+}
+
+// Keyformer: tau_init for the prompt; t = 1 is the first decode row; held at tau_end from t = T on.
+double Lane::tau_at(int row) const {
+    if (row < n_prompt_) return policy_.tau_begin;
+    const double t = std::min(1.0, static_cast<double>(row - n_prompt_ + 1) / policy_.horizon);
+    const double share =
+        policy_.tau_shape == TauShape::linear ? t : (1.0 - std::cos(std::numbers::pi * t)) / 2.0;
+    return policy_.tau_begin + share * (policy_.tau_end - policy_.tau_begin);
+}
+
+bool Lane::evicts_after(int row) const {
+    if (row < n_prompt_ - 1) return policy_.stepwise;
+    return (row - (n_prompt_ - 1)) % policy_.every == 0;
+}
+
+double Lane::pooled(int layer, int kv_head, int position) const {
+    const int group = weights_.n_heads / weights_.n_kv_heads;
+    std::vector<double> read;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int h = 0; h < weights_.n_heads; ++h) {
+            const bool reads = policy_.unit == Unit::shared ||
+                               (l == layer && (policy_.unit == Unit::layer || h / group == kv_head));
+            if (reads)
+                read.push_back(score_[static_cast<std::size_t>(l)][static_cast<std::size_t>(h)]
+                                     [static_cast<std::size_t>(position)]);
+        }
+    if (policy_.pool == PoolOver::max) return *std::max_element(read.begin(), read.end());
+    double sum = 0;
+    for (double score : read) sum += score;
+    return policy_.pool == PoolOver::sum ? sum : sum / static_cast<double>(read.size());
+}
+
+std::vector<Gone> Lane::select(double* margin) const {
+    std::vector<Gone> gone;
+    *margin = std::numeric_limits<double>::infinity();
+    if (policy_.budget == 0) return gone;
+    for (int l = 0; l < weights_.n_layers; ++l)
+        for (int g = 0; g < weights_.n_kv_heads; ++g) {
+            const std::set<int>& stored = stored_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
+            if (static_cast<int>(stored.size()) <= policy_.budget) continue;
+            const std::vector<int> by_age(stored.begin(), stored.end());
+            std::vector<int> competing;
+            int room = policy_.budget;
+            for (std::size_t i = 0; i < by_age.size(); ++i) {
+                const bool is_recent = i + static_cast<std::size_t>(policy_.recent) >= by_age.size();
+                if (by_age[i] < policy_.sinks || is_recent)
+                    --room;
+                else
+                    competing.push_back(by_age[i]);
+            }
+            const auto better = [&](int a, int b) {
+                const double score_a = pooled(l, g, a), score_b = pooled(l, g, b);
+                return score_a != score_b ? score_a > score_b : a > b;  // among equals the older leaves
+            };
+            std::sort(competing.begin(), competing.end(), better);
+            for (std::size_t i = static_cast<std::size_t>(room); i < competing.size(); ++i)
+                gone.push_back({l, g, competing[i]});
+            if (room > 0 && room < static_cast<int>(competing.size())) {
+                const double stays = pooled(l, g, competing[static_cast<std::size_t>(room - 1)]);
+                const double leaves = pooled(l, g, competing[static_cast<std::size_t>(room)]);
+                *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
+            }
+        }
+    std::sort(gone.begin(), gone.end());
+    return gone;
+}
+
+LaneRow Lane::feed(int token) {
+    LaneRow out;
+    out.model = sequence_.feed(token, stored_);
+    const int row = out.model.row;
+    out.tau = tau_at(row);
+    const double weight = row >= n_prompt_ ? policy_.damping : 1.0;
+    for (auto& layer : stored_)
+        for (auto& head : layer) head.insert(row);
+    out.attended = stored_;
+    for (std::size_t l = 0; l < score_.size(); ++l) {
+        out.noise.emplace_back();
+        for (std::size_t h = 0; h < score_[l].size(); ++h) {
+            Vector noise(static_cast<std::size_t>(row + 1), kNan), tempered = noise;
+            for (std::size_t p = 0; p < noise.size(); ++p) {
+                const double logit = out.model.logits[l][h][p];
+                if (std::isnan(logit)) continue;
+                noise[p] = noise_at(policy_.noise, policy_.noise_per_row, policy_.seed, static_cast<int>(l),
+                                    static_cast<int>(h), row, static_cast<int>(p));
+                tempered[p] = (logit + policy_.gain * noise[p]) / out.tau;
+            }
+            const Vector share = softmax(tempered);
+            score_[l][h].resize(share.size(), 0.0);
+            for (std::size_t p = 0; p < share.size(); ++p)
+                score_[l][h][p] = policy_.alpha * score_[l][h][p] + weight * share[p];
+            out.noise.back().push_back(noise);
+        }
+    }
+    for (int l = 0; l < weights_.n_layers; ++l) {
+        out.scores.emplace_back();
+        for (int g = 0; g < weights_.n_kv_heads; ++g) {
+            Vector scores(static_cast<std::size_t>(row + 1), kNan);
+            for (int p : stored_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)])
+                scores[static_cast<std::size_t>(p)] = pooled(l, g, p);
+            out.scores.back().push_back(scores);
+        }
+    }
+    out.margin = std::numeric_limits<double>::infinity();
+    if (evicts_after(row)) out.evictions = select(&out.margin);
+    for (const Gone& g : out.evictions)
+        stored_[static_cast<std::size_t>(g.layer)][static_cast<std::size_t>(g.kv_head)].erase(g.position);
+    return out;
+}
+
+std::vector<Gone> Lane::change(const Policy& policy) {
+    policy_ = policy;
+    double margin = 0;
+    const std::vector<Gone> gone = select(&margin);
+    for (const Gone& g : gone)
+        stored_[static_cast<std::size_t>(g.layer)][static_cast<std::size_t>(g.kv_head)].erase(g.position);
+    return gone;
+}
+
+}  // namespace reference

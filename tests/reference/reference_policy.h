@@ -1,0 +1,95 @@
+/// Scores and kept sets of the eviction policies as the papers give them, in double, by sets and sorting:
+/// what the engine is compared with. Shares no code with the engine; the noise generator is written from its
+/// paper again.
+#pragma once
+
+#include "tests/reference/reference_model.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace reference {
+
+enum class Noise { none, gumbel, gaussian, constant };
+enum class Unit { head, layer, shared };
+enum class PoolOver { mean, sum, max };
+enum class TauShape { linear, cosine };
+
+/// Numbers in tokens, as clamped.
+struct Policy {
+    int budget = 0;  ///< k; 0: nothing is ever evicted
+    int recent = 0;
+    int sinks = 0;
+    double alpha = 1, gain = 1, damping = 1;
+    double tau_begin = 1, tau_end = 1;
+    TauShape tau_shape = TauShape::linear;
+    int horizon = 1;  ///< T
+    Noise noise = Noise::none;
+    bool noise_per_row = false;
+    std::uint64_t seed = 1;
+    Unit unit = Unit::head;
+    PoolOver pool = PoolOver::mean;
+    bool stepwise = false;  ///< evict after prompt rows too
+    int every = 1;
+};
+
+struct Gone {
+    int layer = 0;
+    int kv_head = 0;
+    int position = 0;
+    auto operator<=>(const Gone&) const = default;
+};
+
+/// What one row did before its eviction, and the eviction that the policy asks for.
+struct LaneRow {
+    Row model;
+    double tau = 1;
+    PositionSets attended;                   ///< this row included
+    std::vector<std::vector<Vector>> noise;  ///< [layer][query head][position]; NaN where masked
+    std::vector<std::vector<Vector>>
+        scores;                   ///< [layer][KV head][position] pooled, after the row; NaN where masked
+    std::vector<Gone> evictions;  ///< ascending
+    /// Relative gap between the worst competing score that stays and the best that leaves, least over all
+    /// units; infinite without competition.
+    double margin = 0;
+};
+
+/// One policy decoding one text.
+class Lane {
+  public:
+    Lane(const Weights& weights, const Policy& policy, int n_prompt);
+
+    /// Attends (stored + the token itself), scores, and selects; evicts what it selected.
+    LaneRow feed(int token);
+
+    /// The policy from now on; evicts at once when the budget is exceeded. Accumulated scores stay as they
+    /// are.
+    std::vector<Gone> change(const Policy& policy);
+
+    /// Takes over another one's choice where a margin is within rounding.
+    void set_stored(const PositionSets& stored) { stored_ = stored; }
+    const PositionSets& stored() const { return stored_; }
+
+  private:
+    double tau_at(int row) const;
+    bool evicts_after(int row) const;
+    double pooled(int layer, int kv_head, int position) const;
+    std::vector<Gone> select(double* margin) const;
+
+    const Weights& weights_;
+    Policy policy_;
+    int n_prompt_;
+    Sequence sequence_;
+    PositionSets stored_;
+    std::vector<std::vector<Vector>> score_;  // [layer][query head][position]
+};
+
+/// zeta of (layer, query head, row, position): the counter words are (position, row or all ones, layer,
+/// head), the key is the seed.
+double noise_at(Noise noise, bool per_row, std::uint64_t seed, int layer, int head, int row, int position);
+
+/// Philox-4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11).
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+}  // namespace reference

@@ -1,0 +1,54 @@
+/// Seeded LLaMA folders for tests, written into a temporary directory that goes away with the object.
+/// Byte-level tokenizer: token b is byte b, then bos (256) and eos (257).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace reference {
+
+enum class StoredAs { f32, f16, bf16 };
+
+struct TinyShape {
+    int n_layers = 2;
+    int n_heads = 4;
+    int n_kv_heads = 2;
+    int head_dim = 8;
+    int d_ff = 48;
+    int n_ctx = 512;
+    StoredAs dtype = StoredAs::f32;
+    bool tied = false;
+    /// Standard deviation of the projections is spread / sqrt(columns): at 1.7 attention logits have one of
+    /// about 3, so that attention is not flat.
+    double spread = 1.7;
+    double rope_theta = 10000;
+    std::uint64_t seed = 1;
+    int eos = 257;  ///< what config.json says ends a text
+};
+
+inline constexpr int kBos = 256;
+inline constexpr int kEos = 257;
+
+class TinyModel {
+  public:
+    explicit TinyModel(const TinyShape& shape);
+    ~TinyModel();
+    TinyModel(const TinyModel&) = delete;
+    TinyModel& operator=(const TinyModel&) = delete;
+
+    const std::filesystem::path& folder() const { return folder_; }
+    const TinyShape& shape() const { return shape_; }
+
+  private:
+    TinyShape shape_;
+    std::filesystem::path folder_;
+};
+
+/// Seeded lower-case words of n bytes; tokenized with bos it makes n + 1 tokens.
+std::string random_text(int n_bytes, std::uint64_t seed);
+/// bos and the bytes of random_text(n_tokens - 1, seed).
+std::vector<int> random_tokens(int n_tokens, std::uint64_t seed);
+
+}  // namespace reference
