@@ -15,7 +15,8 @@ inline constexpr float kGumbelStd = 1.28254983f;
 
 /// zeta of Keyformer's equation for (layer, query head, row, position). Draws per token ignore the row.
 /// The counter names what is drawn, so order, batch, device and threads do not matter.
-KH_FN float noise_at(NoiseKind kind, NoiseDraw draw, std::uint64_t seed, int layer, int head, int row, int position) {
+KH_FN float noise_at(NoiseKind kind, NoiseDraw draw, std::uint64_t seed, int layer, int head, int row,
+                     int position) {
     if (kind == NoiseKind::none) return 0.0f;
     if (kind == NoiseKind::constant) return kGumbelMean;
     const PhiloxCounter bits =

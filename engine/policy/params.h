@@ -15,9 +15,9 @@ namespace keyhole {
 
 enum class Preset { full, window, sink, key, h2o, tova, keyformer, a2sf };
 enum class NoiseKind { none, gumbel, gaussian, constant };
-enum class NoiseDraw { token, row };           ///< one draw a token for the whole run, or a fresh one in every row
-enum class Scope { head, layer, shared };      ///< one kept set per KV head, per layer, or for the whole model
-enum class Pool { mean, sum, max };            ///< over the query heads that read the unit
+enum class NoiseDraw { token, row };  ///< one draw a token for the whole run, or a fresh one in every row
+enum class Scope { head, layer, shared };  ///< one kept set per KV head, per layer, or for the whole model
+enum class Pool { mean, sum, max };        ///< over the query heads that read the unit
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
 enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores accumulate
 
@@ -31,12 +31,15 @@ struct Amount {
 
 /// Temperature of the score softmax over decode rows t = 1, 2, ...; prompt rows use begin.
 ///     linear: begin + t * (end - begin) / horizon          Keyformer, section 3; held at `end` after the horizon
+///     cosine: begin + (1 - cos(pi * t / horizon)) / 2 * (end - begin)
 struct TauSchedule {
     enum class Shape { constant, linear, cosine, points };
     Shape shape = Shape::constant;
     double begin = 1;
     double end = 1;
-    std::vector<std::pair<double, double>> points;  ///< (t, tau), t ascending, straight between; Shape::points only
+    /// (t, tau), t ascending from 0, straight between, held outside; prompt rows are t = 0. Shape::points only, which reads
+    /// neither begin nor end; the lane spec sets them to the first and last tau.
+    std::vector<std::pair<double, double>> points;
     bool operator==(const TauSchedule&) const = default;
 };
 
@@ -54,7 +57,7 @@ struct PolicyParams {
     Scope scope = Scope::head;
     Pool pool = Pool::mean;
     PrefillMode prefill = PrefillMode::oneshot;
-    int every = 1;  ///< rows between evictions
+    int every = 1;       ///< rows between evictions
     double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
     std::uint64_t seed = 1;  ///< of the noise

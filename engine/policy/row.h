@@ -31,8 +31,9 @@ struct RowValues {
     std::vector<float> attention;           ///< [head_offset.back()] probabilities, or empty
     std::vector<float> logits;              ///< same: q.k / sqrt(head_dim), before temperature; or empty
     std::vector<float> noise;               ///< same, or empty
-    std::vector<float> scores;              ///< [offset.back()] pooled, after the row, before its eviction; or empty
-    std::vector<float> threshold;           ///< [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
+    std::vector<float> scores;  ///< [offset.back()] pooled, after the row, before its eviction; or empty
+    std::vector<float>
+        threshold;  ///< [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
 };
 
 /// Filled by a backend, owned and reused by the caller.

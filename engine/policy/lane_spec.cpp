@@ -1,0 +1,339 @@
+#include "engine/policy/lane_spec.h"
+
+#include "engine/base/error.h"
+#include "engine/policy/spec_text.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+
+namespace keyhole {
+namespace {
+
+using spec_text::Item;
+using spec_text::Reader;
+
+struct PresetText {
+    Preset preset;
+    std::string_view name;
+    std::string_view help;
+};
+
+constexpr std::array kPresets = {
+    PresetText{Preset::full, "full", "Keeps every token: the reference for every measure."},
+    PresetText{Preset::window, "window", "Keeps the newest tokens only."},
+    PresetText{Preset::sink, "sink",
+               "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, Xiao et "
+               "al. 2023)."},
+    PresetText{
+        Preset::key, "key",
+        "Keeps the tokens with the most accumulated attention and protects none (Keyformer, section 2.3)."},
+    PresetText{
+        Preset::h2o, "h2o",
+        "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et al. 2023)."},
+    PresetText{
+        Preset::tova, "tova",
+        "Drops the token that the last row attended to least, one set a layer (TOVA, Oren et al. 2024)."},
+    PresetText{
+        Preset::keyformer, "keyformer",
+        "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024)."},
+    PresetText{Preset::a2sf, "a2sf",
+               "Accumulates attention and forgets old rows by a factor (A2SF, Jo and Shin 2024)."},
+};
+
+template <class T>
+struct Word {
+    std::string_view text;
+    T value;
+};
+
+constexpr std::array kNoiseWords = {Word{"none", NoiseKind::none}, Word{"gumbel", NoiseKind::gumbel},
+                                    Word{"gaussian", NoiseKind::gaussian},
+                                    Word{"constant", NoiseKind::constant}};
+constexpr std::array kDrawWords = {Word{"token", NoiseDraw::token}, Word{"row", NoiseDraw::row}};
+constexpr std::array kScopeWords = {Word{"head", Scope::head}, Word{"layer", Scope::layer},
+                                    Word{"shared", Scope::shared}};
+constexpr std::array kPoolWords = {Word{"mean", Pool::mean}, Word{"sum", Pool::sum}, Word{"max", Pool::max}};
+constexpr std::array kPrefillWords = {Word{"oneshot", PrefillMode::oneshot},
+                                      Word{"stepwise", PrefillMode::stepwise}};
+constexpr std::array kScoreWords = {Word{"fp32", ScoreType::fp32}, Word{"fp16", ScoreType::fp16},
+                                    Word{"bf16", ScoreType::bf16}};
+constexpr std::array kCurveWords = {Word{"linear", TauSchedule::Shape::linear},
+                                    Word{"cosine", TauSchedule::Shape::cosine}};
+
+template <class T, std::size_t N>
+T value_of(const Reader& reader, std::string_view what, Item item, const std::array<Word<T>, N>& words) {
+    std::array<std::string_view, N> texts;
+    for (std::size_t i = 0; i < N; ++i) texts[i] = words[i].text;
+    return words[reader.word(what, item, texts)].value;
+}
+
+template <class T, std::size_t N>
+std::string text_of(T value, const std::array<Word<T>, N>& words) {
+    for (const auto& word : words) {
+        if (word.value == value) return std::string(word.text);
+    }
+    KH_ASSERT(false, "no word for value {}", static_cast<int>(value));
+    return {};
+}
+
+// --- amounts and the tau schedule --------------------------------------------------------------------------
+
+/// `64`, `50%`, or the key's own word: all for budget, rest for recent.
+Amount read_amount(const Reader& reader, Item item, std::string_view word, Amount::Unit unit) {
+    if (item.text == word) return {unit, 0};
+    const bool is_percent = item.text.ends_with('%');
+    const std::string form = fmt::format("a number of tokens, a percentage such as 50%, or {}", word);
+    const double value =
+        reader.number({item.text.substr(0, item.text.size() - (is_percent ? 1 : 0)), item.at}, form);
+    return {is_percent ? Amount::Unit::percent : Amount::Unit::tokens, value};
+}
+
+std::string text_of_amount(const Amount& amount) {
+    switch (amount.unit) {
+        case Amount::Unit::all:
+            return "all";
+        case Amount::Unit::rest:
+            return "rest";
+        case Amount::Unit::percent:
+            return fmt::format("{}%", amount.value);
+        case Amount::Unit::tokens:
+            break;
+    }
+    return fmt::format("{}", amount.value);
+}
+
+constexpr std::string_view kTauForm = "1, 1..2, 1..2@cosine or points (0:1 20:1.4 100:2)";
+
+TauSchedule read_tau(const Reader& reader, Item item) {
+    TauSchedule tau;
+    if (item.text.find(':') != std::string_view::npos) {
+        tau.shape = TauSchedule::Shape::points;
+        for (const Item& point : spec_text::split_blanks(item)) {
+            const std::size_t colon = point.text.find(':');
+            if (colon == std::string_view::npos) reader.fault(point, fmt::format("tau is {}", kTauForm));
+            tau.points.emplace_back(reader.number(point.part(0, colon), kTauForm),
+                                    reader.number(point.part(colon + 1), kTauForm));
+        }
+        tau.begin = tau.points.front().second;  // held before the first point, prompt rows included
+        tau.end = tau.points.back().second;
+        return tau;
+    }
+    const std::size_t at_sign = item.text.find('@');
+    const Item range = item.part(0, at_sign);
+    const std::size_t dots = range.text.find("..");
+    if (dots == std::string_view::npos) {
+        if (at_sign != std::string_view::npos) reader.fault(item, "a curve needs two ends: 1..2@cosine");
+        tau.begin = tau.end = reader.number(range, kTauForm);
+        return tau;
+    }
+    tau.shape = TauSchedule::Shape::linear;
+    tau.begin = reader.number(range.part(0, dots), kTauForm);
+    tau.end = reader.number(range.part(dots + 2), kTauForm);
+    if (at_sign != std::string_view::npos) {
+        tau.shape = value_of(reader, "curve of tau", item.part(at_sign + 1), kCurveWords);
+    }
+    return tau;
+}
+
+std::string text_of_tau(const TauSchedule& tau) {
+    switch (tau.shape) {
+        case TauSchedule::Shape::constant:
+            return fmt::format("{}", tau.begin);
+        case TauSchedule::Shape::linear:
+            return fmt::format("{}..{}", tau.begin, tau.end);
+        case TauSchedule::Shape::cosine:
+            return fmt::format("{}..{}@cosine", tau.begin, tau.end);
+        case TauSchedule::Shape::points:
+            break;
+    }
+    std::string text;
+    for (const auto& [t, value] : tau.points) {
+        text += fmt::format("{}{}:{}", text.empty() ? "(" : " ", t, value);
+    }
+    return text + ")";
+}
+
+// --- keys --------------------------------------------------------------------------------------------------
+
+/// One key of the spec: how its value is read into the parameters and written from them.
+struct Key {
+    std::string_view name;
+    void (*read)(const Reader&, std::string_view name, Item, PolicyParams&);
+    std::string (*write)(const PolicyParams&);
+};
+
+/// A key whose field takes one of a few words.
+template <auto Field, const auto& Words>
+Key word_key(std::string_view name) {
+    return {name,
+            [](const Reader& reader, std::string_view what, Item item, PolicyParams& params) {
+                params.*Field = value_of(reader, what, item, Words);
+            },
+            [](const PolicyParams& params) { return text_of(params.*Field, Words); }};
+}
+
+/// A key whose field is a number, read by the member function for its type.
+template <auto Field, auto Read>
+Key number_key(std::string_view name) {
+    return {name,
+            [](const Reader& reader, std::string_view, Item item, PolicyParams& params) {
+                params.*Field = (reader.*Read)(item);
+            },
+            [](const PolicyParams& params) { return fmt::format("{}", params.*Field); }};
+}
+
+const std::array kKeys = {
+    Key{"budget",
+        [](const Reader& r, std::string_view, Item i, PolicyParams& p) {
+            p.budget = read_amount(r, i, "all", Amount::Unit::all);
+        },
+        [](const PolicyParams& p) { return text_of_amount(p.budget); }},
+    Key{"recent",
+        [](const Reader& r, std::string_view, Item i, PolicyParams& p) {
+            p.recent = read_amount(r, i, "rest", Amount::Unit::rest);
+        },
+        [](const PolicyParams& p) { return text_of_amount(p.recent); }},
+    number_key<&PolicyParams::sinks, &Reader::integer>("sinks"),
+    number_key<&PolicyParams::alpha, &Reader::real>("alpha"),
+    Key{"tau", [](const Reader& r, std::string_view, Item i, PolicyParams& p) { p.tau = read_tau(r, i); },
+        [](const PolicyParams& p) { return text_of_tau(p.tau); }},
+    number_key<&PolicyParams::horizon, &Reader::integer>("horizon"),
+    word_key<&PolicyParams::noise, kNoiseWords>("noise"),
+    word_key<&PolicyParams::draw, kDrawWords>("draw"),
+    number_key<&PolicyParams::gain, &Reader::real>("gain"),
+    word_key<&PolicyParams::scope, kScopeWords>("scope"),
+    word_key<&PolicyParams::pool, kPoolWords>("pool"),
+    word_key<&PolicyParams::prefill, kPrefillWords>("prefill"),
+    number_key<&PolicyParams::every, &Reader::integer>("every"),
+    number_key<&PolicyParams::damping, &Reader::real>("damping"),
+    word_key<&PolicyParams::score_dtype, kScoreWords>("score_dtype"),
+    number_key<&PolicyParams::seed, &Reader::unsigned_integer>("seed"),
+};
+
+/// Keys of the spec whose feature is not built yet: `only` is accepted and changes nothing. `words` may be
+/// empty (free text).
+struct UnbuiltKey {
+    std::string_view name;
+    std::string_view only;
+    std::array<std::string_view, 4> words;
+};
+
+constexpr std::array kUnbuiltKeys = {
+    UnbuiltKey{"positions", "original", {"original", "cache", "compressed"}},
+    UnbuiltKey{"dilation", "0", {}},
+    UnbuiltKey{"dialect", "paper", {"paper", "released"}},
+    UnbuiltKey{"shadow", "off", {"on", "off"}},
+    UnbuiltKey{"kv", "", {"mha", "gqa", "mqa", "mlkv"}},
+    UnbuiltKey{"merge", "uniform", {"uniform", "released"}},
+    UnbuiltKey{"compensate", "off", {"on", "off"}},
+    UnbuiltKey{"model", "", {}},
+};
+
+constexpr std::string_view kUnbuilt = "is understood but not built in this version";
+
+std::vector<std::string_view> key_names() {
+    std::vector<std::string_view> names;
+    for (const Key& key : kKeys) names.push_back(key.name);
+    for (const UnbuiltKey& key : kUnbuiltKeys) names.push_back(key.name);
+    return names;
+}
+
+void read_unbuilt(const Reader& reader, const UnbuiltKey& key, Item value) {
+    if (!key.only.empty() && value.text == key.only) return;
+    if (!key.words[0].empty()) {
+        const auto words = std::span(key.words).first(
+            static_cast<std::size_t>(std::find(key.words.begin(), key.words.end(), "") - key.words.begin()));
+        reader.word(key.name, value.part(0, value.text.find(':')), words);
+    }
+    reader.fault(value, fmt::format("{}={} {}", key.name, value.text, kUnbuilt));
+}
+
+/// Any message of validate() that appears with this key is the fault of its value.
+void read_key(const Reader& reader, const Key& key, Item value, PolicyParams& params) {
+    key.read(reader, key.name, value, params);
+    const std::vector<std::string> faults = validate(params);
+    if (!faults.empty()) reader.fault(value, faults.front());
+}
+
+Preset read_preset(const Reader& reader, Item name) {
+    std::vector<std::string_view> names;
+    for (const PresetText& preset : kPresets) names.push_back(preset.name);
+    names.push_back("dilated");
+    const std::size_t index = reader.word("preset", name, names);
+    if (index == kPresets.size()) reader.fault(name, fmt::format("preset dilated {}", kUnbuilt));
+    return kPresets[index].preset;
+}
+
+}  // namespace
+
+LaneSpec parse_lane_spec(std::string_view text) {
+    const Reader reader(text);
+    const Item whole = spec_text::trimmed({text, 0});
+    const std::size_t colon = whole.text.find(':');
+    LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
+    if (colon == std::string_view::npos) return spec;
+
+    const std::vector<std::string_view> names = key_names();
+    std::set<std::string_view> seen;
+    for (const Item& item : reader.split_commas(whole.part(colon + 1))) {
+        const std::size_t equals = item.text.find('=');
+        if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
+        Item key = spec_text::trimmed(item.part(0, equals));
+        const std::size_t at_sign = key.text.find('@');
+        const Item override_of = at_sign == std::string_view::npos ? Item{} : key.part(at_sign);
+        key = key.part(0, at_sign);
+        const std::size_t index = reader.word("key", key, names);
+        if (!override_of.text.empty()) {
+            reader.fault(override_of, fmt::format("an override for some layers and heads ({}) {}",
+                                                  override_of.text, kUnbuilt));
+        }
+        if (!seen.insert(names[index]).second)
+            reader.fault(key, fmt::format("'{}' is given twice", key.text));
+        const Item value = spec_text::unwrapped(item.part(equals + 1));
+        if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
+        if (index < kKeys.size()) {
+            read_key(reader, kKeys[index], value, spec.policy);
+        } else {
+            read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size()], value);
+        }
+    }
+    return spec;
+}
+
+std::string format_lane_spec(const LaneSpec& spec) {
+    const PolicyParams defaults = preset_params(spec.policy.preset);
+    std::string text(preset_name(spec.policy.preset));
+    char separator = ':';
+    for (const Key& key : kKeys) {
+        const std::string value = key.write(spec.policy);
+        if (value == key.write(defaults)) continue;
+        text += fmt::format("{}{}={}", separator, key.name, value);
+        separator = ',';
+    }
+    return text;
+}
+
+std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate) {
+    const ResolvedPolicy policy = resolve(spec.policy, n_prompt, n_generate);
+    LaneSpec effective = spec;
+    if (policy.evicts()) effective.policy.budget = {Amount::Unit::tokens, static_cast<double>(policy.budget)};
+    if (policy.evicts()) effective.policy.recent = {Amount::Unit::tokens, static_cast<double>(policy.recent)};
+    effective.policy.sinks = policy.sinks;
+    const auto shape = spec.policy.tau.shape;
+    if (shape == TauSchedule::Shape::linear || shape == TauSchedule::Shape::cosine) {
+        effective.policy.horizon = policy.horizon;
+    }
+    return format_lane_spec(effective);
+}
+
+std::string_view preset_name(Preset preset) {
+    return kPresets[static_cast<std::size_t>(preset)].name;
+}
+
+std::string_view preset_help(Preset preset) {
+    return kPresets[static_cast<std::size_t>(preset)].help;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,136 @@
+#include "engine/policy/spec_text.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace keyhole::spec_text {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+/// The whole text as T; false when it is not a T from end to end.
+template <class T>
+bool read_all(std::string_view text, T& value) {
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && rest == end && !text.empty();
+}
+
+}  // namespace
+
+Item trimmed(Item item) {
+    const std::size_t first = item.text.find_first_not_of(kBlanks);
+    if (first == std::string_view::npos) return item.part(item.text.size());
+    return item.part(first, item.text.find_last_not_of(kBlanks) - first + 1);
+}
+
+Item unwrapped(Item item) {
+    item = trimmed(item);
+    if (!item.text.starts_with('(') || !item.text.ends_with(')')) return item;
+    int depth = 0;  // (a)(b) is not wrapped as a whole
+    for (std::size_t i = 0; i + 1 < item.text.size(); ++i) {
+        depth += item.text[i] == '(' ? 1 : item.text[i] == ')' ? -1 : 0;
+        if (depth == 0) return item;
+    }
+    return trimmed(item.part(1, item.text.size() - 2));
+}
+
+std::vector<Item> split_blanks(Item item) {
+    std::vector<Item> items;
+    std::size_t at = 0;
+    while ((at = item.text.find_first_not_of(kBlanks, at)) != std::string_view::npos) {
+        const std::size_t end = std::min(item.text.find_first_of(kBlanks, at), item.text.size());
+        items.push_back(item.part(at, end - at));
+        at = end;
+    }
+    return items;
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+    std::vector<int> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        int diagonal = row[0];
+        row[0] = static_cast<int>(i) + 1;
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
+        }
+    }
+    return row.back();
+}
+
+std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words) {
+    KH_ASSERT(!words.empty());
+    return *std::min_element(words.begin(), words.end(), [&](std::string_view a, std::string_view b) {
+        return edit_distance(text, a) < edit_distance(text, b);
+    });
+}
+
+void Reader::fault(Item where, const std::string& what) const {
+    fail(ErrorCode::wrong_use, "lane spec '{}', character {}: {}", spec_, where.at + 1, what);
+}
+
+std::vector<Item> Reader::split_commas(Item item) const {
+    std::vector<Item> items;
+    std::vector<std::size_t> open;
+    std::size_t begin = 0;
+    const auto close_item = [&](std::size_t end) {
+        items.push_back(trimmed(item.part(begin, end - begin)));
+        if (items.back().text.empty()) fault(item.part(begin), "key=value is expected");
+        begin = end + 1;
+    };
+    for (std::size_t i = 0; i < item.text.size(); ++i) {
+        const char c = item.text[i];
+        if (c == '(') open.push_back(i);
+        if (c == ')') {
+            if (open.empty()) fault(item.part(i), "')' without '('");
+            open.pop_back();
+        }
+        if (c == ',' && open.empty()) close_item(i);
+    }
+    if (!open.empty()) fault(item.part(open.back()), "'(' without ')'");
+    close_item(item.text.size());
+    return items;
+}
+
+std::size_t Reader::word(std::string_view what, Item item, std::span<const std::string_view> words) const {
+    const auto found = std::find(words.begin(), words.end(), item.text);
+    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+    fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, item.text,
+                            nearest_word(item.text, words), fmt::join(words, " ")));
+}
+
+double Reader::number(Item item, std::string_view form) const {
+    double value = 0;
+    if (!read_all(item.text, value) || !std::isfinite(value)) {
+        fault(item, fmt::format("'{}' is not {}", item.text, form));
+    }
+    return value;
+}
+
+int Reader::integer(Item item) const {
+    int value = 0;
+    if (!read_all(item.text, value)) {
+        fault(item, fmt::format("'{}' is not a whole number from {} to {}", item.text,
+                                std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+    }
+    return value;
+}
+
+std::uint64_t Reader::unsigned_integer(Item item) const {
+    std::uint64_t value = 0;
+    if (!read_all(item.text, value)) {
+        fault(item, fmt::format("'{}' is not a whole number from 0 to {}", item.text,
+                                std::numeric_limits<std::uint64_t>::max()));
+    }
+    return value;
+}
+
+}  // namespace keyhole::spec_text

@@ -1,0 +1,58 @@
+/// Reading of spec texts: pieces that know where they stand, numbers, and words with a hint to the nearest
+/// valid one. Any thread; knows base only. Used by lane_spec.cpp; knows no key of the spec.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole::spec_text {
+
+/// A piece of the text and the 0-based place of its first character.
+struct Item {
+    std::string_view text;
+    std::size_t at = 0;
+    /// Characters [begin, begin + count); an end beyond the text is its end.
+    Item part(std::size_t begin, std::size_t count = std::string_view::npos) const {
+        return {text.substr(begin, count), at + begin};
+    }
+};
+
+/// Without the blanks at both ends.
+Item trimmed(Item item);
+/// trimmed, then without one pair of parentheses around the whole, then trimmed.
+Item unwrapped(Item item);
+/// Pieces between blanks.
+std::vector<Item> split_blanks(Item item);
+
+/// Edit distance of Levenshtein, in characters.
+int edit_distance(std::string_view a, std::string_view b);
+/// The nearest of `words` by edit distance, the first among equals. words must not be empty.
+std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
+
+/// Reads pieces of one spec; everything that is wrong throws Error(wrong_use) in one line with spec, fault
+/// and 1-based character.
+class Reader {
+  public:
+    explicit Reader(std::string_view spec) : spec_(spec) {}
+
+    [[noreturn]] void fault(Item where, const std::string& what) const;
+
+    /// Pieces between commas that stand in no parentheses, trimmed. Faults: empty piece, parentheses that do
+    /// not match.
+    std::vector<Item> split_commas(Item item) const;
+    /// Index of the word; the fault names `what`, the nearest word and all valid ones.
+    std::size_t word(std::string_view what, Item item, std::span<const std::string_view> words) const;
+    /// A finite number; the fault says which `form` is expected.
+    double number(Item item, std::string_view form) const;
+    double real(Item item) const { return number(item, "a number"); }
+    int integer(Item item) const;
+    std::uint64_t unsigned_integer(Item item) const;
+
+  private:
+    std::string_view spec_;
+};
+
+}  // namespace keyhole::spec_text

@@ -1,0 +1,272 @@
+// The lane spec: what it says, what it refuses and where, and that text and parameters go round.
+#include "engine/base/error.h"
+#include "engine/policy/lane_spec.h"
+#include "engine/policy/spec_text.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace keyhole {
+namespace {
+
+constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::key,
+                           Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf};
+
+PolicyParams parsed(std::string_view text) {
+    return parse_lane_spec(text).policy;
+}
+
+/// The message of the fault, empty when there is none.
+std::string fault_of(std::string_view text) {
+    try {
+        parse_lane_spec(text);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        return error.what();
+    }
+    return {};
+}
+
+// --- what it says ------------------------------------------------------------------------------------------
+
+TEST(LaneSpec, PresetAloneIsThePreset) {
+    for (Preset preset : kAll) {
+        EXPECT_EQ(parsed(preset_name(preset)), preset_params(preset));
+        EXPECT_EQ(format_lane_spec({preset_params(preset)}), preset_name(preset));
+        EXPECT_FALSE(preset_help(preset).empty());
+    }
+}
+
+TEST(LaneSpec, EveryKeySetsItsField) {
+    const PolicyParams p = parsed(
+        "h2o:budget=64,recent=25%,sinks=2,alpha=0.5,tau=1.5,horizon=9,noise=gaussian,draw=row,gain=2.5,scope="
+        "shared,"
+        "pool=max,prefill=stepwise,every=8,damping=0.25,score_dtype=bf16,seed=18446744073709551615");
+    EXPECT_EQ(p.budget, (Amount{Amount::Unit::tokens, 64}));
+    EXPECT_EQ(p.recent, (Amount{Amount::Unit::percent, 25}));
+    EXPECT_EQ(p.sinks, 2);
+    EXPECT_EQ(p.alpha, 0.5);
+    EXPECT_EQ(p.tau, (TauSchedule{TauSchedule::Shape::constant, 1.5, 1.5, {}}));
+    EXPECT_EQ(p.horizon, 9);
+    EXPECT_EQ(p.noise, NoiseKind::gaussian);
+    EXPECT_EQ(p.draw, NoiseDraw::row);
+    EXPECT_EQ(p.gain, 2.5);
+    EXPECT_EQ(p.scope, Scope::shared);
+    EXPECT_EQ(p.pool, Pool::max);
+    EXPECT_EQ(p.prefill, PrefillMode::stepwise);
+    EXPECT_EQ(p.every, 8);
+    EXPECT_EQ(p.damping, 0.25);
+    EXPECT_EQ(p.score_dtype, ScoreType::bf16);
+    EXPECT_EQ(p.seed, 18446744073709551615u);
+    EXPECT_EQ(p.preset, Preset::h2o);
+}
+
+TEST(LaneSpec, TauHasFourForms) {
+    using Shape = TauSchedule::Shape;
+    EXPECT_EQ(parsed("keyformer:tau=1").tau, (TauSchedule{Shape::constant, 1, 1, {}}));
+    EXPECT_EQ(parsed("keyformer:tau=0.5..2").tau, (TauSchedule{Shape::linear, 0.5, 2, {}}));
+    EXPECT_EQ(parsed("keyformer:tau=1..2@linear").tau, (TauSchedule{Shape::linear, 1, 2, {}}));
+    EXPECT_EQ(parsed("keyformer:tau=2..1@cosine").tau, (TauSchedule{Shape::cosine, 2, 1, {}}));
+    EXPECT_EQ(parsed("keyformer:tau=(0:1 20:1.4 100:2)").tau,
+              (TauSchedule{Shape::points, 1, 2, {{0, 1}, {20, 1.4}, {100, 2}}}));
+    EXPECT_EQ(parsed("keyformer:tau=(3:1.5)").tau, (TauSchedule{Shape::points, 1.5, 1.5, {{3, 1.5}}}));
+}
+
+TEST(LaneSpec, AmountsHaveTheirWords) {
+    EXPECT_EQ(parsed("h2o:budget=all").budget.unit, Amount::Unit::all);
+    EXPECT_EQ(parsed("h2o:recent=rest").recent.unit, Amount::Unit::rest);
+    EXPECT_EQ(parsed("h2o:budget=12.5%").budget, (Amount{Amount::Unit::percent, 12.5}));
+    EXPECT_NE(fault_of("h2o:budget=rest"), "");
+    EXPECT_NE(fault_of("h2o:recent=all"), "");
+}
+
+TEST(LaneSpec, BlanksAndParenthesesDoNotMatter) {
+    EXPECT_EQ(parsed(" h2o : budget = 64 , alpha=(0.5) "), parsed("h2o:budget=64,alpha=0.5"));
+    EXPECT_EQ(parsed("keyformer:tau=( 0:1   9:2 )"), parsed("keyformer:tau=(0:1 9:2)"));
+}
+
+TEST(LaneSpec, DefaultsOfWhatIsNotBuiltAreAccepted) {
+    EXPECT_EQ(
+        parsed("h2o:positions=original,dialect=paper,shadow=off,dilation=0,merge=uniform,compensate=off"),
+        preset_params(Preset::h2o));
+}
+
+// --- what it refuses
+// -----------------------------------------------------------------------------------------
+
+struct Refused {
+    const char* spec;
+    int character;     ///< 1-based place of the fault
+    const char* says;  ///< part of the message
+};
+
+TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
+    const Refused cases[] = {
+        {"", 1, "preset"},
+        {"   ", 4, "preset"},
+        {"h20", 1, "did you mean 'h2o'?"},
+        {"keyfromer:budget=3", 1, "did you mean 'keyformer'?"},
+        {"a2fs", 1, "did you mean 'a2sf'?"},
+        {"H2O", 1, "did you mean 'h2o'?"},
+        {"h2o:", 5, "key=value"},
+        {"h2o:budget=64,", 15, "key=value"},
+        {"h2o:,budget=64", 5, "key=value"},
+        {"h2o:budget", 5, "key=value"},
+        {"h2o:budgt=64", 5, "did you mean 'budget'?"},
+        {"h2o:budget=64,recnt=3", 15, "did you mean 'recent'?"},
+        {"h2o:=64", 5, "key"},
+        {"h2o:budget=", 12, "no value"},
+        {"h2o:budget=()", 13, "no value"},
+        {"h2o:budget=64x", 12, "'64x' is not"},
+        {"h2o:budget=-3", 12, "negative"},
+        {"h2o:budget=6.5", 12, "whole"},
+        {"h2o:budget=%", 12, "50%"},
+        {"h2o:budget=nan", 12, "is not"},
+        {"h2o:budget=1e999", 12, "is not"},
+        {"h2o:budget=64,budget=32", 15, "twice"},
+        {"h2o:alpha=1.5", 11, "alpha must be from 0 to 1"},
+        {"h2o:sinks=two", 11, "whole number"},
+        {"h2o:sinks=99999999999", 11, "whole number"},
+        {"h2o:seed=-1", 10, "whole number"},
+        {"h2o:every=0", 11, "every must be 1 or more"},
+        {"h2o:noise=gumble", 11, "did you mean 'gumbel'?"},
+        {"h2o:scope=heads", 11, "did you mean 'head'?"},
+        {"h2o:score_dtype=f16", 17, "did you mean 'fp16'?"},
+        {"keyformer:tau=0", 15, "tau must be above 0"},
+        {"keyformer:tau=1..", 18, "1..2@cosine"},
+        {"keyformer:tau=1..2@cosin", 20, "did you mean 'cosine'?"},
+        {"keyformer:tau=1@cosine", 15, "two ends"},
+        {"keyformer:tau=(0:1 20)", 20, "points"},
+        {"keyformer:tau=(0:1 x:2)", 20, "points"},
+        {"keyformer:tau=(5:1 5:2)", 16, "ascend"},
+        {"keyformer:tau=(0:1", 15, "'(' without ')'"},
+        {"keyformer:tau=0:1)", 18, "')' without '('"},
+        {"full:budget=64", 13, "full keeps every token"},
+        {"dilated", 1, "not built in this version"},
+        {"h2o:dilation=1", 14, "not built in this version"},
+        {"h2o:positions=cache", 15, "not built in this version"},
+        {"h2o:positions=cash", 15, "did you mean 'cache'?"},
+        {"h2o:dialect=released", 13, "not built in this version"},
+        {"h2o:shadow=on", 12, "not built in this version"},
+        {"h2o:kv=gqa:4", 8, "not built in this version"},
+        {"h2o:kv=(mlkv:m=4,g=1)", 9, "not built in this version"},
+        {"h2o:kv=gqq:4", 8, "did you mean 'gqa'?"},
+        {"h2o:merge=released", 11, "not built in this version"},
+        {"h2o:compensate=on", 16, "not built in this version"},
+        {"h2o:model=assets/models/other", 11, "not built in this version"},
+        {"h2o:alpha@L0-3.H2=0.5", 10, "not built in this version"},
+        {"h2o:alfa@L0=0.5", 5, "did you mean 'alpha'?"},
+    };
+    for (const Refused& refused : cases) {
+        const std::string message = fault_of(refused.spec);
+        EXPECT_NE(message.find(fmt::format("lane spec '{}', character {}:", refused.spec, refused.character)),
+                  std::string::npos)
+            << refused.spec << " -> " << message;
+        EXPECT_NE(message.find(refused.says), std::string::npos) << refused.spec << " -> " << message;
+        EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    }
+}
+
+TEST(SpecText, EditDistanceCountsChanges) {
+    EXPECT_EQ(spec_text::edit_distance("", ""), 0);
+    EXPECT_EQ(spec_text::edit_distance("abc", ""), 3);
+    EXPECT_EQ(spec_text::edit_distance("", "abc"), 3);
+    EXPECT_EQ(spec_text::edit_distance("kitten", "sitting"), 3);
+    EXPECT_EQ(spec_text::edit_distance("sunday", "saturday"), 3);
+    EXPECT_EQ(spec_text::edit_distance("budget", "budget"), 0);
+}
+
+// --- round trip
+// ------------------------------------------------------------------------------------------------
+
+/// A random valid point, with values that have no short decimal form among them.
+PolicyParams random_params(std::mt19937_64& random) {
+    const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+    const auto real = [&](double end) { return std::uniform_real_distribution<double>(0, end)(random); };
+    const auto chance = [&] { return below(3) == 0; };
+    PolicyParams p = preset_params(kAll[below(std::size(kAll))]);
+    if (chance() && p.preset != Preset::full) {
+        p.budget = chance() ? Amount{Amount::Unit::percent, real(120)}
+                            : Amount{Amount::Unit::tokens, static_cast<double>(below(3000))};
+    }
+    if (chance()) p.recent = {Amount::Unit::percent, real(100)};
+    if (chance()) p.recent = {Amount::Unit::rest, 0};
+    if (chance()) p.sinks = below(9);
+    if (chance()) p.alpha = real(1);
+    if (chance()) p.tau = {TauSchedule::Shape::linear, 1e-9 + real(3), 1e-9 + real(3), {}};
+    if (chance()) p.tau = {TauSchedule::Shape::cosine, 1e-9 + real(3), 1e-9 + real(3), {}};
+    if (chance()) p.tau = {TauSchedule::Shape::constant, 0.7, 0.7, {}};
+    if (chance()) {
+        const double first = 0.1 + real(2), last = 0.1 + real(2);
+        p.tau = {
+            TauSchedule::Shape::points, first, last, {{real(5), first}, {6 + real(5), 1e20}, {20, last}}};
+    }
+    if (chance()) p.horizon = below(500);
+    p.noise = static_cast<NoiseKind>(below(4));
+    p.draw = static_cast<NoiseDraw>(below(2));
+    if (chance()) p.gain = real(4) - 2;
+    p.scope = static_cast<Scope>(below(3));
+    p.pool = static_cast<Pool>(below(3));
+    p.prefill = static_cast<PrefillMode>(below(2));
+    if (chance()) p.every = 1 + below(16);
+    if (chance()) p.damping = real(1);
+    p.score_dtype = static_cast<ScoreType>(below(3));
+    if (chance()) p.seed = random();
+    return p;
+}
+
+TEST(LaneSpec, TextAndParametersGoRound) {
+    std::mt19937_64 random(20261121);
+    for (int i = 0; i < 3000; ++i) {
+        PolicyParams params = random_params(random);
+        if (params.tau.shape == TauSchedule::Shape::cosine && !params.tau.points.empty())
+            params.tau.points.clear();
+        ASSERT_TRUE(validate(params).empty());
+        const std::string text = format_lane_spec({params});
+        ASSERT_EQ(parse_lane_spec(text).policy, params) << text;
+        ASSERT_EQ(format_lane_spec(parse_lane_spec(text)), text);
+    }
+}
+
+TEST(LaneSpec, FormatLeavesDefaultsOut) {
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("h2o:recent=50%,alpha=1,budget=64")), "h2o:budget=64");
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("keyformer:tau=1..2@linear,budget=50%")), "keyformer");
+    EXPECT_EQ(format_lane_spec(parse_lane_spec("keyformer:tau=(0:1 20:1.4 100:2)")),
+              "keyformer:tau=(0:1 20:1.4 100:2)");
+}
+
+// --- effective
+// ---------------------------------------------------------------------------------------------------
+
+TEST(LaneSpec, EffectiveNamesTokensInForce) {
+    const auto effective = [](std::string_view text, int n, int generate) {
+        return format_effective_spec(parse_lane_spec(text), n, generate);
+    };
+    EXPECT_EQ(effective("full", 300, 10), "full");
+    EXPECT_EQ(effective("h2o:budget=29%", 100, 10), "h2o:budget=29,recent=14");
+    EXPECT_EQ(effective("sink:budget=3", 100, 10), "sink:budget=3,recent=0,sinks=3");
+    EXPECT_EQ(effective("window", 301, 10), "window:budget=150,recent=150");
+    EXPECT_EQ(effective("tova:budget=0", 100, 10), "tova:budget=1");
+    EXPECT_EQ(effective("h2o:budget=8,recent=99,sinks=2", 100, 10), "h2o:budget=8,recent=6,sinks=2");
+    EXPECT_EQ(effective("keyformer:budget=64", 100, 200), "keyformer:budget=64,recent=19,horizon=200");
+    EXPECT_EQ(effective("keyformer:budget=64,tau=1.5", 100, 200), "keyformer:budget=64,recent=19,tau=1.5");
+}
+
+TEST(LaneSpec, EffectiveSpecResolvesToTheSamePolicy) {
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 1000; ++i) {
+        const LaneSpec spec{random_params(random)};
+        const int n = static_cast<int>(random() % 700) + 1;
+        const std::string text = format_effective_spec(spec, n, 50);
+        ResolvedPolicy asked = resolve(spec.policy, n, 50);
+        ResolvedPolicy effective = resolve(parse_lane_spec(text).policy, n, 50);
+        // Without a budget nothing protects; with a steady tau nothing reads the horizon.
+        if (!asked.evicts()) asked.recent = effective.recent;
+        asked.horizon = effective.horizon;
+        ASSERT_EQ(effective, asked) << text;
+    }
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,261 @@
+// Presets, rounding and clamping, the tau schedule, and the rows that evict.
+#include "engine/policy/params.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+namespace {
+
+constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::key,
+                           Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf};
+
+Amount tokens(double value) {
+    return {Amount::Unit::tokens, value};
+}
+Amount percent(double value) {
+    return {Amount::Unit::percent, value};
+}
+
+PolicyParams with(Preset preset, Amount budget, Amount recent, int sinks = 0) {
+    PolicyParams params = preset_params(preset);
+    params.budget = budget;
+    params.recent = recent;
+    params.sinks = sinks;
+    return params;
+}
+
+// --- presets -----------------------------------------------------------------------------------------------
+
+TEST(Presets, AreValidAndCarryTheirName) {
+    for (Preset preset : kAll) {
+        EXPECT_EQ(preset_params(preset).preset, preset);
+        EXPECT_TRUE(validate(preset_params(preset)).empty());
+    }
+}
+
+TEST(Presets, HoldHalfOfThePromptExceptFull) {
+    for (Preset preset : kAll) {
+        const ResolvedPolicy policy = resolve(preset_params(preset), 201, 10);
+        EXPECT_EQ(policy.evicts(), preset != Preset::full);
+        EXPECT_EQ(policy.budget, preset == Preset::full ? ResolvedPolicy::kUnlimited : 100);
+    }
+}
+
+TEST(Presets, ProtectWhatTheTableSays) {
+    const auto resolved = [](Preset preset) { return resolve(preset_params(preset), 200, 10); };
+    EXPECT_EQ(resolved(Preset::window).recent, 100);
+    EXPECT_EQ(resolved(Preset::sink).recent, 96);
+    EXPECT_EQ(resolved(Preset::sink).sinks, 4);
+    EXPECT_EQ(resolved(Preset::key).recent, 0);
+    EXPECT_EQ(resolved(Preset::h2o).recent, 50);
+    EXPECT_EQ(resolved(Preset::tova).recent, 0);
+    EXPECT_EQ(resolved(Preset::keyformer).recent, 30);
+    EXPECT_EQ(resolved(Preset::a2sf).recent, 0);
+}
+
+TEST(Presets, AreThePointsOfTheirPapers) {
+    EXPECT_EQ(preset_params(Preset::tova).alpha, 0);
+    EXPECT_EQ(preset_params(Preset::tova).scope, Scope::layer);
+    EXPECT_EQ(preset_params(Preset::a2sf).alpha, 0.2);
+    EXPECT_EQ(preset_params(Preset::h2o).alpha, 1);
+    const PolicyParams keyformer = preset_params(Preset::keyformer);
+    EXPECT_EQ(keyformer.noise, NoiseKind::gumbel);
+    EXPECT_EQ(keyformer.draw, NoiseDraw::token);
+    EXPECT_EQ(keyformer.tau.shape, TauSchedule::Shape::linear);
+    EXPECT_EQ(keyformer.tau.begin, 1);
+    EXPECT_EQ(keyformer.tau.end, 2);
+}
+
+// --- rounding and clamping
+// -----------------------------------------------------------------------------------
+
+TEST(Resolve, PercentTruncatesTheProduct) {
+    const auto budget = [](int n, double share) {
+        return resolve(with(Preset::key, percent(share), tokens(0)), n, 10).budget;
+    };
+    EXPECT_EQ(budget(100, 29), 29);  // int(0.29 * 100) would be 28
+    EXPECT_EQ(budget(100, 57), 57);  // int(0.57 * 100) would be 56
+    EXPECT_EQ(budget(199, 50), 99);
+    EXPECT_EQ(budget(1000, 12.5), 125);
+    EXPECT_EQ(budget(7, 100), 7);
+    EXPECT_EQ(budget(10, 150), 15);
+    for (int n = 0; n < 400; ++n) {
+        for (int share = 1; share <= 100; ++share) {
+            ASSERT_EQ(budget(n, share), std::max(1, n * share / 100)) << n << " tokens, " << share << " %";
+        }
+    }
+}
+
+TEST(Resolve, RecentComesFromTheTruncatedBudget) {
+    const auto recent = [](int n, double budget, double share) {
+        return resolve(with(Preset::h2o, percent(budget), percent(share)), n, 1).recent;
+    };
+    EXPECT_EQ(recent(3, 50, 70), 0);     // k = 1: 0.7; of the untruncated 1.5 it would be 1
+    EXPECT_EQ(recent(199, 50, 51), 50);  // k = 99: 50.49
+    EXPECT_EQ(recent(197, 50, 51), 49);  // k = 98: 49.98; of 98.5 it would be 50
+    EXPECT_EQ(recent(1000, 60, 30), 180);
+}
+
+TEST(Resolve, ClampsWhatDoesNotFit) {
+    EXPECT_EQ(resolve(with(Preset::key, tokens(0), tokens(0)), 100, 1).budget, 1);
+    EXPECT_EQ(resolve(with(Preset::key, percent(50), tokens(0)), 1, 1).budget, 1);
+    EXPECT_EQ(resolve(with(Preset::h2o, tokens(8), tokens(20)), 100, 1).recent, 8);
+    EXPECT_EQ(resolve(with(Preset::h2o, tokens(8), percent(300)), 100, 1).recent, 8);
+    const ResolvedPolicy sinks = resolve(with(Preset::sink, tokens(3), {Amount::Unit::rest, 0}, 4), 100, 1);
+    EXPECT_EQ(sinks.sinks, 3);
+    EXPECT_EQ(sinks.recent, 0);
+    const ResolvedPolicy both = resolve(with(Preset::h2o, tokens(10), tokens(9), 4), 100, 1);
+    EXPECT_EQ(both.sinks, 4);
+    EXPECT_EQ(both.recent, 6);
+}
+
+TEST(Resolve, AHugeBudgetIsStillABudget) {
+    EXPECT_TRUE(resolve(with(Preset::key, tokens(1e30), tokens(0)), 100, 1).evicts());
+    EXPECT_EQ(resolve(with(Preset::key, tokens(5000), tokens(0)), 100, 1).budget,
+              5000);  // above the prompt: room to grow
+}
+
+TEST(Resolve, HorizonIsAskedForOrGeneratedOr256) {
+    PolicyParams params = preset_params(Preset::keyformer);
+    EXPECT_EQ(resolve(params, 10, 77).horizon, 77);
+    EXPECT_EQ(resolve(params, 10, 0).horizon, 256);
+    params.horizon = 12;
+    EXPECT_EQ(resolve(params, 10, 77).horizon, 12);
+}
+
+// --- tau
+// -----------------------------------------------------------------------------------------------------
+
+ResolvedPolicy with_tau(TauSchedule::Shape shape, double begin, double end, int horizon = 10) {
+    PolicyParams params = preset_params(Preset::keyformer);
+    params.tau = {shape, begin, end, {}};
+    params.horizon = horizon;
+    return resolve(params, 100, 0);
+}
+
+TEST(Tau, LinearRunsFromTheFirstDecodeRowAndHolds) {
+    const ResolvedPolicy policy = with_tau(TauSchedule::Shape::linear, 1, 2);
+    EXPECT_EQ(policy.tau_at(0), 1.0f);
+    EXPECT_EQ(policy.tau_at(99), 1.0f);   // last prompt row
+    EXPECT_EQ(policy.tau_at(100), 1.1f);  // t = 1
+    EXPECT_EQ(policy.tau_at(104), 1.5f);
+    EXPECT_EQ(policy.tau_at(109), 2.0f);  // t = T
+    EXPECT_EQ(policy.tau_at(500), 2.0f);
+}
+
+TEST(Tau, CosineEasesBetweenTheEnds) {
+    const ResolvedPolicy policy = with_tau(TauSchedule::Shape::cosine, 2, 1);
+    EXPECT_EQ(policy.tau_at(50), 2.0f);
+    EXPECT_FLOAT_EQ(policy.tau_at(104), 1.5f);
+    EXPECT_FLOAT_EQ(policy.tau_at(109), 1.0f);
+    EXPECT_FLOAT_EQ(policy.tau_at(1000), 1.0f);
+    EXPECT_GT(policy.tau_at(100), 1.95f);  // flat at first: linear would give 1.9
+    for (int row = 100; row < 109; ++row) EXPECT_GT(policy.tau_at(row), policy.tau_at(row + 1));
+}
+
+TEST(Tau, PointsAreJoinedByLinesAndHeldOutside) {
+    PolicyParams params = preset_params(Preset::keyformer);
+    params.tau = {TauSchedule::Shape::points, 1, 1, {{2, 1.5}, {4, 2.5}, {8, 0.5}}};
+    const ResolvedPolicy policy = resolve(params, 100, 0);
+    EXPECT_EQ(policy.tau_at(10), 1.5f);
+    EXPECT_EQ(policy.tau_at(101), 1.5f);  // t = 2
+    EXPECT_EQ(policy.tau_at(102), 2.0f);
+    EXPECT_EQ(policy.tau_at(103), 2.5f);
+    EXPECT_EQ(policy.tau_at(105), 1.5f);
+    EXPECT_EQ(policy.tau_at(107), 0.5f);
+    EXPECT_EQ(policy.tau_at(900), 0.5f);
+}
+
+TEST(Tempers, OnlyWhenScoresDifferFromAttention) {
+    EXPECT_FALSE(resolve(preset_params(Preset::h2o), 10, 1).tempers());
+    EXPECT_TRUE(resolve(preset_params(Preset::keyformer), 10, 1).tempers());
+    EXPECT_TRUE(with_tau(TauSchedule::Shape::constant, 1, 1).tempers());  // keyformer: noise
+
+    PolicyParams params = preset_params(Preset::keyformer);
+    params.tau = {};
+    params.gain = 0;
+    EXPECT_FALSE(resolve(params, 10, 1).tempers());
+    params.gain = 1;
+    params.noise = NoiseKind::constant;  // a shift of all logits
+    EXPECT_FALSE(resolve(params, 10, 1).tempers());
+    params.tau.begin = params.tau.end = 1.5;
+    EXPECT_TRUE(resolve(params, 10, 1).tempers());
+    params.tau = {TauSchedule::Shape::points, 1, 1, {{0, 1}, {5, 1}}};
+    EXPECT_FALSE(resolve(params, 10, 1).tempers());
+    params.tau.points.back().second = 2;
+    EXPECT_TRUE(resolve(params, 10, 1).tempers());
+}
+
+// --- rows that evict
+// -------------------------------------------------------------------------------------------
+
+TEST(EvictsAfter, OneShotStartsWithTheLastPromptRow) {
+    const ResolvedPolicy policy = resolve(preset_params(Preset::h2o), 8, 0);
+    for (int row = 0; row < 20; ++row) EXPECT_EQ(policy.evicts_after(row), row >= 7) << row;
+}
+
+TEST(EvictsAfter, EveryThirdRowCountsFromThePrompt) {
+    PolicyParams params = preset_params(Preset::h2o);
+    params.every = 3;
+    const ResolvedPolicy policy = resolve(params, 8, 0);
+    for (int row = 0; row < 20; ++row) {
+        EXPECT_EQ(policy.evicts_after(row), row == 7 || row == 10 || row == 13 || row == 16 || row == 19)
+            << row;
+    }
+}
+
+TEST(EvictsAfter, StepwiseEvictsInThePromptToo) {
+    PolicyParams params = preset_params(Preset::tova);
+    params.prefill = PrefillMode::stepwise;
+    const ResolvedPolicy policy = resolve(params, 8, 0);
+    for (int row = 0; row < 20; ++row) EXPECT_TRUE(policy.evicts_after(row)) << row;
+}
+
+TEST(EvictsAfter, FullNeverEvicts) {
+    const ResolvedPolicy policy = resolve(preset_params(Preset::full), 8, 0);
+    for (int row = 0; row < 20; ++row) EXPECT_FALSE(policy.evicts_after(row)) << row;
+}
+
+// --- validate
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Validate, NamesEveryFault) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto faults_of = [](auto change) {
+        PolicyParams params = preset_params(Preset::keyformer);
+        change(params);
+        return validate(params);
+    };
+    const auto expect_fault = [&](const char* word, auto change) {
+        const std::vector<std::string> faults = faults_of(change);
+        ASSERT_EQ(faults.size(), 1u) << word;
+        EXPECT_NE(faults[0].find(word), std::string::npos) << faults[0];
+    };
+    expect_fault("budget", [](PolicyParams& p) { p.budget = tokens(-1); });
+    expect_fault("budget", [](PolicyParams& p) { p.budget = tokens(1.5); });
+    expect_fault("budget", [](PolicyParams& p) { p.budget = {Amount::Unit::rest, 0}; });
+    expect_fault("recent", [](PolicyParams& p) { p.recent = percent(-5); });
+    expect_fault("recent", [&](PolicyParams& p) { p.recent = percent(nan); });
+    expect_fault("recent", [](PolicyParams& p) { p.recent = {Amount::Unit::all, 0}; });
+    expect_fault("sinks", [](PolicyParams& p) { p.sinks = -1; });
+    expect_fault("alpha", [](PolicyParams& p) { p.alpha = 1.01; });
+    expect_fault("alpha", [&](PolicyParams& p) { p.alpha = nan; });
+    expect_fault("tau", [](PolicyParams& p) { p.tau.end = 0; });
+    expect_fault("tau", [&](PolicyParams& p) { p.tau.begin = nan; });
+    expect_fault("tau", [](PolicyParams& p) { p.tau.shape = TauSchedule::Shape::points; });
+    expect_fault("ascend", [](PolicyParams& p) {
+        p.tau = {TauSchedule::Shape::points, 1, 1, {{3, 1}, {3, 2}}};
+    });
+    expect_fault("horizon", [](PolicyParams& p) { p.horizon = -1; });
+    expect_fault("gain", [&](PolicyParams& p) { p.gain = nan; });
+    expect_fault("every", [](PolicyParams& p) { p.every = 0; });
+    expect_fault("damping", [](PolicyParams& p) { p.damping = -0.1; });
+    EXPECT_EQ(faults_of([](PolicyParams& p) { p.alpha = 2, p.every = 0; }).size(), 2u);
+    EXPECT_TRUE(faults_of([](PolicyParams& p) { p.recent = tokens(1e9); }).empty());  // only does not fit
+}
+
+}  // namespace
+}  // namespace keyhole
