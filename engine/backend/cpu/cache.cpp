@@ -1,0 +1,222 @@
+#include "engine/backend/cpu/cache.h"
+
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+#include "engine/policy/math.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace keyhole::cpu {
+
+Accumulator accumulator_of(const ResolvedPolicy& policy) {
+    const int index = (policy.alpha != 1.0f ? 1 : 0) + (policy.tempers() ? 2 : 0);
+    return static_cast<Accumulator>(index);
+}
+
+bool is_forgetting(int accumulator) {
+    return (accumulator & 1) != 0;
+}
+bool is_tempered(int accumulator) {
+    return (accumulator & 2) != 0;
+}
+
+std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy) {
+    const bool forgets = policy.alpha != 1.0f, tempers = policy.tempers();
+    return {true, forgets, tempers, forgets && tempers};
+}
+
+void round_scores(std::span<float> score, ScoreType type) {
+    switch (type) {
+        case ScoreType::fp32:
+            return;
+        case ScoreType::fp16:
+            for (float& s : score) s = float_from_fp16(fp16_from_float(s));
+            return;
+        case ScoreType::bf16:
+            for (float& s : score) s = float_from_bf16(bf16_from_float(s));
+            return;
+    }
+}
+
+namespace {
+
+bool draws_token_noise(const ResolvedPolicy& policy) {
+    return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
+}
+
+/// The accumulator that a newly running one starts from: itself, else the one that shares its temper, its
+/// forgetting, the plain sum.
+int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {
+    for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
+        if (running[static_cast<std::size_t>(candidate)]) return candidate;
+    return kSum;
+}
+
+}  // namespace
+
+CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
+    : layout_(&layout), head_dim_(head_dim), count_(static_cast<std::size_t>(layout.n_kv_heads()), 0) {}
+
+CacheUse CpuKvCache::use() const {
+    CacheUse use;
+    for (int n : count_) use.stored_tokens += n;
+    use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(float));
+    use.allocated_bytes = static_cast<std::int64_t>(store_.pages.size_bytes());
+    return use;
+}
+
+std::vector<std::int32_t> CpuKvCache::stored_positions(int g) const {
+    std::vector<std::int32_t> out(static_cast<std::size_t>(count(g)));
+    for (int i = 0; i < count(g); ++i) out[static_cast<std::size_t>(i)] = positions(g)[order(g)[i]];
+    return out;
+}
+
+std::unique_ptr<KvCache> CpuKvCache::clone() const {
+    auto copy = std::make_unique<CpuKvCache>(*layout_, head_dim_);
+    copy->policy_ = policy_;
+    copy->count_ = count_;
+    copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
+    if (store_.pages.size_bytes() > 0)
+        std::memcpy(copy->store_.pages.data(), store_.pages.data(), store_.pages.size_bytes());
+    return copy;
+}
+
+int CpuKvCache::largest_count() const {
+    return *std::max_element(count_.begin(), count_.end());
+}
+
+void CpuKvCache::clear() {
+    std::fill(count_.begin(), count_.end(), 0);
+    store_ = make_store(0, store_.running, store_.has_noise);
+}
+
+template <class Visit>
+void CpuKvCache::for_readers(int g, Visit visit) const {
+    for (const HeadRef& reader : layout_->kv_head(g).readers)
+        visit(reader, reader.layer * layout_->n_heads() + reader.head);
+}
+
+CpuKvCache::Store CpuKvCache::make_store(int capacity, const std::array<bool, kAccumulators>& running,
+                                         bool has_noise) const {
+    const std::size_t slots = static_cast<std::size_t>(capacity);
+    const std::size_t kv_words = count_.size() * slots * static_cast<std::size_t>(head_dim_);
+    const std::size_t head_words = static_cast<std::size_t>(layout_->n_layers() * layout_->n_heads()) * slots;
+    std::size_t words = 0;
+    auto take = [&words](std::size_t n) { return std::exchange(words, words + n); };
+    Store store;
+    store.capacity = capacity;
+    store.running = running;
+    store.has_noise = has_noise;
+    store.keys_at = take(kv_words);
+    store.values_at = take(kv_words);
+    store.positions_at = take(count_.size() * slots);
+    store.order_at = take(count_.size() * slots);
+    for (std::size_t a = 0; a < kAccumulators; ++a)
+        if (running[a]) store.score_at[a] = take(head_words);
+    if (has_noise) store.noise_at = take(head_words);
+    if (words > 0) store.pages = Pages(words * sizeof(float));
+    return store;
+}
+
+void CpuKvCache::move_to(Store store) {
+    const Store old = std::exchange(store_, std::move(store));
+    for (int g = 0; g < layout_->n_kv_heads(); ++g) {
+        const std::size_t n = static_cast<std::size_t>(count(g));
+        if (n == 0) continue;
+        std::copy_n(old.floats(old.keys_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_), keys(g));
+        std::copy_n(old.floats(old.values_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
+                    values(g));
+        std::copy_n(old.ints(old.positions_at, g), n, positions(g));
+        std::copy_n(old.ints(old.order_at, g), n, order(g));
+        for_readers(g, [&](const HeadRef&, int head) {
+            for (int a = 0; a < kAccumulators; ++a)
+                if (float* to = score(a, head))
+                    std::copy_n(old.score(nearest_relative(a, old.running), head), n, to);
+            if (old.has_noise && store_.has_noise)
+                std::copy_n(old.floats(old.noise_at, head, 1), n, noise(head));
+        });
+    }
+}
+
+void CpuKvCache::reserve(int capacity) {
+    move_to(make_store(std::max(capacity, largest_count()), store_.running, store_.has_noise));
+}
+
+void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
+    const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
+    const bool redraw =
+        has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
+    policy_ = policy;
+    const auto running = running_accumulators(policy);
+    if (running != store_.running || has_noise != had_noise)
+        move_to(make_store(store_.capacity, running, has_noise));
+    if (!redraw) return;
+    for (int g = 0; g < layout_->n_kv_heads(); ++g)
+        for (int slot = 0; slot < count(g); ++slot) draw_noise(g, slot);
+}
+
+void CpuKvCache::draw_noise(int g, int slot) {
+    for_readers(g, [&](const HeadRef& reader, int head) {
+        noise(head)[slot] = noise_at(policy_.noise, policy_.draw, policy_.seed, reader.layer, reader.head, 0,
+                                     positions(g)[slot]);
+    });
+}
+
+int CpuKvCache::append(int g, int position) {
+    int& n = count_[static_cast<std::size_t>(g)];
+    KH_ASSERT(n < store_.capacity, "count={} capacity={}", n, store_.capacity);
+    const int slot = n++;
+    positions(g)[slot] = position;
+    order(g)[slot] = slot;
+    for_readers(g, [&](const HeadRef&, int head) {
+        for (int a = 0; a < kAccumulators; ++a)
+            if (float* scores = score(a, head)) scores[slot] = 0;
+    });
+    if (store_.has_noise) draw_noise(g, slot);
+    return slot;
+}
+
+void CpuKvCache::move_slot(int g, int from, int to) {
+    const std::int64_t d = head_dim_;
+    std::copy_n(keys(g) + from * d, d, keys(g) + to * d);
+    std::copy_n(values(g) + from * d, d, values(g) + to * d);
+    positions(g)[to] = positions(g)[from];
+    for_readers(g, [&](const HeadRef&, int head) {
+        for (int a = 0; a < kAccumulators; ++a)
+            if (float* scores = score(a, head)) scores[to] = scores[from];
+        if (float* draws = noise(head)) draws[to] = draws[from];
+    });
+}
+
+void CpuKvCache::evict(int g, std::span<const int> order_indices) {
+    if (order_indices.empty()) return;
+    int& n = count_[static_cast<std::size_t>(g)];
+    std::int32_t* by_position = order(g);
+    std::vector<std::int32_t> holes;
+    holes.reserve(order_indices.size());
+    int kept = 0;
+    std::size_t next = 0;
+    for (int i = 0; i < n; ++i) {
+        if (next < order_indices.size() && order_indices[next] == i) {
+            holes.push_back(by_position[i]);
+            ++next;
+        } else {
+            by_position[kept++] = by_position[i];
+        }
+    }
+    KH_ASSERT(next == order_indices.size());
+    // Slots beyond the new end move into the holes below it. The newest token usually has the last slot: look
+    // from the end.
+    std::size_t hole = 0;
+    for (int i = kept - 1; i >= 0; --i) {
+        if (by_position[i] < kept) continue;
+        while (holes[hole] >= kept) ++hole;
+        move_slot(g, by_position[i], holes[hole]);
+        by_position[i] = holes[hole++];
+    }
+    n = kept;
+}
+
+}  // namespace keyhole::cpu

@@ -1,0 +1,116 @@
+/// K, V, positions and scores of one lane in main memory. Engine thread; heads of one cache may be worked on
+/// by different threads at once.
+///
+/// Slots of a KV head are dense, [0, count): a victim's slot is taken over by the last one. `order` lists
+/// slots by ascending position, so text order is one look-up away. Keys are stored rotated at their original
+/// position.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/base/mapped_file.h"
+
+#include <array>
+#include <span>
+#include <vector>
+
+namespace keyhole::cpu {
+
+/// Scores kept beside each other for every query head, so that a policy switched on in mid-run does not start
+/// from empty ones.
+enum Accumulator {
+    kSum,                 ///< sum of attention: H2O
+    kForgetting,          ///< alpha * score + attention: A2SF; only while alpha < 1
+    kTempered,            ///< sum of the tempered softmax: Keyformer; only while the policy tempers
+    kTemperedForgetting,  ///< both
+    kAccumulators
+};
+
+/// The accumulator that the policy selects by.
+Accumulator accumulator_of(const ResolvedPolicy& policy);
+/// The accumulators that run while the policy is in force.
+std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy);
+bool is_forgetting(int accumulator);
+bool is_tempered(int accumulator);
+
+/// Rounds scores to the type that they accumulate in.
+void round_scores(std::span<float> score, ScoreType type);
+
+class CpuKvCache final : public KvCache {
+  public:
+    CpuKvCache(const KvLayout& layout, int head_dim);
+
+    CacheUse use() const override;
+    std::vector<std::int32_t> stored_positions(int kv_head) const override;
+    std::unique_ptr<KvCache> clone() const override;
+
+    /// Makes the accumulators that the policy needs (a new one starts from its nearest running relative) and
+    /// the noise of stored tokens.
+    void set_policy(const ResolvedPolicy& policy);
+    const ResolvedPolicy& policy() const { return policy_; }
+
+    /// New pages with room for `capacity` slots a KV head (at least the fullest one's count); the old ones go
+    /// back to the system.
+    void reserve(int capacity);
+    void clear();
+
+    int capacity() const { return store_.capacity; }
+    int count(int g) const { return count_[static_cast<std::size_t>(g)]; }
+    int largest_count() const;
+
+    float* keys(int g) const { return store_.floats(store_.keys_at, g, head_dim_); }
+    float* values(int g) const { return store_.floats(store_.values_at, g, head_dim_); }
+    std::int32_t* positions(int g) const { return store_.ints(store_.positions_at, g); }  ///< by slot
+    std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
+    /// Scores by slot of query head `head` = layer * n_heads + h; null when the accumulator does not run.
+    float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
+    /// Noise drawn once for each token, by slot; null when the policy draws none so.
+    float* noise(int head) const {
+        return store_.has_noise ? store_.floats(store_.noise_at, head, 1) : nullptr;
+    }
+
+    /// A slot for a token newer than all stored ones, scores 0, noise drawn; the caller writes K and V. Needs
+    /// room.
+    int append(int g, int position);
+    /// Removes entries by index into order(g), ascending.
+    void evict(int g, std::span<const int> order_indices);
+
+  private:
+    /// One allocation and where its parts begin, in 4-byte words.
+    struct Store {
+        Pages pages;
+        int capacity = 0;
+        std::array<bool, kAccumulators> running{true, false, false, false};
+        bool has_noise = false;
+        std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0;
+        std::array<std::size_t, kAccumulators> score_at{};
+
+        float* floats(std::size_t at, int index, int width) const {
+            return static_cast<float*>(pages.data()) + at +
+                   static_cast<std::int64_t>(index) * capacity * width;
+        }
+        std::int32_t* ints(std::size_t at, int index) const {
+            return static_cast<std::int32_t*>(pages.data()) + at +
+                   static_cast<std::int64_t>(index) * capacity;
+        }
+        float* score(int accumulator, int head) const {
+            const std::size_t a = static_cast<std::size_t>(accumulator);
+            return running[a] ? floats(score_at[a], head, 1) : nullptr;
+        }
+    };
+
+    Store make_store(int capacity, const std::array<bool, kAccumulators>& running, bool has_noise) const;
+    /// Moves everything stored into a new store.
+    void move_to(Store store);
+    void draw_noise(int g, int slot);
+    void move_slot(int g, int from, int to);
+    template <class Visit>
+    void for_readers(int g, Visit visit) const;
+
+    const KvLayout* layout_;
+    int head_dim_;
+    ResolvedPolicy policy_;
+    std::vector<int> count_;
+    Store store_;
+};
+
+}  // namespace keyhole::cpu

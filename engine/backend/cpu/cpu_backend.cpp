@@ -1,0 +1,361 @@
+#include "engine/backend/cpu/cpu_backend.h"
+
+#include "engine/backend/cpu/kernels.h"
+#include "engine/base/error.h"
+#include "engine/policy/math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads) {
+    return std::make_unique<cpu::CpuBackend>(std::move(model), n_threads);
+}
+
+}  // namespace keyhole
+
+namespace keyhole::cpu {
+
+namespace {
+
+std::vector<float> widened(const Weight& w) {
+    std::vector<float> out(static_cast<std::size_t>(w.rows * w.cols));
+    widen_rows(w, 0, w.rows, out.data());
+    return out;
+}
+
+std::size_t grow(std::vector<float>& v, std::int64_t n) {
+    if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
+    return v.size();
+}
+
+}  // namespace
+
+ModelTables::ModelTables(const Model& model) {
+    for (const LayerWeights& layer : model.weights().layers) {
+        attention_norm.push_back(widened(layer.attention_norm));
+        mlp_norm.push_back(widened(layer.mlp_norm));
+    }
+    final_norm = widened(model.weights().final_norm);
+    const int head_dim = model.config().head_dim;
+    for (int i = 0; i < head_dim / 2; ++i)
+        inverse_frequency.push_back(
+            std::pow(static_cast<double>(model.config().rope_theta), -2.0 * i / head_dim));
+}
+
+void ModelTables::angles(int position, float* cosine, float* sine) const {
+    for (std::size_t i = 0; i < inverse_frequency.size(); ++i) {
+        const double angle = position * inverse_frequency[i];
+        cosine[i] = static_cast<float>(std::cos(angle));
+        sine[i] = static_cast<float>(std::sin(angle));
+    }
+}
+
+CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
+    : model_(std::move(model)),
+      tables_(*model_),
+      pool_(n_threads),
+      workers_(static_cast<std::size_t>(pool_.n_threads())) {}
+
+std::string CpuBackend::name() const {
+    return fmt::format("cpu, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
+                       simd_name());
+}
+
+std::unique_ptr<KvCache> CpuBackend::make_cache() {
+    return std::make_unique<CpuKvCache>(model_->layout(), model_->config().head_dim);
+}
+
+void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
+    // 64 KiB of weights a chunk: small enough to share out beside a busy process, large enough to pay for
+    // taking it.
+    constexpr std::int64_t kChunkBytes = 64 << 10;
+    struct Range {
+        std::int64_t n_chunks, rows;
+    };
+    std::array<Range, 4> ranges{};
+    std::int64_t n_chunks = 0;
+    for (std::size_t i = 0; i < products.size(); ++i) {
+        const Weight& w = *products[i].w;
+        const std::int64_t row_bytes = w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+        const std::int64_t rows = std::max<std::int64_t>(4, kChunkBytes / row_bytes / 4 * 4);
+        ranges[i] = {(w.rows + rows - 1) / rows, rows};
+        n_chunks += ranges[i].n_chunks;
+    }
+    pool_.parallel_for(n_chunks, [&](std::int64_t chunk, int) {
+        std::size_t i = 0;
+        while (chunk >= ranges[i].n_chunks) chunk -= ranges[i++].n_chunks;
+        const Linear& p = products[i];
+        const std::int64_t first = chunk * ranges[i].rows, last = std::min(p.w->rows, first + ranges[i].rows);
+        multiply_rows(*p.w, first, last, p.x, p.x_stride, n_batch, p.y, p.y_stride);
+    });
+}
+
+int wanted_capacity(const ResolvedPolicy& policy, int n_stored) {
+    const int open_end = n_stored + std::max(64, policy.horizon);
+    if (!policy.evicts()) return open_end;
+    return std::max(n_stored, std::min(policy.budget + policy.every, open_end));
+}
+
+/// Sizes and offsets of a row's values: positions attended by every KV head, once all heads appended the new
+/// token.
+void CpuBackend::begin_values(const LaneStep& step) const {
+    const KvLayout& layout = model_->layout();
+    const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
+    RowValues& values = step.out->values;
+    values.offset.assign(1, 0);
+    for (int g = 0; g < layout.n_kv_heads(); ++g)
+        values.offset.push_back(values.offset.back() + cache.count(g) + 1);
+    values.head_offset.assign(1, 0);
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const int g = layout.kv_head_from_head(l, h);
+            values.head_offset.push_back(values.head_offset.back() + cache.count(g) + 1);
+        }
+    const std::size_t n_heads = static_cast<std::size_t>(values.head_offset.back());
+    const std::size_t n_units = static_cast<std::size_t>(values.offset.back());
+    const bool any = step.wants.attention || step.wants.logits || step.wants.noise || step.wants.scores;
+    values.positions.resize(any ? n_units : 0);
+    values.attention.resize(step.wants.attention ? n_heads : 0);
+    values.logits.resize(step.wants.logits ? n_heads : 0);
+    values.noise.resize(step.wants.noise ? n_heads : 0);
+    values.scores.resize(step.wants.scores ? n_units : 0);
+    values.threshold.assign(step.wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0,
+                            std::numeric_limits<float>::quiet_NaN());
+}
+
+void CpuBackend::step(std::span<const LaneStep> lanes) {
+    const ModelConfig& config = model_->config();
+    const ModelWeights& weights = model_->weights();
+    const int n_batch = static_cast<int>(lanes.size());
+    const std::int64_t d = config.d_model, d_q = config.n_heads * config.head_dim,
+                       d_kv = config.n_kv_heads * config.head_dim;
+    const std::int64_t d_ff = config.d_ff, half = config.head_dim / 2;
+    StepScratch& s = scratch_;
+    for (auto [v, width] :
+         std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{{&s.x, d},
+                                                                             {&s.normed, d},
+                                                                             {&s.q, d_q},
+                                                                             {&s.k, d_kv},
+                                                                             {&s.v, d_kv},
+                                                                             {&s.attended, d_q},
+                                                                             {&s.projected, d},
+                                                                             {&s.gate, d_ff},
+                                                                             {&s.up, d_ff},
+                                                                             {&s.cosine, half},
+                                                                             {&s.sine, half},
+                                                                             {&s.logits, config.n_vocab}})
+        grow(*v, n_batch * width);
+
+    for (int b = 0; b < n_batch; ++b) {
+        const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
+        KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
+        auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+        if (cache.largest_count() + 1 > cache.capacity())
+            cache.reserve(cache.largest_count() + 1 + cache.capacity() / 2);
+        begin_values(lane);
+        lane.out->evictions.clear();
+        widen_rows(weights.embedding, lane.token, lane.token + 1, s.x.data() + b * d);
+        tables_.angles(lane.row, s.cosine.data() + b * half, s.sine.data() + b * half);
+    }
+    auto norm_all = [&](const std::vector<float>& gain) {
+        for (int b = 0; b < n_batch; ++b)
+            rms_norm({s.x.data() + b * d, static_cast<std::size_t>(d)}, gain.data(), config.norm_eps,
+                     s.normed.data() + b * d);
+    };
+    for (int l = 0; l < config.n_layers; ++l) {
+        const LayerWeights& w = weights.layers[static_cast<std::size_t>(l)];
+        norm_all(tables_.attention_norm[static_cast<std::size_t>(l)]);
+        multiply(std::array{Linear{&w.q, s.normed.data(), d, s.q.data(), d_q},
+                            Linear{&w.k, s.normed.data(), d, s.k.data(), d_kv},
+                            Linear{&w.v, s.normed.data(), d, s.v.data(), d_kv}},
+                 n_batch);
+        attend(l, lanes);
+        multiply(std::array{Linear{&w.o, s.attended.data(), d_q, s.projected.data(), d}}, n_batch);
+        add_to(s.x.data(), s.projected.data(), n_batch * d);
+
+        norm_all(tables_.mlp_norm[static_cast<std::size_t>(l)]);
+        multiply(std::array{Linear{&w.gate, s.normed.data(), d, s.gate.data(), d_ff},
+                            Linear{&w.up, s.normed.data(), d, s.up.data(), d_ff}},
+                 n_batch);
+        silu_times(s.gate.data(), s.up.data(), n_batch * d_ff);
+        multiply(std::array{Linear{&w.down, s.gate.data(), d_ff, s.projected.data(), d}}, n_batch);
+        add_to(s.x.data(), s.projected.data(), n_batch * d);
+    }
+    norm_all(tables_.final_norm);
+    multiply(std::array{Linear{&weights.output, s.normed.data(), d, s.logits.data(), config.n_vocab}},
+             n_batch);
+    for (int b = 0; b < n_batch; ++b) {
+        const float* logits = s.logits.data() + static_cast<std::int64_t>(b) * config.n_vocab;
+        lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + config.n_vocab);
+    }
+    select(lanes);
+}
+
+void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
+    const KvLayout& layout = model_->layout();
+    const int first = layout.kv_head_from_head(layer, 0),
+              last = layout.kv_head_from_head(layer, layout.n_heads() - 1) + 1;
+    const int n_read = last - first;
+    pool_.parallel_for(static_cast<std::int64_t>(lanes.size()) * n_read, [&](std::int64_t chunk, int worker) {
+        const int lane = static_cast<int>(chunk / n_read), g = first + static_cast<int>(chunk % n_read);
+        attend_kv_head(layer, g, lane, lanes[static_cast<std::size_t>(lane)], worker);
+    });
+}
+
+// Rotate and append the new token (owner layer), then for every query head of this layer that reads the KV
+// head: logits, softmax, values, and the accumulators that run.
+void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker) {
+    const KvLayout& layout = model_->layout();
+    const int d = model_->config().head_dim, half = d / 2;
+    const KvHead& kv = layout.kv_head(g);
+    auto& cache = static_cast<CpuKvCache&>(*step.cache);
+    const ResolvedPolicy& policy = *step.policy;
+    WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
+    const float* cosine = scratch_.cosine.data() + lane * half;
+    const float* sine = scratch_.sine.data() + lane * half;
+
+    if (kv.owner_layer == layer) {
+        const std::int64_t at =
+            static_cast<std::int64_t>(lane) * model_->config().n_kv_heads * d + kv.index * d;
+        const int slot = cache.append(g, step.row);
+        rotate_head(scratch_.k.data() + at, cosine, sine, d);
+        std::copy_n(scratch_.k.data() + at, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
+        std::copy_n(scratch_.v.data() + at, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
+    }
+    const int n = cache.count(g);
+    const std::int32_t* order = cache.order(g);
+    RowValues& values = step.out->values;
+    if (!values.positions.empty())
+        for (int i = 0; i < n; ++i)
+            values.positions[static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)] + i)] =
+                cache.positions(g)[order[i]];
+    for (auto* v : {&scratch.logits, &scratch.probabilities, &scratch.tempered, &scratch.row_noise})
+        grow(*v, n);
+    float* p = scratch.probabilities.data();
+    const float tau = policy.tau_at(step.row);
+    const float weight = policy.damping;
+
+    for (const HeadRef& reader : kv.readers) {
+        if (reader.layer != layer) continue;
+        const int head = layer * layout.n_heads() + reader.head;
+        const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
+        float* q = scratch_.q.data() + q_at;
+        rotate_head(q, cosine, sine, d);
+        dot_keys(q, cache.keys(g), n, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.logits.data());
+        softmax(scratch.logits.data(), n, p);
+        weigh_values(p, cache.values(g), n, d, scratch_.attended.data() + q_at);
+
+        const float* noise = cache.noise(head);
+        if (policy.noise != NoiseKind::none && noise == nullptr) {
+            for (int slot = 0; slot < n; ++slot)
+                scratch.row_noise[static_cast<std::size_t>(slot)] =
+                    noise_at(policy.noise, policy.draw, policy.seed, layer, reader.head, step.row,
+                             cache.positions(g)[slot]);
+            noise = scratch.row_noise.data();
+        }
+        if (policy.tempers()) {
+            temper_logits(scratch.logits.data(), noise, n, policy.gain, tau, scratch.tempered.data());
+            softmax(scratch.tempered.data(), n, scratch.tempered.data());
+        }
+        for (int a = 0; a < kAccumulators; ++a) {
+            float* score = cache.score(a, head);
+            if (score == nullptr) continue;
+            fold_scores(is_tempered(a) ? scratch.tempered.data() : p, n,
+                        is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
+            round_scores({score, static_cast<std::size_t>(n)}, policy.score_dtype);
+        }
+        const std::size_t out = static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(head)]);
+        auto in_order = [&](std::vector<float>& to, const float* from) {
+            if (to.empty()) return;
+            for (int i = 0; i < n; ++i)
+                to[out + static_cast<std::size_t>(i)] =
+                    from != nullptr ? from[order[i]] : std::numeric_limits<float>::quiet_NaN();
+        };
+        in_order(values.attention, p);
+        in_order(values.logits, scratch.logits.data());
+        in_order(values.noise, noise);
+    }
+}
+
+void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
+                UnitScores& scores, std::vector<int>& victims, RowValues* values,
+                std::vector<Eviction>& evictions) {
+    int most = 0;
+    for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
+    const bool may_evict =
+        evicts && cache.policy().evicts() && (unit.last - unit.first > 1 || most > cache.policy().budget);
+    const bool wants_scores = values != nullptr && !values->scores.empty();
+    if (!may_evict && !wants_scores) return;
+    pool_unit(cache, layout, unit.first, unit.last, scores);
+    victims.clear();
+    float threshold = std::numeric_limits<float>::quiet_NaN();
+    if (may_evict) threshold = select_victims(scores.positions, scores.pooled, cache.policy(), victims);
+
+    std::vector<int> of_head;
+    for (int g = unit.first; g < unit.last; ++g) {
+        of_head.clear();
+        std::size_t at = 0, victim = 0;
+        for (int i = 0; i < cache.count(g); ++i, ++at) {
+            const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
+            while (scores.positions[at] != position) ++at;
+            if (wants_scores)
+                values->scores[static_cast<std::size_t>(values->offset[static_cast<std::size_t>(g)] + i)] =
+                    scores.pooled[at];
+            while (victim < victims.size() && static_cast<std::size_t>(victims[victim]) < at) ++victim;
+            if (victim < victims.size() && static_cast<std::size_t>(victims[victim]) == at) {
+                of_head.push_back(i);
+                evictions.push_back({g, position, row});
+            }
+        }
+        if (wants_scores) values->threshold[static_cast<std::size_t>(g)] = threshold;
+        cache.evict(g, of_head);
+    }
+}
+
+void CpuBackend::select(std::span<const LaneStep> lanes) {
+    struct Work {
+        const LaneStep* step;
+        Unit unit;
+        bool evicts;
+        std::vector<Eviction> evictions;
+    };
+    std::vector<Work> work;
+    for (const LaneStep& step : lanes) {
+        const bool evicts = step.policy->evicts_after(step.row);
+        for (const Unit& unit : units_of(model_->layout(), step.policy->scope))
+            work.push_back({&step, unit, evicts, {}});
+    }
+    // A head's share is far below a microsecond: several to a chunk.
+    constexpr std::int64_t kUnitsPerChunk = 8;
+    const std::int64_t n_units = static_cast<std::int64_t>(work.size());
+    pool_.parallel_for((n_units + kUnitsPerChunk - 1) / kUnitsPerChunk, [&](std::int64_t chunk, int worker) {
+        WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
+        for (std::int64_t i = chunk * kUnitsPerChunk; i < std::min(n_units, (chunk + 1) * kUnitsPerChunk);
+             ++i) {
+            Work& w = work[static_cast<std::size_t>(i)];
+            evict_unit(static_cast<CpuKvCache&>(*w.step->cache), model_->layout(), w.unit, w.step->row,
+                       w.evicts, scratch.unit, scratch.victims, &w.step->out->values, w.evictions);
+        }
+    });
+    for (Work& w : work)
+        w.step->out->evictions.insert(w.step->out->evictions.end(), w.evictions.begin(), w.evictions.end());
+}
+
+std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
+    auto& store = static_cast<CpuKvCache&>(cache);
+    store.set_policy(policy);
+    std::vector<Eviction> evictions;
+    UnitScores scores;
+    std::vector<int> victims;
+    if (store.capacity() > 0)
+        for (const Unit& unit : units_of(model_->layout(), policy.scope))
+            evict_unit(store, model_->layout(), unit, last_row, true, scores, victims, nullptr, evictions);
+    const int wanted = wanted_capacity(policy, store.largest_count());
+    if (wanted != store.capacity()) store.reserve(wanted);
+    return evictions;
+}
+
+}  // namespace keyhole::cpu

@@ -1,0 +1,351 @@
+#include "engine/backend/cpu/kernels.h"
+
+#include "engine/base/half.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/backend/cpu/kernels.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each instruction set
+
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using Floats = hn::Vec<FloatTag>;
+
+HWY_INLINE std::int64_t lanes() {
+    return static_cast<std::int64_t>(hn::Lanes(FloatTag()));
+}
+
+HWY_INLINE Floats load(const float* p) {
+    return hn::LoadU(FloatTag(), p);
+}
+HWY_INLINE Floats load(const hwy::float16_t* p) {
+    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::float16_t, FloatTag>(), p));
+}
+HWY_INLINE Floats load(const hwy::bfloat16_t* p) {
+    return hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, FloatTag>(), p));
+}
+HWY_INLINE void store(Floats v, float* p) {
+    hn::StoreU(v, FloatTag(), p);
+}
+HWY_INLINE Floats all(float value) {
+    return hn::Set(FloatTag(), value);
+}
+HWY_INLINE float sum(Floats v) {
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), v));
+}
+HWY_INLINE float widen(float value) {
+    return value;
+}
+HWY_INLINE float widen(hwy::float16_t value) {
+    return float_from_fp16(std::bit_cast<std::uint16_t>(value));
+}
+HWY_INLINE float widen(hwy::bfloat16_t value) {
+    return hwy::F32FromBF16(value);
+}
+
+// kRows weight rows against kColumns inputs: as many independent sums, each over the columns in ascending
+// order, so that neither the rows nor the batch that they are computed with change a bit of them.
+template <int kRows, int kColumns, class T>
+HWY_INLINE void multiply_block(const T* w, std::int64_t cols, const float* x, std::int64_t x_stride, float* y,
+                               std::int64_t y_stride) {
+    Floats total[kRows][kColumns];
+    for (int r = 0; r < kRows; ++r)
+        for (int b = 0; b < kColumns; ++b) total[r][b] = hn::Zero(FloatTag());
+    const std::int64_t step = lanes();
+    std::int64_t c = 0;
+    for (; c + step <= cols; c += step) {
+        Floats in[kColumns];
+        for (int b = 0; b < kColumns; ++b) in[b] = load(x + b * x_stride + c);
+        for (int r = 0; r < kRows; ++r) {
+            const Floats weight = load(w + r * cols + c);
+            for (int b = 0; b < kColumns; ++b) total[r][b] = hn::MulAdd(weight, in[b], total[r][b]);
+        }
+    }
+    for (int r = 0; r < kRows; ++r) {
+        for (int b = 0; b < kColumns; ++b) {
+            float rest = 0;
+            for (std::int64_t i = c; i < cols; ++i) rest += widen(w[r * cols + i]) * x[b * x_stride + i];
+            y[b * y_stride + r] = sum(total[r][b]) + rest;
+        }
+    }
+}
+
+template <int kRows, class T>
+HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, const float* x, std::int64_t x_stride,
+                                 int n_batch, float* y, std::int64_t y_stride) {
+    int b = 0;
+    for (; b + 4 <= n_batch; b += 4)
+        multiply_block<kRows, 4>(w, cols, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+    const float* rest = x + b * x_stride;
+    switch (n_batch - b) {
+        case 3:
+            multiply_block<kRows, 3>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
+        case 2:
+            multiply_block<kRows, 2>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
+        case 1:
+            multiply_block<kRows, 1>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
+        default:
+            break;
+    }
+}
+
+template <class T>
+HWY_INLINE void multiply_typed(const T* w, std::int64_t n_rows, std::int64_t cols, const float* x,
+                               std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
+    std::int64_t r = 0;
+    for (; r + 4 <= n_rows; r += 4)
+        multiply_columns<4>(w + r * cols, cols, x, x_stride, n_batch, y + r, y_stride);
+    for (; r < n_rows; ++r) multiply_columns<1>(w + r * cols, cols, x, x_stride, n_batch, y + r, y_stride);
+}
+
+void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
+              std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
+    const std::int64_t n = last_row - first_row, skip = first_row * w.cols;
+    float* out = y + first_row;
+    switch (w.dtype) {
+        case DType::f32:
+            return multiply_typed(static_cast<const float*>(w.data) + skip, n, w.cols, x, x_stride, n_batch,
+                                  out, y_stride);
+        case DType::f16:
+            return multiply_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n, w.cols, x, x_stride,
+                                  n_batch, out, y_stride);
+        case DType::bf16:
+            return multiply_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, w.cols, x, x_stride,
+                                  n_batch, out, y_stride);
+    }
+}
+
+template <class T>
+HWY_INLINE void widen_typed(const T* in, std::int64_t n, float* out) {
+    const std::int64_t step = lanes();
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) store(load(in + i), out + i);
+    for (; i < n; ++i) out[i] = widen(in[i]);
+}
+
+void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
+    const std::int64_t n = (last_row - first_row) * w.cols, skip = first_row * w.cols;
+    switch (w.dtype) {
+        case DType::f32:
+            return widen_typed(static_cast<const float*>(w.data) + skip, n, out);
+        case DType::f16:
+            return widen_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n, out);
+        case DType::bf16:
+            return widen_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, out);
+    }
+}
+
+// kKeys keys at once: independent sums hide the latency of the multiply-add.
+template <int kKeys>
+HWY_INLINE void dot_block(const float* q, const float* k, int head_dim, float scale, float* out) {
+    const int step = static_cast<int>(lanes());
+    Floats total[kKeys];
+    for (int j = 0; j < kKeys; ++j) total[j] = hn::Zero(FloatTag());
+    int d = 0;
+    for (; d + step <= head_dim; d += step) {
+        const Floats query = load(q + d);
+        for (int j = 0; j < kKeys; ++j) total[j] = hn::MulAdd(query, load(k + j * head_dim + d), total[j]);
+    }
+    for (int j = 0; j < kKeys; ++j) {
+        float rest = 0;
+        for (int i = d; i < head_dim; ++i) rest += q[i] * k[j * head_dim + i];
+        out[j] = scale * (sum(total[j]) + rest);
+    }
+}
+
+void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out) {
+    int s = 0;
+    for (; s + 4 <= n; s += 4)
+        dot_block<4>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
+    for (; s < n; ++s) dot_block<1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
+}
+
+void softmax(const float* x, int n, float* p) {
+    const int step = static_cast<int>(lanes());
+    const int whole = n / step * step;
+    float highest = x[0];
+    if (whole > 0) {
+        Floats top = load(x);
+        for (int i = step; i < whole; i += step) top = hn::Max(top, load(x + i));
+        highest = hn::GetLane(hn::MaxOfLanes(FloatTag(), top));
+    }
+    for (int i = whole; i < n; ++i) highest = x[i] > highest ? x[i] : highest;
+
+    Floats totals = hn::Zero(FloatTag());
+    for (int i = 0; i < whole; i += step) {
+        const Floats e = hn::Exp(FloatTag(), hn::Sub(load(x + i), all(highest)));
+        store(e, p + i);
+        totals = hn::Add(totals, e);
+    }
+    float total = sum(totals);
+    for (int i = whole; i < n; ++i) {
+        p[i] = hn::GetLane(hn::Exp(FloatTag(), all(x[i] - highest)));
+        total += p[i];
+    }
+    const float scale = 1.0f / total;
+    for (int i = 0; i < whole; i += step) store(hn::Mul(load(p + i), all(scale)), p + i);
+    for (int i = whole; i < n; ++i) p[i] *= scale;
+}
+
+// Slots are dealt to four running sums by slot % 4, combined at the end: a fixed order with enough
+// independent work.
+void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
+    const int step = static_cast<int>(lanes());
+    int d = 0;
+    for (; d + step <= head_dim; d += step) {
+        Floats total[4] = {hn::Zero(FloatTag()), hn::Zero(FloatTag()), hn::Zero(FloatTag()),
+                           hn::Zero(FloatTag())};
+        int s = 0;
+        for (; s + 4 <= n; s += 4) {
+            const float* value = v + static_cast<std::int64_t>(s) * head_dim + d;
+            for (int j = 0; j < 4; ++j)
+                total[j] = hn::MulAdd(all(p[s + j]), load(value + j * head_dim), total[j]);
+        }
+        for (int j = 0; s < n; ++s, ++j)
+            total[j] = hn::MulAdd(all(p[s]), load(v + static_cast<std::int64_t>(s) * head_dim + d), total[j]);
+        store(hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3])), out + d);
+    }
+    for (; d < head_dim; ++d) {
+        float total = 0;
+        for (int s = 0; s < n; ++s) total += p[s] * v[static_cast<std::int64_t>(s) * head_dim + d];
+        out[d] = total;
+    }
+}
+
+void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
+    const int step = static_cast<int>(lanes());
+    int i = 0;
+    for (; i + step <= n; i += step)
+        store(hn::Add(hn::Mul(all(alpha), load(score + i)), hn::Mul(all(weight), load(p + i))), score + i);
+    for (; i < n; ++i) score[i] = alpha * score[i] + weight * p[i];
+}
+
+void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out) {
+    const int step = static_cast<int>(lanes());
+    int i = 0;
+    for (; i + step <= n; i += step) {
+        Floats x = load(logit + i);
+        if (noise != nullptr) x = hn::Add(x, hn::Mul(all(gain), load(noise + i)));
+        store(hn::Div(x, all(tau)), out + i);
+    }
+    for (; i < n; ++i) out[i] = (noise != nullptr ? logit[i] + gain * noise[i] : logit[i]) / tau;
+}
+
+void rms_norm(std::span<const float> in, const float* gain, float eps, float* out) {
+    const float* x = in.data();
+    const std::int64_t n = static_cast<std::int64_t>(in.size()), step = lanes();
+    Floats squares = hn::Zero(FloatTag());
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) squares = hn::MulAdd(load(x + i), load(x + i), squares);
+    float total = sum(squares);
+    for (std::int64_t j = i; j < n; ++j) total += x[j] * x[j];
+    const float scale = 1.0f / std::sqrt(total / static_cast<float>(n) + eps);
+    for (std::int64_t j = 0; j < i; j += step)
+        store(hn::Mul(hn::Mul(load(x + j), all(scale)), load(gain + j)), out + j);
+    for (std::int64_t j = i; j < n; ++j) out[j] = x[j] * scale * gain[j];
+}
+
+HWY_INLINE Floats gated(Floats gate, Floats up) {
+    return hn::Mul(hn::Div(gate, hn::Add(all(1.0f), hn::Exp(FloatTag(), hn::Neg(gate)))), up);
+}
+
+void silu_times(float* gate, const float* up, std::int64_t n) {
+    const std::int64_t step = lanes();
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) store(gated(load(gate + i), load(up + i)), gate + i);
+    for (; i < n; ++i) gate[i] = hn::GetLane(gated(all(gate[i]), all(up[i])));
+}
+
+void add_to(float* x, const float* y, std::int64_t n) {
+    const std::int64_t step = lanes();
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) store(hn::Add(load(x + i), load(y + i)), x + i);
+    for (; i < n; ++i) x[i] += y[i];
+}
+
+void rotate_head(float* x, const float* cosine, const float* sine, int head_dim) {
+    const int half = head_dim / 2;
+    for (int i = 0; i < half; ++i) {
+        const float a = x[i], b = x[i + half];
+        x[i] = a * cosine[i] - b * sine[i];
+        x[i + half] = b * cosine[i] + a * sine[i];
+    }
+}
+
+const char* target_name() {
+    return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace keyhole::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace keyhole::cpu {
+
+HWY_EXPORT(multiply);
+HWY_EXPORT(widen_all);
+HWY_EXPORT(dot_keys);
+HWY_EXPORT(softmax);
+HWY_EXPORT(weigh_values);
+HWY_EXPORT(fold_scores);
+HWY_EXPORT(temper_logits);
+HWY_EXPORT(rms_norm);
+HWY_EXPORT(silu_times);
+HWY_EXPORT(add_to);
+HWY_EXPORT(rotate_head);
+HWY_EXPORT(target_name);
+
+void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
+                   std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
+    HWY_DYNAMIC_DISPATCH(multiply)(w, first_row, last_row, x, x_stride, n_batch, y, y_stride);
+}
+void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out) {
+    HWY_DYNAMIC_DISPATCH(widen_all)(w, first_row, last_row, out);
+}
+void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out) {
+    HWY_DYNAMIC_DISPATCH(dot_keys)(q, k, n, head_dim, scale, out);
+}
+void softmax(const float* x, int n, float* p) {
+    HWY_DYNAMIC_DISPATCH(softmax)(x, n, p);
+}
+void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
+    HWY_DYNAMIC_DISPATCH(weigh_values)(p, v, n, head_dim, out);
+}
+void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
+    HWY_DYNAMIC_DISPATCH(fold_scores)(p, n, alpha, weight, score);
+}
+void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out) {
+    HWY_DYNAMIC_DISPATCH(temper_logits)(logit, noise, n, gain, tau, out);
+}
+void rms_norm(std::span<const float> x, const float* gain, float eps, float* out) {
+    HWY_DYNAMIC_DISPATCH(rms_norm)(x, gain, eps, out);
+}
+void silu_times(float* gate, const float* up, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(silu_times)(gate, up, n);
+}
+void add_to(float* x, const float* y, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(add_to)(x, y, n);
+}
+void rotate_head(float* x, const float* cosine, const float* sine, int head_dim) {
+    HWY_DYNAMIC_DISPATCH(rotate_head)(x, cosine, sine, head_dim);
+}
+std::string simd_name() {
+    return HWY_DYNAMIC_DISPATCH(target_name)();
+}
+
+}  // namespace keyhole::cpu
+#endif

@@ -1,0 +1,53 @@
+/// The inner loops of the CPU backend, vectorised with Highway and chosen for the processor at run time. No
+/// state; any thread. Every output is summed in one fixed order, whatever the batch and the number of
+/// threads. Twins: backend/cuda.
+#pragma once
+
+#include "engine/model/model.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace keyhole::cpu {
+
+/// y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]   for rows r in [first_row, last_row), columns b
+/// in [0, n_batch). Weights are widened in registers. x [n_batch, cols], y [n_batch, rows], both float.
+void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
+                   std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride);
+
+/// Rows [first_row, last_row) of w as float into out [rows, cols].
+void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out);
+
+/// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
+void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
+
+/// p = softmax(x); x and p may be the same. Finite x; n >= 1.
+void softmax(const float* x, int n, float* p);
+
+/// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
+void weigh_values(const float* p, const float* v, int n, int head_dim, float* out);
+
+/// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
+void fold_scores(const float* p, int n, float alpha, float weight, float* score);
+
+/// out[i] = (logit[i] + gain * noise[i]) / tau (tempered_logit in policy/math.h); noise may be null.
+void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out);
+
+/// out = x / sqrt(mean(x^2) + eps) * gain       RMSNorm
+void rms_norm(std::span<const float> x, const float* gain, float eps, float* out);
+
+/// gate <- silu(gate) * up       SwiGLU
+void silu_times(float* gate, const float* up, std::int64_t n);
+
+/// x <- x + y
+void add_to(float* x, const float* y, std::int64_t n);
+
+/// Rotates one head in place, pairs (i, i + head_dim / 2), by angles given as cosines and sines, [head_dim /
+/// 2] each.
+void rotate_head(float* x, const float* cosine, const float* sine, int head_dim);
+
+/// The instruction set in use, such as "AVX3".
+std::string simd_name();
+
+}  // namespace keyhole::cpu

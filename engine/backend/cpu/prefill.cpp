@@ -1,0 +1,466 @@
+#include "engine/backend/cpu/prefill.h"
+
+#include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/kernels.h"
+#include "engine/base/error.h"
+#include "engine/policy/math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace keyhole::cpu {
+
+namespace {
+
+constexpr int kTileRows = 64;
+constexpr std::int64_t kRowsPerProduct = 256;     // rows of the prompt in one chunk of a product
+constexpr std::int64_t kOutputsPerProduct = 128;  // and outputs
+constexpr std::int64_t kFeedForwardRows = 512;  // rows of the prompt whose hidden layer is in memory at once
+
+Pages floats(std::int64_t n) {
+    return Pages(static_cast<std::size_t>(n) * sizeof(float));
+}
+float* data(const Pages& pages) {
+    return static_cast<float*>(pages.data());
+}
+
+void grow(std::vector<float>& v, std::int64_t n) {
+    if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
+}
+
+}  // namespace
+
+Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
+                 std::span<const LanePrefill> lanes, PrefillSink* sink)
+    : model_(model),
+      tables_(tables),
+      pool_(pool),
+      tokens_(tokens),
+      lanes_(lanes),
+      sink_(sink),
+      sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
+      n_(static_cast<int>(tokens.size())),
+      workers_(static_cast<std::size_t>(pool.n_threads())) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t n = n_;
+    x_ = floats(n * c.d_model);
+    normed_ = floats(n * c.d_model);
+    q_ = floats(n * c.n_heads * c.head_dim);
+    k_ = floats(n * c.n_kv_heads * c.head_dim);
+    v_ = floats(n * c.n_kv_heads * c.head_dim);
+    attended_ = floats(n * c.n_heads * c.head_dim);
+    projected_ = floats(n * c.d_model);
+    hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
+    plan_streams();
+    if (sink_wants_.scores)
+        score_tile_ = floats(static_cast<std::int64_t>(streams_.size()) * c.n_heads * kTileRows * n);
+    size_last_row();
+}
+
+void Prefill::plan_streams() {
+    for (const LanePrefill& lane : lanes_) {
+        const ResolvedPolicy& policy = *lane.policy;
+        const auto running = running_accumulators(policy);
+        std::array<int, kAccumulators>& of_lane = stream_of_lane_.emplace_back();
+        for (int a = 0; a < kAccumulators; ++a) {
+            of_lane[static_cast<std::size_t>(a)] = -1;
+            if (!running[static_cast<std::size_t>(a)]) continue;
+            ScoreStream stream;
+            stream.alpha = is_forgetting(a) ? policy.alpha : 1.0f;
+            stream.dtype = policy.score_dtype;
+            if (is_tempered(a)) {
+                stream.tempered = true;
+                stream.tau = policy.tau_at(0);
+                stream.gain = policy.gain;
+                stream.noise = policy.noise;
+                stream.draw = policy.draw;
+                stream.seed = policy.seed;
+            }
+            const auto found = std::find(streams_.begin(), streams_.end(), stream);
+            of_lane[static_cast<std::size_t>(a)] = static_cast<int>(found - streams_.begin());
+            if (found == streams_.end()) streams_.push_back(stream);
+        }
+    }
+}
+
+void Prefill::run(const std::function<bool(double)>& progress) {
+    const ModelConfig& c = model_.config();
+    pool_.parallel_for((n_ + 63) / 64, [&](std::int64_t chunk, int) {
+        for (std::int64_t i = chunk * 64; i < std::min<std::int64_t>(n_, chunk * 64 + 64); ++i) {
+            const int token = tokens_[static_cast<std::size_t>(i)];
+            widen_rows(model_.weights().embedding, token, token + 1, data(x_) + i * c.d_model);
+        }
+    });
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
+        KH_ASSERT(cache.largest_count() == 0);
+        cache.set_policy(*lanes_[lane].policy);
+    }
+    // A lane whose one kept set is chosen over all layers needs them all before anything can go.
+    const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
+        return lane.policy->scope == Scope::shared && lane.policy->evicts() && n_ > lane.policy->budget;
+    });
+    std::vector<LayerStore> stores;
+    for (int l = 0; l < c.n_layers; ++l) {
+        if (progress && !progress(static_cast<double>(l) / c.n_layers))
+            fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
+        LayerStore& store = stores.emplace_back();
+        project(l, store);
+        attend(l, store);
+        feed_forward(l);
+        if (keep_all) continue;
+        give_to_lanes(l, stores);
+        stores.clear();
+    }
+    if (keep_all) give_to_lanes(0, stores);
+    write_last_logits();
+}
+
+/// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
+void Prefill::size_last_row() {
+    const KvLayout& layout = model_.layout();
+    const std::size_t n = static_cast<std::size_t>(n_), n_kv = static_cast<std::size_t>(layout.n_kv_heads());
+    const std::size_t n_heads = static_cast<std::size_t>(layout.n_layers() * layout.n_heads());
+    for (const LanePrefill& lane : lanes_) {
+        RowValues& values = lane.out->values;
+        values.offset.resize(n_kv + 1);
+        for (std::size_t g = 0; g <= n_kv; ++g) values.offset[g] = static_cast<std::int32_t>(g * n);
+        values.head_offset.resize(n_heads + 1);
+        for (std::size_t h = 0; h <= n_heads; ++h) values.head_offset[h] = static_cast<std::int64_t>(h * n);
+        values.positions.resize(n_kv * n);
+        for (std::size_t i = 0; i < n_kv * n; ++i) values.positions[i] = static_cast<std::int32_t>(i % n);
+        values.attention.resize(lane.wants.attention ? n_heads * n : 0);
+        values.logits.resize(lane.wants.logits ? n_heads * n : 0);
+        values.noise.assign(lane.wants.noise ? n_heads * n : 0, std::numeric_limits<float>::quiet_NaN());
+        values.scores.resize(lane.wants.scores ? n_kv * n : 0);
+        values.threshold.assign(lane.wants.scores ? n_kv : 0, std::numeric_limits<float>::quiet_NaN());
+        lane.out->evictions.clear();
+    }
+}
+
+void Prefill::multiply(const Weight& w, const float* x, std::int64_t n_rows, float* y) {
+    const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
+    const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
+    pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int worker) {
+        const std::int64_t output = chunk / row_blocks * kOutputsPerProduct,
+                           row = chunk % row_blocks * kRowsPerProduct;
+        const std::int64_t n_outputs = std::min(kOutputsPerProduct, w.rows - output),
+                           m = std::min(kRowsPerProduct, n_rows - row);
+        std::vector<float>& block = workers_[static_cast<std::size_t>(worker)].widened;
+        grow(block, n_outputs * w.cols);
+        widen_rows(w, output, output + n_outputs, block.data());
+        multiply_transposed(m, n_outputs, w.cols, 1.0f, x + row * w.cols, w.cols, block.data(), w.cols,
+                            y + row * w.rows + output, w.rows);
+    });
+}
+
+void Prefill::norm_rows(const std::vector<float>& gain) {
+    const std::int64_t d = model_.config().d_model;
+    for (std::int64_t i = 0; i < n_; ++i)
+        rms_norm({data(x_) + i * d, static_cast<std::size_t>(d)}, gain.data(), model_.config().norm_eps,
+                 data(normed_) + i * d);
+}
+
+/// q, k, v of all tokens; q and k rotated; K and V laid out head by head.
+void Prefill::project(int layer, LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
+    norm_rows(tables_.attention_norm[static_cast<std::size_t>(layer)]);
+    multiply(w.q, data(normed_), n_, data(q_));
+    multiply(w.k, data(normed_), n_, data(k_));
+    multiply(w.v, data(normed_), n_, data(v_));
+    const std::int64_t d = c.head_dim, n = n_;
+    store.keys = floats(c.n_kv_heads * n * d);
+    store.values = floats(c.n_kv_heads * n * d);
+    store.scores = floats(static_cast<std::int64_t>(streams_.size()) * c.n_heads * n);
+    pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
+        std::vector<float> cosine(static_cast<std::size_t>(d / 2)), sine(cosine);
+        for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
+            tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
+            for (std::int64_t h = 0; h < c.n_heads; ++h)
+                rotate_head(data(q_) + (i * c.n_heads + h) * d, cosine.data(), sine.data(), c.head_dim);
+            for (std::int64_t g = 0; g < c.n_kv_heads; ++g) {
+                float* key = data(k_) + (i * c.n_kv_heads + g) * d;
+                rotate_head(key, cosine.data(), sine.data(), c.head_dim);
+                std::copy_n(key, d, data(store.keys) + (g * n + i) * d);
+                std::copy_n(data(v_) + (i * c.n_kv_heads + g) * d, d, data(store.values) + (g * n + i) * d);
+            }
+        }
+    });
+}
+
+void Prefill::attend(int layer, const LayerStore& store) {
+    for (int first = 0; first < n_; first += kTileRows) {
+        const int last = std::min(n_, first + kTileRows);
+        pool_.parallel_for(model_.config().n_heads, [&](std::int64_t head, int worker) {
+            attend_tile(layer, store, static_cast<int>(head), first, last, worker);
+            fold_tile(layer, store, static_cast<int>(head), first, last, worker);
+        });
+        if (sink_wants_.scores) emit_scores(layer, first, last);
+    }
+}
+
+/// Rows [first_row, last_row) of one head: logits and probabilities [rows, last_row] in the worker's scratch,
+/// output in attended_.
+void Prefill::attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row,
+                          int worker) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim, columns = last_row, rows = last_row - first_row, d_q = c.n_heads * d;
+    const std::int64_t g = model_.layout().kv_head(model_.layout().kv_head_from_head(layer, head)).index;
+    Worker& scratch = workers_[static_cast<std::size_t>(worker)];
+    for (auto* v : {&scratch.logits, &scratch.probabilities}) grow(*v, rows * columns);
+    float* logits = scratch.logits.data();
+    float* p = scratch.probabilities.data();
+    const float* keys = data(store.keys) + g * n_ * d;
+    const float* values = data(store.values) + g * n_ * d;
+    const std::int64_t at = first_row * d_q + head * d;
+    multiply_transposed(rows, columns, d, 1.0f / std::sqrt(static_cast<float>(d)), data(q_) + at, d_q, keys,
+                        d, logits, columns);
+    for (std::int64_t i = 0; i < rows; ++i) {
+        const int visible = first_row + static_cast<int>(i) + 1;
+        softmax(logits + i * columns, visible, p + i * columns);
+        std::fill(p + i * columns + visible, p + (i + 1) * columns, 0.0f);
+    }
+    multiply_plain(rows, d, columns, p, columns, values, d, data(attended_) + at, d_q);
+
+    PrefillTile tile{-1, layer, head, first_row, static_cast<int>(rows), static_cast<int>(columns), p};
+    if (sink_wants_.attention) sink_->attention(tile);
+    tile.values = logits;
+    if (sink_wants_.logits) sink_->logits(tile);
+    if (last_row < n_) return;
+    const std::int64_t out = static_cast<std::int64_t>(layer * c.n_heads + head) * n_;
+    for (const LanePrefill& lane : lanes_) {
+        if (lane.wants.attention)
+            std::copy_n(p + (rows - 1) * columns, n_, lane.out->values.attention.data() + out);
+        if (lane.wants.logits)
+            std::copy_n(logits + (rows - 1) * columns, n_, lane.out->values.logits.data() + out);
+    }
+}
+
+/// Folds the tile's rows, in order, into every score stream of the head.
+void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row,
+                        int worker) {
+    const std::int64_t columns = last_row, rows = last_row - first_row;
+    Worker& scratch = workers_[static_cast<std::size_t>(worker)];
+    grow(scratch.tempered, columns);
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+        const ScoreStream& stream = streams_[s];
+        const bool noisy = stream.tempered && stream.noise != NoiseKind::none;
+        if (noisy) grow(scratch.noise, rows * columns);
+        float* score = score_row(store, static_cast<int>(s), head);
+        for (std::int64_t i = 0; i < rows; ++i) {
+            const int row = first_row + static_cast<int>(i), visible = row + 1;
+            const float* source = scratch.probabilities.data() + i * columns;
+            if (stream.tempered) {
+                float* noise = noisy ? scratch.noise.data() + i * columns : nullptr;
+                if (noisy && (i == 0 || stream.draw == NoiseDraw::row)) {
+                    for (int p = 0; p < columns; ++p)
+                        noise[p] = noise_at(stream.noise, stream.draw, stream.seed, layer, head, row, p);
+                } else if (noisy) {
+                    std::copy_n(scratch.noise.data(), columns, noise);
+                }
+                temper_logits(scratch.logits.data() + i * columns, noise, visible, stream.gain, stream.tau,
+                              scratch.tempered.data());
+                softmax(scratch.tempered.data(), visible, scratch.tempered.data());
+                source = scratch.tempered.data();
+            }
+            fold_scores(source, visible, stream.alpha, 1.0f, score);
+            round_scores({score, static_cast<std::size_t>(visible)}, stream.dtype);
+            if (sink_wants_.scores) {
+                const std::int64_t stream_head =
+                    static_cast<std::int64_t>(s) * model_.config().n_heads + head;
+                std::copy_n(score, columns, data(score_tile_) + (stream_head * kTileRows + i) * n_);
+            }
+        }
+        if (!noisy) continue;
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            if (stream_of(lane, accumulator_of(*lanes_[lane].policy)) != static_cast<int>(s)) continue;
+            if (sink_wants_.noise)
+                sink_->noise({static_cast<int>(lane), layer, head, first_row, static_cast<int>(rows),
+                              static_cast<int>(columns), scratch.noise.data()});
+            std::vector<float>& out = lanes_[lane].out->values.noise;
+            if (last_row == n_ && !out.empty())
+                std::copy_n(
+                    scratch.noise.data() + (rows - 1) * columns, n_,
+                    out.data() + static_cast<std::int64_t>(layer * model_.config().n_heads + head) * n_);
+        }
+    }
+}
+
+namespace {
+
+/// Folds one more query head's scores into the pooled ones; `first` starts them.
+void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (first)
+            pooled[i] = score[i];
+        else
+            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
+    }
+}
+
+void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
+    if (pool != Pool::mean || n_readers < 2) return;
+    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
+}
+
+}  // namespace
+
+/// Pooled scores after each row of the tile, for the sink. One set over all layers (scope shared) is not
+/// known yet and not emitted.
+void Prefill::emit_scores(int layer, int first_row, int last_row) {
+    const KvLayout& layout = model_.layout();
+    const std::int64_t rows = last_row - first_row, columns = last_row;
+    const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        if (policy.scope == Scope::shared) continue;
+        const int stream = stream_of(lane, accumulator_of(policy));
+        pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
+            std::vector<float>& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
+            grow(pooled, rows * columns);
+            for (std::int64_t i = 0; i < rows; ++i) {
+                int n_readers = 0;
+                for (int h = 0; h < layout.n_heads(); ++h) {
+                    if (policy.scope == Scope::head && layout.kv_head_from_head(layer, h) != first + index)
+                        continue;
+                    const std::int64_t stream_head = static_cast<std::int64_t>(stream) * layout.n_heads() + h;
+                    pool_more(policy.pool, n_readers++ == 0,
+                              data(score_tile_) + (stream_head * kTileRows + i) * n_, columns,
+                              pooled.data() + i * columns);
+                }
+                finish_pool(policy.pool, n_readers, columns, pooled.data() + i * columns);
+            }
+            sink_->scores({static_cast<int>(lane), layer, static_cast<int>(index), first_row,
+                           static_cast<int>(rows), static_cast<int>(columns), pooled.data()});
+        });
+    }
+}
+
+void Prefill::feed_forward(int layer) {
+    const ModelConfig& c = model_.config();
+    const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
+    const std::int64_t d = c.d_model;
+    multiply(w.o, data(attended_), n_, data(projected_));
+    add_to(data(x_), data(projected_), n_ * d);
+    norm_rows(tables_.mlp_norm[static_cast<std::size_t>(layer)]);
+    for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
+        const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first);
+        float* gate = data(hidden_);
+        float* up = gate + rows * c.d_ff;
+        multiply(w.gate, data(normed_) + first * d, rows, gate);
+        multiply(w.up, data(normed_) + first * d, rows, up);
+        silu_times(gate, up, rows * c.d_ff);
+        multiply(w.down, gate, rows, data(projected_) + first * d);
+    }
+    add_to(data(x_), data(projected_), n_ * d);
+}
+
+void Prefill::write_last_logits() {
+    const ModelConfig& c = model_.config();
+    std::vector<float> last(static_cast<std::size_t>(c.d_model)), logits(static_cast<std::size_t>(c.n_vocab));
+    rms_norm({data(x_) + static_cast<std::int64_t>(n_ - 1) * c.d_model, last.size()},
+             tables_.final_norm.data(), c.norm_eps, last.data());
+    constexpr std::int64_t kRows = 256;
+    const Weight& w = model_.weights().output;
+    pool_.parallel_for((w.rows + kRows - 1) / kRows, [&](std::int64_t chunk, int) {
+        multiply_rows(w, chunk * kRows, std::min(w.rows, (chunk + 1) * kRows), last.data(), c.d_model, 1,
+                      logits.data(), c.n_vocab);
+    });
+    for (const LanePrefill& lane : lanes_) lane.out->next_logits = logits;
+}
+
+void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
+    struct Work {
+        std::size_t lane;
+        Unit unit;
+        std::vector<Eviction> evictions;
+    };
+    const KvLayout& layout = model_.layout();
+    const int first = layout.first_of_layer(first_layer),
+              last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
+    std::vector<Work> work;
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
+        if (cache.capacity() == 0)
+            cache.reserve(wanted_capacity(policy, policy.evicts() ? std::min(n_, policy.budget) : n_));
+        // One set over all layers matters only where something leaves.
+        const bool whole = policy.evicts() && n_ > policy.budget;
+        for (const Unit& unit :
+             units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
+            if (unit.first < last && unit.last > first) work.push_back({lane, unit, {}});
+    }
+    pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int) {
+        Work& w = work[static_cast<std::size_t>(i)];
+        give_unit(lanes_[w.lane], w.lane, w.unit, first_layer, stores, w.evictions);
+    });
+    for (const Work& w : work) {
+        std::vector<Eviction>& all = lanes_[w.lane].out->evictions;
+        all.insert(all.end(), w.evictions.begin(), w.evictions.end());
+    }
+}
+
+void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
+                        std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
+    const KvLayout& layout = model_.layout();
+    const ResolvedPolicy& policy = *lane.policy;
+    auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+    const std::int64_t d = model_.config().head_dim, n = n_;
+    auto store_of = [&](int layer) -> const LayerStore& {
+        return stores[static_cast<std::size_t>(layer - first_layer)];
+    };
+
+    std::vector<float> pooled(static_cast<std::size_t>(n_));
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(n_));
+    for (std::int32_t p = 0; p < n_; ++p) positions[static_cast<std::size_t>(p)] = p;
+    int n_readers = 0;
+    for (int g = unit.first; g < unit.last; ++g)
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            pool_more(
+                policy.pool, n_readers++ == 0,
+                score_row(store_of(reader.layer), stream_of(lane_index, accumulator_of(policy)), reader.head),
+                n, pooled.data());
+    finish_pool(policy.pool, n_readers, n, pooled.data());
+    std::vector<int> victims;
+    const float threshold = select_victims(positions, pooled, policy, victims);
+
+    RowValues& values = lane.out->values;
+    for (int g = unit.first; g < unit.last; ++g) {
+        const KvHead& kv = layout.kv_head(g);
+        const LayerStore& store = store_of(kv.owner_layer);
+        std::size_t victim = 0;
+        for (std::int32_t p = 0; p < n_; ++p) {
+            if (victim < victims.size() && victims[victim] == p) {
+                evictions.push_back({g, p, n_ - 1});
+                ++victim;
+                continue;
+            }
+            const std::int64_t slot = cache.append(g, p);
+            std::copy_n(data(store.keys) + (kv.index * n + p) * d, d, cache.keys(g) + slot * d);
+            std::copy_n(data(store.values) + (kv.index * n + p) * d, d, cache.values(g) + slot * d);
+            for (const HeadRef& reader : kv.readers)
+                for (int a = 0; a < kAccumulators; ++a)
+                    if (float* score = cache.score(a, reader.layer * layout.n_heads() + reader.head))
+                        score[slot] =
+                            score_row(store_of(reader.layer), stream_of(lane_index, a), reader.head)[p];
+        }
+        if (values.scores.empty()) continue;
+        std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);
+        values.threshold[static_cast<std::size_t>(g)] = threshold;
+    }
+}
+
+void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
+                         const std::function<bool(double)>& progress) {
+    try {
+        Prefill(*model_, tables_, pool_, tokens, lanes, sink).run(progress);
+    } catch (...) {
+        for (const LanePrefill& lane : lanes) static_cast<CpuKvCache&>(*lane.cache).clear();
+        throw;
+    }
+}
+
+}  // namespace keyhole::cpu

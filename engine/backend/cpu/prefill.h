@@ -1,0 +1,85 @@
+/// The prompt pass: one forward pass for all lanes, causal attention tile by tile, scores folded as the rows
+/// are made (never n x n for all heads in memory), then each lane keeps what its policy keeps. Engine thread;
+/// parts run on the pool.
+#pragma once
+
+#include "engine/backend/cpu/cpu_backend.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace keyhole::cpu {
+
+/// A score that accumulates over the prompt; lanes with equal settings share one.
+struct ScoreStream {
+    float alpha = 1;
+    bool tempered = false;
+    ScoreType dtype = ScoreType::fp32;
+    // Of the tempered softmax:
+    float tau = 1, gain = 1;
+    NoiseKind noise = NoiseKind::none;
+    NoiseDraw draw = NoiseDraw::token;
+    std::uint64_t seed = 0;
+    bool operator==(const ScoreStream&) const = default;
+};
+
+class Prefill {
+  public:
+    Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
+            std::span<const LanePrefill> lanes, PrefillSink* sink);
+
+    void run(const std::function<bool(double)>& progress);
+
+  private:
+    /// K, V and scores of one layer, all tokens: freed when the lanes took their share.
+    struct LayerStore {
+        Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated
+        Pages scores;        ///< [n_streams, n_heads, n]
+    };
+
+    void plan_streams();
+    void size_last_row();
+    void project(int layer, LayerStore& store);
+    void attend(int layer, const LayerStore& store);
+    void attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
+    void fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
+    void emit_scores(int layer, int first_row, int last_row);
+    void feed_forward(int layer);
+    void write_last_logits();
+    /// Lanes choose and copy what they keep of layers [first_layer, first_layer + stores.size()).
+    void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
+    void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
+                   std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
+
+    /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T
+    void multiply(const Weight& w, const float* x, std::int64_t n_rows, float* y);
+    void norm_rows(const std::vector<float>& gain);
+    float* score_row(const LayerStore& store, int stream, int head) const {
+        return static_cast<float*>(store.scores.data()) +
+               (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
+    }
+    int stream_of(std::size_t lane, int accumulator) const {
+        return stream_of_lane_[lane][static_cast<std::size_t>(accumulator)];
+    }
+
+    const Model& model_;
+    const ModelTables& tables_;
+    ThreadPool& pool_;
+    std::span<const int> tokens_;
+    std::span<const LanePrefill> lanes_;
+    PrefillSink* sink_;
+    RowWants sink_wants_;
+    int n_;  // prompt tokens
+
+    std::vector<ScoreStream> streams_;
+    std::vector<std::array<int, kAccumulators>> stream_of_lane_;  // [lane][accumulator], -1: does not run
+    Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
+    Pages score_tile_;  // [n_streams, n_heads, tile rows, n] when the sink wants scores
+    struct Worker {
+        std::vector<float> widened, logits, probabilities, tempered, noise, pooled;
+    };
+    std::vector<Worker> workers_;
+};
+
+}  // namespace keyhole::cpu
