@@ -1,7 +1,7 @@
 /// The one exception type, and the assertion for our own bugs. Any thread. Knows nothing of the rest.
 ///
-/// The world said no (file, memory, device, spec): throw Error through fail(). Its message is one line: what was
-/// tried, on what, what the user can do. A bug in Keyhole: KH_ASSERT.
+/// The world said no (file, memory, device, spec): throw Error through fail(). Its message is one line: what
+/// was tried, on what, what the user can do. A bug in Keyhole: KH_ASSERT.
 #pragma once
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ template <class... Args>
 #define KH_ASSERT(condition, ...) ((void)0)
 #else
 /// KH_ASSERT(n > 0) or KH_ASSERT(n > 0, "n={}", n)
-#define KH_ASSERT(condition, ...)                                                                       \
-    ((condition) ? (void)0                                                                              \
+#define KH_ASSERT(condition, ...) \
+    ((condition) ? (void)0        \
                  : ::keyhole::assert_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)))
 #endif

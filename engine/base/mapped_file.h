@@ -1,4 +1,5 @@
-/// A file mapped read-only into memory, and anonymous pages that go back to the system when freed. Any thread.
+/// A file mapped read-only into memory, and anonymous pages that go back to the system when freed. Any
+/// thread.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace keyhole {
 
-/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped. An empty file maps to an empty span.
+/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped. An empty file maps to an
+/// empty span.
 class MappedFile {
   public:
     explicit MappedFile(const std::filesystem::path& path);
@@ -23,8 +25,9 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
-/// Zeroed memory straight from the system (mmap), returned to it on destruction: malloc may keep what is freed, and Keyhole
-/// promises that evicted entries give their memory back. Throws Error(no_memory) with the size asked for.
+/// Zeroed memory straight from the system (mmap), returned to it on destruction: malloc may keep what is
+/// freed, and Keyhole promises that evicted entries give their memory back. Throws Error(no_memory) with the
+/// size asked for.
 class Pages {
   public:
     Pages() = default;

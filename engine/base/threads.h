@@ -18,10 +18,11 @@ class ThreadPool {
 
     int n_threads() const;
 
-    /// Runs body(chunk, worker) for every chunk in [0, n_chunks), chunks taken from one shared counter, and waits.
-    /// worker is in [0, n_threads()), fixed for the calling thread during the body: an index for scratch memory.
-    /// An exception of a body is thrown here once all chunks have ended. Waits spin for some microseconds, then yield, then sleep:
-    /// static splits with spinning barriers collapse beside another busy process.
+    /// Runs body(chunk, worker) for every chunk in [0, n_chunks), chunks taken from one shared counter, and
+    /// waits. worker is in [0, n_threads()), fixed for the calling thread during the body: an index for
+    /// scratch memory. An exception of a body is thrown here once all chunks have ended. Waits spin for some
+    /// microseconds, then yield, then sleep: static splits with spinning barriers collapse beside another
+    /// busy process.
     void parallel_for(std::int64_t n_chunks, const std::function<void(std::int64_t chunk, int worker)>& body);
 
   private:

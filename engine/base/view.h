@@ -35,15 +35,14 @@ class TensorView {
     }
 
     template <class... Index>
-        requires(sizeof...(Index) == Rank)
-    T& operator()(Index... index) const {
+    requires(sizeof...(Index) == Rank) T& operator()(Index... index) const {
         return data_[offset({static_cast<std::int64_t>(index)...})];
     }
 
     /// The last dimension at the given leading indices.
     template <class... Index>
-        requires(sizeof...(Index) == Rank - 1)
-    std::span<T> row(Index... index) const {
+    requires(sizeof...(Index) == Rank - 1) std::span<T> row(Index... index)
+    const {
         return {data_ + offset({static_cast<std::int64_t>(index)..., std::int64_t{0}}),
                 static_cast<std::size_t>(shape_[Rank - 1])};
     }

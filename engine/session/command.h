@@ -1,5 +1,5 @@
-/// What a user may change between tokens, and its text form: the same words in log, run.json, --script and palette.
-/// Any thread; plain values.
+/// What a user may change between tokens, and its text form: the same words in log, run.json, --script and
+/// palette. Any thread; plain values.
 #pragma once
 
 #include "engine/policy/lane_spec.h"

@@ -1,5 +1,6 @@
-/// The live engine: a thread that loads models and decodes. Commands go down one queue, records come up through one recorder,
-/// nothing else is shared with the window. All member functions are called from the window's thread and return at once.
+/// The live engine: a thread that loads models and decodes. Commands go down one queue, records come up
+/// through one recorder, nothing else is shared with the window. All member functions are called from the
+/// window's thread and return at once.
 #pragma once
 
 #include "engine/session/session.h"
@@ -16,27 +17,30 @@ enum class EnginePhase { idle, loading, prefill, running, finished, failed };
 
 struct EngineStatus {
     EnginePhase phase = EnginePhase::idle;
-    std::string message;     ///< what went on or wrong, for the status line
-    double progress = 0;     ///< of loading and prefill, 0..1
-    double tokens_per_s = 0; ///< of the last second of running
+    std::string message;      ///< what went on or wrong, for the status line
+    double progress = 0;      ///< of loading and prefill, 0..1
+    double tokens_per_s = 0;  ///< of the last second of running
     std::string backend;
-    RunSpec run;             ///< as asked for, log included: what an export re-runs
+    RunSpec run;  ///< as asked for, log included: what an export re-runs
     int pending_commands = 0;
 };
 
 class Engine {
   public:
-    /// wake is called from the engine's thread whenever a record or the status changed (posts an empty event to the window).
-    Engine(BackendOptions options, std::function<void()> wake, std::size_t row_budget_bytes = std::size_t{512} << 20);
+    /// wake is called from the engine's thread whenever a record or the status changed (posts an empty event
+    /// to the window).
+    Engine(BackendOptions options, std::function<void()> wake,
+           std::size_t row_budget_bytes = std::size_t{512} << 20);
     ~Engine();  ///< stops and joins
 
-    /// Loads (when the folder differs from the loaded one), starts the run and processes its prompt. Stops what runs now.
+    /// Loads (when the folder differs from the loaded one), starts the run and processes its prompt. Stops
+    /// what runs now.
     void start(std::filesystem::path model_folder, RunSpec run);
-    void play();                 ///< decode until stopped or finished
-    void stop();                 ///< within one step
-    void step(int n_rows = 1);   ///< decode so many rows, then stop
+    void play();                             ///< decode until stopped or finished
+    void stop();                             ///< within one step
+    void step(int n_rows = 1);               ///< decode so many rows, then stop
     void set_speed(double rows_per_second);  ///< 0: as fast as it goes
-    void send(Command command);  ///< takes effect before the next row
+    void send(Command command);              ///< takes effect before the next row
 
     Recorder& recorder();
     EngineStatus status() const;

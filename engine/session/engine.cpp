@@ -1,0 +1,252 @@
+#include "engine/session/engine.h"
+
+#include "engine/base/error.h"
+#include "engine/session/command_queue.h"
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace keyhole {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+    using Handlers::operator()...;
+};
+
+}  // namespace
+
+struct Engine::Impl {
+    const BackendOptions options;
+    const std::function<void()> wake;
+    Recorder recorder;
+    CommandQueue queue;
+    std::atomic<int> pending_commands{0};
+
+    mutable std::mutex mutex;  // status and model
+    EngineStatus status;
+    std::shared_ptr<const Model> model;
+
+    // The engine thread's own:
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<Session> session;
+    int rows_left = 0;  // to decode before stopping; -1: until told
+    double rows_per_s = 0;
+    Clock::time_point next_row_at;
+    Clock::time_point rate_begin;
+    int rate_rows = 0;
+    bool quit = false;
+
+    std::jthread thread;  // last: joins before the rest goes
+
+    Impl(BackendOptions o, std::function<void()> w, std::size_t budget)
+        : options(o), wake(std::move(w)), recorder(budget) {}
+
+    template <class Change>
+    void set_status(Change change) {
+        {
+            const std::lock_guard lock(mutex);
+            change(status);
+        }
+        if (wake) wake();
+    }
+
+    void loop() {
+        while (!quit) {
+            if (rows_left == 0)
+                queue.wait();
+            else if (rows_per_s > 0)
+                queue.wait_until(next_row_at);
+            while (auto request = queue.pop()) handle(*request);
+            if (quit || rows_left == 0) continue;
+            if (rows_per_s > 0 && Clock::now() < next_row_at) continue;
+            decode_row();
+        }
+    }
+
+    void handle(Request& request) {
+        std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
+                              [&](Stop&) { stop(EnginePhase::idle, ""); },
+                              [&](StepRows& step) { run_rows(step.n_rows); },
+                              [&](SetSpeed& speed) {
+                                  rows_per_s = speed.rows_per_s;
+                                  next_row_at = Clock::now();
+                              },
+                              [&](Command& command) { apply(command); }, [&](Quit&) { quit = true; }},
+                   request);
+    }
+
+    void start_run(StartRun& start) {
+        rows_left = 0;
+        session.reset();
+        try {
+            std::shared_ptr<const Model> loaded;
+            {
+                const std::lock_guard lock(mutex);
+                loaded = model;
+            }
+            if (loaded == nullptr || loaded->path() != start.model_folder) {
+                set_status([&](EngineStatus& s) {
+                    s = EngineStatus();
+                    s.phase = EnginePhase::loading;
+                    s.message = "loading " + start.model_folder.string();
+                    s.run = start.run;
+                });
+                backend.reset();
+                loaded = load_model(start.model_folder);
+                std::string notice;
+                backend = make_backend(loaded, options, &notice);
+                const std::lock_guard lock(mutex);
+                model = loaded;
+                status.message = notice;
+                status.backend = backend->name();
+            }
+            set_status([&](EngineStatus& s) {
+                s.phase = EnginePhase::prefill;
+                s.progress = 0;
+                s.tokens_per_s = 0;
+                s.run = start.run;
+            });
+            session = std::make_unique<Session>(loaded, *backend, start.run);
+            recorder.push(session->prefill([&](double done) {
+                set_status([&](EngineStatus& s) { s.progress = done; });
+                return !queue.supersedes_run();
+            }));
+            set_status([&](EngineStatus& s) {
+                s.phase = EnginePhase::idle;
+                s.progress = 1;
+            });
+        } catch (const std::exception& error) {
+            session.reset();
+            const auto* known = dynamic_cast<const Error*>(&error);
+            const bool cancelled = known != nullptr && known->code() == ErrorCode::cancelled;
+            stop(cancelled ? EnginePhase::idle : EnginePhase::failed, error.what());
+        }
+    }
+
+    void run_rows(int n_rows) {
+        if (session == nullptr) return;
+        if (session->finished()) {
+            stop(EnginePhase::finished, session->finish_reason());
+            return;
+        }
+        rows_left = n_rows;
+        next_row_at = rate_begin = Clock::now();
+        rate_rows = 0;
+        set_status([](EngineStatus& s) {
+            s.phase = EnginePhase::running;
+            s.message.clear();
+        });
+    }
+
+    void stop(EnginePhase phase, const std::string& message) {
+        rows_left = 0;
+        set_status([&](EngineStatus& s) {
+            if (phase != EnginePhase::idle || s.phase == EnginePhase::running || !message.empty())
+                s.phase = phase;
+            s.message = message;
+        });
+    }
+
+    void apply(const Command& command) {
+        std::string fault;
+        try {
+            if (session == nullptr)
+                fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
+                     format_command(command));
+            session->apply(command);
+        } catch (const std::exception& error) {
+            fault = error.what();
+        }
+        pending_commands.fetch_sub(1);
+        set_status([&](EngineStatus& s) {
+            if (session != nullptr) s.run = session->run_spec();
+            s.message = fault;
+        });
+    }
+
+    void decode_row() {
+        try {
+            const auto step = session->step();
+            if (step != nullptr) recorder.push(step);
+            if (rows_left > 0) --rows_left;
+            next_row_at = std::max(next_row_at + period(), Clock::now());
+            count_row();
+            if (session->finished())
+                stop(EnginePhase::finished, session->finish_reason());
+            else if (rows_left == 0)
+                stop(EnginePhase::idle, "");
+            else if (wake)
+                wake();
+        } catch (const std::exception& error) {
+            stop(EnginePhase::failed, error.what());
+        }
+    }
+
+    Clock::duration period() const {
+        if (rows_per_s <= 0) return {};
+        return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(1 / rows_per_s));
+    }
+
+    void count_row() {
+        ++rate_rows;
+        const double seconds = std::chrono::duration<double>(Clock::now() - rate_begin).count();
+        if (seconds < 1 && rows_left != 0) return;
+        const std::lock_guard lock(mutex);
+        status.tokens_per_s = rate_rows / std::max(seconds, 1e-6);
+        rate_rows = 0;
+        rate_begin = Clock::now();
+    }
+};
+
+Engine::Engine(BackendOptions options, std::function<void()> wake, std::size_t row_budget_bytes)
+    : impl_(std::make_unique<Impl>(options, std::move(wake), row_budget_bytes)) {
+    impl_->thread = std::jthread([impl = impl_.get()] { impl->loop(); });
+}
+
+Engine::~Engine() {
+    impl_->queue.push(Quit{});
+}
+
+void Engine::start(std::filesystem::path model_folder, RunSpec run) {
+    impl_->queue.push(StartRun{std::move(model_folder), std::move(run)});
+}
+void Engine::play() {
+    impl_->queue.push(Play{});
+}
+void Engine::stop() {
+    impl_->queue.push(Stop{});
+}
+void Engine::step(int n_rows) {
+    impl_->queue.push(StepRows{n_rows});
+}
+void Engine::set_speed(double rows_per_second) {
+    impl_->queue.push(SetSpeed{rows_per_second});
+}
+void Engine::send(Command command) {
+    impl_->pending_commands.fetch_add(1);
+    impl_->queue.push(std::move(command));
+}
+
+Recorder& Engine::recorder() {
+    return impl_->recorder;
+}
+
+EngineStatus Engine::status() const {
+    const std::lock_guard lock(impl_->mutex);
+    EngineStatus status = impl_->status;
+    status.pending_commands = impl_->pending_commands.load();
+    return status;
+}
+
+std::shared_ptr<const Model> Engine::model() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->model;
+}
+
+}  // namespace keyhole
