@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import signal
 import time
 
 import numpy as np
@@ -138,8 +139,11 @@ def main():
 
     note(event="start", step=step, parameters=sum(p.numel() for p in model.parameters()), stages=stages,
          decay_from=a.decay_from, stop_at=a.stop_at, lr=a.lr, seed=a.seed, device=device)
+    stop = []
+    for s in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(s, lambda *_: stop.append(1))  # finish the step, save, leave
     saved, since, sums, count = time.time(), time.time(), np.zeros(3), 0
-    while step < a.stop_at:
+    while step < a.stop_at and not stop:
         began = time.time()
         length, share = stage_at(stages, step)
         ids, weights = batch(text, tasks, a.seed, step, length, preset["tokens"] // length, share, a.answer_weight)
@@ -175,7 +179,7 @@ def main():
                 best = score
                 save("best.pt")
             since += time.time() - paused
-        if time.time() - saved > a.save_minutes * 60 or step == a.stop_at:
+        if time.time() - saved > a.save_minutes * 60 or step == a.stop_at or stop:
             if os.path.exists(last):
                 os.replace(last, os.path.join(a.out, "previous.pt"))
             save("last.pt")
