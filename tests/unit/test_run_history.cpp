@@ -1,0 +1,209 @@
+#include "engine/trace/run_history.h"
+
+#include "tests/unit/test_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace keyhole {
+namespace {
+
+using testing_trace::Maker;
+
+TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    maker.add_lane(1, 4);
+    StepList steps;
+    std::vector<Maker::Row> rows;
+    RunHistory history;
+    EXPECT_TRUE(history.empty());
+    for (int i = 0; i < 30; ++i) {
+        rows.push_back(maker.next());
+        steps.push_back(rows.back().step);
+        if (i % 3 == 0) history.update(steps);  // several rows at once, and tables that grow
+    }
+    history.update(steps);
+    ASSERT_EQ(history.lanes().size(), 2u);
+    EXPECT_EQ(history.last_row(), 34);
+    EXPECT_EQ(history.n_positions(), 35);
+    EXPECT_GE(history.capacity(), 35);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const int row = rows[i].step->row;
+        for (int lane = 0; lane < 2; ++lane) {
+            for (int g = 0; g < 6; ++g) {
+                const auto& attended =
+                    rows[i].attended[static_cast<std::size_t>(lane)][static_cast<std::size_t>(g)];
+                EXPECT_EQ(history.attended_positions(lane, g, row), attended)
+                    << row << " " << lane << " " << g;
+                for (int p = 0; p < history.n_positions(); ++p) {
+                    const bool is_attended = std::count(attended.begin(), attended.end(), p) > 0;
+                    EXPECT_EQ(history.attended(lane, g, p, row), is_attended);
+                    // Stored after the row: attended by the next row, its own token aside.
+                    if (i + 1 == rows.size()) continue;
+                    const auto& next =
+                        rows[i + 1].attended[static_cast<std::size_t>(lane)][static_cast<std::size_t>(g)];
+                    EXPECT_EQ(history.stored(lane, g, p, row),
+                              p <= row && std::count(next.begin(), next.end(), p) > 0);
+                }
+            }
+        }
+    }
+}
+
+TEST(RunHistory, EvictedAtIsTheRowWhoseProcessingEvicted) {
+    Maker maker;
+    maker.add_lane(0, 4);
+    StepList steps{maker.next().step, maker.next().step};
+    RunHistory history;
+    history.update(steps);
+    // KV head 0 drops the oldest: 0 and 1 after the prompt (rows 0..5), then 2 after row 6.
+    EXPECT_EQ(history.evicted_at(0, 0, 0), 5);
+    EXPECT_EQ(history.evicted_at(0, 0, 1), 5);
+    EXPECT_EQ(history.evicted_at(0, 0, 2), 6);
+    EXPECT_EQ(history.evicted_at(0, 0, 3), -1);
+    // KV head 1 drops the second oldest.
+    EXPECT_EQ(history.evicted_at(0, 1, 0), -1);
+    EXPECT_EQ(history.evicted_at(0, 1, 1), 5);
+    EXPECT_TRUE(history.attended(0, 0, 2, 6));
+    EXPECT_FALSE(history.stored(0, 0, 2, 6));
+    EXPECT_FALSE(history.attended(0, 0, 2, 7));
+    EXPECT_FALSE(history.attended(0, 0, 6, 5));  // not yet born
+}
+
+TEST(RunHistory, RowsAreScatteredByPosition) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    maker.add_lane(5, 4);
+    StepList steps;
+    std::vector<Maker::Row> rows;
+    for (int i = 0; i < 12; ++i) {
+        rows.push_back(maker.next());
+        steps.push_back(rows.back().step);
+    }
+    RunHistory history;
+    history.update(steps);
+    std::vector<float> out(static_cast<std::size_t>(history.n_positions()));
+    const KvLayout& layout = history.run().layout;
+    for (const Maker::Row& made : rows) {
+        const int row = made.step->row;
+        for (int lane = 0; lane < 2; ++lane) {
+            const int id = lane == 0 ? 0 : 5;
+            const auto& attended = made.attended[static_cast<std::size_t>(lane)];
+            for (int l = 0; l < 3; ++l)
+                for (int h = 0; h < 4; ++h) {
+                    const auto& set = attended[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+                    ASSERT_TRUE(history.attention_row(lane, row, l, h, out));
+                    for (int p = 0; p < history.n_positions(); ++p) {
+                        const bool seen = std::count(set.begin(), set.end(), p) > 0;
+                        EXPECT_EQ(out[static_cast<std::size_t>(p)],
+                                  seen ? testing_trace::attention_value(id, row, l, h, p) : 0);
+                    }
+                }
+            for (int g = 0; g < 6; ++g) {
+                ASSERT_TRUE(history.score_row(lane, row, g, out));
+                const auto& set = attended[static_cast<std::size_t>(g)];
+                for (int p = 0; p < history.n_positions(); ++p) {
+                    const float value = out[static_cast<std::size_t>(p)];
+                    if (std::count(set.begin(), set.end(), p) > 0)
+                        EXPECT_EQ(value, testing_trace::score_value(id, row, g, p));
+                    else
+                        EXPECT_TRUE(std::isnan(value));
+                }
+            }
+        }
+    }
+}
+
+TEST(RunHistory, ThinnedRowsAreSaidToBeMissingAndScalarsStay) {
+    Recorder recorder(4000);
+    Maker maker;
+    maker.add_lane(0, 4);
+    RunHistory history;
+    for (int i = 0; i < 60; ++i) {
+        recorder.push(maker.next().step);
+        history.update(recorder.snapshot().steps);
+    }
+    const auto snapshot = recorder.snapshot();
+    std::vector<float> out(static_cast<std::size_t>(history.n_positions()));
+    std::set<bool> seen;
+    for (int row = 5; row <= history.last_row(); ++row) {
+        const bool kept = row >= snapshot.dense_from || row % snapshot.stride == 0;
+        EXPECT_EQ(history.attention_row(0, row, 0, 0, out), kept) << row;
+        EXPECT_EQ(history.score_row(0, row, 0, out), kept) << row;
+        EXPECT_EQ(history.at_row(row).row, row);
+        EXPECT_EQ(history.lane_record(row, 0)->tau, 1.5f);
+        seen.insert(kept);
+    }
+    EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST(RunHistory, LanesComeAndGo) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    maker.add_lane(1, 4);
+    StepList steps;
+    RunHistory history;
+    const auto take = [&] {
+        steps.push_back(maker.next().step);
+        history.update(steps);
+    };
+    for (int i = 0; i < 4; ++i) take();  // rows 5..8
+    maker.remove_lane(1);
+    maker.add_lane(2, 4);
+    Maker::Row joined;
+    for (int i = 0; i < 3; ++i) {  // rows 9..11
+        joined = maker.next();
+        steps.push_back(joined.step);
+        history.update(steps);
+    }
+    ASSERT_EQ(history.lanes().size(), 3u);
+    EXPECT_EQ(history.lanes()[1].last_row, 8);
+    EXPECT_EQ(history.lanes()[2].first_row, 9);
+    EXPECT_EQ(history.lanes()[2].last_row, 11);
+    EXPECT_EQ(history.lane_from_id(2), 2);
+    EXPECT_FALSE(history.lane_from_id(9));
+    EXPECT_TRUE(history.lane_record(8, 1));
+    EXPECT_FALSE(history.lane_record(9, 1));
+    EXPECT_FALSE(history.lane_record(8, 2));
+    EXPECT_FALSE(history.lane_record(99, 0));
+    for (int g = 0; g < 6; ++g)
+        EXPECT_EQ(history.attended_positions(2, g, 11), joined.attended[1][static_cast<std::size_t>(g)]);
+    // The newcomer's tokens: lane 0's until it joined, its own from there.
+    const auto& tokens = history.lanes()[2].tokens;
+    const auto& reference = history.lanes()[0].tokens;
+    ASSERT_EQ(tokens.size(), 12u);
+    EXPECT_EQ(reference[0], 1);
+    EXPECT_EQ(reference[5], 6);
+    EXPECT_EQ(reference[6], 10 + 6 % 20);
+    for (std::size_t p = 0; p < 9; ++p) EXPECT_EQ(tokens[p], reference[p]);
+    EXPECT_EQ(tokens[9], 10 + (9 + 2) % 20);
+}
+
+TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {
+    Maker first, second(testing_trace::make_run(2));
+    first.add_lane(0, 4);
+    first.add_lane(1, 4);
+    second.add_lane(0, 0);
+    StepList steps{first.next().step, first.next().step, first.next().step};
+    RunHistory history;
+    history.update(steps);
+    EXPECT_EQ(history.lanes().size(), 2u);
+    history.update({second.next().step});
+    EXPECT_EQ(history.lanes().size(), 1u);
+    EXPECT_EQ(history.run().id, 2u);
+    EXPECT_EQ(history.last_row(), 5);
+    EXPECT_EQ(history.evicted_at(0, 0, 0), -1);
+    history.update({steps[0]});
+    EXPECT_EQ(history.evicted_at(0, 0, 0), 5);
+    history.update(steps);
+    history.update({steps[0], steps[1]});
+    EXPECT_EQ(history.last_row(), 6);
+    EXPECT_EQ(history.evicted_at(0, 0, 3), -1);  // what row 7 evicted is forgotten
+    history.update({});
+    EXPECT_TRUE(history.empty());
+}
+
+}  // namespace
+}  // namespace keyhole
