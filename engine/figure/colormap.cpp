@@ -1,0 +1,90 @@
+#include "engine/figure/colormap.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+#include "engine/figure/colormap_tables.inc"
+
+constexpr std::array kNames = {std::string_view("viridis"), std::string_view("cividis"),
+                               std::string_view("rdbu"), std::string_view("gray")};
+
+}  // namespace
+
+const std::array<Rgb8, 256>& colormap_table(Colormap map) {
+    switch (map) {
+        case Colormap::cividis:
+            return kCividis;
+        case Colormap::rdbu:
+            return kRdbu;
+        case Colormap::gray:
+            return kGray;
+        case Colormap::viridis:
+            break;
+    }
+    return kViridis;
+}
+
+std::string_view colormap_name(Colormap map) {
+    return kNames[static_cast<std::size_t>(map)];
+}
+
+std::optional<Colormap> colormap_from_name(std::string_view name) {
+    const auto it = std::find(kNames.begin(), kNames.end(), name);
+    if (it == kNames.end()) return std::nullopt;
+    return static_cast<Colormap>(it - kNames.begin());
+}
+
+ScaleTerms scale_terms(const ColorScale& scale) {
+    ScaleTerms terms;
+    terms.logarithmic = scale.logarithmic;
+    terms.diverging = scale.diverging;
+    terms.gamma = scale.gamma > 0 ? scale.gamma : 1.0f;
+    float low = scale.diverging && !scale.logarithmic ? 0.0f : scale.low;
+    float high = scale.high;
+    if (scale.logarithmic) {
+        if (!(low > 0)) low = high > 0 ? high * 1e-6f : 1e-6f;
+        if (!(high > low)) high = low * 2;
+        low = std::log2(low);
+        high = std::log2(high);
+    } else if (!(high > low)) {
+        high = low + std::max(1e-6f, std::abs(low) * 1e-6f);
+    }
+    terms.offset = low;
+    terms.factor = 1.0f / (high - low);
+    return terms;
+}
+
+int color_index(const ScaleTerms& terms, float value) {
+    const float a = terms.diverging ? std::abs(value) : value;
+    float u = terms.logarithmic ? (a > 0 ? std::log2(a) : terms.offset) : a;
+    u = std::clamp((u - terms.offset) * terms.factor, 0.0f, 1.0f);
+    if (terms.gamma != 1.0f) u = std::pow(u, terms.gamma);
+    if (terms.diverging) {
+        const float sign = value > 0 ? 1.0f : value < 0 ? -1.0f : 0.0f;
+        u = 0.5f + 0.5f * sign * u;
+    }
+    return std::min(static_cast<int>(u * 256.0f), 255);
+}
+
+Rgb8 color_of(const ColorScale& scale, float value) {
+    if (std::isnan(value)) return kNanColor;
+    return colormap_table(scale.map)[static_cast<std::size_t>(color_index(scale_terms(scale), value))];
+}
+
+float value_at(const ColorScale& scale, float u) {
+    const ScaleTerms terms = scale_terms(scale);
+    float sign = 1;
+    if (terms.diverging) {
+        sign = u < 0.5f ? -1.0f : 1.0f;
+        u = std::abs(u - 0.5f) * 2;
+    }
+    if (terms.gamma != 1.0f) u = std::pow(u, 1 / terms.gamma);
+    const float a = u / terms.factor + terms.offset;
+    return sign * (terms.logarithmic ? std::exp2(a) : a);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,34 @@
+/// Line plots as SVG: scores of tokens against the row with the eviction threshold, and metrics of lanes.
+/// Plain data in, text out; any thread. Colours are Okabe and Ito's, each with its own dash, so that lines
+/// differ without colour too.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+struct Curve {
+    std::string name = {};
+    std::vector<double> x = {}, y = {};  ///< same length; NaN in y breaks the line
+    bool threshold = false;              ///< drawn as a thick grey line without a colour of its own
+    double end_mark =
+        std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks the end (an eviction); NaN: none
+    std::string end_text = {};                     ///< beside the cross
+};
+
+struct CurvePlot {
+    std::string title, subtitle, caption;
+    std::string x_label, y_label;
+    bool log_y = false;  ///< values <= 0 break the line
+    std::vector<Curve> curves;
+    int width = 960, height = 520;
+};
+
+std::string draw_curves(const CurvePlot& plot);
+
+/// Text as it may stand in XML: & < > " escaped, control characters and broken UTF-8 replaced.
+std::string escape_xml(const std::string& text);
+
+}  // namespace keyhole

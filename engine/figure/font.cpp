@@ -1,0 +1,147 @@
+#include "engine/figure/font.h"
+
+#include "engine/base/error.h"
+
+#include <fontconfig/fontconfig.h>
+#include <stb_truetype.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace keyhole {
+
+namespace {
+
+struct Face {
+    std::vector<unsigned char> bytes;
+    stbtt_fontinfo info{};
+    bool has(char32_t c) const { return stbtt_FindGlyphIndex(&info, static_cast<int>(c)) != 0; }
+};
+
+std::unique_ptr<Face> load_face(const std::string& file, int index) {
+    auto face = std::make_unique<Face>();
+    std::ifstream in(file, std::ios::binary);
+    face->bytes.assign(std::istreambuf_iterator<char>(in), {});
+    if (face->bytes.empty()) return nullptr;
+    const int offset = stbtt_GetFontOffsetForIndex(face->bytes.data(), index);
+    if (offset < 0 || !stbtt_InitFont(&face->info, face->bytes.data(), offset)) return nullptr;
+    return face;
+}
+
+/// All fonts and glyphs used so far.
+class Fonts {
+  public:
+    const Glyph& get(char32_t c, float size, FontWeight weight) {
+        const std::lock_guard lock(mutex_);
+        const auto key = std::tuple(c, size, weight);
+        if (const auto it = glyphs_.find(key); it != glyphs_.end()) return it->second;
+        return glyphs_.emplace(key, rasterise(*face_for(c, weight), c, size)).first->second;
+    }
+
+  private:
+    /// The file that fontconfig picks for a family and, when given, a character that it must have.
+    Face* match(const char* family, FontWeight weight, std::optional<char32_t> c) {
+        FcPattern* pattern = FcPatternCreate();
+        FcPatternAddString(pattern, FC_FAMILY, reinterpret_cast<const FcChar8*>(family));
+        FcPatternAddInteger(pattern, FC_WEIGHT,
+                            weight == FontWeight::bold ? FC_WEIGHT_BOLD : FC_WEIGHT_REGULAR);
+        FcPatternAddInteger(pattern, FC_SLANT, FC_SLANT_ROMAN);
+        FcPatternAddBool(pattern, FC_SCALABLE, FcTrue);
+        FcCharSet* set = FcCharSetCreate();
+        if (c) {
+            FcCharSetAddChar(set, *c);
+            FcPatternAddCharSet(pattern, FC_CHARSET, set);
+        }
+        FcConfigSubstitute(nullptr, pattern, FcMatchPattern);
+        FcDefaultSubstitute(pattern);
+        FcResult result = FcResultNoMatch;
+        FcPattern* found = FcFontMatch(nullptr, pattern, &result);
+        std::string file;
+        int index = 0;
+        if (found) {
+            FcChar8* name = nullptr;
+            if (FcPatternGetString(found, FC_FILE, 0, &name) == FcResultMatch)
+                file = reinterpret_cast<const char*>(name);
+            FcPatternGetInteger(found, FC_INDEX, 0, &index);
+            FcPatternDestroy(found);
+        }
+        FcCharSetDestroy(set);
+        FcPatternDestroy(pattern);
+        if (file.empty()) return nullptr;
+        const auto key = std::pair(file, index);
+        if (const auto it = faces_.find(key); it != faces_.end()) return it->second.get();
+        return faces_.emplace(key, load_face(file, index & 0xffff)).first->second.get();
+    }
+
+    Face* face_for(char32_t c, FontWeight weight) {
+        Face*& base = base_[weight == FontWeight::bold];
+        if (!base) base = match("DejaVu Sans", weight, std::nullopt);
+        if (!base)
+            fail(ErrorCode::unsupported, "no font found for text in figures: install fonts-dejavu-core");
+        if (base->has(c)) return base;
+        if (const auto it = fallback_.find(c); it != fallback_.end()) return it->second;
+        Face* other = match("sans", weight, c);
+        return fallback_[c] = other && other->has(c) ? other : base;
+    }
+
+    static Glyph rasterise(const Face& face, char32_t c, float size) {
+        Glyph g;
+        const float scale = stbtt_ScaleForPixelHeight(&face.info, size);
+        int advance = 0, bearing = 0;
+        stbtt_GetCodepointHMetrics(&face.info, static_cast<int>(c), &advance, &bearing);
+        g.advance = static_cast<float>(advance) * scale;
+        unsigned char* bitmap = stbtt_GetCodepointBitmap(&face.info, scale, scale, static_cast<int>(c),
+                                                         &g.width, &g.height, &g.left, &g.top);
+        if (bitmap) {
+            g.coverage.assign(bitmap, bitmap + static_cast<std::ptrdiff_t>(g.width) * g.height);
+            stbtt_FreeBitmap(bitmap, nullptr);
+        } else {
+            g.width = g.height = 0;
+        }
+        return g;
+    }
+
+    std::mutex mutex_;
+    std::map<std::pair<std::string, int>, std::unique_ptr<Face>> faces_;
+    std::map<char32_t, Face*> fallback_;
+    std::map<std::tuple<char32_t, float, FontWeight>, Glyph> glyphs_;
+    Face* base_[2] = {nullptr, nullptr};
+};
+
+}  // namespace
+
+const Glyph& glyph(char32_t character, float size, FontWeight weight) {
+    static Fonts fonts;
+    return fonts.get(character, size, weight);
+}
+
+std::vector<char32_t> characters(std::string_view utf8) {
+    std::vector<char32_t> out;
+    for (std::size_t i = 0; i < utf8.size();) {
+        const auto byte = static_cast<unsigned char>(utf8[i]);
+        const int length = byte < 0x80                   ? 1
+                           : byte >= 0xf0 && byte < 0xf5 ? 4
+                           : byte >= 0xe0                ? 3
+                           : byte >= 0xc2                ? 2
+                                                         : 0;
+        char32_t c = length <= 1 ? byte : byte & (0xffu >> (length + 1));
+        bool good = length > 0 && byte < 0xf5 && i + static_cast<std::size_t>(length) <= utf8.size();
+        for (int k = 1; good && k < length; ++k) {
+            const auto next = static_cast<unsigned char>(utf8[i + static_cast<std::size_t>(k)]);
+            good = (next & 0xc0) == 0x80;
+            c = (c << 6) | (next & 0x3fu);
+        }
+        out.push_back(good ? c : U'\ufffd');
+        i += good ? static_cast<std::size_t>(length) : 1;
+    }
+    return out;
+}
+
+}  // namespace keyhole

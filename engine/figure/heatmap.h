@@ -1,0 +1,65 @@
+/// Matrix figures: the heat map of one head, the kept-token mask of one KV head, and the atlas of all layers
+/// and heads. Plain data in, pixels out; any thread. Captions name every reduction that was made.
+#pragma once
+
+#include "engine/figure/frame.h"
+#include "engine/figure/reduce.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Pixels of the matrix itself; what does not fit is reduced.
+struct FigureSize {
+    int max_width = 1400;
+    int max_height = 1100;
+};
+
+struct HeatmapFigure {
+    FigureTexts texts;
+    Plane values;                   ///< rows = query rows, columns = key positions; NaN: no value
+    std::vector<CellState> states;  ///< same shape, or empty: every cell carries a value
+    MatrixAxis row_axis{"query row", 0, {}};
+    MatrixAxis column_axis{"key position", 0, {}};
+    ColorScale scale;
+    std::string value_label = "attention";
+    Reduction reduction = Reduction::max;
+    FigureSize size;
+};
+Image draw_heatmap(const HeatmapFigure& figure);
+
+struct MaskFigure {
+    FigureTexts texts;
+    int n_columns = 0, n_rows = 0;
+    std::vector<CellState> states;  ///< [n_rows, n_columns]
+    MatrixAxis row_axis{"query row", 0, {}};
+    MatrixAxis column_axis{"key position", 0, {}};
+    FigureSize size;
+};
+Image draw_mask(const MaskFigure& figure);
+
+/// One thumbnail of the atlas.
+struct AtlasCell {
+    Plane values;
+    std::vector<CellState> states;  ///< or empty
+};
+
+struct AtlasFigure {
+    FigureTexts texts;
+    std::vector<int> layers, heads;  ///< which are shown: rows and columns of the grid
+    /// Called once for each thumbnail, so that not all must be held at once. All of one shape.
+    std::function<AtlasCell(int layer, int head)> cell;
+    ColorScale scale;
+    std::string value_label = "attention";
+    Reduction reduction = Reduction::max;
+    int max_width = 1600;
+};
+Image draw_atlas(const AtlasFigure& figure);
+
+/// A scale for attention probabilities that a sink does not swamp: logarithmic, from 1e-4 (or 1e-3 of the
+/// largest value when that is lower) to the largest value rounded up to 1, 2, 5 x 10^n.
+ColorScale attention_scale(float largest);
+
+}  // namespace keyhole

@@ -1,0 +1,190 @@
+#include "engine/figure/image.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/figure/font.h"
+
+#include <stb_image_write.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+void append_utf8(std::string& out, char32_t c) {
+    const auto put = [&](char32_t bits) { out += static_cast<char>(static_cast<unsigned char>(bits)); };
+    if (c < 0x80) {
+        put(c);
+    } else if (c < 0x800) {
+        put(0xc0 | (c >> 6));
+        put(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        put(0xe0 | (c >> 12));
+        put(0x80 | ((c >> 6) & 0x3f));
+        put(0x80 | (c & 0x3f));
+    } else {
+        put(0xf0 | (c >> 18));
+        put(0x80 | ((c >> 12) & 0x3f));
+        put(0x80 | ((c >> 6) & 0x3f));
+        put(0x80 | (c & 0x3f));
+    }
+}
+
+}  // namespace
+
+Image::Image(int width, int height, Rgb8 background)
+    : width_(width),
+      height_(height),
+      rgb_(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3) {
+    fill(0, 0, width, height, background);
+}
+
+Rgb8 Image::at(int x, int y) const {
+    const std::size_t i =
+        (static_cast<std::size_t>(y) * static_cast<std::size_t>(width_) + static_cast<std::size_t>(x)) * 3;
+    return {rgb_[i], rgb_[i + 1], rgb_[i + 2]};
+}
+
+void Image::set(int x, int y, Rgb8 color) {
+    if (x < 0 || y < 0 || x >= width_ || y >= height_) return;
+    const std::size_t i =
+        (static_cast<std::size_t>(y) * static_cast<std::size_t>(width_) + static_cast<std::size_t>(x)) * 3;
+    rgb_[i] = color.r;
+    rgb_[i + 1] = color.g;
+    rgb_[i + 2] = color.b;
+}
+
+void Image::blend(int x, int y, Rgb8 color, float coverage) {
+    if (x < 0 || y < 0 || x >= width_ || y >= height_) return;
+    const Rgb8 under = at(x, y);
+    const auto mix = [&](std::uint8_t a, std::uint8_t b) {
+        return static_cast<std::uint8_t>(
+            std::lround(static_cast<float>(a) + (static_cast<float>(b) - static_cast<float>(a)) * coverage));
+    };
+    set(x, y, {mix(under.r, color.r), mix(under.g, color.g), mix(under.b, color.b)});
+}
+
+void Image::fill(int x, int y, int width, int height, Rgb8 color) {
+    for (int v = std::max(y, 0); v < std::min(y + height, height_); ++v)
+        for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u) set(u, v, color);
+}
+
+void Image::fill_hatch(int x, int y, int width, int height) {
+    for (int v = std::max(y, 0); v < std::min(y + height, height_); ++v)
+        for (int u = std::max(x, 0); u < std::min(x + width, width_); ++u)
+            set(u, v, on_hatch(u, v) ? kHatchColor : kEvictedColor);
+}
+
+void Image::outline(int x, int y, int width, int height, Rgb8 color) {
+    fill(x, y, width, 1, color);
+    fill(x, y + height - 1, width, 1, color);
+    fill(x, y, 1, height, color);
+    fill(x + width - 1, y, 1, height, color);
+}
+
+void Image::line(float x0, float y0, float x1, float y1, Rgb8 color) {
+    const float length = std::max(std::abs(x1 - x0), std::abs(y1 - y0));
+    const int n = std::max(1, static_cast<int>(std::ceil(length)));
+    for (int i = 0; i <= n; ++i) {
+        const float u = static_cast<float>(i) / static_cast<float>(n);
+        set(static_cast<int>(std::lround(x0 + u * (x1 - x0))),
+            static_cast<int>(std::lround(y0 + u * (y1 - y0))), color);
+    }
+}
+
+void Image::text(float x, float y, std::string_view utf8, const TextStyle& style) {
+    float pen = 0;
+    if (style.align != TextAlign::left)
+        pen = -text_width(utf8, style) * (style.align == TextAlign::center ? 0.5f : 1.0f);
+    for (char32_t c : characters(utf8)) {
+        const Glyph& g = glyph(c, style.size, style.weight);
+        const int left = static_cast<int>(std::lround((style.upward ? y : x) + (style.upward ? -pen : pen)));
+        for (int v = 0; v < g.height; ++v) {
+            for (int u = 0; u < g.width; ++u) {
+                const auto coverage =
+                    static_cast<float>(
+                        g.coverage[static_cast<std::size_t>(v) * static_cast<std::size_t>(g.width) +
+                                   static_cast<std::size_t>(u)]) /
+                    255.0f;
+                if (coverage == 0) continue;
+                if (style.upward)
+                    blend(static_cast<int>(std::lround(x)) + g.top + v, left - g.left - u, style.color,
+                          coverage);
+                else
+                    blend(left + g.left + u, static_cast<int>(std::lround(y)) + g.top + v, style.color,
+                          coverage);
+            }
+        }
+        pen += g.advance;
+    }
+}
+
+void Image::paste(const Image& other, int x, int y) {
+    for (int v = 0; v < other.height(); ++v)
+        for (int u = 0; u < other.width(); ++u) set(x + u, y + v, other.at(u, v));
+}
+
+float text_width(std::string_view utf8, const TextStyle& style) {
+    float width = 0;
+    for (char32_t c : characters(utf8)) width += glyph(c, style.size, style.weight).advance;
+    return width;
+}
+
+std::vector<std::string> wrap_text(std::string_view utf8, float width, const TextStyle& style) {
+    std::vector<std::string> lines;
+    std::string line;
+    std::size_t i = 0;
+    while (i <= utf8.size()) {
+        const std::size_t end = std::min(utf8.find_first_of(" \n", i), utf8.size());
+        const std::string word(utf8.substr(i, end - i));
+        const std::string longer = line.empty() ? word : line + " " + word;
+        if (!line.empty() && text_width(longer, style) > width) {
+            lines.push_back(line);
+            line = word;
+        } else {
+            line = longer;
+        }
+        if (end < utf8.size() && utf8[end] == '\n') {
+            lines.push_back(line);
+            line.clear();
+        }
+        i = end + 1;
+    }
+    if (!line.empty()) lines.push_back(line);
+    return lines;
+}
+
+std::string fit_text(std::string_view utf8, float width, const TextStyle& style) {
+    if (text_width(utf8, style) <= width) return std::string(utf8);
+    const float room = width - text_width("…", style);
+    std::string out;
+    float used = 0;
+    for (char32_t c : characters(utf8)) {
+        used += glyph(c, style.size, style.weight).advance;
+        if (used > room) break;
+        append_utf8(out, c);
+    }
+    return out + "…";
+}
+
+std::vector<std::byte> encode_png(const Image& image) {
+    std::vector<std::byte> bytes;
+    const auto append = [](void* context, void* data, int size) {
+        auto* out = static_cast<std::vector<std::byte>*>(context);
+        const auto* first = static_cast<const std::byte*>(data);
+        out->insert(out->end(), first, first + size);
+    };
+    if (!stbi_write_png_to_func(append, &bytes, image.width(), image.height(), 3, image.rgb().data(),
+                                image.width() * 3))
+        fail(ErrorCode::no_memory, "cannot encode a picture of {} x {} pixels: not enough memory",
+             image.width(), image.height());
+    return bytes;
+}
+
+void write_png(const Image& image, const std::filesystem::path& path) {
+    write_file(path, encode_png(image));
+}
+
+}  // namespace keyhole

@@ -1,0 +1,69 @@
+/// An RGB picture in memory: fills, lines, text, PNG. Values; any thread (fonts are loaded once and locked
+/// inside). Text is DejaVu Sans as fontconfig finds it; characters that it lacks come from the system font
+/// that has them.
+#pragma once
+
+#include "engine/figure/colormap.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+enum class TextAlign { left, center, right };
+enum class FontWeight { book, bold };
+
+struct TextStyle {
+    float size = 13;  ///< pixels from ascent to descent
+    Rgb8 color{32, 32, 36};
+    TextAlign align = TextAlign::left;
+    FontWeight weight = FontWeight::book;
+    bool upward = false;  ///< turned by a quarter: reads from bottom to top, x is its baseline
+};
+
+class Image {
+  public:
+    Image() = default;
+    Image(int width, int height, Rgb8 background = {255, 255, 255});
+
+    int width() const { return width_; }
+    int height() const { return height_; }
+    Rgb8 at(int x, int y) const;
+    /// Outside of the picture nothing happens, here and below.
+    void set(int x, int y, Rgb8 color);
+    /// coverage 0..1
+    void blend(int x, int y, Rgb8 color, float coverage);
+    void fill(int x, int y, int width, int height, Rgb8 color);
+    /// Hatch of evicted cells, in step with the picture's own pixels.
+    void fill_hatch(int x, int y, int width, int height);
+    void outline(int x, int y, int width, int height, Rgb8 color);
+    void line(float x0, float y0, float x1, float y1, Rgb8 color);
+    /// (x, y): start, middle or end of the baseline as `align` says.
+    void text(float x, float y, std::string_view utf8, const TextStyle& style);
+    void paste(const Image& other, int x, int y);
+
+    const std::vector<std::uint8_t>& rgb() const { return rgb_; }
+
+  private:
+    int width_ = 0;
+    int height_ = 0;
+    std::vector<std::uint8_t> rgb_;  // [height, width, 3]
+};
+
+/// Advance width in pixels.
+float text_width(std::string_view utf8, const TextStyle& style);
+/// Broken at blanks to lines of at most `width` pixels; '\n' breaks too.
+std::vector<std::string> wrap_text(std::string_view utf8, float width, const TextStyle& style);
+/// Cut at the end with an ellipsis where it is wider than `width`.
+std::string fit_text(std::string_view utf8, float width, const TextStyle& style);
+
+/// The file's bytes. Throws Error(no_memory) when the encoder gives up.
+std::vector<std::byte> encode_png(const Image& image);
+/// Throws Error(io) with path and reason.
+void write_png(const Image& image, const std::filesystem::path& path);
+
+}  // namespace keyhole

@@ -1,0 +1,92 @@
+#include "engine/figure/reduce.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+float combine(float a, float b, Reduction reduction) {
+    if (std::isnan(a)) return b;
+    if (std::isnan(b)) return a;
+    if (reduction == Reduction::max) return std::max(a, b);
+    const float x = std::abs(a), y = std::abs(b);
+    return x != y ? (x > y ? a : b) : std::max(a, b);
+}
+
+int ceil_div(int n, int d) {
+    return (n + d - 1) / d;
+}
+
+/// Row y of `out` from its rows of `in`.
+void reduce_row(const Plane& in, Plane& out, int y, int factor, Reduction reduction) {
+    for (int x = 0; x < out.width; ++x) {
+        float value = std::numeric_limits<float>::quiet_NaN();
+        for (int v = y * factor; v < std::min((y + 1) * factor, in.height); ++v)
+            for (int u = x * factor; u < std::min((x + 1) * factor, in.width); ++u)
+                value = combine(value, in.at(u, v), reduction);
+        out.at(x, y) = value;
+    }
+}
+
+}  // namespace
+
+Plane reduce_by(const Plane& plane, int factor, Reduction reduction) {
+    KH_ASSERT(factor >= 1, "factor {}", factor);
+    if (factor == 1) return plane;
+    Plane out(ceil_div(plane.width, factor), ceil_div(plane.height, factor));
+    for (int y = 0; y < out.height; ++y) reduce_row(plane, out, y, factor, reduction);
+    return out;
+}
+
+Plane reduce_by_two(const Plane& plane, Reduction reduction) {
+    return reduce_by(plane, 2, reduction);
+}
+
+std::vector<Plane> make_pyramid(Plane plane, Reduction reduction) {
+    std::vector<Plane> levels;
+    levels.push_back(std::move(plane));
+    while (levels.back().width > 1 || levels.back().height > 1)
+        levels.push_back(reduce_by_two(levels.back(), reduction));
+    return levels;
+}
+
+void update_pyramid(std::vector<Plane>& pyramid, int first_row, int n_rows, Reduction reduction) {
+    int begin = first_row, end = first_row + n_rows;
+    for (std::size_t j = 1; j < pyramid.size(); ++j) {
+        begin /= 2;
+        end = ceil_div(end, 2);
+        for (int y = begin; y < std::min(end, pyramid[j].height); ++y)
+            reduce_row(pyramid[j - 1], pyramid[j], y, 2, reduction);
+    }
+}
+
+std::vector<MaskCell> reduce_mask(const std::vector<CellState>& states, int width, int height, int factor) {
+    KH_ASSERT(factor >= 1, "factor {}", factor);
+    const int out_width = ceil_div(width, factor), out_height = ceil_div(height, factor);
+    std::vector<MaskCell> out(static_cast<std::size_t>(out_width) * static_cast<std::size_t>(out_height));
+    std::vector<int> n_born(out.size()), n_kept(out.size());
+    for (int y = 0; y < height; ++y) {
+        for (int x = 0; x < width; ++x) {
+            const CellState state = states[static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
+                                           static_cast<std::size_t>(x)];
+            const std::size_t i = static_cast<std::size_t>(y / factor) * static_cast<std::size_t>(out_width) +
+                                  static_cast<std::size_t>(x / factor);
+            if (state == CellState::unborn) continue;
+            out[i].unborn = false;
+            ++n_born[i];
+            if (state != CellState::evicted) ++n_kept[i];
+            out[i].any_evicted = out[i].any_evicted || state == CellState::evicted;
+            out[i].any_last_seen = out[i].any_last_seen || state == CellState::last_seen;
+        }
+    }
+    for (std::size_t i = 0; i < out.size(); ++i)
+        if (n_born[i]) out[i].kept_fraction = static_cast<float>(n_kept[i]) / static_cast<float>(n_born[i]);
+    return out;
+}
+
+}  // namespace keyhole

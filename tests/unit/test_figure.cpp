@@ -1,0 +1,317 @@
+#include "engine/figure/curves.h"
+#include "engine/figure/font.h"
+#include "engine/figure/heatmap.h"
+#include "engine/figure/ticks.h"
+
+#include "engine/base/error.h"
+
+#include <gtest/gtest.h>
+#include <stb/stb_image.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+/// Top left of the matrix: the first pixel of the frame line's inside, found by colour of cell (0, 0).
+std::pair<int, int> find_color(const Image& image, Rgb8 color, int from_y = 0) {
+    for (int y = from_y; y < image.height(); ++y)
+        for (int x = 0; x < image.width(); ++x)
+            if (image.at(x, y) == color) return {x, y};
+    return {-1, -1};
+}
+
+HeatmapFigure ramp_figure(int columns, int rows) {
+    HeatmapFigure figure;
+    figure.texts = {"Title", "subtitle", "Caption."};
+    figure.values = Plane(columns, rows);
+    // Values that no colour bar entry below the legend shares in this order: cell (0, 0) is NaN-coloured to
+    // find the corner.
+    for (int y = 0; y < rows; ++y)
+        for (int x = 0; x < columns; ++x)
+            figure.values.at(x, y) = static_cast<float>((x * 7 + y * 13) % 101) / 100;
+    figure.values.at(0, 0) = std::numeric_limits<float>::quiet_NaN();
+    return figure;
+}
+
+TEST(Figure, EveryCellOfAHeatmapHasItsColour) {
+    for (auto [columns, rows] : {std::pair{9, 5}, {130, 40}, {700, 300}}) {
+        const HeatmapFigure figure = ramp_figure(columns, rows);
+        const Image image = draw_heatmap(figure);
+        const CellLayout cells = layout_cells(columns, rows, figure.size.max_width, figure.size.max_height);
+        ASSERT_EQ(cells.factor, 1);
+        const auto [left, top] = find_color(image, kNanColor);
+        ASSERT_GE(left, 0);
+        for (int y = 0; y < rows; ++y)
+            for (int x = 0; x < columns; ++x)
+                for (int corner = 0; corner < 2; ++corner) {
+                    const int px = left + x * cells.cell_width + corner * (cells.cell_width - 1);
+                    const int py = top + y * cells.cell_height + corner * (cells.cell_height - 1);
+                    ASSERT_EQ(image.at(px, py), color_of(figure.scale, figure.values.at(x, y)))
+                        << x << " " << y;
+                }
+    }
+}
+
+TEST(Figure, ReducedHeatmapShowsMaximaAndSaysSo) {
+    HeatmapFigure figure = ramp_figure(211, 103);
+    figure.size = {80, 60};
+    const CellLayout cells = layout_cells(211, 103, 80, 60);
+    EXPECT_EQ(cells.factor, 3);
+    EXPECT_LE(cells.width(), 80);
+    EXPECT_LE(cells.height(), 60);
+    figure.values.values.assign(figure.values.values.size(), 0);
+    for (int i = 0; i < 9; ++i) figure.values.at(i % 3, i / 3) = std::numeric_limits<float>::quiet_NaN();
+    figure.values.at(210, 102) = 1;
+    figure.values.at(101, 50) = 0.5f;
+    const Image image = draw_heatmap(figure);
+    const auto [left, top] = find_color(image, kNanColor);
+    ASSERT_GE(left, 0);
+    const auto cell = [&](int x, int y) {
+        return image.at(left + x * cells.cell_width, top + y * cells.cell_height);
+    };
+    EXPECT_EQ(cell(70, 34), color_of(figure.scale, 1));
+    EXPECT_EQ(cell(33, 16), color_of(figure.scale, 0.5f));
+    EXPECT_EQ(cell(34, 16), color_of(figure.scale, 0));
+}
+
+TEST(Figure, CellLayoutKeepsWithinTheSizeForAnyMatrix) {
+    for (int columns : {1, 2, 48, 1399, 1400, 1401, 8192})
+        for (int rows : {1, 3, 200, 1100, 5000}) {
+            const CellLayout cells = layout_cells(columns, rows, 1400, 1100);
+            EXPECT_LE(cells.width(), 1400);
+            EXPECT_LE(cells.height(), 1100);
+            EXPECT_GE(cells.columns * cells.factor, columns);
+            EXPECT_GE(cells.rows * cells.factor, rows);
+            EXPECT_GE(cells.cell_width, 1);
+            EXPECT_LE(cells.cell_width, 12);
+            EXPECT_GE(cells.cell_height, 1);
+            EXPECT_LE(cells.cell_height, 12);
+        }
+}
+
+TEST(Figure, EvictedCellsAreHatchedByPatternAndColour) {
+    MaskFigure figure;
+    figure.texts = {"Mask", "", ""};
+    figure.n_columns = 4;
+    figure.n_rows = 2;
+    using enum CellState;
+    figure.states = {kept, last_seen, unborn, unborn, kept, evicted, kept, unborn};
+    const Image image = draw_mask(figure);
+    // Below the legend, whose swatches have the same colours.
+    int legend_bottom = 0;
+    for (int y = 0; y < image.height() && legend_bottom == 0; ++y)
+        if (image.at(30, y) == kKeptColor && image.at(30, y + 1) != kKeptColor) legend_bottom = y + 3;
+    const auto [left, top] = find_color(image, kKeptColor, legend_bottom);
+    ASSERT_GE(left, 0);
+    const auto at = [&](int column, int row, int dx, int dy) {
+        return image.at(left + column * 12 + dx, top + row * 12 + dy);
+    };
+    EXPECT_EQ(at(1, 0, 6, 6), kLastSeenColor);
+    EXPECT_EQ(at(2, 0, 6, 6), kUnbornColor);
+    EXPECT_EQ(at(2, 1, 6, 6), kKeptColor);
+    int stripes = 0;
+    for (int dy = 0; dy < 12; ++dy)
+        for (int dx = 0; dx < 12; ++dx) {
+            const Rgb8 color = at(1, 1, dx, dy);
+            EXPECT_TRUE(color == kHatchColor || color == kEvictedColor);
+            EXPECT_EQ(color == kHatchColor, on_hatch(left + 12 + dx, top + 12 + dy));
+            stripes += color == kHatchColor;
+        }
+    EXPECT_EQ(stripes, 48);
+}
+
+TEST(Figure, AtlasShowsEveryThumbnailInItsPlace) {
+    AtlasFigure figure;
+    figure.texts = {"Atlas", "", ""};
+    figure.layers = {0, 2};
+    figure.heads = {1, 3, 5};
+    std::set<std::pair<int, int>> asked;
+    figure.cell = [&](int layer, int head) {
+        EXPECT_TRUE(asked.insert({layer, head}).second);
+        AtlasCell cell;
+        cell.values = Plane(500, 400);
+        cell.values.at(499, 399) =
+            static_cast<float>(layer * 10 + head) / 32;  // one hot cell in the last corner
+        return cell;
+    };
+    const Image image = draw_atlas(figure);
+    EXPECT_EQ(asked.size(), 6u);
+    for (auto [layer, head] : asked) {
+        const Rgb8 hot = color_of(figure.scale, static_cast<float>(layer * 10 + head) / 32);
+        bool found = false;
+        for (int y = 80; y + 1 < image.height() && !found; ++y)
+            for (int x = 60; x + 1 < image.width() && !found; ++x)
+                found = image.at(x, y) == hot && image.at(x - 3, y) == color_of(figure.scale, 0);
+        EXPECT_TRUE(found) << layer << " " << head;
+    }
+}
+
+TEST(Figure, PngDecodesToTheSamePixels) {
+    Image image(37, 11, {1, 2, 3});
+    image.line(0, 0, 36, 10, {200, 100, 50});
+    image.fill(-5, 4, 12, 99, {9, 8, 7});  // clipped
+    const std::vector<std::byte> png = encode_png(image);
+    int width = 0, height = 0, channels = 0;
+    unsigned char* pixels =
+        stbi_load_from_memory(reinterpret_cast<const unsigned char*>(png.data()),
+                              static_cast<int>(png.size()), &width, &height, &channels, 3);
+    ASSERT_NE(pixels, nullptr);
+    EXPECT_EQ(width, 37);
+    EXPECT_EQ(height, 11);
+    EXPECT_TRUE(std::equal(image.rgb().begin(), image.rgb().end(), pixels));
+    stbi_image_free(pixels);
+}
+
+TEST(Figure, UnwritablePngIsOneErrorThatNamesThePath) {
+    const std::filesystem::path path = "/nonexistent-folder/picture.png";
+    try {
+        write_png(Image(2, 2), path);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::io);
+        EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos);
+    }
+}
+
+TEST(Figure, TextInksWhereItIsAskedToAndAlignmentMovesIt) {
+    const auto inked = [](const Image& image) {
+        int left = image.width(), right = -1, top = image.height(), bottom = -1;
+        for (int y = 0; y < image.height(); ++y)
+            for (int x = 0; x < image.width(); ++x)
+                if (!(image.at(x, y) == Rgb8{255, 255, 255})) {
+                    left = std::min(left, x), right = std::max(right, x);
+                    top = std::min(top, y), bottom = std::max(bottom, y);
+                }
+        return std::array{left, right, top, bottom};
+    };
+    TextStyle style;
+    Image plain(200, 200), centred(200, 200), turned(200, 200);
+    plain.text(100, 100, "Hxgh", style);
+    style.align = TextAlign::center;
+    centred.text(100, 100, "Hxgh", style);
+    style.align = TextAlign::left;
+    style.upward = true;
+    turned.text(100, 100, "Hxgh", style);
+    const float width = text_width("Hxgh", style);
+    const auto a = inked(plain), b = inked(centred), c = inked(turned);
+    EXPECT_NEAR(a[0], 100, 3);
+    EXPECT_NEAR(a[1], 100 + width, 3);
+    EXPECT_LT(a[2], 93);  // ascent
+    EXPECT_GT(a[3], 99);  // descent of g
+    EXPECT_NEAR(b[0], 100 - width / 2, 3);
+    // A quarter turn: along -y, ascent to the left.
+    EXPECT_NEAR(c[3], 100, 3);
+    EXPECT_NEAR(c[2], 100 - width, 3);
+    EXPECT_EQ(c[1] - c[0], a[3] - a[2]);
+    EXPECT_EQ(c[3] - c[2], a[1] - a[0]);
+}
+
+TEST(Figure, TextIsWrappedAndCutToWidth) {
+    const TextStyle style;
+    const std::string text = "one two three four five six seven eight nine ten";
+    std::string joined;
+    for (const std::string& line : wrap_text(text, 90, style)) {
+        EXPECT_LE(text_width(line, style), 90);
+        joined += (joined.empty() ? "" : " ") + line;
+    }
+    EXPECT_EQ(joined, text);
+    EXPECT_EQ(fit_text("short", 100, style), "short");
+    const std::string cut = fit_text(text, 60, style);
+    EXPECT_LE(text_width(cut, style), 61);
+    EXPECT_TRUE(cut.ends_with("…"));
+}
+
+TEST(Figure, CharactersReplaceBrokenUtf8) {
+    EXPECT_EQ(characters("aä€😀"), (std::vector<char32_t>{U'a', U'ä', U'€', U'😀'}));
+    EXPECT_EQ(characters("a\xff"
+                         "b\xe4"),
+              (std::vector<char32_t>{U'a', U'\ufffd', U'b', U'\ufffd'}));
+}
+
+TEST(Ticks, AreRoundWithinTheRangeAndNotTooMany) {
+    for (auto [low, high] : {std::pair{0.0, 1.0}, {0.0, 0.037}, {-3.0, 17.0}, {99.5, 101.0}, {0.0, 12345.0}})
+        for (int most : {2, 5, 9}) {
+            const auto ticks = linear_ticks(low, high, most);
+            EXPECT_LE(static_cast<int>(ticks.size()), most);
+            for (double tick : ticks) {
+                EXPECT_GE(tick, low - 1e-9);
+                EXPECT_LE(tick, high + 1e-9);
+            }
+        }
+    EXPECT_EQ(linear_ticks(0, 1, 6), (std::vector<double>{0, 0.2, 0.4, 0.6000000000000001, 0.8, 1}));
+    const auto logs = log_ticks(1e-4f, 1, 6);
+    ASSERT_EQ(logs.size(), 5u);
+    EXPECT_NEAR(logs[0], 1e-4, 1e-12);
+    EXPECT_EQ(logs[4], 1);
+    EXPECT_EQ(index_ticks(303, 20, 4), (std::vector<int>{305, 310, 315, 320}));
+    EXPECT_EQ(tick_text(0), "0");
+    EXPECT_EQ(tick_text(0.05), "0.05");
+    EXPECT_EQ(tick_text(1e-7), "1e-7");
+    EXPECT_EQ(tick_text(1500), "1500");
+    EXPECT_EQ(tick_text(2e9), "2e9");
+}
+
+TEST(Curves, SvgHasEveryLineAndEscapesTexts) {
+    CurvePlot plot;
+    plot.title = "a < b & \"c\"";
+    plot.x_label = "row";
+    plot.y_label = "score";
+    plot.curves.push_back({"one", {1, 2, 3, 4, 5}, {1, 2, NAN, 4, 5}});
+    plot.curves.push_back({"lonely", {3}, {3}});
+    plot.curves.push_back({"nothing", {1, 2}, {NAN, NAN}});
+    plot.curves.push_back({"threshold", {1, 5}, {1, 1}, true});
+    plot.curves[0].end_mark = 5;
+    plot.curves[0].end_text = "row 5\n";
+    const std::string svg = draw_curves(plot);
+    EXPECT_EQ(svg.find("a < b"), std::string::npos);
+    EXPECT_NE(svg.find("a &lt; b &amp; &quot;c&quot;"), std::string::npos);
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+    for (const char* name : {">one<", ">lonely<", ">nothing<", ">threshold<"})
+        EXPECT_NE(svg.find(name), std::string::npos) << name;
+    // The broken line has two strokes in one path.
+    const auto path = svg.find("<path d=\"M", svg.find("class=\"label\""));
+    EXPECT_NE(path, std::string::npos);
+    EXPECT_TRUE(svg.ends_with("</svg>\n"));
+}
+
+TEST(Curves, HigherValuesAreDrawnHigherAndLogSkipsZero) {
+    CurvePlot plot;
+    plot.log_y = true;
+    plot.curves.push_back({"c", {0, 1, 2}, {0, 10, 1000}});
+    const std::string svg = draw_curves(plot);
+    const auto at = svg.find("fill=\"none\" stroke-linecap");
+    ASSERT_NE(at, std::string::npos);
+    const auto begin = svg.rfind("d=\"M", at);
+    double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+    ASSERT_EQ(std::sscanf(svg.c_str() + begin, "d=\"M%lf %lfL%lf %lf\"", &x0, &y0, &x1, &y1), 4);
+    EXPECT_LT(x0, x1);
+    EXPECT_GT(y0, y1);
+}
+
+TEST(Curves, EmptyPlotsAreDrawnToo) {
+    EXPECT_NE(draw_curves({}).find("</svg>"), std::string::npos);
+    CurvePlot plot;
+    plot.log_y = true;
+    EXPECT_EQ(draw_curves(plot).find("nan"), std::string::npos);
+}
+
+TEST(Figure, AttentionScaleCoversTheLargestValue) {
+    for (float largest : {1.0f, 0.9f, 0.3f, 0.011f, 3e-6f}) {
+        const ColorScale scale = attention_scale(largest);
+        EXPECT_TRUE(scale.logarithmic);
+        EXPECT_GE(scale.high, largest * 0.998f);
+        EXPECT_LE(scale.high, largest * 2.6f);
+        EXPECT_LE(scale.low, scale.high * 1e-2f);
+    }
+    EXPECT_EQ(attention_scale(0).high, 1);
+    EXPECT_EQ(attention_scale(NAN).high, 1);
+}
+
+}  // namespace
+}  // namespace keyhole
