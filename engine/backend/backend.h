@@ -6,6 +6,7 @@
 
 #include "engine/model/model.h"
 #include "engine/policy/params.h"
+#include "engine/policy/prefill_sink.h"
 #include "engine/policy/row.h"
 
 #include <cstdint>
@@ -27,28 +28,6 @@ class KvCache {
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
     /// An exact copy, of scores too: for fork.
     virtual std::unique_ptr<KvCache> clone() const = 0;
-};
-
-/// A tile of prompt rows of one query head as prefill makes them, for recorders and exports. Values are valid during the call.
-struct PrefillTile {
-    int lane = -1;  ///< -1: the same for all lanes (attention and logits are, with one-shot prefill)
-    int layer = 0;
-    int head = 0;  ///< query head; for scores the KV head's index in its layer
-    int first_row = 0;
-    int n_rows = 0;
-    int n_columns = 0;                 ///< row i is valid up to and including column i
-    const float* values = nullptr;     ///< [n_rows, n_columns]
-};
-
-/// Receives prompt rows. Called from worker threads, never twice at once for the same (lane, layer, head).
-class PrefillSink {
-  public:
-    virtual ~PrefillSink() = default;
-    virtual RowWants wants() const = 0;
-    virtual void attention(const PrefillTile&) {}
-    virtual void logits(const PrefillTile&) {}
-    virtual void noise(const PrefillTile&) {}
-    virtual void scores(const PrefillTile&) {}
 };
 
 struct LanePrefill {

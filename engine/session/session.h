@@ -6,6 +6,7 @@
 #include "engine/backend/backend.h"
 #include "engine/session/command.h"
 #include "engine/trace/record.h"
+#include "engine/trace/row_sink.h"
 
 #include <functional>
 #include <memory>
@@ -27,18 +28,6 @@ struct RunSpec {
     RowWants wants;                       ///< what sink and records get; attention and scores are recorded
     int n_top = 10;                       ///< most likely next tokens in each record
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
-};
-
-/// Full rows in float as they are made, beside the records: for exact exports. Called from the session's
-/// thread, prefill() from workers.
-class RowSink {
-  public:
-    virtual ~RowSink() = default;
-    /// Not null: prompt rows are wanted too. Lanes that evict stepwise send theirs through row(). Tile lanes
-    /// are session lanes.
-    virtual PrefillSink* prefill() { return nullptr; }
-    /// lane: index of the record in `step`. `out` holds what RunSpec::wants asks for.
-    virtual void row(const StepTrace& step, int lane, const RowOutput& out) = 0;
 };
 
 class Session {
