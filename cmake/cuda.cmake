@@ -1,0 +1,56 @@
+# The CUDA backend: a module keyhole_cuda that the factory opens at run time, where there are nvcc and kernels.
+# Says in one line what was found and what follows from it.
+
+function(kh_add_cuda)
+  if(KH_CUDA STREQUAL "OFF")
+    message(STATUS "CUDA: off (KH_CUDA=OFF); the CPU backend alone")
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS engine/backend/cuda/*.cu engine/backend/cuda/*.cpp)
+  include(CheckLanguage)
+  if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(nvcc nvcc PATHS /usr/local/cuda/bin NO_CACHE)
+    if(nvcc)
+      set(ENV{CUDACXX} ${nvcc})  # where check_language looks first
+    endif()
+  endif()
+  set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+  check_language(CUDA)
+  unset(CMAKE_MESSAGE_LOG_LEVEL)
+  if(NOT CMAKE_CUDA_COMPILER)
+    if(KH_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "KH_CUDA=ON, but no working nvcc was found: install the CUDA toolkit (12 or later), put "
+                          "nvcc on PATH or name it in CUDACXX")
+    endif()
+    message(STATUS "CUDA: no working nvcc; the CPU backend alone")
+    return()
+  endif()
+
+  # Code for the device at hand where one is listed, else what every supported one can run.
+  set(architectures 75-virtual 90)
+  set(device "no device listed")
+  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE listed ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0 AND listed MATCHES "GPU 0: ([^(\n]+)")
+    string(STRIP "${CMAKE_MATCH_1}" device)
+    set(architectures native)
+  endif()
+  list(JOIN architectures ", " shown)
+  set(found "CUDA: ${CMAKE_CUDA_COMPILER}, ${device}, architectures ${shown}")
+  if(NOT sources)
+    message(STATUS "${found}; this version has no CUDA kernels yet, the CPU backend alone")
+    return()
+  endif()
+
+  message(STATUS "${found}")
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(keyhole_cuda MODULE ${sources})
+  set_target_properties(keyhole_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20)
+  target_compile_options(keyhole_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>)
+  target_link_libraries(keyhole_cuda PRIVATE keyhole_options fmt::fmt CUDA::cudart CUDA::cublas)
+  # Compiled with the rest, opened by the factory, linked by nobody.
+  add_dependencies(keyhole_engine keyhole_cuda)
+endfunction()
+
+kh_add_cuda()

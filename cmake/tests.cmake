@@ -1,0 +1,50 @@
+# Test programs, and the checks of style that are tests. Without GoogleTest there are none, and `ctest` says so.
+
+find_package(GTest QUIET)
+if(NOT GTest_FOUND)
+  message(STATUS "Tests: left out, GoogleTest is missing (libgtest-dev)")
+  return()
+endif()
+include(GoogleTest)
+
+# Threads meet in these units only; the rest would run ten times slower under ThreadSanitizer for nothing.
+set(KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*")
+
+function(kh_add_tests target label)
+  target_compile_definitions(${target} PRIVATE KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  if(KH_SANITIZE STREQUAL "thread")
+    set(filter TEST_FILTER "${KH_THREADED_TESTS}")
+  endif()
+  gtest_discover_tests(${target} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${label} TIMEOUT 600)
+endfunction()
+
+file(GLOB KH_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/*.cpp tests/reference/*.cpp)
+add_executable(keyhole_tests ${KH_UNIT_TESTS})
+target_link_libraries(keyhole_tests PRIVATE
+  keyhole_engine nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GTest::gtest_main)
+kh_add_tests(keyhole_tests unit)
+
+# A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
+add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
+target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
+add_dependencies(keyhole_tests keyhole_fake_cuda)
+target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_FILE:keyhole_fake_cuda>")
+
+# What includes app is tested here, the program itself too. These need a display: ./test gives them one.
+file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)
+if(TARGET keyhole AND KH_WINDOW_TESTS)
+  add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
+  target_link_libraries(keyhole_window_tests PRIVATE
+    keyhole_app nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP glfw OpenGL::GL
+    GTest::gtest_main)
+  add_dependencies(keyhole_window_tests keyhole)
+  target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")
+  kh_add_tests(keyhole_window_tests window)
+endif()
+
+if(NOT KH_SANITIZE)
+  add_test(NAME Style.SourcesAreFormatted
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/check_format.cmake)
+  set_tests_properties(Style.SourcesAreFormatted PROPERTIES LABELS style SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()
