@@ -64,7 +64,8 @@ class Backend {
 
     /// The policy of a lane changed between rows: makes the accumulators that it needs, evicts down to its budget (stamped with
     /// last_row, the last row processed) and resizes the cache.
-    virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) = 0;
+    virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy,
+                                               int last_row) = 0;
 };
 
 enum class BackendChoice { automatic, cpu, cuda };
@@ -77,6 +78,7 @@ struct BackendOptions {
 
 /// automatic takes CUDA where the module, a driver and a device are there and falls back to the CPU, saying why in *notice.
 /// An explicit cuda that cannot be had throws Error(device).
-std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options, std::string* notice);
+std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
+                                      std::string* notice);
 
 }  // namespace keyhole

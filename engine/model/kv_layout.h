@@ -29,7 +29,9 @@ class KvLayout {
     int n_heads() const { return n_heads_; }
     int n_kv_heads() const { return static_cast<int>(kv_heads_.size()); }  ///< of the whole model
     /// Global KV head that (layer, query head) reads.
-    int kv_head_from_head(int layer, int head) const { return table_[static_cast<std::size_t>(layer * n_heads_ + head)]; }
+    int kv_head_from_head(int layer, int head) const {
+        return table_[static_cast<std::size_t>(layer * n_heads_ + head)];
+    }
     const KvHead& kv_head(int g) const { return kv_heads_[static_cast<std::size_t>(g)]; }
     /// Global indices [first, last) of the KV heads that the layer owns.
     int first_of_layer(int layer) const { return first_of_layer_[static_cast<std::size_t>(layer)]; }

@@ -27,8 +27,8 @@ struct ModelConfig {
     float norm_eps = 1e-5f;
     float rope_theta = 10000.0f;
     bool tied = false;
-    int bos = -1;           ///< -1: none
-    std::vector<int> eos;   ///< ids that end a text
+    int bos = -1;          ///< -1: none
+    std::vector<int> eos;  ///< ids that end a text
 };
 
 /// A weight matrix [rows, cols], row-major, y = W x; or a vector [rows] with cols 1.
@@ -58,8 +58,8 @@ struct ModelWeights {
 
 class Model {
   public:
-    Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer, std::string hash,
-          std::shared_ptr<const void> storage);
+    Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
+          std::string hash, std::shared_ptr<const void> storage);
 
     const std::filesystem::path& path() const { return path_; }
     const ModelConfig& config() const { return config_; }

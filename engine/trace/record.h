@@ -66,20 +66,21 @@ struct PromptRows {
 /// One lane at one row. The scalars describe the distribution after the row, except log_prob.
 struct LaneRecord {
     std::shared_ptr<const LaneInfo> info;
-    int token = 0;                ///< consumed at this row
-    float log_prob = 0;           ///< that this lane's previous row gave to `token`; NaN for prompt rows
-    int predicted = 0;            ///< the lane's own choice for the next row
-    float entropy = 0;            ///< of the next-token distribution, nats
-    std::optional<float> kl;      ///< KL(lane 0 || this lane) of the next-token distributions, nats; none after free lanes diverged
-    std::optional<bool> agrees;   ///< same most likely token as lane 0
-    float tau = 1;                ///< in force at this row
-    CacheUse use;                 ///< after the row
-    std::int64_t attended_tokens = 0;  ///< summed over KV heads
-    std::vector<TopToken> top;    ///< most likely next tokens, best first
-    std::vector<Eviction> evictions;   ///< since the row before: by this row, and by commands between
+    int token = 0;       ///< consumed at this row
+    float log_prob = 0;  ///< that this lane's previous row gave to `token`; NaN for prompt rows
+    int predicted = 0;   ///< the lane's own choice for the next row
+    float entropy = 0;   ///< of the next-token distribution, nats
+    std::optional<float>
+        kl;  ///< KL(lane 0 || this lane) of the next-token distributions, nats; none after free lanes diverged
+    std::optional<bool> agrees;            ///< same most likely token as lane 0
+    float tau = 1;                         ///< in force at this row
+    CacheUse use;                          ///< after the row
+    std::int64_t attended_tokens = 0;      ///< summed over KV heads
+    std::vector<TopToken> top;             ///< most likely next tokens, best first
+    std::vector<Eviction> evictions;       ///< since the row before: by this row, and by commands between
     std::shared_ptr<const RowBlock> rows;  ///< null: not recorded or thinned out
-    bool ended = false;           ///< EOS was consumed
-    std::string failure;          ///< not empty: the lane stopped, and why
+    bool ended = false;                    ///< EOS was consumed
+    std::string failure;                   ///< not empty: the lane stopped, and why
 };
 
 struct StepTrace {
