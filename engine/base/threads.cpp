@@ -76,8 +76,9 @@ struct ThreadPool::Impl {
         std::uint32_t seen = generation.load(std::memory_order_acquire);
         for (;;) {
             wait_for_other(seen);
+            seen = generation.load(
+                std::memory_order_acquire);  // before quit: the last change of it comes after quit
             if (quit.load(std::memory_order_acquire)) return;
-            seen = generation.load(std::memory_order_acquire);
             work(worker);
         }
     }

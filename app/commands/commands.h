@@ -1,0 +1,14 @@
+/// The commands of the command line. Each registers its options and runs when chosen; failures are thrown as Error.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace keyhole {
+
+void add_gui_command(CLI::App& app);
+void add_decode_command(CLI::App& app);
+void add_replay_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_info_command(CLI::App& app);
+
+}  // namespace keyhole

@@ -1,0 +1,148 @@
+#include "app/commands/commands.h"
+#include "app/commands/export_options.h"
+#include "app/commands/options.h"
+#include "engine/base/error.h"
+#include "engine/export/exporter.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <filesystem>
+
+namespace keyhole {
+
+namespace {
+
+struct DecodeOptions {
+    RunOptions run;
+    ExportArguments exports;
+    std::string save;
+    bool json = false;
+};
+
+/// Means over a lane's decode rows, as the summary shows them.
+struct LaneSummary {
+    double kl = 0, entropy = 0, agreement = 0;
+    int n_kl = 0, n_rows = 0;
+    std::int64_t evictions = 0;
+};
+
+LaneSummary summarise(const RunHistory& history, int lane) {
+    LaneSummary summary;
+    for (const auto& step : history.steps()) {
+        const LaneRecord* record = history.lane_record(step->row, lane);
+        if (record == nullptr) continue;
+        summary.evictions += static_cast<std::int64_t>(record->evictions.size());
+        if (step->row < history.n_prompt()) continue;
+        ++summary.n_rows;
+        summary.entropy += record->entropy;
+        if (!record->kl) continue;
+        ++summary.n_kl;
+        summary.kl += *record->kl;
+        summary.agreement += record->agrees.value_or(false) ? 1 : 0;
+    }
+    return summary;
+}
+
+std::string lane_text(const Model& model, const RunHistory& history, int lane) {
+    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    return model.tokenizer().decode(std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+}
+
+void print_run(const Model& model, const RunHistory& history) {
+    const StepTrace& last = *history.steps().back();
+    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path, history.run().backend, history.n_prompt(),
+               history.last_row() + 1 - history.n_prompt());
+    for (std::size_t i = 0; i < last.lanes.size(); ++i) {
+        const LaneRecord& record = last.lanes[i];
+        const int lane = history.lane_from_id(record.info->id).value();
+        const LaneSummary s = summarise(history, lane);
+        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(model, history, lane));
+        fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}", record.use.stored_tokens,
+                   history.run().layout.n_kv_heads(), 1e-6 * static_cast<double>(record.use.stored_bytes),
+                   1e-6 * static_cast<double>(record.use.allocated_bytes), s.evictions);
+        if (s.n_kl > 0 && i > 0)
+            fmt::print("; KL to lane 0 {:.4f} nats, agreement {:.0f} % over {} rows", s.kl / s.n_kl, 100.0 * s.agreement / s.n_kl, s.n_kl);
+        fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + record.failure);
+    }
+}
+
+void print_json(const Model& model, const RunHistory& history) {
+    nlohmann::json json;
+    for (const LaneRecord& record : history.steps().back()->lanes) {
+        const int lane = history.lane_from_id(record.info->id).value();
+        const LaneSummary s = summarise(history, lane);
+        const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+        nlohmann::json kl;
+        if (s.n_kl > 0) kl = s.kl / s.n_kl;
+        json["lanes"].push_back({{"spec", record.info->effective},
+                                 {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
+                                 {"text", lane_text(model, history, lane)},
+                                 {"kl", kl},
+                                 {"evictions", s.evictions},
+                                 {"stored_bytes", record.use.stored_bytes},
+                                 {"allocated_bytes", record.use.allocated_bytes}});
+    }
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void run_decode(const DecodeOptions& options) {
+    RunSpec spec = options.run.run_spec();
+    const ExportOptions exports = options.exports.parsed();
+    LoadedModel loaded = load_for_run(options.run);
+    const int n_prompt = static_cast<int>(loaded.model->tokenizer().encode(spec.prompt).size());
+    if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
+    spec.wants = wants_of(exports);
+    if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
+    if (exports.next) spec.n_top = 64;
+
+    std::unique_ptr<ExportSink> sink;
+    if (options.exports.given()) {
+        check_export_size(exports, loaded.model->config(), n_prompt, spec.n_generate, static_cast<int>(spec.lanes.size()));
+        sink = std::make_unique<ExportSink>(exports, spec.n_generate);
+    }
+    std::unique_ptr<TraceWriter> trace;
+    if (!options.save.empty()) trace = std::make_unique<TraceWriter>(options.save);
+
+    Recorder recorder;
+    RunHistory history;
+    {
+        Progress progress("decode", spec.n_generate);
+        replay(loaded.model, *loaded.backend, spec, n_prompt + spec.n_generate - 1, sink.get(), [&](std::shared_ptr<const StepTrace> step) {
+            recorder.push(step);
+            if (trace != nullptr) trace->append(*step);
+            progress.update(step->row + 1 - n_prompt);
+        });
+        history.update(recorder.snapshot().steps);
+    }
+    if (options.json) print_json(*loaded.model, history);
+    else print_run(*loaded.model, history);
+    if (sink != nullptr) {
+        sink->finish(history);
+        fmt::print(stderr, "written to {}\n", exports.folder.string());
+    }
+    if (trace != nullptr) {
+        trace->finish();
+        fmt::print(stderr, "trace saved as {}\n", options.save);
+    }
+}
+
+}  // namespace
+
+void add_decode_command(CLI::App& app) {
+    auto options = std::make_shared<DecodeOptions>();
+    CLI::App* command = app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
+    options->run.add_model(*command);
+    options->run.add_prompt(*command);
+    options->run.add_lanes(*command);
+    options->run.add_sampling(*command);
+    options->run.add_backend(*command);
+    options->exports.add(*command);
+    command->add_option("--save", options->save, "trace file to write, FILE.keyhole");
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_decode(*options); });
+}
+
+}  // namespace keyhole

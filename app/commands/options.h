@@ -1,0 +1,70 @@
+/// What the commands share: how a run is asked for on the command line, and the progress bar. Main thread.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/session/session.h"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Options of a run as typed; run_spec() checks them.
+struct RunOptions {
+    std::string model;
+    std::string prompt, prompt_file;
+    std::vector<std::string> lanes;
+    int n_tokens = 64;
+    bool follow = false, free = false;
+    bool ignore_eos = false;
+    Sampling sampling;
+    std::uint64_t seed = 1;
+    std::string backend = "auto";
+    int n_threads = 0;
+    std::string script;
+
+    void add_model(CLI::App& command);
+    void add_backend(CLI::App& command);
+    void add_prompt(CLI::App& command);
+    void add_lanes(CLI::App& command);
+    void add_sampling(CLI::App& command);
+
+    /// Reads the prompt file, parses lanes and script. n_prompt-relative rows of the script need the tokenizer: see script_commands.
+    RunSpec run_spec() const;
+    BackendOptions backend_options() const;
+};
+
+/// The demo model's folder beside the program or its sources; empty when it is not there.
+std::string demo_model_folder();
+
+/// A script is one command a line, stamped with when it applies: `+N command` after N generated tokens, `N command` after row N. `#` starts
+/// a comment. Rows must not descend. Throws Error(wrong_use) with file and line.
+std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt);
+
+/// Loads the model, with one line on stderr when it takes long, and makes its backend; a fallback is said on stderr.
+struct LoadedModel {
+    std::shared_ptr<const Model> model;
+    std::unique_ptr<Backend> backend;
+};
+LoadedModel load_for_run(const RunOptions& options);
+
+/// A bar with an estimate on stderr; silent when stderr is no terminal.
+class Progress {
+  public:
+    Progress(std::string title, double total);
+    ~Progress();
+    void update(double done);
+
+  private:
+    std::string title_;
+    double total_;
+    bool shown_;
+    bool printed_ = false;
+    std::chrono::steady_clock::time_point begin_, next_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,40 @@
+#include "app/commands/commands.h"
+#include "engine/base/error.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) {
+    CLI::App app("Keyhole: a playground for KV-cache eviction. Without a command it opens the window.", "keyhole");
+    app.set_version_flag("--version", KH_VERSION);
+    app.require_subcommand(1);
+    keyhole::add_gui_command(app);
+    keyhole::add_decode_command(app);
+    keyhole::add_replay_command(app);
+    keyhole::add_bench_command(app);
+    keyhole::add_info_command(app);
+
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "--version");
+    if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help)) arguments.insert(arguments.begin(), "gui");
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    try {
+        app.parse(arguments);
+        return 0;
+    } catch (const CLI::Success& success) {
+        return app.exit(success);
+    } catch (const CLI::ParseError& error) {
+        fmt::print(stderr, "keyhole: {}; see keyhole --help\n", error.what());
+        return 2;
+    } catch (const keyhole::Error& error) {
+        fmt::print(stderr, "keyhole: {}\n", error.what());
+        return error.code() == keyhole::ErrorCode::wrong_use ? 2 : 1;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "keyhole: unexpected failure: {}\n", error.what());
+        return 1;
+    }
+}

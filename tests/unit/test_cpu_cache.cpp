@@ -1,0 +1,162 @@
+#include "engine/backend/cpu/cache.h"
+#include "engine/backend/cpu/select.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace keyhole::cpu {
+namespace {
+
+constexpr int kHeadDim = 4;
+
+void fill(CpuKvCache& cache, int n_kv_heads, int from, int to) {
+    for (int g = 0; g < n_kv_heads; ++g)
+        for (int p = from; p < to; ++p) {
+            const int slot = cache.append(g, p);
+            std::fill_n(cache.keys(g) + slot * kHeadDim, kHeadDim, static_cast<float>(100 * g + p));
+            std::fill_n(cache.values(g) + slot * kHeadDim, kHeadDim, static_cast<float>(-100 * g - p));
+        }
+}
+
+/// Every entry still carries its own K, V and score after slots moved.
+void expect_consistent(const CpuKvCache& cache, int g, int head, const std::vector<std::int32_t>& positions) {
+    ASSERT_EQ(cache.stored_positions(g), positions);
+    for (int i = 0; i < cache.count(g); ++i) {
+        const int slot = cache.order(g)[i];
+        ASSERT_LT(slot, cache.count(g)) << "slots are dense";
+        const float p = static_cast<float>(positions[static_cast<std::size_t>(i)]);
+        EXPECT_EQ(cache.keys(g)[slot * kHeadDim + 1], 100 * static_cast<float>(g) + p);
+        EXPECT_EQ(cache.values(g)[slot * kHeadDim + 3], -100 * static_cast<float>(g) - p);
+        EXPECT_EQ(cache.score(kSum, head)[slot], p + 0.5f);
+    }
+}
+
+TEST(CpuKvCache, EvictionKeepsOrderAndMovesEverythingOfASlot) {
+    const KvLayout layout = KvLayout::grouped(1, 2, 2);
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    cache.reserve(8);
+    fill(cache, 2, 0, 8);
+    for (int i = 0; i < 8; ++i) cache.score(kSum, 1)[cache.order(1)[i]] = static_cast<float>(i) + 0.5f;
+    cache.evict(1, std::vector<int>{0, 3, 6});
+    expect_consistent(cache, 1, 1, {1, 2, 4, 5, 7});
+    EXPECT_EQ(cache.count(0), 8) << "other heads are left alone";
+    const int slot = cache.append(1, 8);
+    std::fill_n(cache.keys(1) + slot * kHeadDim, kHeadDim, 108.0f);
+    std::fill_n(cache.values(1) + slot * kHeadDim, kHeadDim, -108.0f);
+    cache.score(kSum, 1)[slot] = 8.5f;
+    cache.evict(1, std::vector<int>{2});
+    expect_consistent(cache, 1, 1, {1, 2, 5, 7, 8});
+}
+
+TEST(CpuKvCache, MemoryFollowsTheCapacity) {
+    const KvLayout layout = KvLayout::grouped(2, 2, 2);
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    cache.reserve(1000);
+    // 4 KV heads x 1000 slots x (K + V + position + order + one score), four bytes each
+    EXPECT_EQ(cache.use().allocated_bytes, 4 * 1000 * (2 * kHeadDim + 2 + 1) * 4);
+    fill(cache, 4, 0, 10);
+    EXPECT_EQ(cache.use().stored_tokens, 40);
+    EXPECT_EQ(cache.use().stored_bytes, 40 * 2 * kHeadDim * 4);
+    cache.reserve(3);
+    EXPECT_EQ(cache.capacity(), 10) << "stored entries are never dropped by a resize";
+    EXPECT_EQ(cache.stored_positions(3), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST(CpuKvCache, ANewAccumulatorStartsFromItsNearestRelative) {
+    const KvLayout layout = KvLayout::grouped(1, 1, 1);
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    cache.reserve(4);
+    fill(cache, 1, 0, 3);
+    for (int s = 0; s < 3; ++s) cache.score(kSum, 0)[s] = static_cast<float>(s) + 1;
+    EXPECT_EQ(cache.score(kForgetting, 0), nullptr);
+    ResolvedPolicy forgetting;
+    forgetting.alpha = 0.2f;
+    cache.set_policy(forgetting);
+    ASSERT_NE(cache.score(kForgetting, 0), nullptr);
+    EXPECT_EQ(cache.score(kForgetting, 0)[2], 3.0f);
+    cache.score(kForgetting, 0)[2] = 9.0f;
+    ResolvedPolicy both = forgetting;
+    both.noise = NoiseKind::gumbel;
+    cache.set_policy(both);
+    EXPECT_EQ(cache.score(kTempered, 0)[2], 3.0f) << "from the plain sum";
+    EXPECT_EQ(cache.score(kTemperedForgetting, 0)[2], 9.0f) << "from the forgetting sum";
+    ASSERT_NE(cache.noise(0), nullptr);
+    EXPECT_NE(cache.noise(0)[0], cache.noise(0)[1]);
+    const auto copy = cache.clone();
+    EXPECT_EQ(static_cast<const CpuKvCache&>(*copy).score(kTemperedForgetting, 0)[2], 9.0f);
+    EXPECT_EQ(copy->stored_positions(0), cache.stored_positions(0));
+}
+
+ResolvedPolicy keep(int budget, int sinks, int recent) {
+    ResolvedPolicy policy;
+    policy.budget = budget;
+    policy.sinks = sinks;
+    policy.recent = recent;
+    return policy;
+}
+
+TEST(Select, ProtectsSinksAndRecentAndKeepsTheBest) {
+    const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7};
+    const std::vector<float> score = {0, 9, 5, 7, 1, 8, 0, 0};
+    std::vector<int> victims;
+    // positions 0 (sink), 6 and 7 (recent) are safe; 1, 5 and 3 are the best of the rest
+    EXPECT_EQ(select_victims(positions, score, keep(6, 1, 2), victims), 7.0f);
+    EXPECT_EQ(victims, (std::vector<int>{2, 4}));
+    EXPECT_TRUE(std::isnan(select_victims(positions, score, keep(3, 1, 2), victims)))
+        << "nothing that competed stayed";
+    EXPECT_EQ(victims, (std::vector<int>{1, 2, 3, 4, 5}));
+    EXPECT_TRUE(std::isnan(select_victims(positions, score, keep(8, 0, 0), victims)));
+    EXPECT_TRUE(victims.empty());
+}
+
+TEST(Select, SinksAreFirstPositionsNotFirstSlots) {
+    const std::vector<std::int32_t> positions = {3, 5, 8, 9};
+    std::vector<int> victims;
+    select_victims(positions, std::vector<float>{1, 2, 3, 4}, keep(3, 2, 0), victims);
+    EXPECT_EQ(victims, (std::vector<int>{0})) << "the real sinks left long ago";
+}
+
+TEST(Select, AmongEqualsTheOlderLeavesAndNanRanksLowest) {
+    const std::vector<std::int32_t> positions = {0, 1, 2, 3};
+    std::vector<int> victims;
+    select_victims(positions, std::vector<float>{2, 1, 1, 1}, keep(2, 0, 0), victims);
+    EXPECT_EQ(victims, (std::vector<int>{1, 2}));
+    select_victims(positions, std::vector<float>{2, 1, std::numeric_limits<float>::quiet_NaN(), 3},
+                   keep(3, 0, 0), victims);
+    EXPECT_EQ(victims, (std::vector<int>{2}));
+}
+
+TEST(Select, PoolsOverTheReadersOfTheUnit) {
+    const KvLayout layout =
+        KvLayout::grouped(1, 4, 2);  // heads 0, 1 read KV head 0; heads 2, 3 read KV head 1
+    CpuKvCache cache(layout, kHeadDim);
+    ResolvedPolicy policy;
+    cache.set_policy(policy);
+    cache.reserve(2);
+    fill(cache, 2, 0, 2);
+    const float scores[4][2] = {{1, 5}, {3, 1}, {2, 2}, {6, 0}};
+    for (int h = 0; h < 4; ++h) std::copy_n(scores[h], 2, cache.score(kSum, h));
+    UnitScores unit;
+    pool_unit(cache, layout, 0, 1, unit);
+    EXPECT_EQ(unit.pooled, (std::vector<float>{2, 3}));
+    pool_unit(cache, layout, 0, 2, unit);
+    EXPECT_EQ(unit.pooled, (std::vector<float>{3, 2}));
+    policy.pool = Pool::max;
+    cache.set_policy(policy);
+    pool_unit(cache, layout, 0, 1, unit);
+    EXPECT_EQ(unit.pooled, (std::vector<float>{3, 5}));
+    policy.pool = Pool::sum;
+    cache.set_policy(policy);
+    cache.evict(0, std::vector<int>{0});  // KV head 0 no longer stores position 0
+    pool_unit(cache, layout, 0, 2, unit);
+    EXPECT_EQ(unit.positions, (std::vector<std::int32_t>{0, 1}));
+    EXPECT_EQ(unit.pooled, (std::vector<float>{8, 8}));
+}
+
+}  // namespace
+}  // namespace keyhole::cpu

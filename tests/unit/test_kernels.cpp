@@ -1,0 +1,200 @@
+#include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/kernels.h"
+#include "engine/base/half.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace keyhole::cpu {
+namespace {
+
+std::vector<float> random_floats(std::size_t n, unsigned seed, float scale = 1) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> normal(0, scale);
+    std::vector<float> values(n);
+    for (float& v : values) v = normal(generator);
+    return values;
+}
+
+/// A matrix in each stored type, and the doubles that it stands for.
+struct Matrix {
+    Weight weight;
+    std::vector<double> exact;
+    std::vector<float> f32;
+    std::vector<std::uint16_t> bits;
+
+    Matrix(DType dtype, std::int64_t rows, std::int64_t cols, unsigned seed)
+        : f32(random_floats(static_cast<std::size_t>(rows * cols), seed)) {
+        for (float v : f32) {
+            if (dtype == DType::f32) {
+                exact.push_back(v);
+                continue;
+            }
+            bits.push_back(dtype == DType::f16 ? fp16_from_float(v) : bf16_from_float(v));
+            exact.push_back(dtype == DType::f16 ? float_from_fp16(bits.back())
+                                                : float_from_bf16(bits.back()));
+        }
+        weight = {dtype, dtype == DType::f32 ? static_cast<const void*>(f32.data()) : bits.data(), rows,
+                  cols};
+    }
+};
+
+class StoredTypes : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(All, StoredTypes, testing::Values(DType::f32, DType::f16, DType::bf16));
+
+TEST_P(StoredTypes, ProductsMatchDoubleOnOddShapes) {
+    for (const auto& [rows, cols, batch] : {std::array{1, 1, 1}, {5, 7, 3}, {67, 33, 6}, {130, 256, 9}}) {
+        const Matrix m(GetParam(), rows, cols, 1);
+        const std::vector<float> x = random_floats(static_cast<std::size_t>(batch * cols), 2);
+        std::vector<float> y(static_cast<std::size_t>(batch * rows), -1);
+        multiply_rows(m.weight, 0, rows, x.data(), cols, batch, y.data(), rows);
+        for (int b = 0; b < batch; ++b)
+            for (int r = 0; r < rows; ++r) {
+                double expected = 0, magnitude = 1;
+                for (int c = 0; c < cols; ++c) {
+                    const double term = m.exact[static_cast<std::size_t>(r * cols + c)] *
+                                        x[static_cast<std::size_t>(b * cols + c)];
+                    expected += term;
+                    magnitude += std::abs(term);
+                }
+                ASSERT_NEAR(y[static_cast<std::size_t>(b * rows + r)], expected, 1e-6 * magnitude)
+                    << rows << "x" << cols << " row " << r << " column " << b;
+            }
+    }
+}
+
+TEST_P(StoredTypes, ProductsHaveTheSameBitsInEveryBatchAndChunk) {
+    constexpr int kRows = 37, kCols = 101, kBatch = 7;
+    const Matrix m(GetParam(), kRows, kCols, 3);
+    const std::vector<float> x = random_floats(kBatch * kCols, 4);
+    std::vector<float> together(kBatch * kRows), alone(kRows);
+    multiply_rows(m.weight, 0, kRows, x.data(), kCols, kBatch, together.data(), kRows);
+    for (int b = 0; b < kBatch; ++b) {
+        for (const auto& [first, last] : {std::pair{0, 6}, {6, 7}, {7, 37}})
+            multiply_rows(m.weight, first, last, x.data() + b * kCols, kCols, 1, alone.data(), kRows);
+        for (int r = 0; r < kRows; ++r)
+            ASSERT_EQ(alone[static_cast<std::size_t>(r)], together[static_cast<std::size_t>(b * kRows + r)]);
+    }
+}
+
+TEST_P(StoredTypes, WideningIsExact) {
+    const Matrix m(GetParam(), 3, 45, 5);
+    std::vector<float> wide(2 * 45);
+    widen_rows(m.weight, 1, 3, wide.data());
+    for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_EQ(static_cast<double>(wide[i]), m.exact[45 + i]);
+}
+
+TEST(Kernels, AttentionOfOneHeadMatchesDouble) {
+    for (int head_dim : {8, 24, 32, 64, 80})
+        for (int n : {1, 2, 3, 5, 16, 67}) {
+            const std::size_t size = static_cast<std::size_t>(n * head_dim);
+            const auto q = random_floats(static_cast<std::size_t>(head_dim), 1), k = random_floats(size, 2),
+                       v = random_floats(size, 3);
+            std::vector<float> logits(static_cast<std::size_t>(n)), p(logits),
+                out(static_cast<std::size_t>(head_dim));
+            dot_keys(q.data(), k.data(), n, head_dim, 0.25f, logits.data());
+            softmax(logits.data(), n, p.data());
+            weigh_values(p.data(), v.data(), n, head_dim, out.data());
+            std::vector<double> expected(static_cast<std::size_t>(n));
+            double highest = -1e30, total = 0;
+            for (int s = 0; s < n; ++s) {
+                double& logit = expected[static_cast<std::size_t>(s)] = 0;
+                for (int d = 0; d < head_dim; ++d)
+                    logit += 0.25 * q[static_cast<std::size_t>(d)] *
+                             static_cast<double>(k[static_cast<std::size_t>(s * head_dim + d)]);
+                EXPECT_NEAR(logits[static_cast<std::size_t>(s)], logit, 1e-5);
+                highest = std::max(highest, logit);
+            }
+            for (double& e : expected) total += e = std::exp(e - highest);
+            for (int s = 0; s < n; ++s)
+                ASSERT_NEAR(p[static_cast<std::size_t>(s)], expected[static_cast<std::size_t>(s)] / total,
+                            1e-6)
+                    << n << " " << head_dim;
+            for (int d = 0; d < head_dim; ++d) {
+                double sum = 0;
+                for (int s = 0; s < n; ++s)
+                    sum += expected[static_cast<std::size_t>(s)] / total *
+                           v[static_cast<std::size_t>(s * head_dim + d)];
+                ASSERT_NEAR(out[static_cast<std::size_t>(d)], sum, 1e-5);
+            }
+        }
+}
+
+TEST(Kernels, SoftmaxOfHugeLogitsStaysFinite) {
+    std::vector<float> x = {1e4f, -1e4f, 1e4f};
+    softmax(x.data(), 3, x.data());
+    EXPECT_FLOAT_EQ(x[0], 0.5f);
+    EXPECT_FLOAT_EQ(x[1], 0.0f);
+    EXPECT_FLOAT_EQ(x[2], 0.5f);
+}
+
+TEST(Kernels, FoldingRoundsProductAndSumApart) {
+    const auto p = random_floats(37, 1), start = random_floats(37, 2);
+    std::vector<float> score = start;
+    fold_scores(p.data(), 37, 0.3f, 0.9f, score.data());
+    for (std::size_t i = 0; i < 37; ++i) {
+        const volatile float kept = 0.3f * start[i], added = 0.9f * p[i];
+        EXPECT_EQ(score[i], kept + added) << i;
+    }
+}
+
+TEST(Kernels, TemperedLogitsAddNoiseThenDivide) {
+    const auto x = random_floats(21, 1), noise = random_floats(21, 2);
+    std::vector<float> with(21), without(21);
+    temper_logits(x.data(), noise.data(), 21, 2.0f, 1.5f, with.data());
+    temper_logits(x.data(), nullptr, 21, 2.0f, 1.5f, without.data());
+    for (std::size_t i = 0; i < 21; ++i) {
+        EXPECT_NEAR(with[i], (static_cast<double>(x[i]) + 2.0 * noise[i]) / 1.5, 1e-6);
+        EXPECT_NEAR(without[i], x[i] / 1.5, 1e-6);
+    }
+}
+
+TEST(Kernels, NormAndGateMatchDouble) {
+    for (std::size_t n : {1u, 7u, 48u, 100u}) {
+        const auto x = random_floats(n, 1), gain = random_floats(n, 2), up = random_floats(n, 3);
+        std::vector<float> normed(n), gate = x;
+        rms_norm(x, gain.data(), 1e-3f, normed.data());
+        silu_times(gate.data(), up.data(), static_cast<std::int64_t>(n));
+        double squares = 0;
+        for (float v : x) squares += static_cast<double>(v) * v;
+        for (std::size_t i = 0; i < n; ++i) {
+            ASSERT_NEAR(normed[i], x[i] / std::sqrt(squares / static_cast<double>(n) + 1e-3) * gain[i], 1e-5);
+            ASSERT_NEAR(gate[i], x[i] / (1 + std::exp(-static_cast<double>(x[i]))) * up[i], 1e-5);
+        }
+    }
+}
+
+TEST(Kernels, RotationTurnsPairsHalfAHeadApart) {
+    std::vector<float> x = {1, 2, 3, 4};
+    const std::vector<float> cosine = {0, 0.6f}, sine = {1, 0.8f};
+    rotate_head(x.data(), cosine.data(), sine.data(), 4);
+    EXPECT_FLOAT_EQ(x[0], -3);  // 1 * 0 - 3 * 1
+    EXPECT_FLOAT_EQ(x[2], 1);   // 3 * 0 + 1 * 1
+    EXPECT_FLOAT_EQ(x[1], 0.6f * 2 - 0.8f * 4);
+    EXPECT_FLOAT_EQ(x[3], 0.6f * 4 + 0.8f * 2);
+}
+
+TEST(Kernels, DenseProductsMatchDouble) {
+    constexpr int kM = 19, kN = 23, kK = 31;
+    const auto a = random_floats(kM * kK, 1), b = random_floats(kN * kK, 2),
+               plain = random_floats(kK * kN, 3);
+    std::vector<float> c(kM * kN), d(kM * kN);
+    multiply_transposed(kM, kN, kK, 0.5f, a.data(), kK, b.data(), kK, c.data(), kN);
+    multiply_plain(kM, kN, kK, a.data(), kK, plain.data(), kN, d.data(), kN);
+    for (std::size_t i = 0; i < kM; ++i)
+        for (std::size_t j = 0; j < kN; ++j) {
+            double transposed = 0, straight = 0;
+            for (std::size_t t = 0; t < kK; ++t) {
+                transposed += 0.5 * a[i * kK + t] * static_cast<double>(b[j * kK + t]);
+                straight += static_cast<double>(a[i * kK + t]) * plain[t * kN + j];
+            }
+            ASSERT_NEAR(c[i * kN + j], transposed, 1e-5);
+            ASSERT_NEAR(d[i * kN + j], straight, 1e-5);
+        }
+}
+
+}  // namespace
+}  // namespace keyhole::cpu

@@ -1,0 +1,53 @@
+#include "engine/base/threads.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+TEST(Threads, EveryChunkRunsExactlyOnce) {
+    for (int n_threads : {1, 2, 5}) {
+        ThreadPool pool(n_threads);
+        EXPECT_EQ(pool.n_threads(), n_threads);
+        for (int round = 0; round < 300; ++round) {
+            const int n = round % 37;
+            std::vector<std::atomic<int>> runs(static_cast<std::size_t>(n));
+            pool.parallel_for(n, [&](std::int64_t chunk, int worker) {
+                ASSERT_GE(worker, 0);
+                ASSERT_LT(worker, n_threads);
+                runs[static_cast<std::size_t>(chunk)].fetch_add(1);
+            });
+            for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
+        }
+    }
+}
+
+TEST(Threads, SleepingWorkersWakeUp) {
+    ThreadPool pool(3);
+    std::atomic<int> total{0};
+    for (int round = 0; round < 3; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        pool.parallel_for(50, [&](std::int64_t, int) { total.fetch_add(1); });
+    }
+    EXPECT_EQ(total.load(), 150);
+}
+
+TEST(Threads, AnExceptionReachesTheCallerAndThePoolLivesOn) {
+    ThreadPool pool(2);
+    EXPECT_THROW(pool.parallel_for(20,
+                                   [](std::int64_t chunk, int) {
+                                       if (chunk == 7) throw std::runtime_error("seven");
+                                   }),
+                 std::runtime_error);
+    std::atomic<int> total{0};
+    pool.parallel_for(20, [&](std::int64_t, int) { total.fetch_add(1); });
+    EXPECT_EQ(total.load(), 20);
+}
+
+}  // namespace
+}  // namespace keyhole
