@@ -99,6 +99,19 @@ int wanted_capacity(const ResolvedPolicy& policy, int n_stored) {
     return std::max(n_stored, std::min(policy.budget + policy.every, open_end));
 }
 
+namespace {
+
+/// One more slot a KV head; what evicts grows no further than it will ever need.
+void make_room(CpuKvCache& cache) {
+    const int needed = cache.largest_count() + 1;
+    if (needed <= cache.capacity()) return;
+    const ResolvedPolicy& policy = cache.policy();
+    const int grown = needed + cache.capacity() / 2;
+    cache.reserve(std::max(needed, policy.evicts() ? std::min(grown, policy.budget + policy.every) : grown));
+}
+
+}  // namespace
+
 /// Sizes and offsets of a row's values: positions attended by every KV head, once all heads appended the new
 /// token.
 void CpuBackend::begin_values(const LaneStep& step) const {
@@ -153,8 +166,7 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-        if (cache.largest_count() + 1 > cache.capacity())
-            cache.reserve(cache.largest_count() + 1 + cache.capacity() / 2);
+        make_room(cache);
         begin_values(lane);
         lane.out->evictions.clear();
         widen_rows(weights.embedding, lane.token, lane.token + 1, s.x.data() + b * d);
@@ -348,11 +360,11 @@ std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPol
     auto& store = static_cast<CpuKvCache&>(cache);
     store.set_policy(policy);
     std::vector<Eviction> evictions;
+    if (store.capacity() == 0) return evictions;  // before the prompt, which decides the size
     UnitScores scores;
     std::vector<int> victims;
-    if (store.capacity() > 0)
-        for (const Unit& unit : units_of(model_->layout(), policy.scope))
-            evict_unit(store, model_->layout(), unit, last_row, true, scores, victims, nullptr, evictions);
+    for (const Unit& unit : units_of(model_->layout(), policy.scope))
+        evict_unit(store, model_->layout(), unit, last_row, true, scores, victims, nullptr, evictions);
     const int wanted = wanted_capacity(policy, store.largest_count());
     if (wanted != store.capacity()) store.reserve(wanted);
     return evictions;

@@ -385,7 +385,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         const ResolvedPolicy& policy = *lanes_[lane].policy;
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
-        if (cache.capacity() == 0)
+        if (cache.largest_count() == 0)
             cache.reserve(wanted_capacity(policy, policy.evicts() ? std::min(n_, policy.budget) : n_));
         // One set over all layers matters only where something leaves.
         const bool whole = policy.evicts() && n_ > policy.budget;
