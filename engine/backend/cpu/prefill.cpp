@@ -158,9 +158,11 @@ void Prefill::multiply(const Weight& w, const float* x, std::int64_t n_rows, flo
 
 void Prefill::norm_rows(const std::vector<float>& gain) {
     const std::int64_t d = model_.config().d_model;
-    for (std::int64_t i = 0; i < n_; ++i)
-        rms_norm({data(x_) + i * d, static_cast<std::size_t>(d)}, gain.data(), model_.config().norm_eps,
-                 data(normed_) + i * d);
+    pool_.parallel_for((n_ + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
+        for (std::int64_t i = chunk * kTileRows; i < std::min<std::int64_t>(n_, (chunk + 1) * kTileRows); ++i)
+            rms_norm({data(x_) + i * d, static_cast<std::size_t>(d)}, gain.data(), model_.config().norm_eps,
+                     data(normed_) + i * d);
+    });
 }
 
 /// q, k, v of all tokens; q and k rotated; K and V laid out head by head.

@@ -1,0 +1,197 @@
+// Format: 8 bytes little-endian header length, that many bytes of JSON, then the data. Offsets count from the data's start.
+#include "engine/model/safetensors.h"
+
+#include "engine/base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the official reader's limit
+
+/// Bits of an element; nothing for a type that the format has gained since.
+std::optional<std::size_t> element_bits(const std::string& dtype) {
+    static const std::map<std::string, std::size_t> bits = {
+        {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"U16", 16},
+        {"I16", 16}, {"F16", 16}, {"BF16", 16}, {"U32", 32},    {"I32", 32},    {"F32", 32},    {"U64", 64},
+        {"I64", 64}, {"F64", 64}, {"C64", 64},  {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},
+    };
+    const auto found = bits.find(dtype);
+    if (found == bits.end()) return std::nullopt;
+    return found->second;
+}
+
+std::optional<DType> weight_type(const std::string& dtype) {
+    if (dtype == "F32") return DType::f32;
+    if (dtype == "F16") return DType::f16;
+    if (dtype == "BF16") return DType::bf16;
+    return std::nullopt;
+}
+
+/// Text of a broken file in a message: one short line.
+std::string shown(std::string text) {
+    for (char& c : text) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return text.size() > 120 ? text.substr(0, 120) + "..." : text;
+}
+
+[[noreturn]] void broken(const std::filesystem::path& path, const std::string& what) {
+    fail(ErrorCode::bad_file, "Cannot read {}: {}; copy or download the file again", path.string(), what);
+}
+
+/// [begin, end] out of a JSON array of two counts; nothing when it is anything else.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> offsets_from(const Json& json) {
+    if (!json.is_array() || json.size() != 2 || !json[0].is_number_unsigned() ||
+        !json[1].is_number_unsigned()) {
+        return std::nullopt;
+    }
+    return std::pair(json[0].get<std::uint64_t>(), json[1].get<std::uint64_t>());
+}
+
+/// Non-negative extents whose product fits; nothing otherwise.
+std::optional<std::vector<std::int64_t>> shape_from(const Json& json, std::uint64_t& n_elements) {
+    if (!json.is_array()) return std::nullopt;
+    std::vector<std::int64_t> shape;
+    n_elements = 1;
+    for (const Json& extent : json) {
+        if (!extent.is_number_unsigned()) return std::nullopt;
+        const auto value = extent.get<std::uint64_t>();
+        if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+        if (__builtin_mul_overflow(n_elements, value, &n_elements)) return std::nullopt;
+        shape.push_back(static_cast<std::int64_t>(value));
+    }
+    return shape;
+}
+
+Json parse_header(const std::filesystem::path& path, std::span<const std::byte> file,
+                  std::size_t& data_begin) {
+    if (file.size() < kLengthBytes) {
+        broken(path, fmt::format("it has {} bytes, too few for a safetensors file", file.size()));
+    }
+    std::uint64_t length = 0;
+    for (std::size_t i = kLengthBytes; i-- > 0;)
+        length = length << 8 | std::to_integer<std::uint64_t>(file[i]);
+    if (length > kMaxHeaderBytes) {
+        broken(path, fmt::format("its header claims {} bytes, so this is no safetensors file", length));
+    }
+    if (length > file.size() - kLengthBytes) {
+        broken(path, fmt::format("its header claims {} bytes but only {} follow: it is cut off", length,
+                                 file.size() - kLengthBytes));
+    }
+    data_begin = kLengthBytes + static_cast<std::size_t>(length);
+    const auto* text = reinterpret_cast<const char*>(file.data());
+    Json header = Json::parse(text + kLengthBytes, text + data_begin, nullptr, false);
+    if (!header.is_object()) broken(path, "its header is not a JSON object");
+    return header;
+}
+
+}  // namespace
+
+std::string_view dtype_name(DType dtype) {
+    switch (dtype) {
+        case DType::f32:
+            return "f32";
+        case DType::f16:
+            return "f16";
+        case DType::bf16:
+            return "bf16";
+    }
+    return "?";
+}
+
+std::size_t dtype_bytes(DType dtype) {
+    return dtype == DType::f32 ? 4 : 2;
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
+    const Json header = parse_header(path_, file_.bytes(), data_begin_);
+    const std::uint64_t data_size = file_.bytes().size() - data_begin_;
+    for (const auto& [name, tensor] : header.items()) {
+        if (name == "__metadata__") continue;
+        const std::string label = shown(name);
+        if (!tensor.is_object() || !tensor.contains("dtype") || !tensor["dtype"].is_string() ||
+            !tensor.contains("shape") || !tensor.contains("data_offsets")) {
+            broken(path_, fmt::format("tensor {} lacks dtype, shape or data_offsets", label));
+        }
+        Entry entry;
+        entry.dtype = tensor["dtype"].get<std::string>();
+        std::uint64_t n_elements = 0;
+        const auto shape = shape_from(tensor["shape"], n_elements);
+        if (!shape) broken(path_, fmt::format("tensor {} has an impossible shape", label));
+        entry.shape = *shape;
+        const auto offsets = offsets_from(tensor["data_offsets"]);
+        if (!offsets || offsets->first > offsets->second) {
+            broken(path_, fmt::format("tensor {} has impossible data_offsets", label));
+        }
+        if (offsets->second > data_size) {
+            broken(path_,
+                   fmt::format("tensor {} ends at byte {} of the data but there are {}: the file is cut off",
+                               label, offsets->second, data_size));
+        }
+        entry.begin = static_cast<std::size_t>(offsets->first);
+        entry.end = static_cast<std::size_t>(offsets->second);
+        if (const auto bits = element_bits(entry.dtype)) {
+            std::uint64_t n_bits = 0;
+            if (__builtin_mul_overflow(n_elements, *bits, &n_bits) || n_bits % 8 != 0 ||
+                n_bits / 8 != entry.end - entry.begin) {
+                broken(path_, fmt::format("tensor {} has {} elements of {} but {} bytes", label, n_elements,
+                                          entry.dtype, entry.end - entry.begin));
+            }
+        }
+        entries_.emplace(name, std::move(entry));
+    }
+
+    // Holes between tensors do no harm; overlaps mean that the header lies.
+    std::vector<std::map<std::string, Entry>::const_iterator> order;
+    for (auto it = entries_.cbegin(); it != entries_.cend(); ++it) {
+        if (it->second.begin < it->second.end) order.push_back(it);
+    }
+    std::sort(order.begin(), order.end(),
+              [](const auto& a, const auto& b) { return a->second.begin < b->second.begin; });
+    for (std::size_t i = 1; i < order.size(); ++i) {
+        if (order[i]->second.begin < order[i - 1]->second.end) {
+            broken(path_, fmt::format("tensors {} and {} overlap", shown(order[i - 1]->first),
+                                      shown(order[i]->first)));
+        }
+    }
+}
+
+bool SafetensorsFile::contains(const std::string& name) const {
+    return entries_.count(name) != 0;
+}
+
+StoredTensor SafetensorsFile::tensor(const std::string& name) const {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) {
+        fail(ErrorCode::bad_file,
+             "Cannot find tensor {} in {}; the file holds {} others: is it the right model?", name,
+             path_.string(), entries_.size());
+    }
+    const Entry& entry = found->second;
+    const auto dtype = weight_type(entry.dtype);
+    if (!dtype) {
+        fail(ErrorCode::unsupported,
+             "Cannot use tensor {} in {}: its type is {}; convert the model to F32, F16 or BF16", name,
+             path_.string(), shown(entry.dtype));
+    }
+    return {*dtype, entry.shape, file_.bytes().data() + data_begin_ + entry.begin};
+}
+
+std::vector<std::string> SafetensorsFile::names() const {
+    std::vector<std::string> names;
+    names.reserve(entries_.size());
+    for (const auto& [name, entry] : entries_) names.push_back(name);
+    return names;
+}
+
+}  // namespace keyhole
