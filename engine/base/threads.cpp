@@ -73,7 +73,7 @@ struct ThreadPool::Impl {
     }
 
     void worker_loop(int worker) {
-        std::uint32_t seen = generation.load(std::memory_order_acquire);
+        std::uint32_t seen = 0;  // not the present one: a thread that starts late would miss the quit
         for (;;) {
             wait_for_other(seen);
             seen = generation.load(

@@ -49,5 +49,10 @@ TEST(Threads, AnExceptionReachesTheCallerAndThePoolLivesOn) {
     EXPECT_EQ(total.load(), 20);
 }
 
+// Threads that have not begun when the pool ends must end too.
+TEST(Threads, APoolThatRanNothingEnds) {
+    for (int i = 0; i < 300; ++i) ThreadPool pool(4);
+}
+
 }  // namespace
 }  // namespace keyhole
