@@ -97,10 +97,10 @@ struct Engine::Impl {
                     s.message = "loading " + start.model_folder.string();
                     s.run = start.run;
                 });
-                backend.reset();
                 loaded = load_model(start.model_folder);
                 std::string notice;
-                backend = make_backend(loaded, options, &notice);
+                backend = make_backend(loaded, options,
+                                       &notice);  // the old one stays with its model when this fails
                 const std::lock_guard lock(mutex);
                 model = loaded;
                 status.message = notice;
