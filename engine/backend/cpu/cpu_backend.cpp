@@ -248,7 +248,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         grow(*v, n);
     float* p = scratch.probabilities.data();
     const float tau = policy.tau_at(step.row);
-    const float weight = policy.damping;
+    const float weight = step.row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
 
     for (const HeadRef& reader : kv.readers) {
         if (reader.layer != layer) continue;
