@@ -42,6 +42,7 @@ int lane_index(std::string_view text, std::string_view word) {
 
 Sampling parse_sampling(std::string_view text, std::string_view values) {
     Sampling sampling;
+    if (values.empty()) refuse(text, "it needs at least one value");
     while (!values.empty()) {
         const std::string_view item = values.substr(0, values.find(','));
         values.remove_prefix(std::min(item.size() + 1, values.size()));

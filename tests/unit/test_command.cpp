@@ -23,8 +23,10 @@ TEST(Command, TextFormRoundTrips) {
 }
 
 TEST(Command, BadTextIsRefusedWithTheForms) {
-    for (const char* text : {"", "lane", "lane x full", "lane -1 full", "lane 1 h3o", "follow maybe",
-                             "sampling top_p=2", "sampling heat=1", "jump 3"}) {
+    for (const char* text :
+         {"", "lane", "lane x full", "lane -1 full", "lane 1 h3o", "lane 1", "lane 1 h2o:budget=", "add",
+          "remove", "remove two", "follow", "follow maybe", "sampling", "sampling temperature=hot",
+          "sampling top_p=2", "sampling heat=1", "jump 3"}) {
         try {
             parse_command(text);
             FAIL() << text << " was taken";
