@@ -71,6 +71,15 @@ Pages& Pages::operator=(Pages&& other) noexcept {
     return *this;
 }
 
+void* Pages::release() {
+    size_ = 0;
+    return std::exchange(data_, nullptr);
+}
+
+void Pages::give_back(void* data, std::size_t n_bytes) noexcept {
+    if (data != nullptr) ::munmap(data, n_bytes);
+}
+
 std::string read_text_file(const std::filesystem::path& path) {
     const MappedFile file(path);
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};

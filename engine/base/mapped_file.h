@@ -36,6 +36,10 @@ class Pages {
     Pages(Pages&& other) noexcept;
     Pages& operator=(Pages&& other) noexcept;
 
+    /// The memory without its owner; give_back() ends it.
+    void* release();
+    static void give_back(void* data, std::size_t n_bytes) noexcept;
+
     void* data() const { return data_; }
     std::size_t size_bytes() const { return size_; }
     template <class T>
@@ -46,6 +50,18 @@ class Pages {
   private:
     void* data_ = nullptr;
     std::size_t size_ = 0;
+};
+
+/// For vectors that are large and short-lived: each has its own pages, so that freeing them gives them back.
+template <class T>
+struct PageAllocator {
+    using value_type = T;
+    PageAllocator() = default;
+    template <class U>
+    PageAllocator(const PageAllocator<U>&) {}  // NOLINT: implicit, as allocators are
+    T* allocate(std::size_t n) { return static_cast<T*>(Pages(n * sizeof(T)).release()); }
+    void deallocate(T* data, std::size_t n) { Pages::give_back(data, n * sizeof(T)); }
+    bool operator==(const PageAllocator&) const { return true; }
 };
 
 /// The whole file as a string. Throws Error(bad_file).

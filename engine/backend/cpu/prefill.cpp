@@ -5,6 +5,8 @@
 #include "engine/base/error.h"
 #include "engine/policy/math.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,7 +28,8 @@ float* data(const Pages& pages) {
     return static_cast<float*>(pages.data());
 }
 
-void grow(std::vector<float>& v, std::int64_t n) {
+template <class Vector>
+void grow(Vector& v, std::int64_t n) {
     if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
 }
 
@@ -129,8 +132,11 @@ void Prefill::size_last_row() {
         for (std::size_t g = 0; g <= n_kv; ++g) values.offset[g] = static_cast<std::int32_t>(g * n);
         values.head_offset.resize(n_heads + 1);
         for (std::size_t h = 0; h <= n_heads; ++h) values.head_offset[h] = static_cast<std::int64_t>(h * n);
-        values.positions.resize(n_kv * n);
-        for (std::size_t i = 0; i < n_kv * n; ++i) values.positions[i] = static_cast<std::int32_t>(i % n);
+        const RowWants& wants = lane.wants;
+        const bool any = wants.attention || wants.logits || wants.noise || wants.scores;
+        values.positions.resize(any ? n_kv * n : 0);
+        for (std::size_t i = 0; i < values.positions.size(); ++i)
+            values.positions[i] = static_cast<std::int32_t>(i % n);
         values.attention.resize(lane.wants.attention ? n_heads * n : 0);
         values.logits.resize(lane.wants.logits ? n_heads * n : 0);
         values.noise.assign(lane.wants.noise ? n_heads * n : 0, std::numeric_limits<float>::quiet_NaN());
@@ -148,7 +154,7 @@ void Prefill::multiply(const Weight& w, const float* x, std::int64_t n_rows, flo
                            row = chunk % row_blocks * kRowsPerProduct;
         const std::int64_t n_outputs = std::min(kOutputsPerProduct, w.rows - output),
                            m = std::min(kRowsPerProduct, n_rows - row);
-        std::vector<float>& block = workers_[static_cast<std::size_t>(worker)].widened;
+        Scratch& block = workers_[static_cast<std::size_t>(worker)].widened;
         grow(block, n_outputs * w.cols);
         widen_rows(w, output, output + n_outputs, block.data());
         multiply_transposed(m, n_outputs, w.cols, 1.0f, x + row * w.cols, w.cols, block.data(), w.cols,
@@ -321,7 +327,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
         if (policy.scope == Scope::shared) continue;
         const int stream = stream_of(lane, accumulator_of(policy));
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
-            std::vector<float>& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
+            Scratch& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
             grow(pooled, rows * columns);
             for (std::int64_t i = 0; i < rows; ++i) {
                 int n_readers = 0;
@@ -455,10 +461,22 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
     }
 }
 
+namespace {
+
+/// oneDNN's buffers were freed, but malloc holds on to them.
+void give_heap_back() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+}  // namespace
+
 void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                          const std::function<bool(double)>& progress) {
     try {
         Prefill(*model_, tables_, pool_, tokens, lanes, sink).run(progress);
+        give_heap_back();
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<CpuKvCache&>(*lane.cache).clear();
         throw;

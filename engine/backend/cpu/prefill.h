@@ -76,8 +76,9 @@ class Prefill {
     std::vector<std::array<int, kAccumulators>> stream_of_lane_;  // [lane][accumulator], -1: does not run
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
     Pages score_tile_;  // [n_streams, n_heads, tile rows, n] when the sink wants scores
+    using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
     struct Worker {
-        std::vector<float> widened, logits, probabilities, tempered, noise, pooled;
+        Scratch widened, logits, probabilities, tempered, noise, pooled;
     };
     std::vector<Worker> workers_;
 };
