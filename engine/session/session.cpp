@@ -281,7 +281,16 @@ struct Session::Impl {
         return step;
     }
 
+    /// What the text forms refuse as they are read; the window fills structs.
+    static void check(const LaneSpec& spec) {
+        const std::vector<std::string> faults = validate(spec.policy);
+        if (!faults.empty())
+            fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec),
+                 faults.front());
+    }
+
     void set_lane(const SetLane& command) {
+        check(command.spec);
         Lane& lane = lane_at(command.index);
         auto info = lane_info(lane.id, command.spec);
         const std::vector<Eviction> gone = backend.apply_policy(*lane.cache, info->policy, row);
@@ -292,6 +301,7 @@ struct Session::Impl {
 
     /// The new lane runs the prompt, then the reference lane's tokens up to the present row.
     void add_lane(const AddLane& command) {
+        check(command.spec);
         lanes.push_back(new_lane(command.spec));
         try {
             prefill(lanes.size() - 1, {}, false);
@@ -358,6 +368,7 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
         run->token_bytes.push_back(known ? s.model->tokenizer().token_bytes(id) : std::string());
     }
     s.run = std::move(run);
+    for (const LaneSpec& lane : s.start.lanes) Impl::check(lane);
     for (const LaneSpec& lane : s.start.lanes) s.lanes.push_back(s.new_lane(lane));
 }
 
@@ -370,7 +381,9 @@ std::shared_ptr<const StepTrace> Session::prefill(const std::function<bool(doubl
     auto prompt_rows = s.prefill(0, progress, true);
     s.row = s.n_prompt() - 1;
     for (Lane& lane : s.lanes) lane.out_is_new = true;
-    return s.record(ms_since(begin), std::move(prompt_rows));
+    auto step = s.record(ms_since(begin), std::move(prompt_rows));
+    for (Lane& lane : s.lanes) lane.out.values = {};  // as wide as the prompt; later rows may be narrow
+    return step;
 }
 
 void Session::apply(const Command& command) {
