@@ -61,8 +61,8 @@ double Lane::tau_at(int row) const {
 }
 
 bool Lane::evicts_after(int row) const {
-    if (row < n_prompt_ - 1) return policy_.stepwise;
-    return (row - (n_prompt_ - 1)) % policy_.every == 0;
+    const int blocks_from = row - (n_prompt_ - 1);  // the last prompt row closes a block
+    return (blocks_from >= 0 || policy_.stepwise) && blocks_from % policy_.every == 0;
 }
 
 double Lane::pooled(int layer, int kv_head, int position) const {
@@ -133,9 +133,11 @@ LaneRow Lane::feed(int token) {
             for (std::size_t p = 0; p < noise.size(); ++p) {
                 const double logit = out.model.logits[l][h][p];
                 if (std::isnan(logit)) continue;
-                noise[p] = noise_at(policy_.noise, policy_.noise_per_row, policy_.seed, static_cast<int>(l),
-                                    static_cast<int>(h), row, static_cast<int>(p));
-                tempered[p] = (logit + policy_.gain * noise[p]) / out.tau;
+                const double zeta =
+                    noise_at(policy_.noise, policy_.noise_per_row, policy_.seed, static_cast<int>(l),
+                             static_cast<int>(h), row, static_cast<int>(p));
+                if (policy_.noise != Noise::none) noise[p] = zeta;
+                tempered[p] = (logit + policy_.gain * zeta) / out.tau;
             }
             const Vector share = softmax(tempered);
             score_[l][h].resize(share.size(), 0.0);

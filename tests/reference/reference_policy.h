@@ -45,8 +45,9 @@ struct Gone {
 struct LaneRow {
     Row model;
     double tau = 1;
-    PositionSets attended;                   ///< this row included
-    std::vector<std::vector<Vector>> noise;  ///< [layer][query head][position]; NaN where masked
+    PositionSets attended;  ///< this row included
+    std::vector<std::vector<Vector>>
+        noise;  ///< [layer][query head][position]; NaN where masked or none is drawn
     std::vector<std::vector<Vector>>
         scores;                   ///< [layer][KV head][position] pooled, after the row; NaN where masked
     std::vector<Gone> evictions;  ///< ascending
