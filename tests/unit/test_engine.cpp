@@ -1,0 +1,292 @@
+// The engine thread, its queue and its recorder as the window uses them. Suites named for ThreadSanitizer runs.
+#include "engine/session/engine.h"
+#include "engine/session/command_queue.h"
+#include "engine/trace/run_history.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace reference {
+namespace {
+
+using keyhole::EnginePhase;
+using namespace std::chrono_literals;
+
+class EngineThread : public testing::Test {
+  protected:
+    EngineThread()
+        : tiny_({.n_ctx = 4096, .seed = 8}),
+          engine_({keyhole::BackendChoice::cpu, 2, 0}, [this] { ++n_wakes_; }) {}
+
+    template <class Condition>
+    bool wait_for(Condition condition, std::chrono::milliseconds limit = 20s) {
+        const auto end = std::chrono::steady_clock::now() + limit;
+        while (!condition()) {
+            if (std::chrono::steady_clock::now() > end) return false;
+            std::this_thread::sleep_for(1ms);
+        }
+        return true;
+    }
+    bool wait_for_phase(EnginePhase phase) {
+        return wait_for([&] { return engine_.status().phase == phase; });
+    }
+    keyhole::StepList steps() { return engine_.recorder().snapshot().steps; }
+    bool wait_for_row(int row) {
+        return wait_for([&] {
+            const auto all = steps();
+            return !all.empty() && all.back()->row >= row;
+        });
+    }
+    static keyhole::RunSpec spec(int n_generate) {
+        keyhole::RunSpec run = run_spec(random_text(19, 2), {"full", "h2o:budget=6"}, n_generate);
+        run.ignore_eos = true;
+        run.wants.attention = run.wants.scores = true;
+        return run;
+    }
+    void start(int n_generate) {
+        engine_.start(tiny_.folder(), spec(n_generate));
+        ASSERT_TRUE(wait_for_row(19)) << engine_.status().message;
+    }
+
+    TinyModel tiny_;
+    std::atomic<int> n_wakes_ = 0;
+    keyhole::Engine engine_;  // last: its thread ends first
+};
+
+TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
+    EXPECT_EQ(engine_.model(), nullptr);
+    start(10);
+    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(steps().size(), 1u);
+    EXPECT_NE(engine_.model(), nullptr);
+    EXPECT_NE(engine_.status().backend.find("cpu"), std::string::npos);
+    EXPECT_GT(n_wakes_, 0);
+}
+
+TEST_F(EngineThread, StepsDecodeSoManyRows) {
+    start(100);
+    engine_.step();
+    ASSERT_TRUE(wait_for_row(20));
+    engine_.step(5);
+    ASSERT_TRUE(wait_for_row(25));
+    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(steps().back()->row, 25);
+}
+
+TEST_F(EngineThread, PlaysToTheEnd) {
+    start(40);
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(steps().back()->row, 59);
+    EXPECT_FALSE(engine_.status().message.empty());
+}
+
+TEST_F(EngineThread, RecordsAreThoseOfTheSession) {
+    start(40);
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    const SessionRun plain = run_session(keyhole::load_model(tiny_.folder()), spec(40));
+    const keyhole::StepList all = steps();
+    ASSERT_EQ(all.size(), plain.steps.size());
+    for (std::size_t t = 0; t < all.size(); ++t)
+        for (std::size_t n = 0; n < 2; ++n) {
+            EXPECT_EQ(all[t]->lanes[n].token, plain.lane(t, n).token);
+            EXPECT_EQ(all[t]->lanes[n].evictions, plain.lane(t, n).evictions);
+            EXPECT_EQ(all[t]->lanes[n].entropy, plain.lane(t, n).entropy);
+        }
+}
+
+TEST_F(EngineThread, StopsWithinOneStep) {
+    start(0);
+    engine_.play();
+    ASSERT_TRUE(wait_for_row(30));
+    engine_.stop();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    const int row = steps().back()->row;
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(steps().back()->row, row);
+    engine_.step();  // and goes on from there
+    EXPECT_TRUE(wait_for_row(row + 1));
+}
+
+TEST_F(EngineThread, CommandsTakeEffectBetweenTokens) {
+    start(0);
+    engine_.play();
+    ASSERT_TRUE(wait_for_row(30));
+    engine_.send(keyhole::parse_command("lane 1 h2o:budget=3"));
+    engine_.send(keyhole::parse_command("add tova:budget=4"));
+    ASSERT_TRUE(wait_for([&] { return steps().back()->lanes.size() == 3; }));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    engine_.stop();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    const keyhole::StepList all = steps();
+    std::size_t at = 0;
+    while (all[at]->lanes[1].info->policy.budget == 6) ++at;
+    EXPECT_EQ(all[at]->commands.at(0), "lane 1 h2o:budget=3");
+    for (std::size_t t = 1; t < all.size(); ++t)
+        EXPECT_EQ(all[t]->lanes[1].attended_tokens, 4 * (t < at ? 7 : 4)) << "row " << all[t]->row;
+    const auto commands = engine_.status().run.commands;
+    ASSERT_EQ(commands.size(), 2u);
+    EXPECT_EQ(commands[0].row, all[at]->row - 1);
+}
+
+TEST_F(EngineThread, ARefusedCommandIsAMessageAndTheRunGoesOn) {
+    start(0);
+    engine_.send(keyhole::RemoveLane{0});
+    ASSERT_TRUE(wait_for([&] { return !engine_.status().message.empty(); }));
+    EXPECT_NE(engine_.status().message.find("lane 0"), std::string::npos);
+    EXPECT_EQ(engine_.status().pending_commands, 0);
+    engine_.step();
+    EXPECT_TRUE(wait_for_row(20));
+}
+
+TEST_F(EngineThread, AFailedLoadIsOneLineAndTheEngineSurvives) {
+    engine_.start(tiny_.folder() / "missing", spec(5));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::failed));
+    const std::string message = engine_.status().message;
+    EXPECT_NE(message.find("missing"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+    keyhole::RunSpec empty = spec(5);
+    empty.prompt.clear();
+    engine_.start(tiny_.folder(), empty);
+    ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("prompt") != std::string::npos; }));
+    EXPECT_TRUE(wait_for_phase(EnginePhase::failed));
+    start(5);
+    engine_.play();
+    EXPECT_TRUE(wait_for_phase(EnginePhase::finished));
+}
+
+TEST_F(EngineThread, AFailedLoadAfterARunLeavesTheNextStartWorking) {
+    start(5);
+    engine_.start(tiny_.folder() / "missing", spec(5));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::failed));
+    engine_.step();  // nothing to step
+    start(5);
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(steps().back()->row, 24);
+}
+
+TEST_F(EngineThread, ANewStartReplacesTheRunThatPlays) {
+    start(0);
+    engine_.play();
+    ASSERT_TRUE(wait_for_row(30));
+    const std::uint64_t first = steps().back()->run->id;
+    engine_.start(tiny_.folder(), spec(7));
+    ASSERT_TRUE(wait_for([&] {
+        const auto all = steps();
+        return !all.empty() && all.back()->run->id != first;
+    }));
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(steps().front()->row, 19);
+    EXPECT_EQ(steps().back()->row, 26);
+}
+
+TEST_F(EngineThread, SpeedHoldsRowsBack) {
+    start(0);
+    engine_.set_speed(50);
+    engine_.play();
+    ASSERT_TRUE(wait_for_row(20));
+    const int before = steps().back()->row;
+    std::this_thread::sleep_for(300ms);
+    const int rows = steps().back()->row - before;
+    EXPECT_LE(rows, 17);
+    EXPECT_GE(rows, 2);
+}
+
+TEST_F(EngineThread, EndsWhilePlaying) {
+    start(0);
+    engine_.play();
+    ASSERT_TRUE(wait_for_row(25));
+}  // the destructor stops and joins
+
+// A window that reads, commands and folds while the engine decodes.
+TEST_F(EngineThread, ReadersAndCommandsRaceWithDecoding) {
+    start(0);
+    engine_.play();
+    keyhole::RunHistory history;
+    std::uint64_t seen = 0;
+    std::vector<float> row(4096);
+    for (int i = 0; i < 200 && (steps().back()->row < 300); ++i) {
+        if (i % 10 == 0)
+            engine_.send(
+                keyhole::parse_command(i % 20 == 0 ? "lane 1 h2o:budget=12" : "lane 1 keyformer:budget=5"));
+        if (engine_.recorder().version() != seen) {
+            const auto snapshot = engine_.recorder().snapshot();
+            seen = snapshot.version;
+            history.update(snapshot.steps);
+            EXPECT_EQ(history.last_row(), snapshot.steps.back()->row);
+            history.attention_row(1, history.last_row(), 0, 0, row);
+        }
+        engine_.status();
+        std::this_thread::sleep_for(1ms);
+    }
+    engine_.stop();
+    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
+}
+
+TEST(CommandQueueThreads, KeepsTheOrderOfEachSender) {
+    keyhole::CommandQueue queue;
+    std::vector<std::jthread> senders;
+    for (int sender = 0; sender < 3; ++sender)
+        senders.emplace_back([&queue, sender] {
+            for (int i = 0; i < 300; ++i) queue.push(keyhole::StepRows{sender * 1000 + i});
+        });
+    std::vector<int> next = {0, 0, 0};
+    for (int n = 0; n < 900; ++n) {
+        queue.wait();
+        const auto request = queue.pop();
+        ASSERT_TRUE(request.has_value());
+        const int value = std::get<keyhole::StepRows>(*request).n_rows;
+        EXPECT_EQ(value % 1000, next[static_cast<std::size_t>(value / 1000)]++);
+    }
+    EXPECT_FALSE(queue.pop().has_value());
+}
+
+TEST(CommandQueueThreads, WaitingEndsAtItsTime) {
+    keyhole::CommandQueue queue;
+    const auto begin = std::chrono::steady_clock::now();
+    queue.wait_until(begin + 20ms);
+    EXPECT_GE(std::chrono::steady_clock::now(), begin + 20ms);
+    EXPECT_FALSE(queue.supersedes_run());
+    queue.push(keyhole::Stop{});
+    EXPECT_FALSE(queue.supersedes_run());
+    queue.push(keyhole::StartRun{});
+    EXPECT_TRUE(queue.supersedes_run());
+}
+
+TEST(RecorderThreads, SnapshotsAreWholeWhileRecordsArrive) {
+    keyhole::Recorder recorder(1 << 14);
+    const auto run = std::make_shared<keyhole::RunInfo>();
+    std::atomic<bool> done = false;
+    std::jthread writer([&] {
+        for (int row = 0; row < 2000; ++row) {
+            auto step = std::make_shared<keyhole::StepTrace>();
+            step->run = run;
+            step->row = row;
+            auto block = std::make_shared<keyhole::RowBlock>();
+            block->attention.resize(100);
+            step->lanes.emplace_back().rows = block;
+            recorder.push(step);
+        }
+        done = true;
+    });
+    while (!done) {
+        const auto snapshot = recorder.snapshot();
+        for (std::size_t i = 0; i < snapshot.steps.size(); ++i)
+            ASSERT_EQ(snapshot.steps[i]->row, static_cast<int>(i));
+        ASSERT_LE(snapshot.row_bytes, snapshot.budget_bytes + 1000);
+    }
+    EXPECT_EQ(recorder.snapshot().steps.size(), 2000u);
+}
+
+}  // namespace
+}  // namespace reference

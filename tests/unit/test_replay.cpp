@@ -1,0 +1,215 @@
+// Changes in mid-run: what they do to the caches, and that a logged run replays to the bit.
+#include "tests/reference/reference_policy.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace reference {
+namespace {
+
+class EngineReplay : public testing::Test {
+  protected:
+    EngineReplay()
+        : tiny_({.seed = 14}),
+          model_(keyhole::load_model(tiny_.folder())),
+          weights_(load_weights(tiny_.folder())) {}
+
+    SessionRun run(const keyhole::RunSpec& spec,
+                   const std::map<int, std::vector<std::string>>& script) const {
+        return run_session(model_, spec, [&](keyhole::Session& session, int row) {
+            const auto at = script.find(row);
+            if (at == script.end()) return;
+            for (const std::string& command : at->second) session.apply(keyhole::parse_command(command));
+        });
+    }
+    KeepRows replayed(const keyhole::RunSpec& spec, int last_row) const {
+        std::string notice;
+        const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+        KeepRows sink;
+        int expected_row = kPrompt - 1;
+        keyhole::replay(
+            model_, *backend, spec, last_row, &sink,
+            [&](std::shared_ptr<const keyhole::StepTrace> step) { EXPECT_EQ(step->row, expected_row++); });
+        return sink;
+    }
+    std::vector<Gone> evictions(const SessionRun& r, std::size_t step, std::size_t lane) const {
+        std::vector<Gone> gone;
+        for (const keyhole::Eviction& e : r.lane(step, lane).evictions)
+            gone.push_back({e.kv_head / weights_.n_kv_heads, e.kv_head % weights_.n_kv_heads, e.position});
+        std::sort(gone.begin(), gone.end());
+        return gone;
+    }
+
+    static constexpr int kPrompt = 40;
+    const std::string prompt_ = random_text(39, 4);
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+    Weights weights_;
+};
+
+const std::map<int, std::vector<std::string>> kScript = {
+    {40, {"lane 1 h2o:budget=10"}},                          // before the first decode row
+    {44, {"lane 1 h2o:budget=6", "lane 2 tova:budget=12"}},  // down; another preset
+    {48, {"add keyformer:budget=8"}},                        // prefilled anew, past tokens forced
+    {52, {"lane 1 a2sf:budget=20,alpha=0.5"}},               // up, and another preset
+    {55, {"sampling temperature=0.7,top_k=20"}},
+    {57, {"remove 2", "follow off"}},
+    {60, {"lane 1 window:budget=5", "lane 2 keyformer:budget=4,tau=1..3"}},
+};
+
+TEST_F(EngineReplay, ALoggedRunReplaysToTheBit) {
+    for (const bool follow : {false, true}) {
+        keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=16", "keyformer:budget=12"}, 30);
+        spec.follow = follow;
+        spec.sampling = {0.9, 0, 0.95};
+        spec.seed = 77;
+        spec.ignore_eos = true;
+        const SessionRun live = run(spec, kScript);
+        ASSERT_EQ(live.steps.size(), 31u);
+        EXPECT_EQ(live.as_run.commands.size(), 10u);
+        EXPECT_EQ(replayed(live.as_run, 1000).rows, live.sink.rows);
+
+        // Up to a row in the middle: the same rows, no more.
+        std::map<std::pair<int, int>, KeepRows::Kept> first_part;
+        for (const auto& [key, kept] : live.sink.rows)
+            if (key.first <= 53) first_part.insert({key, kept});
+        EXPECT_EQ(replayed(live.as_run, 53).rows, first_part);
+
+        // And it can tell: one command a row later is another run.
+        keyhole::RunSpec shifted = live.as_run;
+        for (keyhole::LoggedCommand& command : shifted.commands)
+            if (command.row == 43) ++command.row;
+        EXPECT_NE(replayed(shifted, 1000).rows, live.sink.rows);
+    }
+}
+
+TEST_F(EngineReplay, CommandsAreLoggedAtTheRowTheyFollow) {
+    const SessionRun live = run(run_spec(prompt_, {"full", "h2o:budget=16"}, 8),
+                                {{40, {"lane 1 h2o:budget=9"}}, {45, {"follow on"}}});
+    ASSERT_EQ(live.as_run.commands.size(), 2u);
+    EXPECT_EQ(live.as_run.commands[0].row, 39);
+    EXPECT_EQ(live.as_run.commands[1].row, 44);
+    EXPECT_EQ(live.steps[1]->commands, (std::vector<std::string>{"lane 1 h2o:budget=9"}));
+    EXPECT_EQ(live.steps[2]->commands, (std::vector<std::string>{}));
+}
+
+TEST_F(EngineReplay, LessBudgetEvictsAtOnceAndAsTheReferenceDoes) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=20"}, 12);
+    spec.follow = true;
+    const SessionRun live = run(spec, {{45, {"lane 1 h2o:budget=7"}}});
+    Policy policy;
+    policy.budget = 20;
+    policy.recent = 10;
+    Lane lane(weights_, policy, kPrompt);
+    std::vector<int> tokens = random_tokens(kPrompt, 4);
+    for (int token : live.tokens(0)) tokens.push_back(token);
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+        std::vector<Gone> expected;
+        if (row == 45) {
+            policy.budget = 7;
+            policy.recent = 3;
+            expected = lane.change(policy);
+            EXPECT_EQ(expected.size(), 13u * 4u);
+        }
+        const LaneRow out = lane.feed(tokens[row]);
+        if (row + 1 < static_cast<std::size_t>(kPrompt)) continue;
+        expected.insert(expected.end(), out.evictions.begin(), out.evictions.end());
+        std::sort(expected.begin(), expected.end());
+        ASSERT_TRUE(evictions(live, row + 1 - static_cast<std::size_t>(kPrompt), 1) == expected)
+            << "row " << row << ", margin " << out.margin;
+    }
+    // Stamped with the row that was processed last when the command came: row 45 no longer saw them.
+    int n_at_44 = 0;
+    for (const keyhole::Eviction& e : live.lane(6, 1).evictions) n_at_44 += e.row == 44;
+    EXPECT_EQ(n_at_44, 13 * 4);
+    EXPECT_EQ(live.lane(6, 1).attended_tokens, 8 * 4);
+    EXPECT_EQ(live.lane(5, 1).use.stored_tokens, 20 * 4);
+    EXPECT_EQ(live.lane(6, 1).use.stored_tokens, 7 * 4);
+    EXPECT_LT(live.lane(6, 1).use.allocated_bytes, live.lane(5, 1).use.allocated_bytes);
+}
+
+TEST_F(EngineReplay, MoreBudgetBringsNothingBack) {
+    const SessionRun live =
+        run(run_spec(prompt_, {"full", "h2o:budget=6"}, 20), {{44, {"lane 1 h2o:budget=12"}}});
+    std::set<Gone> gone;
+    for (std::size_t t = 0; t < live.steps.size(); ++t) {
+        for (const Gone& g : evictions(live, t, 1)) EXPECT_TRUE(gone.insert(g).second) << "evicted twice";
+        const std::int64_t per_head =
+            std::min<std::int64_t>(t < 5 ? 6 : 6 + static_cast<std::int64_t>(t) - 4, 12);
+        EXPECT_EQ(live.lane(t, 1).use.stored_tokens, per_head * 4) << "decode row " << t;
+    }
+}
+
+// A policy switched on later finds the scores of all rows so far. (Forgetting ones start from the sum when none ran.)
+TEST_F(EngineReplay, ASwitchDoesNotStartFromEmptyScores) {
+    struct Switch {
+        std::string before, after;
+        int recent = 0;
+        double alpha_before = 1, alpha_after = 1;
+        Unit unit = Unit::head;
+    };
+    const std::vector<Switch> switches = {{"window:budget=400", "h2o:budget=9", 4},
+                                          {"full", "key:budget=9"},
+                                          {"tova:budget=400", "h2o:budget=9", 4},
+                                          {"a2sf:budget=400", "h2o:budget=9", 4},
+                                          {"a2sf:budget=400", "a2sf:budget=9", 0, 0.2, 0.2},
+                                          {"h2o:budget=400", "tova:budget=9", 0, 1, 0, Unit::layer}};
+    for (const Switch& s : switches) {
+        keyhole::RunSpec spec = run_spec(prompt_, {"full", s.before}, 8);
+        spec.follow = true;
+        const SessionRun live = run(spec, {{45, {"lane 1 " + s.after}}});
+        Policy policy;
+        policy.unit = s.unit;
+        policy.alpha = s.alpha_before;
+        Lane lane(weights_, policy, kPrompt);
+        std::vector<int> tokens = random_tokens(kPrompt, 4);
+        for (int token : live.tokens(0)) tokens.push_back(token);
+        for (std::size_t row = 0; row < 45; ++row) lane.feed(tokens[row]);
+        policy.budget = 9;
+        policy.recent = s.recent;
+        policy.alpha = s.alpha_after;
+        std::vector<Gone> expected = lane.change(policy);
+        const LaneRow next = lane.feed(tokens[45]);
+        expected.insert(expected.end(), next.evictions.begin(), next.evictions.end());
+        std::sort(expected.begin(), expected.end());
+        EXPECT_TRUE(evictions(live, 6, 1) == expected) << s.before << " to " << s.after;
+    }
+}
+
+TEST_F(EngineReplay, AnAddedLaneIsWhereItWouldBe) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=9"}, 16);
+    spec.follow = true;
+    const SessionRun both = run(spec, {});
+    spec.lanes.pop_back();
+    const SessionRun added = run(spec, {{46, {"add h2o:budget=9"}}});
+    ASSERT_EQ(added.steps.back()->lanes.size(), 2u);
+    const int id = added.steps.back()->lanes[1].info->id, straight = both.steps.back()->lanes[1].info->id;
+    for (int row = 46; row < 56; ++row) {
+        EXPECT_EQ(added.sink.rows.at({row, id}).next_logits, both.sink.rows.at({row, straight}).next_logits)
+            << row;
+        EXPECT_EQ(added.sink.rows.at({row, id}).evictions, both.sink.rows.at({row, straight}).evictions)
+            << row;
+    }
+}
+
+TEST_F(EngineReplay, RemovingALaneLeavesTheOthersAlone) {
+    const keyhole::RunSpec spec = run_spec(prompt_, {"full", "tova:budget=4", "h2o:budget=9"}, 16);
+    const SessionRun all = run(spec, {}), less = run(spec, {{46, {"remove 1"}}});
+    ASSERT_EQ(less.steps.back()->lanes.size(), 2u);
+    for (std::size_t n : {std::size_t{0}, std::size_t{1}}) {
+        const int id = less.steps.back()->lanes[n].info->id;
+        EXPECT_EQ(id, all.steps.back()->lanes[n == 0 ? 0 : 2].info->id);
+        EXPECT_EQ(less.sink.rows.at({55, id}), all.sink.rows.at({55, id}));
+    }
+}
+
+TEST_F(EngineReplay, SettingALaneToItselfChangesNothing) {
+    const keyhole::RunSpec spec = run_spec(prompt_, {"full", "keyformer:budget=9"}, 16);
+    EXPECT_EQ(run(spec, {{46, {"lane 1 keyformer:budget=9"}}}).sink.rows, run(spec, {}).sink.rows);
+}
+
+}  // namespace
+}  // namespace reference

@@ -1,0 +1,304 @@
+// Sessions: what records say, follow and free, sampling, ends, and what is refused.
+#include "tests/reference/reference_policy.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace reference {
+namespace {
+
+using keyhole::ErrorCode;
+
+Vector probabilities(const std::vector<float>& logits) {
+    return softmax(Vector(logits.begin(), logits.end()));
+}
+
+int best(const std::vector<float>& logits) {
+    return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class EngineSession : public testing::Test {
+  protected:
+    EngineSession() : tiny_({.n_ctx = 128, .seed = 8}), model_(keyhole::load_model(tiny_.folder())) {}
+    SessionRun run(const keyhole::RunSpec& spec,
+                   const std::function<void(keyhole::Session&, int)>& before = {}) const {
+        return run_session(model_, spec, before);
+    }
+    static constexpr int kPrompt = 30;  // bos and 29 bytes
+    const std::string prompt_ = random_text(29, 9);
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+};
+
+TEST_F(EngineSession, RowsArePositionsAndTokensAreFed) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "h2o:budget=6"}, 12));
+    ASSERT_EQ(r.steps.size(), 13u);  // the prompt's record and N decode rows
+    EXPECT_EQ(r.steps[0]->row, kPrompt - 1);
+    EXPECT_EQ(r.steps[0]->run->prompt_tokens, random_tokens(kPrompt, 9));
+    EXPECT_TRUE(std::isnan(r.lane(0, 0).log_prob));
+    for (std::size_t t = 1; t < r.steps.size(); ++t)
+        EXPECT_EQ(r.steps[t]->row, kPrompt - 1 + static_cast<int>(t));
+    EXPECT_FALSE(r.finish_reason.empty());
+    EXPECT_NE(r.lane(0, 0).info->id, r.lane(0, 1).info->id);
+}
+
+TEST_F(EngineSession, FreeLanesFeedThemselves) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "window:budget=2", "tova:budget=3"}, 20));
+    for (std::size_t t = 1; t < r.steps.size(); ++t)
+        for (std::size_t n = 0; n < 3; ++n) EXPECT_EQ(r.lane(t, n).token, r.lane(t - 1, n).predicted);
+    EXPECT_NE(r.tokens(0), r.tokens(1));
+}
+
+TEST_F(EngineSession, FollowingLanesAreFedTheReference) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "window:budget=2", "tova:budget=3"}, 20);
+    spec.follow = true;
+    const SessionRun r = run(spec);
+    bool other_choice = false;
+    for (std::size_t t = 1; t < r.steps.size(); ++t)
+        for (std::size_t n = 0; n < 3; ++n) {
+            EXPECT_EQ(r.lane(t, n).token, r.lane(t - 1, 0).predicted);
+            EXPECT_TRUE(r.lane(t, n).kl.has_value());
+            other_choice |= r.lane(t, n).predicted != r.lane(t, 0).predicted;
+        }
+    EXPECT_TRUE(other_choice);
+}
+
+TEST_F(EngineSession, ScalarsAreThoseOfTheDistributions) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=4"}, 15);
+    spec.follow = true;
+    const SessionRun r = run(spec);
+    for (std::size_t t = 0; t < r.steps.size(); ++t) {
+        const Vector reference =
+            probabilities(r.sink.rows.at({r.steps[t]->row, r.lane(t, 0).info->id}).next_logits);
+        for (std::size_t n = 0; n < 2; ++n) {
+            const keyhole::LaneRecord& record = r.lane(t, n);
+            const std::vector<float>& logits = r.sink.rows.at({r.steps[t]->row, record.info->id}).next_logits;
+            const Vector p = probabilities(logits);
+            double entropy = 0, kl = 0;
+            for (std::size_t v = 0; v < p.size(); ++v) {
+                if (p[v] > 0) entropy -= p[v] * std::log(p[v]);
+                if (reference[v] > 0) kl += reference[v] * (std::log(reference[v]) - std::log(p[v]));
+            }
+            EXPECT_NEAR(record.entropy, entropy, 1e-4);
+            EXPECT_NEAR(record.kl.value(), kl, 1e-4);
+            EXPECT_EQ(record.agrees.value(),
+                      best(logits) == static_cast<int>(std::max_element(reference.begin(), reference.end()) -
+                                                       reference.begin()));
+            EXPECT_EQ(record.predicted, best(logits));
+            ASSERT_GE(record.top.size(), 5u);
+            EXPECT_EQ(record.top[0].id, best(logits));
+            for (std::size_t i = 0; i < record.top.size(); ++i) {
+                EXPECT_NEAR(record.top[i].log_prob, std::log(p[static_cast<std::size_t>(record.top[i].id)]),
+                            1e-4);
+                if (i > 0) {
+                    EXPECT_LE(record.top[i].log_prob, record.top[i - 1].log_prob);
+                }
+            }
+            if (t > 0) {
+                const Vector before =
+                    probabilities(r.sink.rows.at({r.steps[t]->row - 1, record.info->id}).next_logits);
+                EXPECT_NEAR(record.log_prob, std::log(before[static_cast<std::size_t>(record.token)]), 1e-4);
+            }
+        }
+    }
+}
+
+TEST_F(EngineSession, FreeLanesHaveNoDivergenceAfterTheyPart) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "window:budget=2"}, 20));
+    bool parted = false;
+    for (std::size_t t = 0; t < r.steps.size(); ++t) {
+        parted |= t > 0 && r.lane(t, 0).token != r.lane(t, 1).token;
+        EXPECT_EQ(r.lane(t, 1).kl.has_value(), !parted) << t;
+        EXPECT_EQ(r.lane(t, 1).agrees.has_value(), !parted) << t;
+    }
+    EXPECT_TRUE(parted);
+}
+
+TEST_F(EngineSession, SizesAreWhatTheBudgetSays) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "h2o:budget=6", "window:budget=50%"}, 10));
+    const std::int64_t n_kv = model_->layout().n_kv_heads(), token_bytes = 2 * 4 * model_->config().head_dim;
+    for (std::size_t t = 0; t < r.steps.size(); ++t) {
+        EXPECT_EQ(r.lane(t, 0).use.stored_tokens, n_kv * (kPrompt + static_cast<int>(t)));
+        EXPECT_EQ(r.lane(t, 1).use.stored_tokens, n_kv * 6);
+        EXPECT_EQ(r.lane(t, 1).use.stored_bytes, n_kv * 6 * token_bytes);
+        EXPECT_EQ(r.lane(t, 2).use.stored_tokens, n_kv * 15);
+        EXPECT_GE(r.lane(t, 1).use.allocated_bytes, r.lane(t, 1).use.stored_bytes);
+        if (t > 0) {
+            EXPECT_EQ(r.lane(t, 1).attended_tokens, n_kv * 7);
+        }
+        if (t > 0) {
+            EXPECT_EQ(r.lane(t, 1).evictions.size(), static_cast<std::size_t>(n_kv));
+        }
+    }
+    EXPECT_NE(r.lane(1, 2).info->effective.find("15"), std::string::npos) << r.lane(1, 2).info->effective;
+}
+
+TEST_F(EngineSession, TauInForceIsRecorded) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "keyformer:budget=6,horizon=8"}, 12));
+    EXPECT_FLOAT_EQ(r.lane(0, 1).tau, 1.0f);
+    EXPECT_FLOAT_EQ(r.lane(1, 1).tau, 1.125f);
+    EXPECT_FLOAT_EQ(r.lane(8, 1).tau, 2.0f);
+    EXPECT_FLOAT_EQ(r.lane(12, 1).tau, 2.0f);
+}
+
+// --- sampling
+
+keyhole::RunSpec sampled(keyhole::RunSpec spec, double temperature, int top_k, double top_p,
+                         std::uint64_t seed) {
+    spec.sampling = {temperature, top_k, top_p};
+    spec.seed = seed;
+    spec.ignore_eos = true;
+    return spec;
+}
+
+TEST_F(EngineSession, EqualLogitsGiveEqualSampledTokens) {
+    const SessionRun r =
+        run(sampled(run_spec(prompt_, {"full", "h2o:budget=500", "tova:budget=500"}, 60), 1.5, 0, 1, 3));
+    EXPECT_EQ(r.tokens(0), r.tokens(1));
+    EXPECT_EQ(r.tokens(0), r.tokens(2));
+    const std::vector<int> tokens = r.tokens(0);
+    EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 20u);
+}
+
+TEST_F(EngineSession, TheSeedDecides) {
+    const auto tokens = [&](std::uint64_t seed) {
+        return run(sampled(run_spec(prompt_, {"full"}, 30), 1, 0, 1, seed)).tokens(0);
+    };
+    EXPECT_EQ(tokens(3), tokens(3));
+    EXPECT_NE(tokens(3), tokens(4));
+}
+
+TEST_F(EngineSession, OneCandidateIsGreedy) {
+    const std::vector<int> greedy = run(sampled(run_spec(prompt_, {"full"}, 30), 0, 0, 1, 1)).tokens(0);
+    EXPECT_EQ(run(sampled(run_spec(prompt_, {"full"}, 30), 2, 1, 1, 5)).tokens(0), greedy);
+    EXPECT_EQ(run(sampled(run_spec(prompt_, {"full"}, 30), 2, 0, 1e-6, 5)).tokens(0), greedy);
+}
+
+TEST_F(EngineSession, CandidatesAreThoseOfTopKAndTopP) {
+    for (const auto& [top_k, top_p] : {std::pair{3, 1.0}, {0, 0.4}, {6, 0.6}}) {
+        const SessionRun r = run(sampled(run_spec(prompt_, {"full"}, 90), 1.3, top_k, top_p, 17));
+        std::set<int> ranks;
+        for (std::size_t t = 1; t < r.steps.size(); ++t) {
+            Vector logits;
+            for (float logit : r.sink.rows.at({r.steps[t]->row - 1, r.lane(t, 0).info->id}).next_logits)
+                logits.push_back(static_cast<double>(logit) / 1.3);
+            const Vector p = softmax(logits);
+            const double chosen = p[static_cast<std::size_t>(r.lane(t, 0).token)];
+            int rank = 0;
+            double above = 0;  // mass of the more likely tokens
+            for (double other : p)
+                if (other > chosen) ++rank, above += other;
+            if (top_k > 0) {
+                EXPECT_LT(rank, top_k);
+            }
+            if (top_k == 0) {
+                EXPECT_LT(above, top_p + 1e-5);  // the nucleus: the fewest whose mass reaches top_p
+            }
+            ranks.insert(rank);
+        }
+        EXPECT_GT(ranks.size(), 1u) << "never sampled anything but the best";
+    }
+}
+
+// Over many rows the surprise of sampled tokens is their distributions' entropy.
+TEST_F(EngineSession, SampledTokensFollowTheirDistribution) {
+    double difference = 0, variance = 0;
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        const SessionRun r = run(sampled(run_spec(prompt_, {"full"}, 90), 1, 0, 1, seed));
+        for (std::size_t t = 1; t < r.steps.size(); ++t) {
+            const Vector p =
+                probabilities(r.sink.rows.at({r.steps[t]->row - 1, r.lane(t, 0).info->id}).next_logits);
+            double mean = 0, squares = 0;
+            for (double share : p) {
+                mean += share * std::log(share);
+                squares += share * std::log(share) * std::log(share);
+            }
+            difference += static_cast<double>(r.lane(t, 0).log_prob) - mean;
+            variance += squares - mean * mean;
+        }
+    }
+    EXPECT_LT(std::abs(difference), 4 * std::sqrt(variance));
+}
+
+// --- ends
+
+TEST_F(EngineSession, EndOfTextEndsALane) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "window:budget=2"}, 20);
+    const std::vector<int> tokens = run(spec).tokens(0);
+    TinyShape shape = tiny_.shape();
+    shape.eos = tokens[4];
+    const TinyModel same_with_eos(shape);
+    const auto model = keyhole::load_model(same_with_eos.folder());
+    const auto first = std::find(tokens.begin(), tokens.end(), shape.eos) - tokens.begin();
+
+    spec = run_spec(prompt_, {"full"}, 20);
+    const SessionRun ended = run_session(model, spec);
+    ASSERT_EQ(ended.steps.size(), static_cast<std::size_t>(first) + 2);  // the end is consumed
+    EXPECT_TRUE(ended.steps.back()->lanes[0].ended);
+    EXPECT_EQ(ended.steps.back()->lanes[0].token, shape.eos);
+    EXPECT_FALSE(ended.finish_reason.empty());
+
+    spec.ignore_eos = true;
+    EXPECT_EQ(run_session(model, spec).steps.size(), 21u);
+}
+
+TEST_F(EngineSession, DecodesBeyondTheContext) {
+    const SessionRun r = run(run_spec(prompt_, {"full", "h2o:budget=5"}, 120));
+    EXPECT_EQ(r.steps.back()->row, 149);  // n_ctx = 128
+}
+
+TEST_F(EngineSession, FinishesOnlyOnce) {
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    keyhole::Session session(model_, *backend, run_spec(prompt_, {"full"}, 1));
+    session.prefill();
+    EXPECT_FALSE(session.finished());
+    EXPECT_EQ(session.finish_reason(), "");
+    EXPECT_NE(session.step(), nullptr);
+    EXPECT_TRUE(session.finished());
+    EXPECT_EQ(session.step(), nullptr);
+    EXPECT_EQ(session.step(), nullptr);
+}
+
+// --- refused
+
+TEST_F(EngineSession, BadPromptsAreRefusedInOneLine) {
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    const auto start = [&](const keyhole::RunSpec& spec) {
+        return [&] { keyhole::Session session(model_, *backend, spec); };
+    };
+    error_of(start(run_spec("", {"full"}, 5)), ErrorCode::wrong_use);
+    error_of(start(run_spec(prompt_, {}, 5)), ErrorCode::wrong_use);
+    const std::string too_long =
+        error_of(start(run_spec(random_text(128, 1), {"full"}, 5)), ErrorCode::wrong_use);
+    EXPECT_NE(too_long.find("128"), std::string::npos) << "names the context: " << too_long;
+    EXPECT_NE(too_long.find("129"), std::string::npos) << "names the prompt's length: " << too_long;
+}
+
+TEST_F(EngineSession, ALongestPromptFits) {
+    const SessionRun r = run(run_spec(random_text(126, 1), {"full", "h2o:budget=9"}, 1));
+    EXPECT_EQ(r.steps.back()->row, 127);
+}
+
+TEST_F(EngineSession, ARefusedCommandChangesNothing) {
+    const keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=8"}, 16);
+    const SessionRun plain = run(spec);
+    const SessionRun tried = run(spec, [&](keyhole::Session& session, int row) {
+        if (row != kPrompt + 5) return;
+        for (const char* text : {"lane 2 full", "lane 7 h2o:budget=4", "remove 0", "remove 2", "remove -1"})
+            error_of([&] { session.apply(keyhole::parse_command(text)); }, ErrorCode::wrong_use);
+        keyhole::LaneSpec wrong = keyhole::parse_lane_spec("h2o:budget=4");
+        wrong.policy.alpha = 7;
+        error_of([&] { session.apply(keyhole::SetLane{1, wrong}); }, ErrorCode::wrong_use);
+        EXPECT_TRUE(session.log().empty());
+    });
+    EXPECT_EQ(plain.sink.rows, tried.sink.rows);
+}
+
+}  // namespace
+}  // namespace reference
