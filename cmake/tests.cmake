@@ -16,7 +16,7 @@ function(kh_add_tests target label)
     set(filter TEST_FILTER "${KH_THREADED_TESTS}")
   endif()
   gtest_discover_tests(${target} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT 600)
+    PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
 endfunction()
 
 file(GLOB KH_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/*.cpp tests/reference/*.cpp)

@@ -1,0 +1,11 @@
+/// The text of a file in shaders/, embedded at build time (cmake/embed_shaders.cmake). Any thread.
+#pragma once
+
+#include <string_view>
+
+namespace keyhole {
+
+/// name: the file's name, "heatmap.frag". Throws Error(unsupported) when there is none.
+std::string_view shader_source(std::string_view name);
+
+}  // namespace keyhole
