@@ -16,7 +16,8 @@ function(kh_add_tests target label)
     set(filter TEST_FILTER "${KH_THREADED_TESTS}")
   endif()
   gtest_discover_tests(${target} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
+    PROPERTIES LABELS ${label} TIMEOUT 600 
+               ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
 endfunction()
 
 file(GLOB KH_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/*.cpp tests/reference/*.cpp)
