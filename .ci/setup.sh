@@ -35,7 +35,7 @@ ensure_packages() {
     ((${#missing[@]})) || return 0
     local install="apt-get install -y --no-install-recommends ${missing[*]}"
     if ((EUID != 0)); then
-        say "$why needs ${#missing[@]} packages that are not installed. As root, once:"
+        say "$why needs packages that are not installed. As root, once:"
         printf 'sudo apt-get update && sudo %s\n' "$install" >&2
         exit 1
     fi
@@ -56,7 +56,7 @@ quietly() {
     else
         log=$(mktemp)
         "$@" </dev/null >"$log" 2>&1 || status=$?
-        ((status == 0)) || cat "$log" >&2
+        ((status == 0)) || sed -E '/^\[[0-9]+\/[0-9]+\] /d' "$log" >&2  # without the steps that went well
         rm -f "$log"
     fi
     ((status == 0)) || say "failed: $what (exit status $status)"

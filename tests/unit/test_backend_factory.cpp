@@ -1,0 +1,71 @@
+// What the factory does with a CUDA module that is there, absent, broken or something else.
+#include "engine/backend/backend.h"
+#include "engine/backend/cuda/module.h"
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace keyhole {
+namespace {
+
+/// The reason why the module gives no backend; empty when it does.
+std::string reason_of(const std::filesystem::path& module, int device = 0) {
+    BackendOptions options;
+    options.device = device;
+    std::string reason;
+    const std::unique_ptr<Backend> backend = open_cuda_backend(module, nullptr, options, reason);
+    EXPECT_EQ(backend == nullptr, !reason.empty());
+    return reason;
+}
+
+TEST(BackendFactory, OpensAModule) {
+    std::string reason;
+    const std::unique_ptr<Backend> backend = open_cuda_backend(KH_FAKE_CUDA_MODULE, nullptr, {}, reason);
+    ASSERT_NE(backend, nullptr) << reason;
+    EXPECT_EQ(backend->name(), "fake");
+}
+
+TEST(BackendFactory, PassesOnWhatTheModuleMisses) {
+    EXPECT_EQ(reason_of(KH_FAKE_CUDA_MODULE, 3), "there is no CUDA device 3");
+}
+
+TEST(BackendFactory, SaysWhenThereIsNoModule) {
+    EXPECT_EQ(reason_of("/nonexistent/libkeyhole_cuda.so"), "this build has no CUDA backend");
+}
+
+TEST(BackendFactory, SaysWhenTheModuleIsBroken) {
+    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "broken_cuda_module.so";
+    write_text_file(path, "not a shared library");
+    EXPECT_NE(reason_of(path).find("does not load"), std::string::npos);
+    std::filesystem::remove(path);
+}
+
+TEST(BackendFactory, SaysWhenALibraryIsSomethingElse) {
+    Dl_info info;
+    ASSERT_NE(dladdr(reinterpret_cast<void*>(&getenv), &info), 0);  // the C library's file
+    EXPECT_NE(reason_of(info.dli_fname).find("is no CUDA backend of Keyhole"), std::string::npos);
+}
+
+TEST(BackendFactory, AsksForCudaInVain) {
+    const auto program = std::filesystem::read_symlink("/proc/self/exe");
+    if (std::filesystem::exists(program.parent_path() / "libkeyhole_cuda.so"))
+        GTEST_SKIP() << "this build has CUDA";
+    BackendOptions options;
+    options.choice = BackendChoice::cuda;
+    try {
+        make_backend(nullptr, options, nullptr);
+        FAIL() << "a test program has no CUDA module beside it";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::device);
+        EXPECT_STREQ(error.what(), "backend cuda: this build has no CUDA backend; take --backend cpu");
+    }
+}
+
+}  // namespace
+}  // namespace keyhole
