@@ -1,0 +1,139 @@
+#include "app/panels/atlas_panel.h"
+
+#include "engine/figure/heatmap.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+/// Kept tokens of a KV head after the shown row.
+int n_stored(const AppState& app, int lane, int kv_head) {
+    int n = 0;
+    for (int p = 0; p <= app.view.row; ++p) n += app.history.stored(lane, kv_head, p, app.view.row) ? 1 : 0;
+    return n;
+}
+
+}  // namespace
+
+void draw(AtlasPanel&, const PanelContext& context) {
+    AppState& app = context.app;
+    heading(context, "Atlas");
+    ImGui::SameLine();
+    if (!app.has_run()) {
+        dim_text(context, "waits for the prompt");
+        return;
+    }
+    const RunInfo& info = app.history.run();
+    const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
+    const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
+    dim_text(context, factor > 1 ? fmt::format("{} layers × {} heads · maxima of {}×{} cells", n_layers,
+                                               n_heads, factor, factor)
+                                 : fmt::format("{} layers × {} heads · attention", n_layers, n_heads));
+
+    ImGui::PushFont(context.fonts.small);
+    const float label = ImGui::CalcTextSize("L00").x + context.px(4);
+    const float line = ImGui::GetFontSize() + context.px(2);
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    const float cell_width = std::floor((room.x - label) / static_cast<float>(n_heads));
+    const float cell_height =
+        std::floor(std::min((room.y - line) / static_cast<float>(n_layers), cell_width * 1.25f));
+    const float gap = std::clamp(std::floor(cell_width / 20), 1.0f, context.px(4));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    if (cell_width < 3 || cell_height < 3) {
+        ImGui::PopFont();
+        return;
+    }
+
+    const int lane = app.shown_lane();
+    float largest = 0;
+    for (const HeadMatrix& head : app.heat.atlas()) {
+        const float value = head.largest(app.view.attention_range.sinks_count ? 0 : 4);
+        if (value > largest) largest = value;
+    }
+    ColorScale scale = attention_scale(largest > 0 ? largest : 1);
+    scale.logarithmic = app.view.attention_range.logarithmic;
+    if (!scale.logarithmic) scale.low = 0;
+
+    std::vector<HeatQuad> quads;
+    const bool by_group = info.config.n_kv_heads < n_heads;
+    for (int h = 0; h < n_heads; ++h) {
+        const std::string text = fmt::format("{}", h);
+        const float width = ImGui::CalcTextSize(text.c_str()).x;
+        if (width + 2 < cell_width)
+            list.AddText(
+                {origin.x + label + cell_width * (static_cast<float>(h) + 0.5f) - width / 2, origin.y},
+                h == app.view.head ? theme::kText : theme::kFaint, text.c_str());
+    }
+    for (int l = 0; l < n_layers; ++l) {
+        const float top = origin.y + line + cell_height * static_cast<float>(l);
+        const std::string text = fmt::format("L{}", l);
+        if (cell_height > line)
+            list.AddText({origin.x, top + (cell_height - line) / 2},
+                         l == app.view.layer ? theme::kText : theme::kFaint, text.c_str());
+        for (int h = 0; h < n_heads; ++h) {
+            const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h), top);
+            const ImVec2 max(min.x + cell_width - gap, min.y + cell_height - gap);
+            HeatQuad quad;
+            quad.canvas = frame_rect(context, min, max);
+            quad.view.fit(app.history.n_positions(), app.history.n_positions(), quad.canvas.width,
+                          quad.canvas.height);
+            quad.matrix = l * n_heads + h;
+            quad.kv_head = info.layout.kv_head_from_head(l, h);
+            quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
+            quad.mask_overlay = app.view.mask_overlay;
+            quad.scale = scale;
+            quad.shown_row = app.view.row;
+            if (!app.heat.atlas().empty()) quads.push_back(quad);
+        }
+    }
+    paint_heat(context, list, std::move(quads));
+
+    const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_layers));
+    ImGui::SetCursorScreenPos({origin.x + label, origin.y + line});
+    ImGui::InvisibleButton("atlas", grid);
+    const auto rect_of = [&](int l, int h) {
+        const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h),
+                         origin.y + line + cell_height * static_cast<float>(l));
+        return std::pair(min, ImVec2(min.x + cell_width - gap, min.y + cell_height - gap));
+    };
+    if (by_group) {  // heads that share one KV head stand on one line
+        const int group = n_heads / info.config.n_kv_heads;
+        for (int l = 0; l < n_layers; ++l)
+            for (int g = 0; g < info.config.n_kv_heads; ++g) {
+                const auto [min, unused] = rect_of(l, g * group);
+                const auto [unused2, max] = rect_of(l, g * group + group - 1);
+                (void)unused;
+                (void)unused2;
+                list.AddLine({min.x, max.y + gap / 2}, {max.x, max.y + gap / 2}, theme::kDim,
+                             std::max(1.0f, gap / 2));
+            }
+    }
+    const auto [focus_min, focus_max] = rect_of(app.view.layer, app.view.head);
+    list.AddRect({focus_min.x - 1.5f, focus_min.y - 1.5f}, {focus_max.x + 1.5f, focus_max.y + 1.5f},
+                 theme::kWarm, 2, 0, 2);
+    if (ImGui::IsItemHovered()) {
+        const ImVec2 mouse = ImGui::GetMousePos();
+        const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / cell_width), 0, n_heads - 1);
+        const int l =
+            std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_layers - 1);
+        const auto [min, max] = rect_of(l, h);
+        list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+        const int g = info.layout.kv_head_from_head(l, h);
+        tooltip(
+            context,
+            fmt::format("Layer {}, head {}\nKV head {}: {} of {} tokens kept\nlargest attention {}", l, h, g,
+                        n_stored(app, lane, g), app.view.row + 1,
+                        number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(0))));
+        if (ImGui::IsMouseClicked(0)) {
+            app.view.layer = l;
+            app.view.head = h;
+        }
+    }
+    ImGui::PopFont();
+}
+
+}  // namespace keyhole

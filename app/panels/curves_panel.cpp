@@ -1,0 +1,175 @@
+#include "app/panels/curves_panel.h"
+
+#include "app/window/run_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+struct Line {
+    std::vector<float> values;  // one a record, NaN: none
+    std::string name;
+    ImU32 color = 0;
+    float width = 1.6f;
+};
+
+ImU32 curve_color(std::size_t i) {
+    // None is the threshold's orange.
+    static constexpr std::array kColors = {theme::rgb(86, 180, 233),  theme::rgb(40, 190, 150),
+                                           theme::rgb(214, 139, 182), theme::rgb(240, 228, 100),
+                                           theme::rgb(205, 209, 217), theme::rgb(130, 150, 245)};
+    return kColors[i % kColors.size()];
+}
+
+}  // namespace
+
+void draw(CurvesPanel&, const PanelContext& context) {
+    AppState& app = context.app;
+    heading(context, "Scores");
+    if (!app.has_run()) return;
+    ImGui::SameLine();
+    const int lane = app.shown_lane(), g = app.focused_kv_head();
+    dim_text(context, fmt::format("KV head {} · against the row", g));
+    const StepList& steps = app.history.steps();
+    const std::size_t n = steps.size();
+
+    std::vector<Line> lines;
+    Line threshold{std::vector<float>(n), "threshold", theme::kWarm, 2.2f};
+    Line tau{std::vector<float>(n), "tau", theme::kFaint, 1.2f};
+    for (std::size_t c = 0; c < app.view.curve_positions.size(); ++c)
+        lines.push_back(
+            {std::vector<float>(n, std::numeric_limits<float>::quiet_NaN()), "", curve_color(c), 1.6f});
+    std::vector<float> row;
+    for (std::size_t i = 0; i < n; ++i) {
+        const int r = steps[i]->row;
+        threshold.values[i] = threshold_at(app.history, lane, r, g);
+        const LaneRecord* record = app.history.lane_record(r, lane);
+        tau.values[i] = record == nullptr ? std::numeric_limits<float>::quiet_NaN() : record->tau;
+        if (lines.empty()) continue;
+        row.resize(static_cast<std::size_t>(r) + 1);
+        if (!score_values(app.history, lane, r, g, row)) continue;
+        for (std::size_t c = 0; c < lines.size(); ++c) {
+            const int p = app.view.curve_positions[c];
+            if (p <= r) lines[c].values[i] = row[static_cast<std::size_t>(p)];
+        }
+    }
+    ImGui::PushFont(context.fonts.small);
+    const float text_line = ImGui::GetFontSize();
+    float low = std::numeric_limits<float>::max(), high = 0;
+    const auto extend = [&](const Line& l) {
+        for (float v : l.values)
+            if (v > 0) low = std::min(low, v), high = std::max(high, v);
+    };
+    extend(threshold);
+    for (const Line& l : lines) extend(l);
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    const float left = context.px(44),
+                legend = text_line * static_cast<float>((lines.size() + 3) / 2) + context.px(4);
+    const ImVec2 min(origin.x + left, origin.y + context.px(4)),
+        size(room.x - left - context.px(6), room.y - legend - text_line - context.px(10));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    if (size.x < 30 || size.y < 30) {
+        ImGui::PopFont();
+        return;
+    }
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    if (!(high > 0)) {
+        const char* words = lines.empty()
+                                ? "Click a cell or a word: its score\nagainst the eviction threshold."
+                                : "no score recorded here";
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
+    } else {
+        if (low >= high) low = high / 10;
+        const float log_low = std::log10(low) - 0.08f, log_high = std::log10(high) + 0.08f;
+        const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
+        const auto x_of = [&](int r) {
+            return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
+        };
+        const auto y_of = [&](float v) {
+            return min.y + size.y * (1 - (std::log10(v) - log_low) / (log_high - log_low));
+        };
+        // Decades, and at least both ends.
+        float before = -100;
+        for (int e = static_cast<int>(std::floor(log_low)); e <= static_cast<int>(std::ceil(log_high)); ++e)
+            for (int digit : {5, 2, 1}) {
+                if (digit != 1 && log_high - log_low > 1.3f) continue;
+                const float v = static_cast<float>(digit) * std::pow(10.0f, static_cast<float>(e));
+                const float y = y_of(v);
+                if (y < min.y || y > min.y + size.y || std::abs(y - before) < text_line) continue;
+                before = y;
+                list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+                const std::string text = number_text(double(v));
+                list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
+                             theme::kDim, text.c_str());
+            }
+        const auto plot = [&](const Line& l, auto y) {
+            for (std::size_t i = 0; i < n; ++i) {
+                if (!(l.values[i] > 0)) continue;
+                const ImVec2 here(x_of(steps[i]->row), y(l.values[i]));
+                const bool alone =
+                    (i == 0 || !(l.values[i - 1] > 0)) && (i + 1 == n || !(l.values[i + 1] > 0));
+                if (alone) list.AddCircleFilled(here, 2, l.color);
+                if (i + 1 < n && l.values[i + 1] > 0)
+                    list.AddLine(here, {x_of(steps[i + 1]->row), y(l.values[i + 1])}, l.color, l.width);
+            }
+        };
+        list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
+        float tau_low = 1e30f, tau_high = 0;
+        for (float v : tau.values)
+            if (v > 0) tau_low = std::min(tau_low, v), tau_high = std::max(tau_high, v);
+        if (tau_high > tau_low)
+            plot(tau, [&](float v) {
+                return min.y + size.y - 2 - (size.y * 0.3f) * (v - tau_low) / (tau_high - tau_low);
+            });
+        plot(threshold, y_of);
+        for (std::size_t c = 0; c < lines.size(); ++c) {
+            plot(lines[c], y_of);
+            const std::int32_t evicted = app.history.evicted_at(lane, g, app.view.curve_positions[c]);
+            if (evicted < first || evicted > last) continue;
+            const float value = lines[c].values[static_cast<std::size_t>(evicted - first)];
+            if (!(value > 0)) continue;
+            const ImVec2 at(x_of(evicted), y_of(value));
+            list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, lines[c].color, 2);
+            list.AddLine({at.x - 4, at.y + 4}, {at.x + 4, at.y - 4}, lines[c].color, 2);
+        }
+        const float shown = x_of(app.view.row);
+        list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
+        list.PopClipRect();
+        const std::string begin = fmt::format("row {}", first), end = fmt::format("{}", steps.back()->row);
+        list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
+        list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
+                     end.c_str());
+    }
+    // Legend in two columns.
+    const float top = min.y + size.y + text_line + context.px(5), column = (room.x - context.px(4)) / 2;
+    std::size_t slot = 0;
+    const auto entry = [&](ImU32 color, float width, const std::string& text) {
+        const ImVec2 at(origin.x + column * static_cast<float>(slot % 2),
+                        top + text_line * static_cast<float>(slot / 2));
+        ++slot;
+        list.AddLine({at.x, at.y + text_line / 2}, {at.x + context.px(14), at.y + text_line / 2}, color,
+                     width);
+        list.AddText({at.x + context.px(19), at.y}, theme::kDim,
+                     fitted(text, column - context.px(22)).c_str());
+    };
+    entry(theme::kWarm, 2.2f, "threshold");
+    entry(theme::kFaint, 1.2f,
+          fmt::format("tau {}", number_text(double(tau.values[static_cast<std::size_t>(std::clamp(
+                                    app.view.row - steps.front()->row, 0, static_cast<int>(n) - 1))]))));
+    for (std::size_t c = 0; c < lines.size(); ++c) {
+        const int p = app.view.curve_positions[c];
+        const std::int32_t evicted = app.history.evicted_at(lane, g, p);
+        entry(lines[c].color, 1.6f,
+              fmt::format("{} “{}”{}", p, token_text(app.history, lane, p),
+                          evicted >= 0 ? fmt::format(" × {}", evicted) : ""));
+    }
+    ImGui::PopFont();
+}
+
+}  // namespace keyhole

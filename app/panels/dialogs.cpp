@@ -1,0 +1,272 @@
+#include "app/panels/dialogs.h"
+
+#include <imgui_stdlib.h>
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+bool matches(std::string_view text, std::string_view words) {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return std::search(text.begin(), text.end(), words.begin(), words.end(),
+                       [&](char a, char b) { return lower(a) == lower(b); }) != text.end();
+}
+
+void close(const PanelContext& context) {
+    context.app.dialog = Dialog::none;
+}
+
+/// A window in the upper middle; false: not to be drawn. End() it either way.
+bool begin(const PanelContext& context, const char* title, float width, bool opening) {
+    const ImVec2 display = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
+    ImGui::SetNextWindowSizeConstraints({context.px(width), 0}, {context.px(width), display.y * 0.78f});
+    if (opening) ImGui::SetNextWindowFocus();
+    bool open = true;
+    const bool shown = ImGui::Begin(title, &open,
+                                    ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoMove |
+                                        ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoSavedSettings);
+    if (!open) close(context);
+    return shown;
+}
+
+void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
+    if (!begin(context, "Command palette", 640, opening)) return;
+    if (opening) ImGui::SetKeyboardFocusHere();
+    ImGui::SetNextItemWidth(-1);
+    const bool entered =
+        ImGui::InputTextWithHint("##words", "a command, or its id with arguments: lane 1 h2o:budget=32",
+                                 &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    const std::string first_word = panel.text.substr(0, panel.text.find(' '));
+    const bool is_id = find_command(first_word) != nullptr;
+    std::vector<const UserCommand*> found;
+    for (const UserCommand& command : command_table())
+        if (matches(command.title, panel.text) || matches(command.id, is_id ? first_word : panel.text) ||
+            (!panel.text.empty() && matches(command.help, panel.text)))
+            found.push_back(&command);
+    if (panel.keys_down) ++panel.selected;
+    if (panel.keys_up) --panel.selected;
+    panel.selected = std::clamp(panel.selected, 0, std::max(0, static_cast<int>(found.size()) - 1));
+    ImGui::BeginChild("found", {0, context.px(360)});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        const UserCommand& command = *found[i];
+        ImGui::PushID(static_cast<int>(i));
+        const bool selected = static_cast<int>(i) == panel.selected;
+        const float top = ImGui::GetCursorPosY();
+        if (ImGui::Selectable("##row", selected)) {
+            close(context);
+            run(context, command.id);
+        }
+        if (selected && (panel.keys_down || panel.keys_up)) ImGui::SetScrollHereY();
+        ImGui::SameLine(context.px(6));
+        ImGui::TextUnformatted(std::string(command.title).c_str());
+        ImGui::SameLine();
+        dim_text(context, fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ",
+                                      fitted(command.help, context.px(280))));
+        const std::string keys = shortcut_text(command.shortcut);
+        if (!keys.empty()) {
+            ImGui::SetCursorPos(
+                {ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - context.px(16), top});
+            ImGui::TextDisabled("%s", keys.c_str());
+        }
+        ImGui::PopID();
+    }
+    if (found.empty()) ImGui::TextDisabled("nothing with these words");
+    ImGui::EndChild();
+    if (entered) {
+        const std::string text = panel.text;
+        close(context);
+        if (is_id && text.find(' ') != std::string::npos)
+            run(context, text);
+        else if (!found.empty())
+            run(context, found[static_cast<std::size_t>(panel.selected)]->id);
+        else
+            run(context, text);
+    }
+}
+
+void draw_keys(const PanelContext& context, bool opening) {
+    if (!begin(context, "Keys", 720, opening)) return;
+    if (ImGui::BeginTable("keys", 2, ImGuiTableFlags_SizingStretchSame)) {
+        for (const UserCommand& command : command_table()) {
+            if (command.shortcut.code == 0 ||
+                (command.id.starts_with("run.speed") && command.id != "run.speed0"))
+                continue;
+            ImGui::TableNextColumn();
+            const bool speeds = command.id == "run.speed0";
+            const std::string keys = speeds ? "0 … 9" : shortcut_text(command.shortcut);
+            ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
+            ImGui::TextUnformatted(keys.c_str());
+            ImGui::PopStyleColor();
+            ImGui::SameLine(context.px(110));
+            ImGui::TextUnformatted(speeds ? "Speed, 0 is as fast as it goes"
+                                          : std::string(command.title).c_str());
+        }
+        ImGui::EndTable();
+    }
+    ImGui::Separator();
+    dim_text(context,
+             "Heat map: wheel zooms at the pointer (Shift: fast), left-drag pans, right-drag zooms to a box, "
+             "double-click fits,");
+    dim_text(context, "click picks, Shift+click picks several. Ctrl+wheel scales the interface.");
+}
+
+void draw_export(const PanelContext& context, bool opening) {
+    AppState& app = context.app;
+    if (!begin(context, "Export the run", 520, opening)) return;
+    ExportWish& wish = app.export_job.wish;
+    std::string folder = wish.folder.string();
+    ImGui::TextUnformatted("Folder");
+    ImGui::SetNextItemWidth(-1);
+    if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
+    static constexpr std::array<std::pair<const char*, const char*>, 10> kParts = {{
+        {"run", "run.json: tokens, lanes, scalars of every row"},
+        {"mask", "evicted_at.npy and pictures of the masks"},
+        {"heatmap", "pictures of every head, and the atlas"},
+        {"attention", "attention.npy: every probability"},
+        {"logits", "logits.npy: before the softmax"},
+        {"scores", "scores.npy and curves"},
+        {"noise", "noise.npy"},
+        {"next", "next.npy: next-token log-probabilities"},
+        {"csv", "tables, one line a cell"},
+        {"json", "the same as JSON"},
+    }};
+    std::string list;
+    const std::string now = "," + wish.list + ",";
+    for (const auto& [name, help] : kParts) {
+        bool on = now.find("," + std::string(name) + ",") != std::string::npos;
+        ImGui::Checkbox(name, &on);
+        ImGui::SameLine(context.px(120));
+        dim_text(context, help);
+        if (on) list += (list.empty() ? "" : ",") + std::string(name);
+    }
+    wish.list = list;
+    ImGui::Checkbox("prompt rows too", &wish.all_rows);
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextWrapped(
+        "The run is replayed in the background with its changes at their rows, so that the files are exact "
+        "and the same as those of keyhole decode.");
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+    const bool off = app.export_job.running() || list.empty() || !app.live() || !app.has_run();
+    if (off) ImGui::BeginDisabled();
+    if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
+    if (off) ImGui::EndDisabled();
+    ImGui::SameLine();
+    if (app.export_job.running()) {
+        ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(220), 0});
+        ImGui::SameLine();
+        if (ImGui::Button("Cancel")) app.export_job.cancel();
+    } else if (const std::string result = app.export_job.result(); !result.empty()) {
+        ImGui::PushStyleColor(ImGuiCol_Text, app.export_job.failed() ? theme::kFault : theme::kGood);
+        ImGui::TextWrapped("%s", result.c_str());
+        ImGui::PopStyleColor();
+    }
+}
+
+/// One field and a button: the command gets what was typed.
+void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const char* title,
+                const char* hint, const char* button, std::string_view command, const char* preset) {
+    if (!begin(context, title, 480, opening)) return;
+    if (opening) {
+        panel.text = preset;
+        ImGui::SetKeyboardFocusHere();
+    }
+    ImGui::SetNextItemWidth(-1);
+    const bool entered =
+        ImGui::InputTextWithHint("##field", hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    if ((ImGui::Button(button) || entered) && !panel.text.empty()) {
+        close(context);
+        run(context, std::string(command) + " " + panel.text);
+    }
+    ImGui::SameLine();
+    if (ImGui::Button("Cancel")) close(context);
+}
+
+void draw_about(const PanelContext& context, bool opening) {
+    if (!begin(context, "What you see", 620, opening)) return;
+    static constexpr std::array<std::pair<const char*, const char*>, 7> kParts = {{
+        {"Lanes",
+         "run side by side on the same text, each with its own cache and its own policy for what to keep. "
+         "Lane 0 keeps everything "
+         "and is the reference. Change a lane while it runs; it takes effect with the next row."},
+        {"Atlas", "shows every layer and head of the focused lane at once. Click one to focus it."},
+        {"Heat map",
+         "rows are time (one token consumed a row), columns are the positions attended to. Hatched: the "
+         "token was evicted before. "
+         "A pixel that covers several cells shows their maximum, so no hot cell vanishes."},
+        {"Scores",
+         "decide who stays: the token with the lowest score below the threshold goes. A cross marks an "
+         "eviction."},
+        {"Text",
+         "is coloured by how many heads still hold the token; struck through means evicted everywhere."},
+        {"Time",
+         "scrubs back through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles "
+         "your changes."},
+        {"Limits", "attention is not explanation, and the quality on one prompt is an anecdote."},
+    }};
+    for (const auto& [name, words] : kParts) {
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
+        heading(context, name);
+        ImGui::PopStyleColor();
+        ImGui::TextWrapped("%s", words);
+    }
+}
+
+}  // namespace
+
+void draw(Dialogs& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    const bool opening = panel.shown != app.dialog;
+    if (opening) {
+        panel.text = app.palette_text;
+        panel.selected = 0;
+    }
+    panel.shown = app.dialog;
+    if (app.dialog == Dialog::none) return;
+    switch (app.dialog) {
+        case Dialog::none:
+            break;
+        case Dialog::palette:
+            draw_palette(panel, context, opening);
+            break;
+        case Dialog::keys:
+            draw_keys(context, opening);
+            break;
+        case Dialog::export_run:
+            draw_export(context, opening);
+            break;
+        case Dialog::open_trace:
+            draw_field(panel, context, opening, "Open a trace", "path of a .keyhole file", "Open",
+                       "file.open", "");
+            break;
+        case Dialog::save_trace:
+            draw_field(panel, context, opening, "Save the trace", "path", "Save", "file.save", "run.keyhole");
+            break;
+        case Dialog::save_picture:
+            draw_field(panel, context, opening, "Save a picture of the focused view", "path", "Save",
+                       "file.picture", "heatmap.png");
+            break;
+        case Dialog::save_screenshot:
+            draw_field(panel, context, opening, "Save a screenshot", "path", "Save", "screenshot",
+                       "keyhole.png");
+            break;
+        case Dialog::go_to:
+            draw_field(panel, context, opening, "Go to", "layer head [row]", "Go", "goto", "");
+            break;
+        case Dialog::find:
+            draw_field(panel, context, opening, "Find a token", "text within a token", "Find", "find", "");
+            break;
+        case Dialog::about:
+            draw_about(context, opening);
+            break;
+    }
+    ImGui::End();
+    panel.keys_down = panel.keys_up = false;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,12 @@
+/// The picked cell, next tokens and memory of all lanes. Window thread.
+#pragma once
+
+#include "app/panels/panel.h"
+
+namespace keyhole {
+
+struct InspectorPanel {};
+
+void draw(InspectorPanel& panel, const PanelContext& context);
+
+}  // namespace keyhole

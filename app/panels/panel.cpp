@@ -1,0 +1,150 @@
+#include "app/panels/panel.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
+    const auto& batch = *static_cast<const HeatBatch*>(command->UserCallbackData);
+    for (const HeatQuad& quad : batch.quads) batch.painter->draw(quad, batch.frame_width, batch.frame_height);
+}
+
+}  // namespace
+
+PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max) {
+    return {min.x * context.frame_scale.x, min.y * context.frame_scale.y,
+            (max.x - min.x) * context.frame_scale.x, (max.y - min.y) * context.frame_scale.y};
+}
+
+void paint_heat(const PanelContext& context, ImDrawList& list, std::vector<HeatQuad> quads) {
+    const ImGuiIO& io = ImGui::GetIO();
+    const PixelRect clip = frame_rect(context, list.GetClipRectMin(), list.GetClipRectMax());
+    for (HeatQuad& quad : quads) quad.clip = clip;
+    HeatBatch& batch = context.shared.batches.emplace_back();
+    batch.painter = &context.painter;
+    batch.quads = std::move(quads);
+    batch.frame_width = io.DisplaySize.x * context.frame_scale.x;
+    batch.frame_height = io.DisplaySize.y * context.frame_scale.y;
+    list.AddCallback(draw_batch, &batch);
+    list.AddCallback(ImDrawCallback_ResetRenderState, nullptr);
+}
+
+void run(const PanelContext& context, std::string_view text) {
+    try {
+        run_command(context.app, text);
+    } catch (const std::exception& error) {
+        context.app.say(error.what(), true);
+    }
+}
+
+void tooltip(const PanelContext& context, std::string_view text) {
+    if (!ImGui::IsItemHovered()) return;
+    ImGui::BeginTooltip();
+    ImGui::PushTextWrapPos(context.px(340));
+    ImGui::TextUnformatted(text.data(), text.data() + text.size());
+    ImGui::PopTextWrapPos();
+    ImGui::EndTooltip();
+}
+
+void command_tooltip(const PanelContext& context, std::string_view id) {
+    if (!ImGui::IsItemHovered()) return;
+    const UserCommand* command = find_command(id);
+    if (command == nullptr) return;
+    std::string text(command->title);
+    if (command->shortcut.code != 0) text += "   " + shortcut_text(command->shortcut);
+    if (!command->help.empty()) text += "\n" + std::string(command->help);
+    tooltip(context, text);
+}
+
+bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit,
+                    float width) {
+    if (lit) {
+        ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
+        ImGui::PushStyleColor(ImGuiCol_ButtonHovered, theme::rgb(62, 108, 160));
+    }
+    const bool pressed = ImGui::Button(label, ImVec2(width, 0));
+    if (lit) ImGui::PopStyleColor(2);
+    command_tooltip(context, id);
+    if (pressed) run(context, id);
+    return pressed;
+}
+
+void dim_text(const PanelContext& context, std::string_view text) {
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextUnformatted(text.data(), text.data() + text.size());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+}
+
+void heading(const PanelContext& context, std::string_view text) {
+    ImGui::PushFont(context.fonts.bold);
+    ImGui::TextUnformatted(text.data(), text.data() + text.size());
+    ImGui::PopFont();
+}
+
+std::string fitted(std::string_view text, float width) {
+    const auto wide = [](std::string_view t) { return ImGui::CalcTextSize(t.data(), t.data() + t.size()).x; };
+    if (wide(text) <= width) return std::string(text);
+    const std::string dots = "…";
+    std::size_t low = 0, high = text.size();
+    while (low < high) {
+        const std::size_t middle = (low + high + 1) / 2;
+        if (wide(text.substr(0, middle)) + wide(dots) <= width)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    while (low > 0 && (static_cast<unsigned char>(text[low]) & 0xC0) == 0x80)
+        --low;  // not inside a character
+    return std::string(text.substr(0, low)) + dots;
+}
+
+void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {
+    at = ImVec2(std::round(at.x), std::round(at.y));
+    const int first = list.VtxBuffer.Size;
+    // Unclipped: the clip rectangle is tested on the turned quads by the scissor alone.
+    list.AddText(ImGui::GetFont(), ImGui::GetFontSize(), at, color, text);
+    for (int i = first; i < list.VtxBuffer.Size; ++i) {
+        ImVec2& v = list.VtxBuffer[i].pos;
+        v = ImVec2(at.x + (v.y - at.y), at.y - (v.x - at.x));
+    }
+}
+
+float splitter(const char* id, bool vertical, ImVec2 at, float length, float thickness) {
+    ImGui::SetCursorScreenPos(at);
+    ImGui::InvisibleButton(id, vertical ? ImVec2(thickness, length) : ImVec2(length, thickness));
+    const bool active = ImGui::IsItemActive(), hovered = ImGui::IsItemHovered();
+    if (active || hovered) {
+        ImGui::SetMouseCursor(vertical ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
+        const ImVec2 size = vertical ? ImVec2(2, length) : ImVec2(length, 2);
+        const ImVec2 from =
+            vertical ? ImVec2(at.x + thickness / 2 - 1, at.y) : ImVec2(at.x, at.y + thickness / 2 - 1);
+        ImGui::GetWindowDrawList()->AddRectFilled(from, ImVec2(from.x + size.x, from.y + size.y),
+                                                  active ? theme::kAccent : theme::kLine);
+    }
+    if (!active) return 0;
+    return vertical ? ImGui::GetIO().MouseDelta.x : ImGui::GetIO().MouseDelta.y;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+    const double b = static_cast<double>(bytes);
+    if (b < 1024) return fmt::format("{} B", bytes);
+    if (b < 1024 * 1024) return fmt::format("{:.0f} KB", b / 1024);
+    if (b < 1024.0 * 1024 * 1024) return fmt::format("{:.2f} MB", b / 1024 / 1024);
+    return fmt::format("{:.2f} GB", b / 1024 / 1024 / 1024);
+}
+
+std::string number_text(double value) {
+    if (std::isnan(value)) return "–";
+    if (value == 0) return "0";
+    const double size = std::abs(value);
+    if (size >= 100) return fmt::format("{:.1f}", value);
+    if (size >= 0.001) return fmt::format("{:.4g}", value);
+    return fmt::format("{:.1e}", value);
+}
+
+}  // namespace keyhole

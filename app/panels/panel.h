@@ -1,0 +1,73 @@
+/// What every panel gets, and small widgets that they share. A panel is `struct XPanel` with its own state and
+/// `draw(XPanel&, const PanelContext&)`; it reads the record, edits its own state and runs commands. Window
+/// thread.
+#pragma once
+
+#include "app/window/app_state.h"
+#include "app/window/command_table.h"
+#include "app/window/heat_painter.h"
+#include "app/window/theme.h"
+
+#include <imgui.h>
+
+#include <deque>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+/// Quads that one draw callback paints; lives until the frame is drawn.
+struct HeatBatch {
+    const HeatPainter* painter = nullptr;
+    std::vector<HeatQuad> quads;
+    float frame_width = 0, frame_height = 0;
+};
+
+/// What panels tell each other within a frame.
+struct PanelShared {
+    std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, by heat map or strip
+    std::optional<Pick> next_hovered;  ///< being collected for the next frame
+    std::deque<HeatBatch> batches;
+    // Of the last frame, for dump-cells: the heat map's canvas in framebuffer pixels.
+    PixelRect heat_canvas;
+    HeatView heat_view;  ///< in framebuffer pixels
+    ColorScale heat_scale;
+};
+
+struct PanelContext {
+    AppState& app;
+    HeatPainter& painter;
+    const Fonts& fonts;
+    PanelShared& shared;
+    float scale = 1;
+    ImVec2 frame_scale{1, 1};  ///< framebuffer pixels a window pixel
+
+    float px(float unscaled) const { return unscaled * scale; }
+};
+
+/// Paints heat quads at this place of the draw list.
+void paint_heat(const PanelContext& context, ImDrawList& list, std::vector<HeatQuad> quads);
+PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
+
+/// Runs a command of the table; a failure goes to the status line.
+void run(const PanelContext& context, std::string_view text);
+/// Title, key and help of a command, when the last item is hovered.
+void command_tooltip(const PanelContext& context, std::string_view id);
+/// A button of a command; `lit` when what it switches is on.
+bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
+                    float width = 0);
+void tooltip(const PanelContext& context, std::string_view text);
+
+void dim_text(const PanelContext& context, std::string_view text);
+void heading(const PanelContext& context, std::string_view text);
+/// Cut with an ellipsis where it is wider than `width` pixels, in the current font.
+std::string fitted(std::string_view text, float width);
+/// Draws text turned by a quarter: it reads upward, `at` is its lower left corner.
+void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text);
+/// A bar that drags the border between two panes; `vertical`: it parts left from right. Returns the movement.
+float splitter(const char* id, bool vertical, ImVec2 at, float length, float thickness);
+
+std::string bytes_text(std::int64_t bytes);
+std::string number_text(double value);
+
+}  // namespace keyhole

@@ -1,0 +1,108 @@
+#include "app/panels/time_bar.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+void draw(TimeBar&, const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.has_run()) return;
+    const int first = app.first_row(), last = app.last_row(), n = last - first + 1;
+    ImGui::AlignTextToFramePadding();
+    heading(context, "Time");
+    ImGui::SameLine();
+    command_button(context, "time.first", "|◀");
+    ImGui::SameLine(0, context.px(2));
+    command_button(context, "time.back", "◀");
+    ImGui::SameLine(0, context.px(2));
+    command_button(context, "run.step", "▶");
+    ImGui::SameLine(0, context.px(2));
+    command_button(context, "time.last", "▶|");
+    ImGui::SameLine(0, context.px(6));
+    command_button(context, "time.follow", "newest", app.view.follows_newest);
+    ImGui::SameLine(0, context.px(10));
+
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    ImGui::PushFont(context.fonts.small);
+    const float label_width = ImGui::CalcTextSize("row 00000").x + context.px(8);
+    const ImVec2 size(room.x - label_width, room.y);
+    const ImVec2 max(min.x + size.x, min.y + size.y);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.AddRectFilled(min, max, theme::rgb(26, 28, 34), 4);
+    const auto x_of = [&](double row) {
+        return min.x + context.px(6) +
+               (size.x - context.px(12)) * static_cast<float>((row - first) / std::max(n - 1, 1));
+    };
+
+    // Evictions of the focused lane as ticks from below: their height is the share of KV heads that evicted.
+    const int lane = app.shown_lane();
+    const float n_kv = static_cast<float>(app.history.run().layout.n_kv_heads());
+    float largest_kl = 1e-3f;
+    for (const auto& step : app.history.steps()) {
+        for (const LaneRecord& record : step->lanes)
+            if (record.kl) largest_kl = std::max(largest_kl, *record.kl);
+        if (const LaneRecord* record = app.history.lane_record(step->row, lane);
+            record != nullptr && !record->evictions.empty()) {
+            const float share = std::min(1.0f, static_cast<float>(record->evictions.size()) / n_kv);
+            const float x = x_of(step->row);
+            list.AddLine({x, max.y - 2}, {x, max.y - 2 - (size.y * 0.42f) * share},
+                         theme::faded(theme::kWarm, 0.55f), n > 400 ? 1.0f : 2.0f);
+        }
+        if (!step->commands.empty()) {
+            const float x = x_of(step->row);
+            list.AddTriangleFilled({x - 4, min.y + 1}, {x + 4, min.y + 1}, {x, min.y + 8}, theme::kAccent);
+        }
+    }
+    // KL to lane 0 of every lane.
+    for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
+        std::optional<ImVec2> before;
+        const auto card = [&] {  // colours go by card
+            for (int c = 0; c < app.desk.n_lanes(); ++c)
+                if (app.history_lane(c) == static_cast<int>(i)) return c;
+            return -1;
+        }();
+        if (card < 0) continue;
+        for (const auto& step : app.history.steps()) {
+            const LaneRecord* record = app.history.lane_record(step->row, static_cast<int>(i));
+            if (record == nullptr || !record->kl) {
+                before.reset();
+                continue;
+            }
+            const ImVec2 point(
+                x_of(step->row),
+                max.y - 3 -
+                    (size.y - 8) * std::sqrt(std::min(1.0f, std::max(0.0f, *record->kl) / largest_kl)));
+            if (before) list.AddLine(*before, point, theme::faded(theme::lane_color(card), 0.9f), 1.2f);
+            before = point;
+        }
+    }
+    ImGui::SetCursorScreenPos(min);
+    ImGui::InvisibleButton("scrub", size);
+    const double under = first + double(ImGui::GetMousePos().x - min.x - context.px(6)) /
+                                     double(size.x - context.px(12)) * std::max(n - 1, 1);
+    const int row = std::clamp(static_cast<int>(std::lround(under)), first, last);
+    if (ImGui::IsItemActive()) app.view.move_row(row - app.view.row, first, last);
+    const float handle = x_of(app.view.row);
+    list.AddLine({handle, min.y}, {handle, max.y}, theme::kText, 1.5f);
+    list.AddCircleFilled({handle, min.y + 5}, context.px(4), theme::kText);
+    if (ImGui::IsItemHovered() && !ImGui::IsItemActive()) {
+        list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::kText, 0.4f));
+        const StepTrace& step = app.history.at_row(row);
+        std::string text = fmt::format("row {}", row);
+        for (std::size_t i = 0; i < step.lanes.size(); ++i)
+            text += fmt::format("\nlane {}: {}{}", i,
+                                step.lanes[i].kl ? fmt::format("KL {:.4f}, ", double(*step.lanes[i].kl)) : "",
+                                fmt::format("{} evictions", step.lanes[i].evictions.size()));
+        for (const std::string& command : step.commands) text += "\n" + command;
+        tooltip(context, text +
+                             "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
+                             "Triangles: changes.");
+    }
+    list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
+                 fmt::format("row {}", app.view.row).c_str());
+    ImGui::PopFont();
+}
+
+}  // namespace keyhole

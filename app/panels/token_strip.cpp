@@ -1,0 +1,119 @@
+#include "app/panels/token_strip.h"
+
+#include "app/window/run_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+/// Ground of a word by kept share: the darker, the fewer heads hold it.
+ImU32 share_color(float u) {
+    const auto mix = [&](int a, int b) {
+        return static_cast<int>(static_cast<float>(a) + (static_cast<float>(b - a)) * u);
+    };
+    return theme::rgb(mix(34, 52), mix(38, 116), mix(46, 166));
+}
+
+ImU32 heat(float u) {
+    const Rgb8 c =
+        colormap_table(Colormap::viridis)[static_cast<std::size_t>(std::clamp(u, 0.0f, 1.0f) * 255)];
+    return theme::rgb(c.r, c.g, c.b, 235);
+}
+
+bool light(float u) {
+    return u > 0.62f;
+}
+
+}  // namespace
+
+void draw(TokenStrip& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.has_run()) return;
+    const int lane = app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
+    ImGui::AlignTextToFramePadding();
+    heading(context, "Text");
+    ImGui::SameLine();
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
+    ImGui::TextUnformatted(fmt::format("lane {}", app.view.lane).c_str());
+    ImGui::PopStyleColor();
+    ImGui::SameLine(0, context.px(12));
+    if (ImGui::RadioButton("kept share over heads", !app.view.strip_by_score))
+        app.view.strip_by_score = false;
+    ImGui::SameLine();
+    if (ImGui::RadioButton("score in the focused head", app.view.strip_by_score))
+        app.view.strip_by_score = true;
+    ImGui::SameLine(0, context.px(12));
+    dim_text(context, "struck through: evicted everywhere");
+
+    std::vector<float> share(static_cast<std::size_t>(n)), score(static_cast<std::size_t>(n));
+    kept_share(app.history, lane, app.view.row, 0, app.history.run().layout.n_kv_heads(), share);
+    const bool scored = app.view.strip_by_score && score_values(app.history, lane, app.view.row, g, score);
+    float most = 0;
+    if (scored)
+        for (float s : score)
+            if (s > most) most = s;
+
+    ImGui::PushStyleColor(ImGuiCol_ChildBg, theme::rgb(26, 28, 34));
+    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(6)});
+    ImGui::BeginChild("text", {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
+    ImGui::PopStyleVar();
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(7);
+    const float clip_top = ImGui::GetWindowPos().y - line,
+                clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
+    float x = 0, y = 0, row_y = 0;
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const bool hovered = ImGui::IsWindowHovered();
+    for (int p = 0; p < n; ++p) {
+        const std::string& text = token_text(app.history, lane, p);
+        const float wide = std::max(ImGui::CalcTextSize(text.c_str()).x, context.px(4));
+        if (x + wide > width && x > 0) {
+            x = 0;
+            y += line;
+        }
+        const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + line - context.px(3));
+        x += wide + 1;
+        if (p == app.view.row) row_y = y;
+        if (max.y < clip_top || min.y > clip_bottom) continue;
+        const std::size_t i = static_cast<std::size_t>(p);
+        float u = share[i];
+        if (app.view.strip_by_score)
+            u = scored && score[i] > 0 && most > 0 ? std::max(0.0f, 1 + std::log10(score[i] / most) / 3) : 0;
+        const bool gone = share[i] == 0;
+        const float place = 0.08f + 0.8f * u;
+        if (!gone) list.AddRectFilled(min, max, app.view.strip_by_score ? heat(place) : share_color(u), 2);
+        const bool on_light = app.view.strip_by_score && light(place);
+        const ImU32 color = gone ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
+        list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
+        if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
+        const bool prompt_end = p == app.history.n_prompt();
+        if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::kWarm, 2);
+        const std::optional<Pick>& over = context.shared.hovered;
+        const bool picked = std::find(app.view.curve_positions.begin(), app.view.curve_positions.end(), p) !=
+                            app.view.curve_positions.end();
+        if (picked) list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 2, 0, 1.5f);
+        if (over && over->position == p)
+            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+        if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
+            context.shared.next_hovered = Pick{app.view.row, p};
+            if (ImGui::IsMouseClicked(0)) app.view.pick_cell({app.view.row, p}, ImGui::GetIO().KeyShift);
+            ImGui::SetTooltip("position %d: kept by %.0f %% of the KV heads%s", p, double(share[i]) * 100,
+                              scored && score[i] >= 0
+                                  ? fmt::format("\nscore {}", number_text(double(score[i]))).c_str()
+                                  : "");
+        }
+    }
+    ImGui::Dummy({width, y + line});
+    if (panel.last_row != app.view.row) {
+        panel.last_row = app.view.row;
+        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, 0.9f);
+    }
+    ImGui::EndChild();
+    ImGui::PopStyleColor();
+}
+
+}  // namespace keyhole

@@ -1,0 +1,267 @@
+#include "app/panels/top_bar.h"
+
+#include <imgui_stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+
+namespace keyhole {
+
+namespace {
+
+std::string one_line(std::string text) {
+    for (char& c : text)
+        if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+    return text;
+}
+
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder, bool folders) {
+    std::vector<std::filesystem::path> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+        if (folders ? std::filesystem::exists(entry.path() / "config.json", ignored)
+                    : entry.path().extension() == ".txt")
+            found.push_back(entry.path());
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    ImGui::SetNextWindowSize({context.px(720), context.px(380)}, ImGuiCond_Appearing);
+    if (!ImGui::BeginPopup("prompt", ImGuiWindowFlags_NoMove)) return;
+    heading(context, "Prompt");
+    for (const std::filesystem::path& file : files_in(find_assets() / "prompts", false)) {
+        ImGui::SameLine();
+        if (ImGui::SmallButton(file.stem().string().c_str())) {
+            std::ostringstream text;
+            text << std::ifstream(file, std::ios::binary).rdbuf();
+            panel.draft = text.str();
+        }
+    }
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    ImGui::InputTextMultiline("##text", &panel.draft, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
+    const bool empty = panel.draft.empty();
+    if (empty) ImGui::BeginDisabled();
+    if (ImGui::Button("Restart with this prompt")) {
+        app.setup.prompt = panel.draft;
+        ImGui::CloseCurrentPopup();
+        run(context, "run.restart");
+    }
+    if (empty) ImGui::EndDisabled();
+    ImGui::SameLine();
+    dim_text(context, "The lanes stay as they are set; their caches start anew.");
+    ImGui::EndPopup();
+}
+
+void draw_model_popup(TopBar& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    ImGui::SetNextWindowSize({context.px(520), 0}, ImGuiCond_Appearing);
+    if (!ImGui::BeginPopup("model", ImGuiWindowFlags_NoMove)) return;
+    heading(context, "Model");
+    if (app.has_run()) {
+        const ModelConfig& c = app.history.run().config;
+        dim_text(
+            context,
+            fmt::format(
+                "{} · {} layers, {} heads, {} KV heads of {} · width {} · {} tokens · trained context {}",
+                c.family, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.n_vocab, c.n_ctx));
+    }
+    std::filesystem::path chosen;
+    for (const std::filesystem::path& folder : files_in(find_assets() / "models", true))
+        if (ImGui::Selectable(folder.filename().string().c_str(), folder == app.setup.model_folder))
+            chosen = folder;
+    ImGui::SetNextItemWidth(-1);
+    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder, Enter loads it", &panel.model_text,
+                                 ImGuiInputTextFlags_EnterReturnsTrue))
+        chosen = panel.model_text;
+    if (!chosen.empty()) {
+        app.setup.model_folder = chosen;
+        ImGui::CloseCurrentPopup();
+        run(context, "run.restart");
+    }
+    ImGui::EndPopup();
+}
+
+}  // namespace
+
+void draw_menus(TopBar&, const PanelContext& context) {
+    if (!ImGui::BeginMenuBar()) return;
+    ImGui::PushFont(context.fonts.bold);
+    ImGui::TextUnformatted("Keyhole");
+    ImGui::PopFont();
+    ImGui::Dummy({context.px(6), 0});
+    static constexpr std::array<const char*, 6> kMenus = {"File", "Run", "View", "Time", "Lanes", "Help"};
+    for (const char* menu : kMenus) {
+        if (!ImGui::BeginMenu(menu)) continue;
+        for (const UserCommand& command : command_table()) {
+            if (command.menu != menu) continue;
+            if (command.id.starts_with("run.speed")) {
+                if (command.id == "run.speed0") ImGui::Separator();
+                const bool on = command.title == fmt::format("Speed: {} rows a second", context.app.speed);
+                if (ImGui::MenuItem(std::string(command.title).c_str(),
+                                    shortcut_text(command.shortcut).c_str(), on))
+                    run(context, command.id);
+                continue;
+            }
+            if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
+                run(context, command.id);
+            if (!command.help.empty()) tooltip(context, command.help);
+        }
+        ImGui::EndMenu();
+    }
+    const std::string hint = "Ctrl+P finds every command";
+    ImGui::PushFont(context.fonts.small);
+    const float width = ImGui::CalcTextSize(hint.c_str()).x;
+    ImGui::SetCursorPosX(ImGui::GetWindowWidth() - width - context.px(14));
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kFaint);
+    ImGui::TextUnformatted(hint.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+    ImGui::EndMenuBar();
+}
+
+void draw(TopBar& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    const bool running = app.running();
+    ImGui::PushStyleColor(ImGuiCol_Button, running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74));
+    ImGui::PushStyleColor(ImGuiCol_ButtonHovered,
+                          running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
+    if (!app.live()) ImGui::BeginDisabled();
+    command_button(context, "run.toggle", running ? "■  Stop" : "▶  Run", false, context.px(82));
+    ImGui::PopStyleColor(2);
+    ImGui::SameLine(0, context.px(4));
+    command_button(context, "run.step", "Step", false, context.px(52));
+    ImGui::SameLine(0, context.px(4));
+    static constexpr std::array<const char*, 6> kNames = {"full speed", "1 row/s",   "3 rows/s",
+                                                          "8 rows/s",   "20 rows/s", "60 rows/s"};
+    static constexpr std::array<double, 6> kRates = {0, 1, 3, 8, 20, 60};
+    ImGui::SetNextItemWidth(context.px(104));
+    const std::string now =
+        app.speed == 0 ? "full speed" : fmt::format("{} row{}/s", app.speed, app.speed == 1 ? "" : "s");
+    if (ImGui::BeginCombo("##speed", now.c_str())) {
+        for (std::size_t i = 0; i < kNames.size(); ++i)
+            if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
+        ImGui::EndCombo();
+    }
+    tooltip(context, "How fast Run decodes. The digit keys set it too.");
+    if (!app.live()) ImGui::EndDisabled();
+
+    ImGui::SameLine(0, context.px(14));
+    const std::string model = app.has_run()
+                                  ? std::filesystem::path(app.history.run().model_path).filename().string()
+                                  : app.setup.model_folder.filename().string();
+    const float model_width = context.px(150), restart_width = context.px(72);
+    if (ImGui::Button(fitted(model.empty() ? "model…" : model, model_width - context.px(14)).c_str(),
+                      {model_width, 0})) {
+        panel.model_text = app.setup.model_folder.string();
+        ImGui::OpenPopup("model");
+    }
+    tooltip(context, "The model; click for another.");
+    draw_model_popup(panel, context);
+    ImGui::SameLine(0, context.px(6));
+
+    // The prompt, one line of it; a click opens the whole.
+    const float width = ImGui::GetContentRegionAvail().x - restart_width - context.px(6);
+    ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
+    ImGui::PushStyleVar(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
+    const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
+    if (ImGui::Button((fitted(one_line(shown.substr(0, 400)), width - context.px(16)) + "##prompt").c_str(),
+                      {width, 0})) {
+        panel.draft = shown;
+        ImGui::OpenPopup("prompt");
+    }
+    ImGui::PopStyleVar();
+    ImGui::PopStyleColor();
+    tooltip(context, "The prompt; click to edit it.");
+    draw_prompt_popup(panel, context);
+    ImGui::SameLine(0, context.px(6));
+    command_button(context, "run.restart", "Restart", false, restart_width);
+}
+
+void draw_status(const PanelContext& context) {
+    AppState& app = context.app;
+    const EngineStatus& status = app.status;
+    std::string text;
+    ImU32 color = theme::kDim;
+    float progress = -1;
+    if (!app.live()) {
+        text = "trace " + app.opened_file.filename().string();
+    } else {
+        switch (status.phase) {
+            case EnginePhase::idle:
+                text = app.has_run() ? "Space decodes" : "starting";
+                break;
+            case EnginePhase::loading:
+                text = "loading the model";
+                break;
+            case EnginePhase::prefill:
+                text = "processing the prompt";
+                progress = static_cast<float>(status.progress);
+                break;
+            case EnginePhase::running:
+                text = "decoding";
+                color = theme::kGood;
+                break;
+            case EnginePhase::finished:
+                text = "finished";
+                break;
+            case EnginePhase::failed:
+                text = "stopped";
+                color = theme::kFault;
+                break;
+        }
+    }
+    ImGui::PushFont(context.fonts.small);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const float line = ImGui::GetFontSize();
+    list.AddCircleFilled({at.x + line * 0.4f, at.y + line * 0.6f}, line * 0.28f, color);
+    ImGui::SetCursorScreenPos({at.x + line, at.y});
+    const auto part = [&](const std::string& words, ImU32 c) {
+        ImGui::PushStyleColor(ImGuiCol_Text, c);
+        ImGui::TextUnformatted(words.c_str());
+        ImGui::PopStyleColor();
+        ImGui::SameLine(0, context.px(14));
+    };
+    part(text, theme::kText);
+    if (progress >= 0 && progress < 1) {
+        ImGui::ProgressBar(progress, {context.px(120), line}, "");
+        ImGui::SameLine(0, context.px(14));
+    }
+    // The right end first, so that messages know their room.
+    std::string right;
+    if (app.has_run()) {
+        const int n = app.n_decoded();
+        right =
+            fmt::format("prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
+                        status.tokens_per_s > 0 ? fmt::format(" · {:.1f} rows/s", status.tokens_per_s) : "",
+                        app.history.run().backend);
+        if (app.last_row() + 1 > app.history.run().config.n_ctx)
+            right += fmt::format(" · beyond the trained context of {}", app.history.run().config.n_ctx);
+    }
+    const float right_width = ImGui::CalcTextSize(right.c_str()).x;
+    const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
+    const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
+    if (app.export_job.running()) {
+        part("exporting", theme::kDim);
+        ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(120), line}, "");
+        ImGui::SameLine();
+    } else {
+        const bool fault = app.notice.empty() ? status.phase == EnginePhase::failed : app.notice_is_fault;
+        const std::string message =
+            app.notice.empty() ? (app.live() ? status.message : std::string()) : app.notice;
+        const std::string cut = fitted(message, room);
+        part(cut, fault ? theme::kFault : theme::kDim);
+        if (cut != message) {
+            const ImVec2 min = ImGui::GetItemRectMin(), max = ImGui::GetItemRectMax();
+            if (ImGui::IsMouseHoveringRect(min, max)) ImGui::SetTooltip("%s", message.c_str());
+        }
+    }
+    list.AddText({end - right_width, at.y}, theme::kDim, right.c_str());
+    ImGui::PopFont();
+}
+
+}  // namespace keyhole

@@ -1,0 +1,189 @@
+#include "app/window/app_state.h"
+
+#include "app/window/focus_picture.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
+    : backend_options(backend),
+      wake(std::move(wake_window)),
+      desk([this](Command command) {
+          requested();
+          if (live()) engine_->send(std::move(command));
+      }),
+      engine_(std::make_unique<Engine>(backend, wake)) {}
+
+void AppState::requested() {
+    requested_at_ = std::chrono::steady_clock::now();
+}
+
+void AppState::say(std::string text, bool fault) {
+    notice = std::move(text);
+    notice_is_fault = fault;
+}
+
+void AppState::start() {
+    requested();
+    opened_file.clear();
+    RunSpec run;
+    run.prompt = setup.prompt;
+    run.lanes = setup.lanes;
+    run.seed = setup.seed;
+    run.follow = desk.follow();
+    run.wants.attention = true;
+    run.wants.scores = true;
+    desk.reset(setup.lanes, desk.follow());
+    start_pending_ = shown_run_;
+    awaited_row_ = -1;
+    view.follows_newest = true;
+    view.heat.fitted = true;
+    view.pick.reset();
+    view.curve_positions.clear();
+    say("");
+    engine_->start(setup.model_folder, std::move(run));
+}
+
+void AppState::play() {
+    if (!live()) return;
+    requested();
+    view.follows_newest = true;
+    engine_->play();
+}
+
+void AppState::stop() {
+    if (!live()) return;
+    requested();
+    awaited_row_ = -1;
+    engine_->stop();
+}
+
+void AppState::step(int n_rows) {
+    if (!live() || !has_run()) return;
+    requested();
+    awaited_row_ = std::max(awaited_row_, last_row()) + n_rows;
+    view.follows_newest = true;
+    engine_->step(n_rows);
+}
+
+void AppState::set_speed(double rows_per_second) {
+    speed = rows_per_second;
+    engine_->set_speed(rows_per_second);
+}
+
+void AppState::open_trace(const std::filesystem::path& path) {
+    fail(ErrorCode::unsupported, "opening {}: traces are not in this build yet", path.string());
+}
+
+void AppState::show_records(const StepList& steps, const std::filesystem::path& from) {
+    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+    engine_->stop();
+    start_pending_.reset();
+    awaited_row_ = -1;
+    opened_file = from;
+    history.update({});
+    history.update(steps);
+    stride = 1;
+    dense_from = first_row();
+    std::vector<LaneSpec> lanes;
+    for (const LaneRecord& record : steps.back()->lanes) lanes.push_back(parse_lane_spec(record.info->spec));
+    desk.reset(std::move(lanes), true);
+    view.follows_newest = true;
+    view.heat.fitted = true;
+    view.pick.reset();
+    view.curve_positions.clear();
+    say("opened " + from.string());
+}
+
+void AppState::save_trace(const std::filesystem::path& path) {
+    if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
+    fail(ErrorCode::unsupported, "saving {}: traces are not in this build yet", path.string());
+}
+
+void AppState::save_picture(const std::filesystem::path& path) {
+    if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
+    const float largest = heat.focus().largest(view.range().sinks_count ? 0 : 4);
+    write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest)), path);
+    say("saved " + path.string());
+}
+
+bool AppState::refresh() {
+    bool changed = false;
+    if (live()) {
+        status = engine_->status();
+        if (engine_->recorder().version() != seen_version_) {
+            const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
+            seen_version_ = snapshot.version;
+            history.update(snapshot.steps);
+            stride = snapshot.stride;
+            dense_from = snapshot.dense_from;
+            changed = true;
+        }
+    }
+    const bool failed = status.phase == EnginePhase::failed;
+    if (start_pending_) {
+        const bool arrived = has_run() && history.run().id != *start_pending_;
+        const bool refused =
+            failed && std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(200);
+        if (arrived || refused) start_pending_.reset();
+    }
+    if (live() && !start_pending_) desk.adopt(status.run, status.pending_commands);
+    if (has_run()) {
+        shown_run_ = history.run().id;
+        view.fit_to(desk.n_lanes(), history.run().config.n_layers, history.run().config.n_heads, first_row(),
+                    last_row());
+        if (last_row() >= awaited_row_) awaited_row_ = -1;
+    }
+    if (failed || status.phase == EnginePhase::finished) awaited_row_ = -1;
+    return changed;
+}
+
+bool AppState::idle() const {
+    if (!live()) return true;
+    const bool settled = std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(250);
+    return settled && !start_pending_ && awaited_row_ < 0 && status.pending_commands == 0 &&
+           status.phase != EnginePhase::loading && status.phase != EnginePhase::prefill &&
+           status.phase != EnginePhase::running && !export_job.running();
+}
+
+std::optional<int> AppState::history_lane(int card) const {
+    if (!has_run()) return std::nullopt;
+    const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
+    if (card < 0 || card >= static_cast<int>(lanes.size())) return std::nullopt;
+    return history.lane_from_id(lanes[static_cast<std::size_t>(card)].info->id);
+}
+
+int AppState::shown_lane() const {
+    return history_lane(view.lane).value_or(0);
+}
+
+const LaneRecord* AppState::record(int card) const {
+    const std::optional<int> lane = history_lane(card);
+    return lane ? history.lane_record(view.row, *lane) : nullptr;
+}
+
+int AppState::focused_kv_head() const {
+    return history.run().layout.kv_head_from_head(view.layer, view.head);
+}
+
+std::filesystem::path find_assets() {
+    std::error_code ignored;
+    std::vector<std::filesystem::path> candidates;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+    if (!self.empty()) {
+        candidates.push_back(self.parent_path() / "assets");
+        candidates.push_back(self.parent_path().parent_path() / "assets");
+        candidates.push_back(self.parent_path().parent_path() / "share" / "keyhole" / "assets");
+    }
+#ifdef KH_ASSETS_DIR
+    candidates.emplace_back(KH_ASSETS_DIR);
+#endif
+    candidates.emplace_back("assets");
+    for (const std::filesystem::path& candidate : candidates)
+        if (std::filesystem::is_directory(candidate / "prompts", ignored)) return candidate;
+    return {};
+}
+
+}  // namespace keyhole

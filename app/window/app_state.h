@@ -1,0 +1,123 @@
+/// All that the window knows, free of GL and ImGui: the run on show, the view, the lanes on the desk, and what
+/// commands have asked the frame loop to do. Window thread.
+#pragma once
+
+#include "app/window/export_job.h"
+#include "app/window/heat_data.h"
+#include "app/window/lane_desk.h"
+#include "app/window/view_state.h"
+#include "engine/session/engine.h"
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace keyhole {
+
+/// What a start of the run uses; edited by the top bar and the lanes panel.
+struct RunSetup {
+    std::filesystem::path model_folder;
+    std::string prompt;
+    std::vector<LaneSpec> lanes;
+    std::uint64_t seed = 1;
+};
+
+enum class Dialog {
+    none,
+    palette,
+    keys,
+    export_run,
+    open_trace,
+    save_trace,
+    save_picture,
+    save_screenshot,
+    go_to,
+    find,
+    about
+};
+
+struct AppState {
+    AppState(BackendOptions backend, std::function<void()> wake);
+
+    const BackendOptions backend_options;
+    const std::function<void()> wake;
+
+    // --- the run ---
+    RunSetup setup;
+    RunHistory history;
+    EngineStatus status;
+    int stride = 1;                     ///< of thinned rows
+    int dense_from = 0;                 ///< rows from here are all held
+    std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
+    LaneDesk desk;
+    HeatData heat;
+
+    // --- the view ---
+    ViewState view;
+    Dialog dialog = Dialog::none;
+    std::string palette_text;
+    double speed = 0;    ///< rows per second; 0: as fast as it goes
+    std::string notice;  ///< last result or failure of a command, for the status line
+    bool notice_is_fault = false;
+
+    // --- requests to the frame loop ---
+    std::optional<std::filesystem::path> screenshot;
+    std::optional<std::filesystem::path> dump_cells;
+    bool quit = false;
+    std::string clipboard_out;         ///< to be copied
+    std::optional<int> paste_to_lane;  ///< wants the clipboard's text
+    bool scale_changed = true;
+
+    ExportJob export_job;
+
+    // --- what commands do ---
+    void start();  ///< a new run from setup
+    void play();
+    void stop();
+    void step(int n_rows);
+    void set_speed(double rows_per_second);
+    void open_trace(const std::filesystem::path& path);
+    /// Records of a finished run, from a trace, instead of a live one.
+    void show_records(const StepList& steps, const std::filesystem::path& from);
+    void save_trace(const std::filesystem::path& path);
+    /// The focused view with axes, scale and caption, drawn from the data, not from the window.
+    void save_picture(const std::filesystem::path& path);
+    void say(std::string text, bool fault = false);
+
+    /// Takes what the engine has made since the last frame. True when something changed.
+    bool refresh();
+
+    bool live() const { return opened_file.empty(); }
+    bool has_run() const { return !history.empty(); }
+    bool running() const { return live() && status.phase == EnginePhase::running; }
+    /// Nothing under way: every request so far has had its effect.
+    bool idle() const;
+    int first_row() const { return has_run() ? history.steps().front()->row : 0; }
+    int last_row() const { return has_run() ? history.last_row() : 0; }
+    int n_decoded() const { return has_run() ? history.last_row() - history.n_prompt() + 1 : 0; }
+    /// Index into history.lanes() of a card; nullopt until its first record.
+    std::optional<int> history_lane(int card) const;
+    /// The focused card's, or lane 0's while it has no record.
+    int shown_lane() const;
+    /// Record of a card at the shown row, or null.
+    const LaneRecord* record(int card) const;
+    int focused_kv_head() const;
+    Engine& engine() { return *engine_; }
+
+  private:
+    std::unique_ptr<Engine> engine_;
+    std::uint64_t seen_version_ = 0;
+    std::uint64_t shown_run_ = 0;
+    std::optional<std::uint64_t> start_pending_;  // id of the run before it
+    int awaited_row_ = -1;
+    std::chrono::steady_clock::time_point requested_at_;
+    void requested();
+};
+
+/// assets/ beside the sources or beside the program, wherever it is; empty when not found.
+std::filesystem::path find_assets();
+
+}  // namespace keyhole

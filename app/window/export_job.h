@@ -1,0 +1,50 @@
+/// An export from the window: the run on show is replayed, commands and all, on a backend of its own in the
+/// background, so that the files are those that `keyhole decode` writes. Started and asked on the window's
+/// thread.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/session/session.h"
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace keyhole {
+
+struct ExportWish {
+    std::filesystem::path folder = "keyhole-out";
+    std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
+    bool all_rows = false;
+    bool operator==(const ExportWish&) const = default;
+};
+
+class ExportJob {
+  public:
+    ExportWish wish;  ///< edited by the dialog
+
+    /// run: as the engine's status gives it; rows up to last_row. wake: when progress moved, any thread.
+    void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+               std::function<void()> wake);
+    void cancel();
+
+    bool running() const { return running_; }
+    double progress() const { return progress_; }
+    /// Of the last job: where the files are, or what went wrong.
+    std::string result() const;
+    bool failed() const { return failed_; }
+
+  private:
+    std::atomic<bool> running_{false};
+    std::atomic<bool> failed_{false};
+    std::atomic<double> progress_{0};
+    mutable std::mutex mutex_;
+    std::string result_;
+    std::jthread thread_;  // last: joins first
+};
+
+}  // namespace keyhole

@@ -1,0 +1,50 @@
+/// Follows a run with the matrices on show: the focused head, and one thumbnail a head for the atlas. One row
+/// a step is added; a change of focus reads the history again, a slice a frame so that no frame is long.
+/// Window thread; knows no GL.
+#pragma once
+
+#include "app/window/head_matrix.h"
+#include "app/window/view_state.h"
+#include "engine/trace/run_history.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace keyhole {
+
+class HeatData {
+  public:
+    static constexpr int kThumbnailSide = 128;
+    static constexpr int kFocusSide = 4096;
+
+    /// lane: index into history.lanes(). Works at most `budget_ms`; false when rows remain for the next frame.
+    bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms);
+
+    HeadMatrix& focus() { return focus_; }
+    const HeadMatrix& focus() const { return focus_; }
+    /// [layer * n_heads + head]: attention, whatever the focus shows.
+    std::vector<HeadMatrix>& atlas() { return atlas_; }
+    const std::vector<HeadMatrix>& atlas() const { return atlas_; }
+    /// Changes when the matrices start over: textures are made anew.
+    std::uint64_t generation() const { return generation_; }
+
+  private:
+    struct Key {
+        std::uint64_t run = 0;
+        int lane = -1;
+        int layer = -1;
+        int head = -1;
+        HeatMode mode = HeatMode::attention;
+        bool operator==(const Key&) const = default;
+    };
+    Key focus_key_;
+    Key atlas_key_;
+    int focus_rows_ = 0;
+    int atlas_rows_ = 0;
+    std::uint64_t generation_ = 0;
+    HeadMatrix focus_{64, kFocusSide};
+    std::vector<HeadMatrix> atlas_;
+    std::vector<float> row_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,24 @@
+/// Key codes of shortcuts, as GLFW numbers them (printable keys are their upper-case character), so that the
+/// command table needs no window. window.cpp checks that they agree.
+#pragma once
+
+#include <string>
+
+namespace keyhole {
+
+namespace key {
+inline constexpr int kEscape = 256, kEnter = 257, kTab = 258, kRight = 262, kLeft = 263, kDown = 264,
+                     kUp = 265, kHome = 268, kEnd = 269, kF1 = 290, kF12 = 301;
+inline constexpr int kShift = 1, kCtrl = 2, kAlt = 4;
+}  // namespace key
+
+struct Shortcut {
+    int code = 0;  ///< 0: none
+    int mods = 0;
+    bool operator==(const Shortcut&) const = default;
+};
+
+/// "Ctrl+Shift+E"; empty without a key.
+std::string shortcut_text(const Shortcut& shortcut);
+
+}  // namespace keyhole

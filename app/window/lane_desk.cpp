@@ -1,0 +1,117 @@
+#include "app/window/lane_desk.h"
+
+#include "engine/base/error.h"
+
+namespace keyhole {
+
+namespace {
+
+std::size_t at(int i) {
+    return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+std::vector<LaneSpec> lanes_after_log(const RunSpec& run) {
+    std::vector<LaneSpec> lanes = run.lanes;
+    for (const LoggedCommand& logged : run.commands) {
+        if (const auto* set = std::get_if<SetLane>(&logged.command)) {
+            if (set->index < static_cast<int>(lanes.size())) lanes[at(set->index)] = set->spec;
+        } else if (const auto* add = std::get_if<AddLane>(&logged.command)) {
+            lanes.push_back(add->spec);
+        } else if (const auto* remove = std::get_if<RemoveLane>(&logged.command)) {
+            if (remove->index < static_cast<int>(lanes.size())) lanes.erase(lanes.begin() + remove->index);
+        }
+    }
+    return lanes;
+}
+
+bool follows_after_log(const RunSpec& run) {
+    bool follow = run.follow;
+    for (const LoggedCommand& logged : run.commands)
+        if (const auto* set = std::get_if<SetFollow>(&logged.command)) follow = set->on;
+    return follow;
+}
+
+void LaneDesk::reset(std::vector<LaneSpec> lanes, bool follow) {
+    lanes_ = std::move(lanes);
+    follow_ = follow;
+    done_.clear();
+    undone_.clear();
+}
+
+void LaneDesk::adopt(const RunSpec& run, int pending_commands) {
+    if (pending_commands > 0 || run.lanes.empty()) return;
+    lanes_ = lanes_after_log(run);
+    follow_ = follows_after_log(run);
+}
+
+void LaneDesk::set(int index, const LaneSpec& spec) {
+    if (lanes_[at(index)] == spec) return;
+    done_.push_back({index, lanes_[at(index)], spec});
+    undone_.clear();
+    lanes_[at(index)] = spec;
+    send_(SetLane{index, spec});
+}
+
+void LaneDesk::add(const LaneSpec& spec) {
+    lanes_.push_back(spec);
+    send_(AddLane{spec});
+}
+
+void LaneDesk::remove(int index) {
+    if (index <= 0 || index >= n_lanes()) return;
+    lanes_.erase(lanes_.begin() + index);
+    done_.clear();  // indices moved
+    undone_.clear();
+    send_(RemoveLane{index});
+}
+
+void LaneDesk::set_follow(bool on) {
+    if (follow_ == on) return;
+    follow_ = on;
+    send_(SetFollow{on});
+}
+
+void LaneDesk::run(const Command& command) {
+    const auto check = [&](int index, int first) {
+        if (index < first || index >= n_lanes())
+            fail(ErrorCode::wrong_use, "'{}': lanes are {} to {}", format_command(command), first,
+                 n_lanes() - 1);
+    };
+    if (const auto* change = std::get_if<SetLane>(&command)) {
+        check(change->index, 0);
+        set(change->index, change->spec);
+    } else if (const auto* addition = std::get_if<AddLane>(&command)) {
+        add(addition->spec);
+    } else if (const auto* removal = std::get_if<RemoveLane>(&command)) {
+        check(removal->index, 1);
+        remove(removal->index);
+    } else if (const auto* follow = std::get_if<SetFollow>(&command)) {
+        set_follow(follow->on);
+    } else {
+        send_(command);
+    }
+}
+
+bool LaneDesk::undo() {
+    if (done_.empty()) return false;
+    const Change change = done_.back();
+    done_.pop_back();
+    undone_.push_back(change);
+    lanes_[at(change.index)] = change.before;
+    send_(SetLane{change.index, change.before});
+    return true;
+}
+
+bool LaneDesk::redo() {
+    if (undone_.empty()) return false;
+    const Change change = undone_.back();
+    undone_.pop_back();
+    done_.push_back(change);
+    lanes_[at(change.index)] = change.after;
+    send_(SetLane{change.index, change.after});
+    return true;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,56 @@
+/// The lanes as the user wants them: cards are edited here, commands go to the engine, and what the engine's
+/// log says is adopted. With undo. Window thread; knows no GL and no engine: commands leave through a
+/// function.
+#pragma once
+
+#include "engine/session/command.h"
+#include "engine/session/session.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace keyhole {
+
+/// The lanes of a run after its logged commands.
+std::vector<LaneSpec> lanes_after_log(const RunSpec& run);
+bool follows_after_log(const RunSpec& run);
+
+class LaneDesk {
+  public:
+    using Send = std::function<void(Command)>;
+    explicit LaneDesk(Send send) : send_(std::move(send)) {}
+
+    const std::vector<LaneSpec>& lanes() const { return lanes_; }
+    int n_lanes() const { return static_cast<int>(lanes_.size()); }
+    bool follow() const { return follow_; }
+
+    /// All lanes anew, for a new run; sends nothing.
+    void reset(std::vector<LaneSpec> lanes, bool follow);
+    /// The engine's word: adopted when no command of ours is under way.
+    void adopt(const RunSpec& run, int pending_commands);
+
+    void set(int index, const LaneSpec& spec);
+    void add(const LaneSpec& spec);
+    void remove(int index);  ///< lane 0 stays
+    void set_follow(bool on);
+    /// A command in the engine's text form; parse_command has checked the words, this checks the index.
+    /// Throws Error(wrong_use).
+    void run(const Command& command);
+
+    /// Takes back the last change of a lane's settings. What was evicted stays gone: eviction is final.
+    bool undo();
+    bool redo();
+
+  private:
+    struct Change {
+        int index = 0;
+        LaneSpec before, after;
+    };
+    Send send_;
+    std::vector<LaneSpec> lanes_;
+    bool follow_ = true;
+    std::vector<Change> done_, undone_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,126 @@
+#include "app/window/run_rows.h"
+
+#include "engine/base/half.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+/// The prompt's image holds this row of the lane.
+const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
+    if (row >= history.n_prompt() - 1) return nullptr;
+    const PromptRows* image = history.steps().front()->prompt_rows.get();
+    if (image == nullptr) return nullptr;
+    // Lanes that evict inside the prompt saw other rows than the image shows; an added lane saw the same.
+    const int first = std::max(history.lanes()[at(lane)].first_row, history.steps().front()->row);
+    const LaneRecord* record = history.lane_record(first, lane);
+    if (record == nullptr || record->info->policy.prefill == PrefillMode::stepwise) return nullptr;
+    return image;
+}
+
+void image_row(const PromptRows& image, std::size_t head, int row, std::span<float> out) {
+    const std::size_t size = at(image.size);
+    const std::uint16_t* line = image.attention.data() + (head * size + at(row / image.reduction)) * size;
+    for (int p = 0; p <= row; ++p) out[at(p)] = float_from_fp16(line[p / image.reduction]);
+}
+
+const RowBlock* row_block(const RunHistory& history, int lane, int row) {
+    const LaneRecord* record = history.lane_record(row, lane);
+    return record == nullptr ? nullptr : record->rows.get();
+}
+
+}  // namespace
+
+bool attention_values(const RunHistory& history, int lane, int row, int layer, int head,
+                      std::span<float> out) {
+    const KvLayout& layout = history.run().layout;
+    if (const PromptRows* image = prompt_image(history, lane, row)) {
+        image_row(*image, at(layer * layout.n_heads() + head), row, out);
+        return true;
+    }
+    if (!history.attention_row(lane, row, layer, head, out)) return false;
+    const int g = layout.kv_head_from_head(layer, head);
+    for (int p = 0; p <= row; ++p)
+        if (!history.attended(lane, g, p, row)) out[at(p)] = kNone;
+    return true;
+}
+
+bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each) {
+    const KvLayout& layout = history.run().layout;
+    std::vector<float> values(at(row) + 1);
+    if (const PromptRows* image = prompt_image(history, lane, row)) {
+        for (int l = 0; l < layout.n_layers(); ++l)
+            for (int h = 0; h < layout.n_heads(); ++h) {
+                image_row(*image, at(l * layout.n_heads() + h), row, values);
+                each(l, h, values);
+            }
+        return true;
+    }
+    const RowBlock* block = row_block(history, lane, row);
+    if (block == nullptr || block->attention.empty()) return false;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const std::vector<std::int32_t> positions = history.attended_positions(lane, g, row);
+        for (const HeadRef& reader : layout.kv_head(g).readers) {
+            const std::size_t index = at(reader.layer * layout.n_heads() + reader.head);
+            const std::size_t begin = at(block->head_offset[index]);
+            const std::size_t n = std::min(positions.size(), at(block->head_offset[index + 1]) - begin);
+            std::fill(values.begin(), values.end(), kNone);
+            for (std::size_t i = 0; i < n; ++i)
+                values[at(positions[i])] = float_from_fp16(block->attention[begin + i]);
+            each(reader.layer, reader.head, values);
+        }
+    }
+    return true;
+}
+
+bool score_values(const RunHistory& history, int lane, int row, int kv_head, std::span<float> out) {
+    if (row < history.n_prompt() - 1) return false;
+    return history.score_row(lane, row, kv_head, out);
+}
+
+float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
+    const RowBlock* block = row_block(history, lane, row);
+    if (block == nullptr || at(kv_head) >= block->threshold.size()) return kNone;
+    return block->threshold[at(kv_head)];
+}
+
+void kept_share(const RunHistory& history, int lane, int row, int first, int last, std::span<float> out) {
+    std::fill_n(out.begin(), at(row) + 1, 0.0f);
+    for (int g = first; g < last; ++g)
+        for (int p = 0; p <= row; ++p)
+            if (history.stored(lane, g, p, row)) out[at(p)] += 1;
+    for (int p = 0; p <= row; ++p) out[at(p)] /= static_cast<float>(std::max(last - first, 1));
+}
+
+std::string recording_note(const RunHistory& history, int lane, int stride, int dense_from) {
+    std::string note;
+    const PromptRows* image = history.steps().front()->prompt_rows.get();
+    if (image == nullptr)
+        note = "prompt rows not recorded";
+    else if (image->reduction > 1)
+        note = fmt::format("prompt rows: maxima of {0} x {0} cells", image->reduction);
+    if (stride > 1)
+        note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
+    const int first = history.lanes()[at(lane)].first_row;
+    if (first > history.steps().front()->row)
+        note += fmt::format("{}lane added at row {}", note.empty() ? "" : ", ", first);
+    return note;
+}
+
+const std::string& token_text(const RunHistory& history, int lane, int position) {
+    static const std::string kNothing;
+    const std::vector<int>& tokens = history.lanes()[at(lane)].tokens;
+    if (position < 0 || at(position) >= tokens.size()) return kNothing;
+    return history.run().token_display[at(tokens[at(position)])];
+}
+
+}  // namespace keyhole

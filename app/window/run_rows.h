@@ -1,0 +1,38 @@
+/// Rows of a run as the window shows them: by position, NaN where there is nothing to show. Prompt rows come
+/// from the prompt's image, decode rows from the records. Pure reading; window thread; knows no GL.
+#pragma once
+
+#include "engine/trace/run_history.h"
+
+#include <functional>
+#include <span>
+#include <string>
+
+namespace keyhole {
+
+/// Attention probabilities of (layer, head) at a row; out [>= row + 1] is filled up to row. NaN where the
+/// position was evicted before. False, out untouched: this row is not recorded.
+bool attention_values(const RunHistory& history, int lane, int row, int layer, int head,
+                      std::span<float> out);
+
+/// Attention of every head at a row: `each` gets values [row + 1] of one head after the other. Faster than one
+/// by one, since the attended positions are found once a KV head. False: not recorded.
+using HeadRow = std::function<void(int layer, int head, std::span<const float> values)>;
+bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each);
+
+/// Pooled scores of a KV head; NaN where not attended. False: not recorded (all prompt rows but the last).
+bool score_values(const RunHistory& history, int lane, int row, int kv_head, std::span<float> out);
+
+/// Lowest score that stayed at a row, NaN where nothing competed or nothing is recorded.
+float threshold_at(const RunHistory& history, int lane, int row, int kv_head);
+
+/// Share of the KV heads [first, last) that still hold each position after the row; out [>= row + 1].
+void kept_share(const RunHistory& history, int lane, int row, int first, int last, std::span<float> out);
+
+/// What the picture lacks or reduces, one sentence; empty: nothing.
+std::string recording_note(const RunHistory& history, int lane, int stride, int dense_from);
+
+/// Text of the token that a lane consumed at a position, "" beyond its end.
+const std::string& token_text(const RunHistory& history, int lane, int position);
+
+}  // namespace keyhole

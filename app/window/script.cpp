@@ -1,0 +1,108 @@
+#include "app/window/script.h"
+
+#include "app/window/command_table.h"
+#include "engine/base/error.h"
+
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+namespace keyhole {
+
+namespace {
+
+constexpr double kWaitLimitS = 180;
+
+std::string trimmed(const std::string& text) {
+    const std::size_t begin = text.find_first_not_of(" \t\r");
+    if (begin == std::string::npos) return "";
+    return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+std::vector<double> numbers(const std::string& text, std::size_t at_least, std::size_t at_most) {
+    std::istringstream stream(text);
+    std::vector<double> values;
+    for (double value = 0; stream >> value;) values.push_back(value);
+    if (!stream.eof() || values.size() < at_least || values.size() > at_most)
+        fail(ErrorCode::wrong_use, "'{}' is not {} number(s)", text, at_least);
+    return values;
+}
+
+}  // namespace
+
+Script Script::from_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file)
+        fail(ErrorCode::bad_file, "reading the script {}: cannot be read; check the path", path.string());
+    return from_text(path.string(), text.str());
+}
+
+Script Script::from_text(std::string name, const std::string& text) {
+    Script script;
+    script.name_ = std::move(name);
+    std::istringstream stream(text);
+    std::string line;
+    for (int number = 1; std::getline(stream, line); ++number) {
+        line = trimmed(line);
+        if (!line.empty() && line[0] != '#') script.lines_.push_back({number, line});
+    }
+    return script;
+}
+
+bool Script::may_go_on(const AppState& app, const std::string& what) const {
+    if (what == "idle") return app.idle();
+    if (what.starts_with("rows "))
+        return app.n_decoded() >= static_cast<int>(numbers(what.substr(5), 1, 1)[0]);
+    fail(ErrorCode::wrong_use, "wait rows N, or wait idle");
+}
+
+void Script::advance(AppState& app) {
+    if (done()) return;
+    const Line& line = lines_[next_];
+    try {
+        const std::size_t blank = line.text.find(' ');
+        const std::string word = line.text.substr(0, blank);
+        const std::string rest = blank == std::string::npos ? "" : trimmed(line.text.substr(blank));
+        if (word == "wait") {
+            const auto now = std::chrono::steady_clock::now();
+            if (!waiting_) wait_begin_ = now;
+            waiting_ = true;
+            if (app.live() && app.status.phase == EnginePhase::failed && app.idle())
+                fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
+            if (!may_go_on(app, rest)) {
+                if (std::chrono::duration<double>(now - wait_begin_).count() > kWaitLimitS)
+                    fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
+                         app.n_decoded());
+                return;
+            }
+            waiting_ = false;
+        } else if (word == "mouse") {
+            const std::vector<double> at = numbers(rest, 2, 2);
+            input.mouse_x = at[0];
+            input.mouse_y = at[1];
+        } else if (word == "click") {
+            input.clicks = rest.empty() ? 1 : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
+        } else if (word == "wheel") {
+            input.wheel = numbers(rest, 1, 1)[0];
+        } else if (word == "text") {
+            input.text = rest;
+        } else if (word == "key") {
+            bool found = false;
+            for (const UserCommand& command : command_table()) {
+                if (command.shortcut.code == 0 || shortcut_text(command.shortcut) != rest) continue;
+                command.action(app, "");
+                found = true;
+            }
+            if (!found) fail(ErrorCode::wrong_use, "no command has the key '{}'", rest);
+        } else {
+            run_command(app, line.text);
+        }
+        ++next_;
+    } catch (const std::exception& error) {
+        fail(ErrorCode::wrong_use, "{}, line {} '{}': {}", name_, line.number, line.text, error.what());
+    }
+}
+
+}  // namespace keyhole

@@ -1,0 +1,57 @@
+/// A script of the window: one command a line, `#` starts a comment. The ids are those of the command table,
+/// and besides
+///
+///     wait rows N        until N rows were decoded since the prompt
+///     wait idle          until nothing is under way
+///     mouse X Y          the pointer, in window pixels (the real one is ignored while a script runs)
+///     click              presses and releases the left button; `click 1` the right one
+///     wheel N            turns the wheel
+///     key Ctrl+P         presses a shortcut
+///     text WORDS         types into the field that has the focus
+///
+/// Window thread; knows neither GL nor ImGui.
+#pragma once
+
+#include "app/window/app_state.h"
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Input that a script makes instead of a person; taken by the frame loop.
+struct ScriptInput {
+    double mouse_x = -1, mouse_y = -1;
+    int clicks = 0;  ///< button + 1; 0: none
+    double wheel = 0;
+    std::string text;
+};
+
+class Script {
+  public:
+    /// Throws Error(bad_file) when it cannot be read.
+    static Script from_file(const std::filesystem::path& path);
+    static Script from_text(std::string name, const std::string& text);
+
+    bool done() const { return next_ >= lines_.size(); }
+    /// Runs the next command unless it must wait. Throws Error(wrong_use) with the line's number and text.
+    void advance(AppState& app);
+    ScriptInput input;
+
+  private:
+    struct Line {
+        int number = 0;
+        std::string text;
+    };
+    std::string name_;
+    std::vector<Line> lines_;
+    std::size_t next_ = 0;
+    bool waiting_ = false;
+    std::chrono::steady_clock::time_point wait_begin_;
+
+    bool may_go_on(const AppState& app, const std::string& what) const;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,79 @@
+#include "app/window/view_state.h"
+
+#include "engine/figure/heatmap.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+std::string_view mode_name(HeatMode mode) {
+    switch (mode) {
+        case HeatMode::attention:
+            return "attention";
+        case HeatMode::mask:
+            return "mask";
+        case HeatMode::score:
+            return "score";
+    }
+    return "";
+}
+
+void ViewState::move_row(int by, int first_row, int last_row) {
+    row = std::clamp(row + by, first_row, std::max(first_row, last_row));
+    follows_newest = row >= last_row;
+}
+
+void ViewState::move_layer(int by, int n_layers) {
+    layer = std::clamp(layer + by, 0, std::max(n_layers - 1, 0));
+}
+
+void ViewState::move_head(int by, int n_heads) {
+    head = std::clamp(head + by, 0, std::max(n_heads - 1, 0));
+}
+
+void ViewState::move_pick(int by_row, int by_position, int last_row) {
+    if (!pick) return;
+    pick_cell({std::clamp(pick->row + by_row, 0, last_row),
+               std::clamp(pick->position + by_position, 0, std::clamp(pick->row + by_row, 0, last_row))},
+              false);
+}
+
+void ViewState::pick_cell(Pick cell, bool adds) {
+    pick = cell;
+    if (!adds) curve_positions.clear();
+    if (std::find(curve_positions.begin(), curve_positions.end(), cell.position) != curve_positions.end())
+        return;
+    if (curve_positions.size() >= kMaxCurves) curve_positions.erase(curve_positions.begin());
+    curve_positions.push_back(cell.position);
+}
+
+void ViewState::fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row) {
+    lane = std::clamp(lane, 0, std::max(n_lanes - 1, 0));
+    layer = std::clamp(layer, 0, std::max(n_layers - 1, 0));
+    head = std::clamp(head, 0, std::max(n_heads - 1, 0));
+    if (follows_newest) row = last_row;
+    row = std::clamp(row, first_row, std::max(first_row, last_row));
+    if (pick && (pick->row > last_row || pick->position > pick->row)) pick.reset();
+    std::erase_if(curve_positions, [&](int p) { return p > last_row; });
+}
+
+ColorScale color_scale(const ViewState& view, float largest) {
+    const RangeChoice& range = view.range();
+    ColorScale scale;
+    if (!(largest > 0)) largest = 1;
+    if (!range.automatic) {
+        scale.low = range.low;
+        scale.high = range.high;
+    } else if (view.mode == HeatMode::score) {
+        scale.high = largest;
+        scale.low = largest * 1e-4f;
+    } else {
+        scale = attention_scale(largest);
+    }
+    scale.logarithmic = range.logarithmic;
+    if (!range.logarithmic && range.automatic) scale.low = 0;
+    return scale;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,74 @@
+/// What the window shows: lane, layer, head, mode, range, picks, the shown row, pane sizes. Plain values,
+/// window thread; knows neither GL nor ImGui nor the engine.
+#pragma once
+
+#include "app/window/heat_view.h"
+#include "engine/figure/colormap.h"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+enum class HeatMode { attention, mask, score };
+std::string_view mode_name(HeatMode mode);
+
+struct RangeChoice {
+    bool logarithmic = true;
+    bool automatic = true;
+    bool sinks_count = true;  ///< the first tokens take part in the automatic range
+    float low = 1e-4f;        ///< when not automatic
+    float high = 1;
+    bool operator==(const RangeChoice&) const = default;
+};
+
+/// A cell of the focused head that stays picked.
+struct Pick {
+    int row = 0;
+    int position = 0;
+    bool operator==(const Pick&) const = default;
+};
+
+struct ViewState {
+    int lane = 0;  ///< index of the card
+    int layer = 0;
+    int head = 0;
+    HeatMode mode = HeatMode::attention;
+    bool mask_overlay = true;  ///< hatch over evicted cells
+    RangeChoice attention_range;
+    RangeChoice score_range;
+    HeatView heat;
+
+    bool follows_newest = true;
+    int row = 0;  ///< the shown row; the newest while following
+
+    std::optional<Pick> pick;
+    std::optional<Pick> center_request;  ///< the heat map centres this cell in its next frame
+    std::vector<int> curve_positions;    ///< tokens whose scores are drawn, at most kMaxCurves
+    static constexpr std::size_t kMaxCurves = 6;
+
+    bool strip_by_score = false;  ///< token strip: colour by score in the focused head instead of kept share
+
+    float interface_scale = 1;
+    // Panes, in unscaled pixels; 0: the default for the window's size.
+    float left_width = 0, right_width = 0, atlas_width = 0, bottom_height = 0;
+
+    RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }
+    const RangeChoice& range() const { return mode == HeatMode::score ? score_range : attention_range; }
+
+    /// Steps that keep within bounds; n_rows counts from first_row to last_row.
+    void move_row(int by, int first_row, int last_row);
+    void move_layer(int by, int n_layers);
+    void move_head(int by, int n_heads);
+    void move_pick(int by_row, int by_position, int last_row);
+    /// Picks a cell: its token's curve alone, or beside the others.
+    void pick_cell(Pick cell, bool adds);
+    /// After a new run: bounds that no longer hold.
+    void fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row);
+};
+
+/// The range in force: automatic ranges follow the largest value shown.
+ColorScale color_scale(const ViewState& view, float largest);
+
+}  // namespace keyhole

@@ -1,0 +1,23 @@
+/// The window: GLFW and GL life cycle, frame loop, layout of the panels. Runs on the calling (main) thread until
+/// it is closed.
+#pragma once
+
+#include "app/window/app_state.h"
+#include "app/window/script.h"
+
+#include <optional>
+
+namespace keyhole {
+
+struct WindowOptions {
+    RunSetup setup;
+    std::filesystem::path open;  ///< a trace; empty: none
+    std::optional<Script> script;
+    BackendOptions backend;
+    int width = 0, height = 0;  ///< 0: three quarters of the screen, within reason
+};
+
+/// Throws Error(device) without a display or OpenGL 3.3, and Error(wrong_use) from the script.
+void run_window(WindowOptions options);
+
+}  // namespace keyhole

@@ -1,0 +1,106 @@
+#version 330 core
+// Colours of a matrix of one head: rows i over positions p, each pixel one block of the pyramid.
+//
+// values      x = position block, y = row block, layer = matrix; value, NaN: none. Level j of the mipmaps holds
+//             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
+// evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
+// colors      x = 0..255, the colour table
+//
+// Fetches only: data is never filtered. The arithmetic of value to colour is that of engine/figure/colormap.h.
+
+uniform sampler2DArray values;
+uniform isampler2D evicted_at;
+uniform sampler2D colors;
+
+uniform int matrix;      // layer of `values`
+uniform int kv_head;     // row of `evicted_at`
+uniform int level;       // of the pyramid
+uniform int log2_factor; // level 0 of the pyramid holds blocks of this many cells
+uniform ivec2 n_cells;   // positions, rows
+uniform int shown_row;   // rows after it are dimmed
+
+uniform vec2 canvas_origin;   // framebuffer pixels of the canvas' top left corner, y down from the frame's top
+uniform float frame_height;   // framebuffer pixels
+uniform vec2 first_cell;      // (position, row) at that corner
+uniform vec2 cells_per_pixel;
+
+uniform int mode;  // 0 values, 1 mask
+uniform int shows_mask;  // hatch over evicted cells; 0: they take the colour of zero
+uniform int logarithmic;
+uniform int diverging;
+uniform float scale_offset;
+uniform float scale_factor;
+uniform float scale_gamma;
+
+uniform vec3 color_unborn;
+uniform vec3 color_missing;
+uniform vec3 color_evicted;
+uniform vec3 color_hatch;
+uniform vec3 color_kept;
+uniform vec3 color_last_seen;
+
+out vec4 frag_color;
+
+bool is_nan(float v) {
+    return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+vec3 color_of(float v) {
+    float a = diverging != 0 ? abs(v) : v;
+    float u = logarithmic != 0 ? (a > 0.0 ? log2(a) : scale_offset) : a;
+    u = clamp((u - scale_offset) * scale_factor, 0.0, 1.0);
+    if (scale_gamma != 1.0) u = pow(u, scale_gamma);
+    if (diverging != 0) u = 0.5 + 0.5 * sign(v) * u;
+    return texelFetch(colors, ivec2(min(int(u * 256.0), 255), 0), 0).rgb;
+}
+
+vec3 hatched(ivec2 pixel) {
+    return (pixel.x + pixel.y) % 6 < 2 ? color_hatch : color_evicted;
+}
+
+void main() {
+    ivec2 pixel = ivec2(gl_FragCoord.x, frame_height - gl_FragCoord.y);
+    vec2 cell = first_cell + (vec2(gl_FragCoord.x, frame_height - gl_FragCoord.y) - canvas_origin) * cells_per_pixel;
+    ivec2 at = ivec2(floor(cell));
+    if (at.x < 0 || at.y < 0 || at.x >= n_cells.x || at.y >= n_cells.y) {
+        frag_color = vec4(color_unborn, 1.0);
+        return;
+    }
+    int shift = level + log2_factor;
+    ivec2 block = at >> shift;
+    ivec2 first = block << shift;
+    ivec2 end = min(first + (1 << shift), n_cells);
+
+    // What the block's cells are, column by column: born are rows >= p, gone are rows > evicted_at.
+    int born = 0;
+    int gone = 0;
+    bool last_seen = false;
+    for (int p = first.x; p < end.x; ++p) {
+        int first_born = max(first.y, p);
+        if (first_born >= end.y) break;
+        born += end.y - first_born;
+        int e = texelFetch(evicted_at, ivec2(p, kv_head), 0).x;
+        if (e < 0) continue;
+        gone += max(0, end.y - max(first_born, e + 1));
+        last_seen = last_seen || (e >= first_born && e < end.y);
+    }
+
+    vec3 color;
+    if (born == 0) {
+        color = color_unborn;
+    } else if (mode == 1) {
+        vec3 ground = gone > 0 ? hatched(pixel) : color_kept;
+        color = mix(ground, color_kept, float(born - gone) / float(born));
+        if (last_seen) color = color_last_seen;
+    } else {
+        float v = texelFetch(values, ivec3(block, matrix), level).x;
+        if (!is_nan(v))
+            color = color_of(v);
+        else if (gone > 0)
+            color = shows_mask != 0 ? hatched(pixel) : color_of(0.0);
+        else
+            color = color_missing;
+    }
+    if (at.y > shown_row) color = mix(color, color_unborn, 0.72);
+    frag_color = vec4(color, 1.0);
+}
