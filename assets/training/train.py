@@ -16,10 +16,12 @@ from model import Config, Model
 from tasks import Tasks
 from text import Text
 
-# stages: window length : last step : share of recall windows. Short windows first: recall forms there soonest.
+# stages: window length : last step : share of recall windows : most narrative in one (a share of its tokens).
+# Short windows full of questions come first: looking back forms there soonest. Lengths joined by / take turns from step
+# to step: attention makes long windows slow, and a few of them are enough to learn distance.
 PRESETS = {
-    "base": dict(model=Config(), tokens=8192, stages="256:1500:0.6,512:4000:0.5,1024:1000000:0.45"),
-    "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024, stages="128:20:0.6,256:40:0.5"),
+    "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1500:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
+    "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024, stages="128:20:0.6:0.5,256/128:40:0.5:0.9"),
 }
 
 
@@ -57,25 +59,41 @@ def orthogonal(x):
     return x.mT if tall else x
 
 
-def batch(text, tasks, seed, step, length, count, share, answer):
+def batch(text, tasks, seed, step, length, count, share, most_fill, answer):
     """ids and weights, each [count, length + 1]; every window begins with <|endoftext|>, which becomes the sink."""
     rng = random.Random(seed * 10_000_000 + step)
     ids = np.zeros((count, length + 1), dtype=np.int64)
     weights = np.ones((count, length + 1), dtype=np.float32)
     for i in range(count):
         if rng.random() < share:
-            fill = rng.uniform(0.05, 0.5 if length <= 256 else 0.9)  # the shortest windows are dense with questions
-            ids[i, 1:], weights[i, 1:] = tasks.window(rng, text, length, answer, fill)
+            ids[i, 1:], weights[i, 1:] = tasks.window(rng, text, length, answer, rng.uniform(0.05, most_fill))
         else:
             ids[i, 1:] = text.window(rng, length)
     return torch.from_numpy(ids), torch.from_numpy(weights)
 
 
+def read_stages(text):
+    stages = []
+    for part in text.split(","):
+        lengths, last, share, fill = part.split(":")
+        stages.append(([int(x) for x in lengths.split("/")], int(last), float(share), float(fill)))
+    return stages
+
+
 def stage_at(stages, step):
-    for length, last, share in stages:
+    """Window length, recall share and most narrative at a step."""
+    for lengths, last, share, fill in stages:
         if step < last:
-            return length, share
-    return stages[-1][0], stages[-1][2]
+            break
+    return lengths[step % len(lengths)], share, fill
+
+
+def rate_at(a, step):
+    """The learning rate as a share of its highest value."""
+    rate = min(1.0, (step + 1) / 100)
+    if step >= a.decay_from:
+        rate *= max(0.0, (a.stop_at - step) / (a.stop_at - a.decay_from))
+    return rate
 
 
 def main():
@@ -84,9 +102,11 @@ def main():
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--out", required=True, help="folder for checkpoints and the log")
     ap.add_argument("--preset", default="base", choices=PRESETS)
-    ap.add_argument("--stages", help="length:last step:recall share, comma separated (default: the preset's)")
+    ap.add_argument("--stages", help="comma separated, see PRESETS (default: the preset's)")
     ap.add_argument("--decay-from", type=int, default=10**9, help="step at which the learning rate begins to fall")
     ap.add_argument("--stop-at", type=int, default=10**9, help="step at which it has fallen to zero; the end")
+    ap.add_argument("--finish-in", type=float, help="minutes: instead, fall to zero by the clock, from the rate of the"
+                    " first step now; for a machine whose speed cannot be foreseen")
     ap.add_argument("--answer-weight", type=float, default=4.0)
     ap.add_argument("--lr", type=float, default=0.015, help="for matrices (Muon)")
     ap.add_argument("--adam-lr", type=float, default=0.003, help="for the embedding and the norms")
@@ -98,7 +118,7 @@ def main():
     a = ap.parse_args()
 
     preset = PRESETS[a.preset]
-    stages = [(int(l), int(s), float(r)) for l, s, r in (x.split(":") for x in (a.stages or preset["stages"]).split(","))]
+    stages = read_stages(a.stages or preset["stages"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if a.threads:
         torch.set_num_threads(a.threads)
@@ -139,18 +159,22 @@ def main():
 
     note(event="start", step=step, parameters=sum(p.numel() for p in model.parameters()), stages=stages,
          decay_from=a.decay_from, stop_at=a.stop_at, lr=a.lr, seed=a.seed, device=device)
-    stop = []
+    started, first_rate, stop = time.time(), rate_at(a, step), []
     for s in (signal.SIGINT, signal.SIGTERM):
         signal.signal(s, lambda *_: stop.append(1))  # finish the step, save, leave
     saved, since, sums, count = time.time(), time.time(), np.zeros(3), 0
     while step < a.stop_at and not stop:
         began = time.time()
-        length, share = stage_at(stages, step)
-        ids, weights = batch(text, tasks, a.seed, step, length, preset["tokens"] // length, share, a.answer_weight)
+        length, share, fill = stage_at(stages, step)
+        ids, weights = batch(text, tasks, a.seed, step, length, preset["tokens"] // length, share, fill,
+                             a.answer_weight)
         ids, weights = ids.to(device), weights.to(device)
-        rate = min(1.0, (step + 1) / 100)
-        if step >= a.decay_from:
-            rate *= max(0.0, (a.stop_at - step) / (a.stop_at - a.decay_from))
+        rate = rate_at(a, step)
+        if a.finish_in:
+            left = 1 - (time.time() - started) / (60 * a.finish_in)
+            rate = first_rate * max(0.0, left)
+            if left <= 0:
+                stop.append(1)
         muon.param_groups[0]["lr"], adam.param_groups[0]["lr"] = a.lr * rate, a.adam_lr * rate
         with torch.autocast(device, torch.bfloat16):
             loss, plain, answers = loss_of(ids[:, :-1], ids[:, 1:], weights[:, 1:])
@@ -167,9 +191,9 @@ def main():
         if step % 25 == 0:
             m = sums / count
             note(step=step, tokens=tokens, length=length, rate=round(rate, 3), loss=m[0], plain=m[1], answer_accuracy=m[2],
-                 tokens_per_s=int(count * length * ids.shape[0] / (time.time() - since)), minutes=round(seconds / 60, 1))
+                 tokens_per_s=int(count * preset["tokens"] / (time.time() - since)), minutes=round(seconds / 60, 1))
             since, sums, count = time.time(), np.zeros(3), 0
-        if step % a.eval_every == 0 or step == a.stop_at:
+        if step % a.eval_every == 0 or step == a.stop_at or stop:
             paused = time.time()
             nats, bits = heldout_loss(model, held)
             found = {str(d): recall(model, t) for d, t in tests.items()}
