@@ -69,10 +69,13 @@ void RunHistory::fold(const StepTrace& step) {
             index = static_cast<int>(lanes_.size()) - 1;
         }
         Lane& lane = lanes_[at(*index)];
-        lane.last_row = step.row;
-        if (step.row >= static_cast<int>(lane.tokens.size())) {
-            lane.tokens.resize(at(step.row) + 1, record.token);
+        // Records after the end of a lane's text, or after its failure, say nothing new of it.
+        if (!lane.ended) {
+            lane.last_row = step.row;
+            if (step.row >= static_cast<int>(lane.tokens.size()))
+                lane.tokens.resize(at(step.row) + 1, record.token);
         }
+        lane.ended = lane.ended || record.ended || !record.failure.empty();
         for (const Eviction& e : record.evictions)
             lane.evicted_at[at(std::int64_t{e.kv_head} * capacity_ + e.position)] = e.row;
     }

@@ -29,8 +29,9 @@ class RunHistory {
     /// Lanes in order of appearance, removed ones included.
     struct Lane {
         int id = 0;
-        int first_row = 0;  ///< first record that has it
-        int last_row = 0;
+        int first_row = 0;                     ///< first record that has it
+        int last_row = 0;                      ///< last row that it processed
+        bool ended = false;                    ///< its text ended, or it failed
         std::vector<int> tokens;               ///< [position] consumed, prompt included
         std::vector<std::int32_t> evicted_at;  ///< [n_kv_heads, capacity]
     };

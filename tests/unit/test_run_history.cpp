@@ -181,6 +181,25 @@ TEST(RunHistory, LanesComeAndGo) {
     EXPECT_EQ(tokens[9], 10 + (9 + 2) % 20);
 }
 
+TEST(RunHistory, AnEndedLaneStopsGrowing) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    maker.add_lane(1, 0);
+    StepList steps;
+    for (int row = 5; row < 10; ++row) {
+        auto step = std::make_shared<StepTrace>(*maker.next().step);
+        step->lanes[1].ended = row >= 7;
+        steps.push_back(std::move(step));
+    }
+    RunHistory history;
+    history.update(steps);
+    EXPECT_EQ(history.lanes()[0].last_row, 9);
+    EXPECT_EQ(history.lanes()[0].tokens.size(), 10u);
+    EXPECT_EQ(history.lanes()[1].last_row, 7);
+    EXPECT_EQ(history.lanes()[1].tokens.size(), 8u);
+    EXPECT_TRUE(history.lanes()[1].ended);
+}
+
 TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {
     Maker first, second(testing_trace::make_run(2));
     first.add_lane(0, 4);

@@ -1,0 +1,378 @@
+#include "engine/export/exporter.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/export/figures.h"
+#include "engine/export/run_json.h"
+#include "engine/export/tables.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+void make_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error || !std::filesystem::is_directory(folder))
+        fail(ErrorCode::io, "cannot create the folder {}: {}; choose another with --out", folder.string(),
+             error ? error.message() : "a file is in the way");
+}
+
+/// One streamed array: [rows, units, positions] where a unit is a (layer, head) or a KV head. Rows that never come are filled at the end.
+class Stream {
+  public:
+    Stream(std::filesystem::path path, NpyType type, NpyShape shape, float absent)
+        : writer_(std::move(path), type, std::move(shape)),
+          absent_(absent),
+          n_units_(npy_size(writer_.shape()) /
+                   std::max<std::int64_t>(writer_.shape()[0] * writer_.shape().back(), 1)),
+          written_(static_cast<std::size_t>(writer_.shape()[0] * n_units_), 0) {}
+
+    /// values [n_positions]. Different lines may come from different threads.
+    void write(std::int64_t row, std::int64_t unit, std::span<const float> values) {
+        const std::int64_t line = row * n_units_ + unit;
+        writer_.write(line * writer_.shape().back(), values);
+        written_[static_cast<std::size_t>(line)] = 1;
+    }
+
+    void finish(int n_rows, int n_positions) {
+        if (absent_ != 0) {
+            const std::vector<float> empty(static_cast<std::size_t>(writer_.shape().back()), absent_);
+            for (std::int64_t line = 0; line < n_rows * n_units_; ++line)
+                if (!written_[static_cast<std::size_t>(line)])
+                    writer_.write(line * writer_.shape().back(), empty);
+        }
+        NpyShape shape = writer_.shape();
+        shape.front() = n_rows;
+        shape.back() = n_positions;
+        writer_.shrink(shape);
+        writer_.close();
+    }
+
+    float absent() const { return absent_; }
+    StreamedArray open() const { return {writer_.path(), writer_.type(), writer_.shape()}; }
+    const std::filesystem::path& path() const { return writer_.path(); }
+
+  private:
+    NpyWriter writer_;
+    float absent_;
+    std::int64_t n_units_;
+    std::vector<std::uint8_t> written_;
+};
+
+/// What one lane streams.
+struct LaneStreams {
+    int id = 0;
+    std::filesystem::path folder;
+    std::unique_ptr<Stream> attention, logits, noise, scores;
+    std::vector<float> thresholds;  // [n_rows, n_kv_heads]
+};
+
+void write_next(const LaneRows& rows, const std::filesystem::path& path) {
+    const ExportRange& range = rows.range();
+    struct Cell {
+        std::int32_t id;
+        float log_prob;
+    };
+    static_assert(sizeof(Cell) == 8);
+    std::size_t n_top = 0;
+    for (const auto& step : rows.history().steps())
+        for (const LaneRecord& lane : step->lanes) n_top = std::max(n_top, lane.top.size());
+    std::vector<Cell> cells(static_cast<std::size_t>(range.n_rows()) * n_top, Cell{-1, kNan});
+    for (int y = 0; y < range.n_rows(); ++y) {
+        const LaneRecord* record = rows.has(range.first_row + y)
+                                       ? rows.history().lane_record(range.first_row + y, rows.index())
+                                       : nullptr;
+        for (std::size_t k = 0; record && k < record->top.size(); ++k)
+            cells[static_cast<std::size_t>(y) * n_top + k] = {record->top[k].id, record->top[k].log_prob};
+    }
+    const std::string header = npy_header("[('id', '<i4'), ('log_prob', '<f4')]",
+                                          {range.n_rows(), static_cast<std::int64_t>(n_top)});
+    std::vector<std::byte> bytes(header.size() + cells.size() * sizeof(Cell));
+    std::memcpy(bytes.data(), header.data(), header.size());
+    if (!cells.empty()) std::memcpy(bytes.data() + header.size(), cells.data(), cells.size() * sizeof(Cell));
+    write_file(path, bytes);
+}
+
+void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
+    const int n_kv_heads = rows.history().run().layout.n_kv_heads(), n_positions = rows.range().n_positions();
+    std::vector<std::int32_t> table;
+    for (int g = 0; g < n_kv_heads; ++g)
+        for (int p = 0; p < n_positions; ++p) table.push_back(rows.history().evicted_at(rows.index(), g, p));
+    write_file(path, encode_npy(NpyType::i32, {n_kv_heads, n_positions}, table.data()));
+}
+
+using Progress = std::function<void(double, const std::string&)>;
+
+/// Everything of a lane that is made after the run.
+void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, const ExportOptions& options,
+                const std::filesystem::path& folder, const Progress& progress) {
+    struct Part {
+        bool wanted;
+        const char* name;
+        std::function<void(const ExportProgress&)> write;
+    };
+    const std::vector<Part> parts = {
+        {options.mask, "mask",
+         [&](const ExportProgress& p) {
+             write_evicted_at(rows, folder / "evicted_at.npy");
+             write_masks(rows, folder, p);
+         }},
+        {options.heatmap, "heatmap", [&](const ExportProgress& p) { write_heatmaps(rows, folder, p); }},
+        {options.scores, "scores",
+         [&](const ExportProgress& p) { write_score_curves(rows, thresholds, folder, p); }},
+        {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
+        {options.csv, "csv",
+         [&](const ExportProgress& p) { write_table(rows, TableFormat::csv, folder / "rows.csv", p); }},
+        {options.json, "json",
+         [&](const ExportProgress& p) { write_table(rows, TableFormat::json, folder / "rows.json", p); }}};
+    double n = 0, done = 0;
+    for (const Part& part : parts) n += part.wanted;
+    for (const Part& part : parts) {
+        if (!part.wanted) continue;
+        part.write([&](double share) {
+            if (progress) progress((done + share) / n, fmt::format("lane {}: {}", rows.index(), part.name));
+        });
+        ++done;
+    }
+}
+
+}  // namespace
+
+struct ExportSink::Impl final : PrefillSink {
+    ExportOptions options;
+    ExportShape shape;
+    ExportRange range;
+    std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
+
+    Impl(ExportOptions o, ExportShape s)
+        : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
+        check_export_size(options, shape);
+        make_folder(options.folder);
+        for (int i = 0; i < shape.n_lanes; ++i) add_lane(-1);
+    }
+
+    void add_lane(int id) {
+        auto lane = std::make_unique<LaneStreams>();
+        lane->id = id;
+        lane->folder = options.folder / fmt::format("lane{}", lanes.size());
+        make_folder(lane->folder);
+        const NpyType type = options.f16 ? NpyType::f16 : NpyType::f32;
+        const NpyShape heads = {range.n_rows(), static_cast<std::int64_t>(range.layers.size()),
+                                static_cast<std::int64_t>(range.heads.size()), range.n_positions()};
+        const auto open = [&](bool wanted, const char* name, const NpyShape& array, float absent) {
+            return wanted ? std::make_unique<Stream>(lane->folder / name, type, array, absent) : nullptr;
+        };
+        lane->attention = open(options.streams_attention(), "attention.npy", heads, 0);
+        lane->logits = open(options.logits, "logits.npy", heads, kNan);
+        lane->noise = open(options.noise, "noise.npy", heads, kNan);
+        lane->scores = open(
+            options.scores, "scores.npy",
+            {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()}, kNan);
+        if (options.scores)
+            lane->thresholds.assign(static_cast<std::size_t>(range.n_rows()) *
+                                        static_cast<std::size_t>(shape.layout.n_kv_heads()),
+                                    kNan);
+        lanes.push_back(std::move(lane));
+    }
+
+    /// Ids are bound to folders in the order in which records show them, as RunHistory numbers its lanes.
+    LaneStreams& lane_of(const StepTrace& step, int index) {
+        for (const LaneRecord& record : step.lanes) {
+            const int id = record.info->id;
+            if (std::any_of(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; }))
+                continue;
+            const auto unbound =
+                std::find_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->id < 0; });
+            if (unbound != lanes.end())
+                (*unbound)->id = id;
+            else
+                add_lane(id);
+        }
+        const int id = step.lanes[static_cast<std::size_t>(index)].info->id;
+        return **std::find_if(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; });
+    }
+
+    void write_heads(Stream& stream, int row, const RowValues& values, const std::vector<float>& data) {
+        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        for (std::size_t l = 0; l < range.layers.size(); ++l)
+            for (std::size_t h = 0; h < range.heads.size(); ++h) {
+                const int g = shape.layout.kv_head_from_head(range.layers[l], range.heads[h]);
+                std::int64_t from = values.head_offset[static_cast<std::size_t>(
+                    range.layers[l] * shape.layout.n_heads() + range.heads[h])];
+                scatter(values, g, data, from, stream.absent(), line);
+                stream.write(row - range.first_row, static_cast<std::int64_t>(l * range.heads.size() + h),
+                             line);
+            }
+    }
+
+    static void scatter(const RowValues& values, int g, const std::vector<float>& data, std::int64_t from,
+                        float absent, std::vector<float>& line) {
+        std::fill(line.begin(), line.end(), absent);
+        for (auto i = static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)]);
+             i < static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g) + 1]); ++i)
+            line[static_cast<std::size_t>(values.positions[i])] = data[static_cast<std::size_t>(from++)];
+    }
+
+    void row(const StepTrace& step, int index, const RowOutput& out) {
+        if (step.row < range.first_row || step.row > range.last_row) return;
+        LaneStreams& lane = lane_of(step, index);
+        const RowValues& values = out.values;
+        if (values.offset.empty()) return;
+        if (lane.attention && !values.attention.empty())
+            write_heads(*lane.attention, step.row, values, values.attention);
+        if (lane.logits && !values.logits.empty()) write_heads(*lane.logits, step.row, values, values.logits);
+        if (lane.noise && !values.noise.empty()) write_heads(*lane.noise, step.row, values, values.noise);
+        if (!lane.scores || values.scores.empty()) return;
+        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        for (std::size_t i = 0; i < range.kv_heads.size(); ++i) {
+            const int g = range.kv_heads[i];
+            scatter(values, g, values.scores, values.offset[static_cast<std::size_t>(g)], kNan, line);
+            lane.scores->write(step.row - range.first_row, static_cast<std::int64_t>(i), line);
+        }
+        std::copy(
+            values.threshold.begin(), values.threshold.end(),
+            lane.thresholds.begin() + std::int64_t{step.row - range.first_row} * shape.layout.n_kv_heads());
+    }
+
+    // Prompt rows.
+    RowWants wants() const override { return options.wants(); }
+    void attention(const PrefillTile& tile) override {
+        each_lane(tile, &LaneStreams::attention, head_unit(tile));
+    }
+    void logits(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::logits, head_unit(tile)); }
+    void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
+    void scores(const PrefillTile& tile) override {
+        const int g = shape.layout.first_of_layer(tile.layer) + tile.head;
+        each_lane(tile, &LaneStreams::scores, place(range.kv_heads, g));
+    }
+
+    static std::int64_t place(const std::vector<int>& list, int value) {
+        const auto it = std::find(list.begin(), list.end(), value);
+        return it == list.end() ? -1 : it - list.begin();
+    }
+    std::int64_t head_unit(const PrefillTile& tile) const {
+        const std::int64_t l = place(range.layers, tile.layer), h = place(range.heads, tile.head);
+        return l < 0 || h < 0 ? -1 : l * static_cast<std::int64_t>(range.heads.size()) + h;
+    }
+    void each_lane(const PrefillTile& tile, std::unique_ptr<Stream> LaneStreams::*stream, std::int64_t unit) {
+        if (unit < 0) return;
+        for (std::size_t i = 0; i < lanes.size(); ++i)
+            if ((tile.lane < 0 || static_cast<std::size_t>(tile.lane) == i) && (*lanes[i]).*stream)
+                write_tile(*((*lanes[i]).*stream), tile, unit);
+    }
+    void write_tile(Stream& stream, const PrefillTile& tile, std::int64_t unit) {
+        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        for (int i = 0; i < tile.n_rows; ++i) {
+            const int row = tile.first_row + i;
+            if (row < range.first_row || row > range.last_row) continue;
+            std::fill(line.begin(), line.end(), stream.absent());
+            std::copy_n(tile.values + std::int64_t{i} * tile.n_columns, row + 1, line.begin());
+            stream.write(row - range.first_row, unit, line);
+        }
+    }
+
+    void finish(const RunHistory& history, const Progress& progress) {
+        KH_ASSERT(!history.empty());
+        range.last_row = std::min(range.last_row, history.last_row());
+        range.first_row = std::min(range.first_row, range.last_row + 1);
+        for (auto& lane : lanes)
+            for (Stream* stream :
+                 {lane->attention.get(), lane->logits.get(), lane->noise.get(), lane->scores.get()})
+                if (stream) stream->finish(range.n_rows(), range.n_positions());
+        const std::size_t n = std::min(lanes.size(), history.lanes().size());
+        for (std::size_t i = 0; i < n; ++i) {
+            LaneArrays arrays;
+            const auto open = [&](const std::unique_ptr<Stream>& from, std::optional<StreamedArray>& to) {
+                if (from) to.emplace(from->open());
+            };
+            open(lanes[i]->attention, arrays.attention);
+            open(lanes[i]->logits, arrays.logits);
+            open(lanes[i]->noise, arrays.noise);
+            open(lanes[i]->scores, arrays.scores);
+            write_lane(LaneRows(history, static_cast<int>(i), range, std::move(arrays)), lanes[i]->thresholds,
+                       options, lanes[i]->folder, [&](double share, const std::string& what) {
+                           if (progress)
+                               progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
+                       });
+            // Tables alone need the rows but not the file.
+            if (lanes[i]->attention && !options.attention)
+                std::filesystem::remove(lanes[i]->attention->path());
+        }
+        if (options.run)
+            write_text_file(options.folder / "run.json", make_run_json(history, range.first_row));
+        if (progress) progress(1, "done");
+    }
+};
+
+ExportSink::ExportSink(ExportOptions options, ExportShape shape)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(shape))) {}
+ExportSink::~ExportSink() = default;
+
+PrefillSink* ExportSink::prefill() {
+    return impl_->options.all_rows && impl_->options.streams() ? impl_.get() : nullptr;
+}
+
+void ExportSink::row(const StepTrace& step, int lane, const RowOutput& out) {
+    impl_->row(step, lane, out);
+}
+
+void ExportSink::finish(const RunHistory& history, const Progress& progress) {
+    impl_->finish(history, progress);
+}
+
+std::int64_t ExportSink::estimated_bytes() const {
+    return estimate_bytes(impl_->options, impl_->shape);
+}
+
+void export_history(const RunHistory& history, ExportOptions options, const Progress& progress) {
+    if (options.logits || options.noise)
+        fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
+             options.logits ? "logits" : "noise", options.logits ? "logits" : "noise");
+    ExportShape shape{history.run().layout, history.n_prompt(), static_cast<int>(history.lanes().size()),
+                      history.last_row()};
+    ExportSink sink(options, shape);
+    // Feed the records as if they were made now. Order of lanes first: all that the run ever had.
+    const KvLayout& layout = shape.layout;
+    std::vector<float> line(static_cast<std::size_t>(history.n_positions()));
+    for (const auto& step : history.steps()) {
+        for (std::size_t i = 0; i < step->lanes.size(); ++i) {
+            const int lane = *history.lane_from_id(step->lanes[i].info->id);
+            const auto& block = step->lanes[i].rows;
+            if (!block) continue;
+            RowOutput out;
+            RowValues& values = out.values;
+            values.offset = block->offset;
+            values.head_offset = block->head_offset;
+            values.scores = block->scores;
+            values.threshold = block->threshold;
+            for (int g = 0; g < layout.n_kv_heads(); ++g)
+                for (std::int32_t p : history.attended_positions(lane, g, step->row))
+                    values.positions.push_back(p);
+            values.attention.resize(block->attention.size());
+            for (int l = 0; !block->attention.empty() && l < layout.n_layers(); ++l)
+                for (int h = 0; h < layout.n_heads(); ++h) {
+                    const int g = layout.kv_head_from_head(l, h);
+                    history.attention_row(lane, step->row, l, h, line);
+                    auto to = static_cast<std::size_t>(
+                        block->head_offset[static_cast<std::size_t>(l * layout.n_heads() + h)]);
+                    for (auto k = static_cast<std::size_t>(block->offset[static_cast<std::size_t>(g)]);
+                         k < static_cast<std::size_t>(block->offset[static_cast<std::size_t>(g) + 1]); ++k)
+                        values.attention[to++] = line[static_cast<std::size_t>(values.positions[k])];
+                }
+            sink.row(*step, static_cast<int>(i), out);
+        }
+    }
+    sink.finish(history, progress);
+}
+
+}  // namespace keyhole

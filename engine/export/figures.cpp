@@ -1,0 +1,235 @@
+#include "engine/export/figures.h"
+
+#include "engine/export/run_json.h"
+#include "engine/figure/curves.h"
+#include "engine/figure/heatmap.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+std::vector<std::string> token_texts(const LaneRows& rows, int first, int n) {
+    const RunInfo& run = rows.history().run();
+    const std::vector<int>& tokens = rows.lane().tokens;
+    std::vector<std::string> out;
+    for (int p = first; p < first + n; ++p) {
+        const int token =
+            static_cast<std::size_t>(p) < tokens.size() ? tokens[static_cast<std::size_t>(p)] : -1;
+        const bool known = token >= 0 && static_cast<std::size_t>(token) < run.token_display.size();
+        out.push_back(known ? run.token_display[static_cast<std::size_t>(token)] : std::string());
+    }
+    return out;
+}
+
+/// "keyhole-base · lane 1: h2o:budget=64"
+std::string subtitle(const LaneRows& rows) {
+    const RunHistory& history = rows.history();
+    std::filesystem::path model(history.run().model_path);
+    if (!model.has_filename()) model = model.parent_path();
+    return fmt::format("{} · lane {}: {}", model.filename().string(), rows.index(),
+                       history.lane_record(rows.lane().last_row, rows.index())->info->effective);
+}
+
+std::string rows_covered(const LaneRows& rows) {
+    const ExportRange& range = rows.range();
+    const int n_prompt = rows.history().n_prompt();
+    std::string text = fmt::format(
+        "Rows {} to {} ({})", range.first_row, range.last_row,
+        range.first_row >= n_prompt ? "decoded tokens; prompt rows left out" : "prompt and decoded tokens");
+    return text + fmt::format("; the prompt is positions 0 to {}.", n_prompt - 1);
+}
+
+MatrixAxis row_axis(const LaneRows& rows) {
+    return {"query row", rows.range().first_row,
+            token_texts(rows, rows.range().first_row, rows.range().n_rows())};
+}
+
+MatrixAxis column_axis(const LaneRows& rows) {
+    return {"key position", 0, token_texts(rows, 0, rows.range().n_positions())};
+}
+
+std::string kv_head_name(const KvHead& head) {
+    return fmt::format("L{}_G{}", head.owner_layer, head.index);
+}
+
+float largest_attention(const LaneRows& rows) {
+    float largest = 0;
+    for (int layer : rows.range().layers)
+        for (int head : rows.range().heads)
+            for (float v : rows.attention_plane(layer, head).values)
+                if (v > largest) largest = v;
+    return largest;
+}
+
+}  // namespace
+
+void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    for (std::size_t i = 0; i < range.kv_heads.size() && range.n_rows() > 0; ++i) {
+        const KvHead& head = rows.history().run().layout.kv_head(range.kv_heads[i]);
+        MaskFigure figure;
+        figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
+        figure.texts.subtitle = subtitle(rows);
+        figure.texts.caption =
+            rows_covered(rows) +
+            " A row attends to its own token and to what was stored before it; evictions follow the row.";
+        figure.n_columns = range.n_positions();
+        figure.n_rows = range.n_rows();
+        figure.states = rows.states(range.kv_heads[i]);
+        figure.row_axis = row_axis(rows);
+        figure.column_axis = column_axis(rows);
+        write_png(draw_mask(figure), folder / fmt::format("mask_{}.png", kv_head_name(head)));
+        if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(range.kv_heads.size()));
+    }
+}
+
+void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
+                    const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    if (range.n_rows() == 0) return;
+    const KvLayout& layout = rows.history().run().layout;
+    const ColorScale scale = attention_scale(largest_attention(rows));
+    const std::string scale_words =
+        fmt::format("Attention probability on a logarithmic scale, {:g} to {:g}, one scale for all heads. ",
+                    scale.low, scale.high) +
+        rows.source();
+    const double n = static_cast<double>(range.layers.size() * range.heads.size()) + 2;
+    double done = 0;
+
+    HeatmapFigure figure;
+    figure.texts.subtitle = subtitle(rows);
+    figure.texts.caption = rows_covered(rows) + " " + scale_words;
+    figure.row_axis = row_axis(rows);
+    figure.column_axis = column_axis(rows);
+    figure.scale = scale;
+    figure.value_label = "attention probability";
+    for (int layer : range.layers)
+        for (int head : range.heads) {
+            figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
+            figure.values = rows.attention_plane(layer, head);
+            figure.states = rows.states(layout.kv_head_from_head(layer, head));
+            write_png(draw_heatmap(figure), folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
+            if (progress) progress(++done / n);
+        }
+
+    AtlasFigure atlas;
+    atlas.texts = {"Attention of all layers and heads", subtitle(rows), figure.texts.caption};
+    if (static_cast<int>(range.layers.size()) < layout.n_layers() ||
+        static_cast<int>(range.heads.size()) < layout.n_heads())
+        atlas.texts.title = "Attention of the chosen layers and heads";
+    atlas.layers = range.layers;
+    atlas.heads = range.heads;
+    atlas.scale = scale;
+    atlas.value_label = figure.value_label;
+    atlas.cell = [&](int layer, int head) {
+        return AtlasCell{rows.attention_plane(layer, head),
+                         rows.states(layout.kv_head_from_head(layer, head))};
+    };
+    write_png(draw_atlas(atlas), folder / "atlas.png");
+    if (progress) progress(1);
+}
+
+namespace {
+
+/// The sink, those with the highest score in the last row, and the last evicted; ascending, each once.
+std::vector<int> telling_tokens(const LaneRows& rows, const std::vector<std::vector<float>>& scores,
+                                int kv_head) {
+    constexpr std::size_t kHighest = 3, kEvicted = 3;
+    const int n_positions = rows.range().n_positions();
+    std::vector<int> chosen{0};
+    const auto add = [&](int p) {
+        if (std::find(chosen.begin(), chosen.end(), p) == chosen.end()) chosen.push_back(p);
+    };
+    std::vector<int> order(static_cast<std::size_t>(n_positions));
+    for (int p = 0; p < n_positions; ++p) order[static_cast<std::size_t>(p)] = p;
+    const auto last =
+        std::find_if(scores.rbegin(), scores.rend(), [](const auto& row) { return !row.empty(); });
+    if (last != scores.rend()) {
+        const auto value = [&](int p) {
+            const float v = (*last)[static_cast<std::size_t>(p)];
+            return std::isnan(v) ? -std::numeric_limits<float>::infinity() : v;
+        };
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return value(a) > value(b); });
+        for (std::size_t i = 0; i < order.size() && chosen.size() < 1 + kHighest; ++i)
+            if (std::isfinite(value(order[i]))) add(order[i]);
+    }
+    const auto evicted = [&](int p) { return rows.history().evicted_at(rows.index(), kv_head, p); };
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return evicted(a) > evicted(b); });
+    const std::size_t most = chosen.size() + kEvicted;
+    for (std::size_t i = 0;
+         i < order.size() && chosen.size() < most && evicted(order[i]) >= rows.range().first_row; ++i)
+        add(order[i]);
+    std::sort(chosen.begin(), chosen.end());
+    return chosen;
+}
+
+Curve token_curve(const LaneRows& rows, const std::vector<std::vector<float>>& scores, int kv_head,
+                  int position, const std::vector<std::string>& texts) {
+    Curve curve;
+    curve.name = fmt::format("{} {}", position, texts[static_cast<std::size_t>(position)]);
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+        if (scores[i].empty()) continue;  // thinned out: the line goes straight on
+        curve.x.push_back(rows.range().first_row + static_cast<double>(i));
+        curve.y.push_back(scores[i][static_cast<std::size_t>(position)]);
+    }
+    const std::int32_t evicted = rows.history().evicted_at(rows.index(), kv_head, position);
+    if (evicted >= rows.range().first_row) {
+        curve.end_mark = evicted;
+        curve.end_text = fmt::format("row {}", evicted);
+    }
+    return curve;
+}
+
+}  // namespace
+
+void write_score_curves(const LaneRows& rows, const std::vector<float>& thresholds,
+                        const std::filesystem::path& folder, const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    if (range.n_rows() == 0) return;
+    const KvLayout& layout = rows.history().run().layout;
+    const std::vector<std::string> texts = token_texts(rows, 0, range.n_positions());
+    double done = 0;
+    for (int g : range.kv_heads) {
+        const KvHead& head = layout.kv_head(g);
+        std::vector<std::vector<float>> scores(static_cast<std::size_t>(range.n_rows()));
+        Curve threshold;
+        threshold.name = "lowest that stayed";
+        threshold.threshold = true;
+        for (int y = 0; y < range.n_rows(); ++y) {
+            const auto i = static_cast<std::size_t>(y);
+            scores[i].resize(static_cast<std::size_t>(range.n_positions()));
+            if (!rows.scores(range.first_row + y, g, scores[i])) scores[i].clear();
+            float value = std::numeric_limits<float>::quiet_NaN();
+            const LaneRecord* record = rows.history().lane_record(range.first_row + y, rows.index());
+            if (!thresholds.empty())
+                value = thresholds[i * static_cast<std::size_t>(layout.n_kv_heads()) +
+                                   static_cast<std::size_t>(g)];
+            else if (record && record->rows && !record->rows->threshold.empty())
+                value = record->rows->threshold[static_cast<std::size_t>(g)];
+            threshold.x.push_back(range.first_row + y);
+            threshold.y.push_back(value);
+        }
+        CurvePlot plot;
+        plot.title = fmt::format("Scores of tokens in layer {}, KV head {}", head.owner_layer, head.index);
+        plot.subtitle = subtitle(rows);
+        plot.caption =
+            "Pooled score after each row, before its eviction. A cross marks the row whose processing "
+            "evicted the token; the grey "
+            "line is the lowest score that stayed among the tokens that competed. Tokens: the first, the "
+            "highest at the end, the "
+            "last evicted.";
+        plot.x_label = "row";
+        plot.y_label = "score";
+        plot.curves.push_back(std::move(threshold));
+        for (int p : telling_tokens(rows, scores, g))
+            plot.curves.push_back(token_curve(rows, scores, g, p, texts));
+        write_text_file(folder / fmt::format("scores_{}.svg", kv_head_name(head)), draw_curves(plot));
+        if (progress) progress(++done / static_cast<double>(range.kv_heads.size()));
+    }
+}
+
+}  // namespace keyhole

@@ -1,0 +1,166 @@
+#include "engine/export/options.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <system_error>
+
+namespace keyhole {
+
+namespace {
+
+struct Word {
+    std::string_view name;
+    bool ExportOptions::*flag;
+};
+constexpr std::array kWords = {Word{"run", &ExportOptions::run},
+                               Word{"mask", &ExportOptions::mask},
+                               Word{"attention", &ExportOptions::attention},
+                               Word{"logits", &ExportOptions::logits},
+                               Word{"next", &ExportOptions::next},
+                               Word{"noise", &ExportOptions::noise},
+                               Word{"scores", &ExportOptions::scores},
+                               Word{"heatmap", &ExportOptions::heatmap},
+                               Word{"csv", &ExportOptions::csv},
+                               Word{"json", &ExportOptions::json}};
+
+constexpr std::int64_t kAskAbove = 2'000'000'000;
+
+/// Levenshtein distance.
+std::size_t distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t above = row[j];
+            row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+            diagonal = above;
+        }
+    }
+    return row.back();
+}
+
+std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view what) {
+    std::vector<int> out;
+    if (asked.empty())
+        for (int i = 0; i < n; ++i) out.push_back(i);
+    for (int i : asked) {
+        if (i < 0 || i >= n)
+            fail(ErrorCode::wrong_use, "--{}s: {} {} does not exist; the model has {}s 0 to {}", what, what,
+                 i, what, n - 1);
+        out.push_back(i);
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+}
+
+}  // namespace
+
+RowWants ExportOptions::wants() const {
+    RowWants w;
+    w.attention = attention || heatmap || csv || json;
+    w.logits = logits;
+    w.noise = noise;
+    w.scores = scores;
+    return w;
+}
+
+void parse_export_list(std::string_view list, ExportOptions& options) {
+    while (!list.empty()) {
+        const auto comma = std::min(list.find(','), list.size());
+        std::string_view word = list.substr(0, comma);
+        list.remove_prefix(std::min(comma + 1, list.size()));
+        while (word.starts_with(' ')) word.remove_prefix(1);
+        while (word.ends_with(' ')) word.remove_suffix(1);
+        if (word.empty()) continue;
+        if (word == "all") {
+            for (const Word& known : kWords) options.*known.flag = true;
+            continue;
+        }
+        const auto it =
+            std::find_if(kWords.begin(), kWords.end(), [&](const Word& known) { return known.name == word; });
+        if (it != kWords.end()) {
+            options.*(it->flag) = true;
+            continue;
+        }
+        const auto near = std::min_element(kWords.begin(), kWords.end(), [&](const Word& a, const Word& b) {
+            return distance(word, a.name) < distance(word, b.name);
+        });
+        fail(ErrorCode::wrong_use,
+             "--export: unknown word '{}', did you mean '{}'? Known: run, mask, attention, logits, next, "
+             "noise, scores, heatmap, csv, "
+             "json, all",
+             word, near->name);
+    }
+}
+
+ExportRange export_range(const ExportOptions& options, const ExportShape& shape) {
+    ExportRange range;
+    range.layers = chosen(options.layers, shape.layout.n_layers(), "layer");
+    range.heads = chosen(options.heads, shape.layout.n_heads(), "head");
+    std::set<int> kv_heads;
+    for (int l : range.layers)
+        for (int h : range.heads) kv_heads.insert(shape.layout.kv_head_from_head(l, h));
+    range.kv_heads.assign(kv_heads.begin(), kv_heads.end());
+    range.last_row = shape.last_row;
+    range.first_row = options.all_rows ? 0 : shape.n_prompt;
+    if (options.last_rows > 0)
+        range.first_row = std::max(range.first_row, shape.last_row + 1 - options.last_rows);
+    return range;
+}
+
+std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& shape) {
+    const ExportRange range = export_range(options, shape);
+    const auto heads = static_cast<std::int64_t>(range.layers.size() * range.heads.size());
+    const auto kv_heads = static_cast<std::int64_t>(range.kv_heads.size());
+    const std::int64_t plane = std::int64_t{range.n_rows()} * range.n_positions();
+    const std::int64_t element = options.f16 ? 2 : 4;
+    const std::int64_t picture = std::min<std::int64_t>(plane, 1'500'000) / 2 + 40'000;
+    std::int64_t lane = 0;
+    for (bool wanted : {options.streams_attention(), options.logits, options.noise})
+        if (wanted) lane += heads * plane * element;
+    if (options.scores) lane += kv_heads * (plane * element + 100'000);
+    if (options.csv) lane += heads * plane * 40;
+    if (options.json) lane += heads * plane * 90;
+    if (options.mask)
+        lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
+    if (options.heatmap) lane += (heads + 4) * picture;
+    if (options.next) lane += std::int64_t{range.n_rows()} * 64 * 8;
+    if (options.run) lane += std::int64_t{shape.last_row - shape.n_prompt + 1} * 500;
+    return lane * shape.n_lanes;
+}
+
+void check_export_size(const ExportOptions& options, const ExportShape& shape) {
+    const std::int64_t bytes = estimate_bytes(options, shape);
+    constexpr std::string_view kLess = "choose less with --layers, --heads, --last-rows or --dtype f16";
+    // The folder may not exist yet: ask its nearest existing parent.
+    std::error_code error;
+    std::filesystem::path at = std::filesystem::absolute(options.folder, error);
+    while (!at.empty() && at != at.root_path() && !std::filesystem::exists(at, error)) at = at.parent_path();
+    const std::filesystem::space_info space = std::filesystem::space(at, error);
+    if (!error && static_cast<std::uintmax_t>(bytes) > space.available)
+        fail(ErrorCode::io, "the export needs about {}, the disk of {} has {} free; {}", format_bytes(bytes),
+             options.folder.string(), format_bytes(static_cast<std::int64_t>(space.available)), kLess);
+    if (bytes > kAskAbove && !options.yes)
+        fail(ErrorCode::wrong_use, "the export to {} takes about {}; say --yes, or {}",
+             options.folder.string(), format_bytes(bytes), kLess);
+}
+
+std::string format_bytes(std::int64_t bytes) {
+    constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB"};
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < kUnits.size()) {
+        value /= 1000;
+        ++unit;
+    }
+    return unit == 0 ? fmt::format("{} B", bytes)
+                     : fmt::format("{:.{}f} {}", value, value < 9.95 ? 1 : 0, kUnits[unit]);
+}
+
+}  // namespace keyhole

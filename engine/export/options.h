@@ -1,0 +1,67 @@
+/// What an export writes, how large it gets, and which part of the run it covers. Plain values; any thread.
+#pragma once
+
+#include "engine/model/kv_layout.h"
+#include "engine/policy/row.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+struct ExportOptions {
+    std::filesystem::path folder;
+    bool run = false, mask = false, attention = false, logits = false, next = false, noise = false;
+    bool scores = false, heatmap = false, csv = false, json = false;
+    bool all_rows = false;    ///< prompt rows too
+    std::vector<int> layers;  ///< of arrays, pictures and tables; empty: all
+    std::vector<int> heads;   ///< query heads; empty: all
+    int last_rows = 0;        ///< only so many rows from the planned end; 0: all
+    bool f16 = false;         ///< arrays in half precision
+    bool yes = false;         ///< more than 2 GB without asking
+
+    /// Rows that the session must make for this.
+    RowWants wants() const;
+    /// Attention goes to disk while the run goes on: asked for, or needed row by row at the end.
+    bool streams_attention() const { return attention || csv || json || (heatmap && all_rows); }
+    bool streams() const { return streams_attention() || logits || noise || scores; }
+};
+
+/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json; `all` is all of them.
+/// Throws Error(wrong_use) with the nearest valid word.
+void parse_export_list(std::string_view list, ExportOptions& options);
+
+/// What must be known before the run starts.
+struct ExportShape {
+    KvLayout layout;
+    int n_prompt = 0;
+    int n_lanes = 1;   ///< at the start
+    int last_row = 0;  ///< n_prompt + tokens - 1: rows up to this one may come
+};
+
+/// Indices that an export covers.
+struct ExportRange {
+    std::vector<int> layers, heads,
+        kv_heads;  ///< ascending; KV heads are those that a chosen query head reads
+    int first_row = 0;
+    int last_row = -1;
+    int n_positions() const { return last_row + 1; }
+    int n_rows() const { return last_row < first_row ? 0 : last_row - first_row + 1; }
+};
+
+/// Throws Error(wrong_use) for a layer or head that the model has not.
+ExportRange export_range(const ExportOptions& options, const ExportShape& shape);
+
+/// Bytes of all files of all lanes: arrays exactly, tables and pictures roughly.
+std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& shape);
+
+/// Throws Error(io) when the estimate exceeds the free disk space, Error(wrong_use) above 2 GB without `yes`.
+void check_export_size(const ExportOptions& options, const ExportShape& shape);
+
+/// "1.4 GB"
+std::string format_bytes(std::int64_t bytes);
+
+}  // namespace keyhole

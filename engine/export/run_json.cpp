@@ -1,0 +1,116 @@
+#include "engine/export/run_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(float value) {
+    // Through its shortest text: 0.1f is 0.1, not 0.10000000149011612.
+    if (!std::isfinite(value)) return nullptr;
+    return Json::parse(fmt::format("{}", value));
+}
+
+Json kv_heads_json(const KvLayout& layout) {
+    Json out = Json::array();
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const KvHead& head = layout.kv_head(g);
+        Json readers = Json::array();
+        for (const HeadRef& reader : head.readers)
+            readers.push_back({{"layer", reader.layer}, {"head", reader.head}});
+        out.push_back(
+            {{"owner_layer", head.owner_layer}, {"index", head.index}, {"readers", std::move(readers)}});
+    }
+    return out;
+}
+
+std::string display(const RunInfo& run, int token) {
+    const auto i = static_cast<std::size_t>(token);
+    return token >= 0 && i < run.token_display.size() ? run.token_display[i] : fmt::format("<{}>", token);
+}
+
+Json step_json(const RunInfo& run, const StepTrace& step, const LaneRecord& lane) {
+    Json out;
+    out["row"] = step.row;
+    out["token"] = lane.token;
+    out["text"] = display(run, lane.token);
+    out["predicted"] = lane.predicted;
+    out["log_prob"] = number(lane.log_prob);
+    out["entropy"] = number(lane.entropy);
+    out["kl"] = lane.kl ? number(*lane.kl) : Json(nullptr);
+    out["agrees"] = lane.agrees ? Json(*lane.agrees) : Json(nullptr);
+    out["tau"] = number(lane.tau);
+    out["stored_tokens"] = lane.use.stored_tokens;
+    out["attended_tokens"] = lane.attended_tokens;
+    out["stored_bytes"] = lane.use.stored_bytes;
+    out["allocated_bytes"] = lane.use.allocated_bytes;
+    out["ms"] = number(step.step_ms);
+    return out;
+}
+
+Json lane_json(const RunHistory& history, int lane) {
+    const RunInfo& run = history.run();
+    const RunHistory::Lane& info = history.lanes()[static_cast<std::size_t>(lane)];
+    const LaneInfo& last = *history.lane_record(info.last_row, lane)->info;
+    Json out;
+    out["id"] = info.id;
+    out["spec"] = last.effective;
+    out["requested"] = last.spec;
+    const std::span<const int> tokens =
+        std::span(info.tokens).subspan(static_cast<std::size_t>(history.n_prompt()));
+    out["tokens"] = tokens;
+    out["text"] = text_of_tokens(run, tokens);
+    const std::string& failure = history.lane_record(info.last_row, lane)->failure;
+    if (!failure.empty()) out["failure"] = failure;
+    out["steps"] = Json::array();
+    for (int row = history.n_prompt(); row <= info.last_row; ++row) {
+        const LaneRecord* record = row < info.first_row ? nullptr : history.lane_record(row, lane);
+        out["steps"].push_back(record ? step_json(run, history.at_row(row), *record) : Json(nullptr));
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<RunCommand> commands_of(const RunHistory& history) {
+    std::vector<RunCommand> commands;
+    for (const auto& step : history.steps())
+        for (const std::string& text : step->commands) commands.push_back({step->row - 1, text});
+    return commands;
+}
+
+std::string text_of_tokens(const RunInfo& run, std::span<const int> tokens) {
+    std::string bytes;
+    for (int token : tokens)
+        if (token >= 0 && static_cast<std::size_t>(token) < run.token_bytes.size())
+            bytes += run.token_bytes[static_cast<std::size_t>(token)];
+    return bytes;
+}
+
+std::string make_run_json(const RunHistory& history, int first_row) {
+    const RunInfo& run = history.run();
+    Json out;
+    out["version"] = 1;
+    out["model"] = {{"path", run.model_path}, {"hash", run.model_hash}};
+    out["prompt"] = run.prompt;
+    out["prompt_tokens"] = run.prompt_tokens;
+    out["first_row"] = first_row;
+    out["seed"] = run.seed;
+    out["backend"] = run.backend;
+    out["commands"] = Json::array();
+    for (const RunCommand& command : commands_of(history))
+        out["commands"].push_back({{"row", command.row}, {"text", command.text}});
+    out["kv_heads"] = kv_heads_json(run.layout);
+    out["lanes"] = Json::array();
+    for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
+        out["lanes"].push_back(lane_json(history, lane));
+    // Indented, but a step stays on one line each.
+    return out.dump(1, '\t', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace keyhole

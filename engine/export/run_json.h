@@ -1,0 +1,27 @@
+/// run.json: what a run was and its scalars per step, as JSON text. Pure; any thread.
+#pragma once
+
+#include "engine/trace/run_history.h"
+
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// A command with the row after which it was applied.
+struct RunCommand {
+    int row = 0;
+    std::string text;
+};
+
+/// version, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, kv_heads, lanes. Rows that a lane missed
+/// are null in its `steps`; NaN is null; bytes that are no UTF-8 become U+FFFD.
+std::string make_run_json(const RunHistory& history, int first_row);
+
+/// The commands that the records tell of.
+std::vector<RunCommand> commands_of(const RunHistory& history);
+
+/// The text of tokens, bytes joined before broken characters are replaced.
+std::string text_of_tokens(const RunInfo& run, std::span<const int> tokens);
+
+}  // namespace keyhole

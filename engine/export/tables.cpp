@@ -1,0 +1,137 @@
+#include "engine/export/tables.h"
+
+#include "engine/base/error.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace keyhole {
+
+namespace {
+
+/// A text file that reports every failure and leaves nothing half-written under its name.
+class TextFile {
+  public:
+    explicit TextFile(std::filesystem::path path) : path_(std::move(path)), part_(path_) {
+        part_ += ".part";
+        file_ = std::fopen(part_.c_str(), "wb");
+        if (!file_) fail_io();
+    }
+    ~TextFile() {
+        if (!file_) return;
+        std::fclose(file_);
+        std::remove(part_.c_str());
+    }
+    TextFile(const TextFile&) = delete;
+    TextFile& operator=(const TextFile&) = delete;
+
+    void write(std::string_view text) {
+        if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) fail_io();
+    }
+    void finish() {
+        std::FILE* file = std::exchange(file_, nullptr);
+        if (std::fclose(file) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) {
+            const int reason = errno;
+            std::remove(part_.c_str());
+            errno = reason;
+            fail_io();
+        }
+    }
+
+  private:
+    [[noreturn]] void fail_io() const {
+        fail(ErrorCode::io, "cannot write {}: {}; check that the folder is writable and not full",
+             path_.string(), std::strerror(errno));
+    }
+    std::filesystem::path path_, part_;
+    std::FILE* file_ = nullptr;
+};
+
+/// Values of one (row, layer, head) by position, those columns that exist.
+struct Columns {
+    struct Column {
+        std::string_view name;
+        std::vector<float> values;
+        bool there = false;
+    };
+    std::vector<Column> all;
+};
+
+void append_line(std::string& out, TableFormat format, const int (&keys)[6], const Columns& columns,
+                 int position) {
+    if (format == TableFormat::csv) {
+        out += fmt::format("{},{},{},{},{},{}", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
+        for (const auto& column : columns.all) {
+            const float v = column.values[static_cast<std::size_t>(position)];
+            out += column.there && !std::isnan(v) ? fmt::format(",{}", v) : ",";
+        }
+        out += '\n';
+        return;
+    }
+    out += fmt::format("{{\"row\":{},\"layer\":{},\"head\":{},\"kv_head\":{},\"position\":{},\"token\":{}",
+                       keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
+    for (const auto& column : columns.all) {
+        const float v = column.values[static_cast<std::size_t>(position)];
+        out += fmt::format(",\"{}\":", column.name);
+        out += column.there && std::isfinite(v) ? fmt::format("{}", v) : "null";
+    }
+    out += '}';
+}
+
+}  // namespace
+
+void write_table(const LaneRows& rows, TableFormat format, const std::filesystem::path& path,
+                 const std::function<void(double)>& progress) {
+    const RunHistory& history = rows.history();
+    const ExportRange& range = rows.range();
+    const bool csv = format == TableFormat::csv;
+    Columns columns;
+    for (std::string_view name : {"attention", "logit", "noise", "score"}) {
+        if ((name == "logit" && !rows.arrays().logits) || (name == "noise" && !rows.arrays().noise) ||
+            (name == "score" && !rows.arrays().scores))
+            continue;
+        columns.all.push_back(
+            {name, std::vector<float>(static_cast<std::size_t>(range.n_positions())), false});
+    }
+    TextFile file(path);
+    std::string text = csv ? "row,layer,head,kv_head,position,token" : "[";
+    if (csv) {
+        for (const auto& column : columns.all) text += fmt::format(",{}", column.name);
+        text += '\n';
+    }
+    bool first = true;
+    for (int row = range.first_row; row <= range.last_row; ++row) {
+        if (progress) progress(static_cast<double>(row - range.first_row) / std::max(range.n_rows(), 1));
+        if (!rows.has(row)) continue;
+        for (int layer : range.layers)
+            for (int head : range.heads) {
+                const int g = history.run().layout.kv_head_from_head(layer, head);
+                for (auto& column : columns.all) {
+                    if (column.name == "attention")
+                        column.there = rows.attention(row, layer, head, column.values);
+                    if (column.name == "logit") column.there = rows.logits(row, layer, head, column.values);
+                    if (column.name == "noise") column.there = rows.noise(row, layer, head, column.values);
+                    if (column.name == "score") column.there = rows.scores(row, g, column.values);
+                }
+                if (!columns.all.front().there) continue;
+                for (std::int32_t p : history.attended_positions(rows.index(), g, row)) {
+                    if (!csv) text += first ? "\n" : ",\n";
+                    first = false;
+                    append_line(text, format,
+                                {row, layer, head, g, p, rows.lane().tokens[static_cast<std::size_t>(p)]},
+                                columns, p);
+                }
+                if (text.size() > (1u << 20)) {
+                    file.write(text);
+                    text.clear();
+                }
+            }
+    }
+    if (!csv) text += "\n]\n";
+    file.write(text);
+    file.finish();
+}
+
+}  // namespace keyhole
