@@ -2,7 +2,7 @@
 /// replay. row() is called by the session's thread, prompt tiles by workers, finish() after the run.
 #pragma once
 
-#include "engine/export/npy.h"
+#include "engine/base/npy.h"
 #include "engine/export/options.h"
 #include "engine/trace/row_sink.h"
 #include "engine/trace/run_history.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/base/mapped_file.h"
-#include "engine/export/npy.h"
+#include "engine/base/npy.h"
 #include "engine/export/options.h"
 #include "engine/figure/heatmap.h"
 #include "engine/trace/run_history.h"

@@ -1,4 +1,4 @@
-#include "engine/export/npy.h"
+#include "engine/base/npy.h"
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"

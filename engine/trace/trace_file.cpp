@@ -1,0 +1,595 @@
+#include "engine/trace/trace_file.h"
+
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/npy.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_json.h"
+
+#include <unistd.h>
+#include <zip.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <system_error>
+
+namespace keyhole {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kMagic = "KHFRAME1";
+constexpr const char* kFrames = "frames.bin";
+
+[[noreturn]] void fail_io(const fs::path& path, const char* what) {
+    fail(ErrorCode::io, "cannot {} {}: {}; check that the folder is writable and not full", what,
+         path.string(), std::strerror(errno));
+}
+
+std::uint64_t fnv1a(std::string_view bytes) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return hash;
+}
+
+// --- frames of the spool: magic, length, hash, payload -----------------------------------------------------------------
+
+class Packer {
+  public:
+    template <class T>
+    void put(const std::vector<T>& values) {
+        number(values.size());
+        bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    }
+    void text(std::string_view value) {
+        number(value.size());
+        bytes_ += value;
+    }
+    void number(std::uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+    const std::string& bytes() const { return bytes_; }
+
+  private:
+    std::string bytes_;
+};
+
+class Unpacker {
+  public:
+    explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
+    std::uint64_t number() {
+        std::uint64_t value = 0;
+        std::memcpy(&value, take(sizeof value).data(), sizeof value);
+        return value;
+    }
+    std::string_view text() { return take(number()); }
+    template <class T>
+    void get(std::vector<T>& values) {
+        const std::uint64_t n = number();
+        const std::string_view bytes = n <= rest_.size() ? take(n * sizeof(T)) : take(n);
+        values.resize(n);
+        if (n) std::memcpy(values.data(), bytes.data(), bytes.size());
+    }
+
+  private:
+    std::string_view take(std::uint64_t n) {
+        if (n > rest_.size()) fail(ErrorCode::bad_file, "a record of the spool is cut off");
+        const std::string_view out = rest_.substr(0, n);
+        rest_.remove_prefix(n);
+        return out;
+    }
+    std::string_view rest_;
+};
+
+std::string pack(const StepTrace& step, bool with_run) {
+    // A list that does not own the step: it is only read.
+    const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
+    Packer out;
+    out.text(format_trace_json(one, with_run));
+    for (const LaneRecord& lane : step.lanes) {
+        out.put(lane.evictions);
+        if (!lane.rows) continue;
+        out.put(lane.rows->offset);
+        out.put(lane.rows->head_offset);
+        out.put(lane.rows->attention);
+        out.put(lane.rows->scores);
+        out.put(lane.rows->threshold);
+    }
+    out.number(step.prompt_rows ? 1 : 0);
+    if (step.prompt_rows) {
+        out.number(static_cast<std::uint64_t>(step.prompt_rows->reduction));
+        out.number(static_cast<std::uint64_t>(step.prompt_rows->size));
+        out.put(step.prompt_rows->attention);
+    }
+    return out.bytes();
+}
+
+std::shared_ptr<const StepTrace> unpack(std::string_view bytes, std::string_view name,
+                                        std::shared_ptr<const RunInfo> run) {
+    Unpacker in(bytes);
+    const ParsedTrace parsed = parse_trace_json(in.text(), name, std::move(run));
+    if (parsed.steps.size() != 1)
+        fail(ErrorCode::bad_file, "{}: a record of the spool has {} steps", name, parsed.steps.size());
+    auto step = std::make_shared<StepTrace>(*parsed.steps.front());
+    for (std::size_t i = 0; i < step->lanes.size(); ++i) {
+        in.get(step->lanes[i].evictions);
+        if (!parsed.parts[0][i].any) continue;
+        auto block = std::make_shared<RowBlock>();
+        in.get(block->offset);
+        in.get(block->head_offset);
+        in.get(block->attention);
+        in.get(block->scores);
+        in.get(block->threshold);
+        step->lanes[i].rows = std::move(block);
+    }
+    if (in.number()) {
+        auto rows = std::make_shared<PromptRows>();
+        rows->reduction = static_cast<int>(in.number());
+        rows->size = static_cast<int>(in.number());
+        in.get(rows->attention);
+        step->prompt_rows = std::move(rows);
+    }
+    return step;
+}
+
+/// The records of a spool up to the first that is not whole.
+StepList read_frames(const fs::path& path) {
+    StepList steps;
+    const MappedFile file(path);
+    std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    constexpr std::size_t kHead = 24;
+    while (rest.size() >= kHead && rest.starts_with(kMagic)) {
+        std::uint64_t length = 0, hash = 0;
+        std::memcpy(&length, rest.data() + 8, sizeof length);
+        std::memcpy(&hash, rest.data() + 16, sizeof hash);
+        if (length > rest.size() - kHead) break;
+        const std::string_view payload = rest.substr(kHead, length);
+        if (fnv1a(payload) != hash) break;
+        steps.push_back(unpack(payload, path.string(), steps.empty() ? nullptr : steps.front()->run));
+        rest.remove_prefix(kHead + length);
+    }
+    return steps;
+}
+
+// --- the zip ------------------------------------------------------------------------------------------------------------
+
+/// A zip being written. Members from memory or files, which must stay until close().
+class ZipWriter {
+  public:
+    explicit ZipWriter(fs::path path) : path_(std::move(path)) {
+        int error = 0;
+        zip_ = zip_open(path_.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
+        if (!zip_) {
+            zip_error_t why;
+            zip_error_init_with_code(&why, error);
+            const std::string text = zip_error_strerror(&why);
+            zip_error_fini(&why);
+            fail(ErrorCode::io, "cannot write {}: {}; check that the folder exists and is writable",
+                 path_.string(), text);
+        }
+    }
+    ~ZipWriter() {
+        if (zip_) zip_discard(zip_);
+    }
+    ZipWriter(const ZipWriter&) = delete;
+    ZipWriter& operator=(const ZipWriter&) = delete;
+
+    void add(const std::string& name, std::vector<std::byte> bytes) {
+        held_.push_back(std::move(bytes));
+        add_source(name, zip_source_buffer(zip_, held_.back().data(), held_.back().size(), 0));
+    }
+    void add_file(const std::string& name, const fs::path& file) {
+        add_source(name, zip_source_file(zip_, file.c_str(), 0, -1));
+    }
+
+    void close() {
+        if (zip_close(zip_) != 0) fail_zip();
+        zip_ = nullptr;
+    }
+
+  private:
+    void add_source(const std::string& name, zip_source_t* source) {
+        const zip_int64_t index = source ? zip_file_add(zip_, name.c_str(), source, ZIP_FL_ENC_UTF_8) : -1;
+        if (index < 0) {
+            if (source) zip_source_free(source);
+            fail_zip();
+        }
+        // Level 1: attention is mostly zeros and noise, more effort gains little.
+        zip_set_file_compression(zip_, static_cast<zip_uint64_t>(index), ZIP_CM_DEFLATE, 1);
+    }
+    [[noreturn]] void fail_zip() {
+        fail(ErrorCode::io, "cannot write {}: {}; check that the disk is not full", path_.string(),
+             zip_strerror(zip_));
+    }
+
+    fs::path path_;
+    zip_t* zip_ = nullptr;
+    std::vector<std::vector<std::byte>> held_;
+};
+
+/// A folder that goes away with its contents.
+class ScratchFolder {
+  public:
+    explicit ScratchFolder(fs::path path) : path_(std::move(path)) {
+        std::error_code error;
+        fs::create_directories(path_, error);
+        if (error) fail(ErrorCode::io, "cannot create {}: {}", path_.string(), error.message());
+    }
+    ~ScratchFolder() {
+        std::error_code error;
+        fs::remove_all(path_, error);
+    }
+    const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+/// Arrays of one lane.
+void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::path& scratch) {
+    const KvLayout& layout = history.run().layout;
+    const int n_positions = history.n_positions(), n_kv_heads = layout.n_kv_heads();
+    const std::string prefix = fmt::format("lane{}/", lane);
+    std::vector<std::int32_t> evictions, rows, table;
+    std::vector<float> thresholds;
+    bool attention = false, scores = false;
+    for (const auto& step : history.steps()) {
+        const LaneRecord* record = history.lane_record(step->row, lane);
+        if (!record) continue;
+        for (const Eviction& e : record->evictions)
+            evictions.insert(evictions.end(), {step->row, e.kv_head, e.position, e.row});
+        if (!record->rows) continue;
+        rows.push_back(step->row);
+        attention = attention || !record->rows->attention.empty();
+        scores = scores || !record->rows->scores.empty();
+        for (int g = 0; g < n_kv_heads; ++g) {
+            const auto i = static_cast<std::size_t>(g);
+            thresholds.push_back(i < record->rows->threshold.size()
+                                     ? record->rows->threshold[i]
+                                     : std::numeric_limits<float>::quiet_NaN());
+        }
+    }
+    for (int g = 0; g < n_kv_heads; ++g)
+        for (int p = 0; p < n_positions; ++p) table.push_back(history.evicted_at(lane, g, p));
+    const auto n_rows = static_cast<std::int64_t>(rows.size());
+    zip.add(prefix + "evicted_at.npy", encode_npy(NpyType::i32, {n_kv_heads, n_positions}, table.data()));
+    zip.add(prefix + "evictions.npy",
+            encode_npy(NpyType::i32, {static_cast<std::int64_t>(evictions.size() / 4), 4}, evictions.data()));
+    zip.add(prefix + "rows.npy", encode_npy(NpyType::i32, {n_rows}, rows.data()));
+    zip.add(prefix + "thresholds.npy", encode_npy(NpyType::f32, {n_rows, n_kv_heads}, thresholds.data()));
+
+    std::vector<float> line(static_cast<std::size_t>(n_positions));
+    const auto add_array = [&](const char* name, NpyType type, NpyShape shape, int n_units,
+                               const std::function<bool(int, int)>& fill) {
+        const fs::path file = scratch / fmt::format("lane{}_{}", lane, name);
+        NpyWriter writer(file, type, std::move(shape));
+        for (std::int64_t i = 0; i < n_rows; ++i)
+            for (int unit = 0; unit < n_units; ++unit)
+                if (fill(rows[static_cast<std::size_t>(i)], unit))
+                    writer.write((i * n_units + unit) * n_positions, line);
+        writer.close();
+        zip.add_file(prefix + name, file);
+    };
+    if (attention)
+        add_array("attention.npy", NpyType::f16, {n_rows, layout.n_layers(), layout.n_heads(), n_positions},
+                  layout.n_layers() * layout.n_heads(), [&](int row, int unit) {
+                      return history.attention_row(lane, row, unit / layout.n_heads(),
+                                                   unit % layout.n_heads(), line);
+                  });
+    if (scores)
+        add_array("scores.npy", NpyType::f32, {n_rows, n_kv_heads, n_positions}, n_kv_heads,
+                  [&](int row, int g) { return history.score_row(lane, row, g, line); });
+}
+
+class ZipReader {
+  public:
+    explicit ZipReader(const fs::path& path) : path_(path) {
+        int error = 0;
+        zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
+        if (zip_) return;
+        zip_error_t why;
+        zip_error_init_with_code(&why, error);
+        const std::string text = zip_error_strerror(&why);
+        zip_error_fini(&why);
+        fail(ErrorCode::bad_file, "{} cannot be opened as a trace: {}; it may be cut off or no .keyhole file",
+             path.string(), text);
+    }
+    ~ZipReader() {
+        if (zip_) zip_discard(zip_);
+    }
+    ZipReader(const ZipReader&) = delete;
+    ZipReader& operator=(const ZipReader&) = delete;
+
+    bool contains(const std::string& name) const { return zip_name_locate(zip_, name.c_str(), 0) >= 0; }
+    std::string where(const std::string& name) const {
+        return fmt::format("{}, member {}", path_.string(), name);
+    }
+
+    std::vector<std::byte> read(const std::string& name) const {
+        zip_stat_t stat;
+        zip_stat_init(&stat);
+        if (zip_stat(zip_, name.c_str(), 0, &stat) != 0 || !(stat.valid & ZIP_STAT_SIZE))
+            bad(name, "it is missing");
+        zip_file_t* file = zip_fopen(zip_, name.c_str(), 0);
+        if (!file) bad(name, zip_strerror(zip_));
+        // The size is what the directory claims; memory grows with what really comes.
+        std::vector<std::byte> bytes;
+        constexpr std::size_t kChunk = std::size_t{1} << 20;
+        for (;;) {
+            const std::size_t have = bytes.size();
+            bytes.resize(have + kChunk);
+            const zip_int64_t n = zip_fread(file, bytes.data() + have, kChunk);
+            if (n < 0) {
+                const std::string why = zip_file_strerror(file);
+                zip_fclose(file);
+                bad(name, why);
+            }
+            bytes.resize(have + static_cast<std::size_t>(n));
+            if (n == 0) break;
+        }
+        if (zip_fclose(file) != 0 || bytes.size() != stat.size) bad(name, "it is cut off");
+        return bytes;
+    }
+
+    NpyArray array(const std::string& name, NpyType type, const NpyShape& shape) const {
+        NpyArray out = decode_npy(read(name), where(name));
+        // -1 in the expected shape: any extent.
+        bool fits = out.type == type && out.shape.size() == shape.size();
+        for (std::size_t d = 0; fits && d < shape.size(); ++d)
+            fits = shape[d] < 0 || shape[d] == out.shape[d];
+        if (!fits) bad(name, "its type or shape does not fit the run");
+        return out;
+    }
+
+    [[noreturn]] void bad(const std::string& name, std::string_view why) const {
+        fail(ErrorCode::bad_file, "{} is damaged: {}", where(name), why);
+    }
+
+  private:
+    fs::path path_;
+    zip_t* zip_ = nullptr;
+};
+
+/// A trace being read: scalars first, then evictions, then rows, each of which needs what came before.
+class TraceReader {
+  public:
+    explicit TraceReader(const fs::path& path) : zip_(path) {
+        const std::vector<std::byte> text = zip_.read("run.json");
+        const ParsedTrace parsed = parse_trace_json({reinterpret_cast<const char*>(text.data()), text.size()},
+                                                    zip_.where("run.json"), nullptr);
+        parts_ = parsed.parts;
+        for (const auto& step : parsed.steps) {
+            steps_.push_back(std::make_shared<StepTrace>(*step));
+            for (const LaneRecord& lane : step->lanes)
+                lane_index_.emplace(lane.info->id, static_cast<int>(lane_index_.size()));
+        }
+    }
+
+    StepList read() {
+        if (steps_.empty()) return {};
+        for (const auto& [id, index] : lane_index_) read_evictions(id, index);
+        RunHistory history;
+        history.update({steps_.begin(), steps_.end()});
+        for (const auto& [id, index] : lane_index_) read_rows(history, id, index);
+        read_prompt();
+        return {steps_.begin(), steps_.end()};
+    }
+
+  private:
+    const RunInfo& run() const { return *steps_.front()->run; }
+
+    /// A lane's record in a step, and which arrays it has.
+    std::pair<LaneRecord*, RowParts> record(int row, int id) {
+        const auto it = std::lower_bound(steps_.begin(), steps_.end(), row,
+                                         [](const auto& step, int r) { return step->row < r; });
+        if (it == steps_.end() || (*it)->row != row) return {nullptr, {}};
+        for (std::size_t i = 0; i < (*it)->lanes.size(); ++i)
+            if ((*it)->lanes[i].info->id == id)
+                return {&(*it)->lanes[i], parts_[static_cast<std::size_t>(it - steps_.begin())][i]};
+        return {nullptr, {}};
+    }
+
+    void read_evictions(int id, int index) {
+        const std::string name = fmt::format("lane{}/evictions.npy", index);
+        const auto values = zip_.array(name, NpyType::i32, {-1, 4}).as<std::int32_t>();
+        const int n_positions = steps_.back()->row + 1;
+        for (std::size_t i = 0; i + 4 <= values.size(); i += 4) {
+            LaneRecord* lane = record(values[i], id).first;
+            const Eviction e{values[i + 1], values[i + 2], values[i + 3]};
+            if (!lane || e.kv_head < 0 || e.kv_head >= run().layout.n_kv_heads() || e.position < 0 ||
+                e.position >= n_positions || e.row < -1 || e.row >= n_positions)
+                zip_.bad(name, fmt::format("line {} is of no row, KV head or position of the run", i / 4));
+            lane->evictions.push_back(e);
+        }
+    }
+
+    void read_rows(const RunHistory& history, int id, int index) {
+        const std::string prefix = fmt::format("lane{}/", index);
+        const KvLayout& layout = run().layout;
+        const int lane = *history.lane_from_id(id), n_positions = steps_.back()->row + 1;
+        const auto rows = zip_.array(prefix + "rows.npy", NpyType::i32, {-1}).as<std::int32_t>();
+        const auto n_rows = static_cast<std::int64_t>(rows.size());
+        std::size_t expected = 0;
+        for (const auto& step : steps_)
+            for (std::size_t i = 0; i < step->lanes.size(); ++i)
+                expected += step->lanes[i].info->id == id &&
+                            parts_[static_cast<std::size_t>(&step - steps_.data())][i].any;
+        if (expected != rows.size()) zip_.bad(prefix + "rows.npy", "run.json names other rows");
+        const NpyArray thresholds =
+            zip_.array(prefix + "thresholds.npy", NpyType::f32, {n_rows, layout.n_kv_heads()});
+        const bool has_attention = zip_.contains(prefix + "attention.npy"),
+                   has_scores = zip_.contains(prefix + "scores.npy");
+        std::vector<std::uint16_t> attention;
+        std::vector<float> scores;
+        if (has_attention)
+            attention = zip_.array(prefix + "attention.npy", NpyType::f16,
+                                   {n_rows, layout.n_layers(), layout.n_heads(), n_positions})
+                            .as<std::uint16_t>();
+        if (has_scores)
+            scores =
+                zip_.array(prefix + "scores.npy", NpyType::f32, {n_rows, layout.n_kv_heads(), n_positions})
+                    .as<float>();
+
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const auto [to, parts] = record(rows[i], id);
+            if (!to || !parts.any || to->rows)
+                zip_.bad(prefix + "rows.npy", fmt::format("row {} has no such record", rows[i]));
+            if (parts.attention && !has_attention) zip_.bad(prefix + "attention.npy", "it is missing");
+            if (parts.scores && !has_scores) zip_.bad(prefix + "scores.npy", "it is missing");
+            auto block = std::make_shared<RowBlock>();
+            std::vector<std::vector<std::int32_t>> sets;
+            block->offset.push_back(0);
+            for (int g = 0; g < layout.n_kv_heads(); ++g) {
+                sets.push_back(history.attended_positions(lane, g, rows[i]));
+                block->offset.push_back(block->offset.back() + static_cast<std::int32_t>(sets.back().size()));
+                const std::size_t line =
+                    (i * static_cast<std::size_t>(layout.n_kv_heads()) + static_cast<std::size_t>(g)) *
+                    static_cast<std::size_t>(n_positions);
+                for (std::int32_t p : sets.back())
+                    if (parts.scores) block->scores.push_back(scores[line + static_cast<std::size_t>(p)]);
+                block->threshold.push_back(
+                    thresholds.value(static_cast<std::int64_t>(i) * layout.n_kv_heads() + g));
+            }
+            block->head_offset.push_back(0);
+            for (int unit = 0; unit < layout.n_layers() * layout.n_heads(); ++unit) {
+                const auto& set = sets[static_cast<std::size_t>(
+                    layout.kv_head_from_head(unit / layout.n_heads(), unit % layout.n_heads()))];
+                block->head_offset.push_back(block->head_offset.back() +
+                                             static_cast<std::int64_t>(set.size()));
+                const std::size_t line = (i * static_cast<std::size_t>(layout.n_layers() * layout.n_heads()) +
+                                          static_cast<std::size_t>(unit)) *
+                                         static_cast<std::size_t>(n_positions);
+                for (std::int32_t p : set)
+                    if (parts.attention)
+                        block->attention.push_back(attention[line + static_cast<std::size_t>(p)]);
+            }
+            to->rows = std::move(block);
+        }
+    }
+
+    void read_prompt() {
+        if (!zip_.contains("prompt_attention.npy")) return;
+        auto prompt = std::make_shared<PromptRows>();
+        const auto reduction = zip_.array("prompt_reduction.npy", NpyType::i32, {1}).as<std::int32_t>()[0];
+        const int n_prompt = run().n_prompt();
+        if (reduction < 1 || reduction > 2 * n_prompt)
+            zip_.bad("prompt_reduction.npy", fmt::format("{} is no reduction", reduction));
+        prompt->reduction = reduction;
+        prompt->size = (n_prompt + reduction - 1) / reduction;
+        prompt->attention =
+            zip_.array("prompt_attention.npy", NpyType::f16,
+                       {run().layout.n_layers() * run().layout.n_heads(), prompt->size, prompt->size})
+                .as<std::uint16_t>();
+        if (steps_.front()->row != n_prompt - 1)
+            zip_.bad("prompt_attention.npy", "the run has no record of the prompt");
+        steps_.front()->prompt_rows = std::move(prompt);
+    }
+
+    ZipReader zip_;
+    std::vector<std::shared_ptr<StepTrace>> steps_;
+    std::vector<std::vector<RowParts>> parts_;
+    std::map<int, int> lane_index_;  // lane id -> order of appearance
+};
+
+}  // namespace
+
+void write_trace(const StepList& steps, const fs::path& path) {
+    RunHistory history;
+    history.update(steps);
+    fs::path part = path, folder = path;
+    part += ".part";
+    folder += ".scratch";
+    const ScratchFolder scratch(folder);
+    ZipWriter zip(part);
+    const std::string json = format_trace_json(steps, true);
+    const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
+    zip.add("run.json", {bytes.begin(), bytes.end()});
+    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane)
+        add_lane(zip, history, lane, scratch.path());
+    if (!steps.empty() && steps.front()->prompt_rows) {
+        const PromptRows& prompt = *steps.front()->prompt_rows;
+        const RunInfo& run = history.run();
+        const std::int32_t reduction = prompt.reduction;
+        zip.add(
+            "prompt_attention.npy",
+            encode_npy(NpyType::f16, {run.layout.n_layers() * run.layout.n_heads(), prompt.size, prompt.size},
+                       prompt.attention.data()));
+        zip.add("prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
+    }
+    zip.close();
+    std::error_code error;
+    fs::rename(part, path, error);
+    if (error) fail(ErrorCode::io, "cannot write {}: {}", path.string(), error.message());
+}
+
+StepList read_trace(const fs::path& path) {
+    return TraceReader(path).read();
+}
+
+TraceWriter::TraceWriter(fs::path path) : path_(std::move(path)), spool_(path_) {
+    spool_ += ".spool";
+    std::error_code error;
+    if (fs::exists(spool_ / kFrames, error) && fs::file_size(spool_ / kFrames, error) > 0) {
+        // What a crash left under this name is saved beside the trace that comes now.
+        fs::path old = path_;
+        old.replace_filename(path_.stem().string() + "-recovered" + path_.extension().string());
+        try {
+            write_trace(read_frames(spool_ / kFrames), old);
+        } catch (const Error& why) {
+            if (why.code() != ErrorCode::bad_file) throw;
+        }
+    }
+    fs::remove_all(spool_, error);
+    fs::create_directories(spool_, error);
+    file_ = std::fopen((spool_ / kFrames).c_str(), "wb");
+    if (!file_) fail_io(spool_, "create the spool");
+}
+
+TraceWriter::~TraceWriter() {
+    if (file_) std::fclose(file_);
+}
+
+void TraceWriter::append(const StepTrace& step) {
+    KH_ASSERT(file_);
+    KH_ASSERT(!begun_ || step.run->id == run_id_, "records of two runs in one trace");
+    const std::string payload = pack(step, !begun_);
+    const std::uint64_t length = payload.size(), hash = fnv1a(payload);
+    std::string head(kMagic);
+    head.append(reinterpret_cast<const char*>(&length), sizeof length);
+    head.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+    if (std::fwrite(head.data(), 1, head.size(), file_) != head.size() ||
+        std::fwrite(payload.data(), 1, payload.size(), file_) != payload.size() || std::fflush(file_) != 0)
+        fail_io(spool_ / kFrames, "write");
+    begun_ = true;
+    run_id_ = step.run->id;
+}
+
+void TraceWriter::finish() {
+    KH_ASSERT(file_);
+    std::FILE* file = std::exchange(file_, nullptr);
+    if (std::fclose(file) != 0) fail_io(spool_ / kFrames, "write");
+    write_trace(read_frames(spool_ / kFrames), path_);
+    std::error_code error;
+    fs::remove_all(spool_, error);
+}
+
+fs::path recover_spool(const fs::path& spool) {
+    const StepList steps = read_frames(spool / kFrames);
+    if (steps.empty())
+        fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", spool.string());
+    fs::path path = spool;
+    path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
+    if (fs::exists(path))
+        path.replace_filename(path.stem().string() + "-recovered" + path.extension().string());
+    write_trace(steps, path);
+    std::error_code error;
+    fs::remove_all(spool, error);
+    return path;
+}
+
+}  // namespace keyhole

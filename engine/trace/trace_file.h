@@ -1,0 +1,54 @@
+/// Trace files: a run saved, to be replayed in the window without the model and opened by numpy.load. One thread.
+///
+/// FILE.keyhole is a zip of
+///     run.json                       format, version, model, config, prompt, vocabulary, settings of lanes, scalars of every step
+///     prompt_attention.npy           f16 [layers * heads, size, size], max-reduced by `prompt_reduction.npy` i32 [1]
+///     lane<i>/evicted_at.npy         i32 [KV heads, positions], row whose processing evicted the position, -1 never
+///     lane<i>/evictions.npy          i32 [n, 4]: record's row, KV head, position, evicting row
+///     lane<i>/rows.npy               i32 [rows kept]: those that the arrays below hold
+///     lane<i>/attention.npy          f16 [rows kept, layers, heads, positions], 0 where not attended
+///     lane<i>/scores.npy             f32 [rows kept, KV heads, positions], NaN where not attended
+///     lane<i>/thresholds.npy         f32 [rows kept, KV heads]
+/// with i = place of the lane in order of appearance. While the run goes on its records lie in the folder FILE.keyhole.spool.
+#pragma once
+
+#include "engine/trace/recorder.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+namespace keyhole {
+
+class TraceWriter {
+  public:
+    /// Makes the spool folder; a spool left there by a crash is recovered first (to FILE-recovered.keyhole). Throws Error(io).
+    explicit TraceWriter(std::filesystem::path path);
+    /// Leaves the spool where finish() was not called.
+    ~TraceWriter();
+    TraceWriter(const TraceWriter&) = delete;
+    TraceWriter& operator=(const TraceWriter&) = delete;
+
+    /// Records of one run in ascending rows; on disk when it returns. Throws Error(io).
+    void append(const StepTrace& step);
+    /// Writes the trace file and removes the spool. Throws Error(io), and then leaves the spool.
+    void finish();
+
+  private:
+    std::filesystem::path path_, spool_;
+    std::FILE* file_ = nullptr;
+    std::uint64_t run_id_ = 0;
+    bool begun_ = false;
+};
+
+/// Records of one run. Throws Error(io).
+void write_trace(const StepList& steps, const std::filesystem::path& path);
+
+/// Records equal to those written. Throws Error(bad_file) naming file and member.
+StepList read_trace(const std::filesystem::path& path);
+
+/// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's path. Throws
+/// Error(bad_file) when nothing can be saved.
+std::filesystem::path recover_spool(const std::filesystem::path& spool);
+
+}  // namespace keyhole

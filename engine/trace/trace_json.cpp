@@ -1,0 +1,317 @@
+#include "engine/trace/trace_json.h"
+
+#include "engine/base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::string_view kFormat = "keyhole-trace";
+constexpr int kVersion = 1;
+constexpr int kLargest = 1 << 20;  // no count of layers, heads or tokens comes near
+
+/// NaN is null, infinities are words: JSON has neither.
+Json number(double value) {
+    if (std::isnan(value)) return nullptr;
+    if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+    return value;
+}
+
+double to_double(const Json& json) {
+    if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
+    if (json.is_string()) {
+        if (json == "inf") return std::numeric_limits<double>::infinity();
+        if (json == "-inf") return -std::numeric_limits<double>::infinity();
+        throw std::runtime_error("a number is the text " + json.dump());
+    }
+    return json.get<double>();
+}
+
+float to_float(const Json& json) {
+    return static_cast<float>(to_double(json));
+}
+
+int to_int(const Json& json, std::int64_t low, std::int64_t high) {
+    if (!json.is_number_integer())
+        throw std::runtime_error("a whole number was expected instead of " + json.dump());
+    const auto value = json.get<std::int64_t>();
+    if (value < low || value > high)
+        throw std::runtime_error(fmt::format("{} is not within {} to {}", value, low, high));
+    return static_cast<int>(value);
+}
+
+template <class Enum>
+Enum to_enum(const Json& json, Enum last) {
+    return static_cast<Enum>(to_int(json, 0, static_cast<int>(last)));
+}
+
+std::string hex(const std::string& bytes) {
+    std::string out;
+    for (char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+    return out;
+}
+
+std::string unhex(const std::string& text) {
+    const auto digit = [](char c) {
+        if (c >= '0' && c <= '9') return c - '0';
+        if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+        throw std::runtime_error("bytes are not hexadecimal");
+    };
+    if (text.size() % 2) throw std::runtime_error("bytes are not hexadecimal");
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); i += 2)
+        out += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
+    return out;
+}
+
+Json run_json(const RunInfo& run) {
+    const ModelConfig& c = run.config;
+    Json bytes = Json::array();
+    for (const std::string& token : run.token_bytes) bytes.push_back(hex(token));
+    return {{"model", {{"path", run.model_path}, {"hash", run.model_hash}}},
+            {"config",
+             {{"family", c.family},
+              {"n_layers", c.n_layers},
+              {"n_heads", c.n_heads},
+              {"n_kv_heads", c.n_kv_heads},
+              {"head_dim", c.head_dim},
+              {"d_model", c.d_model},
+              {"d_ff", c.d_ff},
+              {"n_vocab", c.n_vocab},
+              {"n_ctx", c.n_ctx},
+              {"norm_eps", c.norm_eps},
+              {"rope_theta", c.rope_theta},
+              {"tied", c.tied},
+              {"bos", c.bos},
+              {"eos", c.eos}}},
+            {"backend", run.backend},
+            {"prompt", run.prompt},
+            {"prompt_bytes", hex(run.prompt)},
+            {"prompt_tokens", run.prompt_tokens},
+            {"seed", run.seed},
+            {"n_generate", run.n_generate},
+            {"token_display", run.token_display},
+            {"token_bytes", std::move(bytes)}};
+}
+
+std::shared_ptr<const RunInfo> parse_run(const Json& json) {
+    // Ids of traces never meet those of sessions.
+    static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
+    auto run = std::make_shared<RunInfo>();
+    run->id = next++;
+    run->model_path = json.at("model").at("path");
+    run->model_hash = json.at("model").at("hash");
+    const Json& c = json.at("config");
+    run->config.family = c.at("family");
+    run->config.n_layers = to_int(c.at("n_layers"), 1, kLargest);
+    run->config.n_heads = to_int(c.at("n_heads"), 1, kLargest);
+    run->config.n_kv_heads = to_int(c.at("n_kv_heads"), 1, kLargest);
+    if (std::int64_t{run->config.n_layers} * run->config.n_heads > kLargest ||
+        run->config.n_heads % run->config.n_kv_heads != 0)
+        throw std::runtime_error("layers, heads and KV heads do not fit together");
+    run->config.head_dim = to_int(c.at("head_dim"), 0, kLargest);
+    run->config.d_model = to_int(c.at("d_model"), 0, kLargest);
+    run->config.d_ff = to_int(c.at("d_ff"), 0, 1 << 30);
+    run->config.n_vocab = to_int(c.at("n_vocab"), 0, 1 << 30);
+    run->config.n_ctx = to_int(c.at("n_ctx"), 0, 1 << 30);
+    run->config.norm_eps = to_float(c.at("norm_eps"));
+    run->config.rope_theta = to_float(c.at("rope_theta"));
+    run->config.tied = c.at("tied");
+    run->config.bos = to_int(c.at("bos"), -1, 1 << 30);
+    run->config.eos = c.at("eos").get<std::vector<int>>();
+    run->layout = KvLayout::grouped(run->config.n_layers, run->config.n_heads, run->config.n_kv_heads);
+    run->backend = json.at("backend");
+    run->prompt = unhex(json.at("prompt_bytes"));
+    run->prompt_tokens = json.at("prompt_tokens").get<std::vector<int>>();
+    if (run->prompt_tokens.empty() || run->prompt_tokens.size() > kLargest)
+        throw std::runtime_error("the prompt has no tokens");
+    run->seed = json.at("seed");
+    run->n_generate = to_int(json.at("n_generate"), 0, 1 << 30);
+    run->token_display = json.at("token_display").get<std::vector<std::string>>();
+    for (const Json& token : json.at("token_bytes")) run->token_bytes.push_back(unhex(token));
+    return run;
+}
+
+Json lane_info_json(const LaneInfo& info) {
+    const ResolvedPolicy& p = info.policy;
+    Json points = Json::array();
+    for (const auto& [t, tau] : p.tau.points) points.push_back({t, tau});
+    return {{"id", info.id},
+            {"spec", info.spec},
+            {"effective", info.effective},
+            {"policy",
+             {{"budget", p.budget},
+              {"recent", p.recent},
+              {"sinks", p.sinks},
+              {"alpha", number(p.alpha)},
+              {"gain", number(p.gain)},
+              {"damping", number(p.damping)},
+              {"noise", static_cast<int>(p.noise)},
+              {"draw", static_cast<int>(p.draw)},
+              {"scope", static_cast<int>(p.scope)},
+              {"pool", static_cast<int>(p.pool)},
+              {"prefill", static_cast<int>(p.prefill)},
+              {"score_dtype", static_cast<int>(p.score_dtype)},
+              {"every", p.every},
+              {"horizon", p.horizon},
+              {"n_prompt", p.n_prompt},
+              {"seed", p.seed},
+              {"tau",
+               {{"shape", static_cast<int>(p.tau.shape)},
+                {"begin", number(p.tau.begin)},
+                {"end", number(p.tau.end)},
+                {"points", points}}}}}};
+}
+
+std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json) {
+    constexpr std::int64_t kInt = 0x7fffffff;
+    auto info = std::make_shared<LaneInfo>();
+    info->id = to_int(json.at("id"), 0, kInt);
+    info->spec = json.at("spec");
+    info->effective = json.at("effective");
+    const Json& p = json.at("policy");
+    ResolvedPolicy& policy = info->policy;
+    policy.budget = to_int(p.at("budget"), 1, kInt);
+    policy.recent = to_int(p.at("recent"), 0, kInt);
+    policy.sinks = to_int(p.at("sinks"), 0, kInt);
+    policy.alpha = to_float(p.at("alpha"));
+    policy.gain = to_float(p.at("gain"));
+    policy.damping = to_float(p.at("damping"));
+    policy.noise = to_enum(p.at("noise"), NoiseKind::constant);
+    policy.draw = to_enum(p.at("draw"), NoiseDraw::row);
+    policy.scope = to_enum(p.at("scope"), Scope::shared);
+    policy.pool = to_enum(p.at("pool"), Pool::max);
+    policy.prefill = to_enum(p.at("prefill"), PrefillMode::stepwise);
+    policy.score_dtype = to_enum(p.at("score_dtype"), ScoreType::bf16);
+    policy.every = to_int(p.at("every"), 1, kInt);
+    policy.horizon = to_int(p.at("horizon"), 0, kInt);
+    policy.n_prompt = to_int(p.at("n_prompt"), 0, kInt);
+    policy.seed = p.at("seed");
+    const Json& tau = p.at("tau");
+    policy.tau.shape = to_enum(tau.at("shape"), TauSchedule::Shape::points);
+    policy.tau.begin = to_double(tau.at("begin"));
+    policy.tau.end = to_double(tau.at("end"));
+    for (const Json& point : tau.at("points"))
+        policy.tau.points.emplace_back(to_double(point.at(0)), to_double(point.at(1)));
+    return info;
+}
+
+Json record_json(const LaneRecord& lane, std::size_t info) {
+    Json top = Json::array();
+    for (const TopToken& token : lane.top) top.push_back({token.id, number(token.log_prob)});
+    Json out = {{"lane", info},
+                {"token", lane.token},
+                {"log_prob", number(lane.log_prob)},
+                {"predicted", lane.predicted},
+                {"entropy", number(lane.entropy)},
+                {"kl", lane.kl ? Json(Json::array({number(*lane.kl)})) : Json(nullptr)},
+                {"agrees", lane.agrees ? Json(*lane.agrees) : Json(nullptr)},
+                {"tau", number(lane.tau)},
+                {"stored_tokens", lane.use.stored_tokens},
+                {"stored_bytes", lane.use.stored_bytes},
+                {"allocated_bytes", lane.use.allocated_bytes},
+                {"attended_tokens", lane.attended_tokens},
+                {"top", std::move(top)}};
+    if (lane.rows) out["rows"] = (lane.rows->attention.empty() ? 0 : 1) + (lane.rows->scores.empty() ? 0 : 2);
+    if (lane.ended) out["ended"] = true;
+    if (!lane.failure.empty()) out["failure"] = lane.failure;
+    return out;
+}
+
+LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<const LaneInfo>>& infos,
+                        RowParts& parts) {
+    LaneRecord lane;
+    lane.info = infos.at(static_cast<std::size_t>(to_int(json.at("lane"), 0, kLargest)));
+    lane.token = to_int(json.at("token"), 0, 1 << 30);
+    lane.log_prob = to_float(json.at("log_prob"));
+    lane.predicted = to_int(json.at("predicted"), 0, 1 << 30);
+    lane.entropy = to_float(json.at("entropy"));
+    if (!json.at("kl").is_null()) lane.kl = to_float(json.at("kl").at(0));
+    if (!json.at("agrees").is_null()) lane.agrees = json.at("agrees").get<bool>();
+    lane.tau = to_float(json.at("tau"));
+    lane.use.stored_tokens = json.at("stored_tokens");
+    lane.use.stored_bytes = json.at("stored_bytes");
+    lane.use.allocated_bytes = json.at("allocated_bytes");
+    lane.attended_tokens = json.at("attended_tokens");
+    for (const Json& token : json.at("top"))
+        lane.top.push_back({to_int(token.at(0), -1, 1 << 30), to_float(token.at(1))});
+    if (json.contains("rows")) {
+        const int bits = to_int(json.at("rows"), 0, 3);
+        parts = {(bits & 1) != 0, (bits & 2) != 0, true};
+    }
+    lane.ended = json.value("ended", false);
+    lane.failure = json.value("failure", std::string());
+    return lane;
+}
+
+ParsedTrace parse(const Json& json, std::shared_ptr<const RunInfo> run) {
+    if (json.at("format") != kFormat) throw std::runtime_error("its format is not " + std::string(kFormat));
+    if (json.at("version") != kVersion)
+        throw std::runtime_error(fmt::format("it has version {}, this Keyhole reads version {}",
+                                             json.at("version").dump(), kVersion));
+    if (!run) run = parse_run(json.at("run"));
+    std::vector<std::shared_ptr<const LaneInfo>> infos;
+    for (const Json& info : json.at("lane_settings")) infos.push_back(parse_lane_info(info));
+    ParsedTrace trace;
+    int last_row = run->n_prompt() - 2;
+    for (const Json& from : json.at("steps")) {
+        auto step = std::make_shared<StepTrace>();
+        step->run = run;
+        step->row = to_int(from.at("row"), last_row + 1, kLargest);
+        last_row = step->row;
+        step->step_ms = to_float(from.at("ms"));
+        step->commands = from.at("commands").get<std::vector<std::string>>();
+        std::vector<RowParts> parts(from.at("lanes").size());
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            step->lanes.push_back(parse_record(from.at("lanes")[i], infos, parts[i]));
+        trace.steps.push_back(std::move(step));
+        trace.parts.push_back(std::move(parts));
+    }
+    return trace;
+}
+
+}  // namespace
+
+std::string format_trace_json(const StepList& steps, bool with_run) {
+    Json out = {{"format", kFormat}, {"version", kVersion}};
+    if (with_run && !steps.empty()) out["run"] = run_json(*steps.front()->run);
+    std::vector<const LaneInfo*> infos;
+    Json list = Json::array();
+    for (const auto& step : steps) {
+        Json lanes = Json::array();
+        for (const LaneRecord& lane : step->lanes) {
+            const auto it = std::find(infos.begin(), infos.end(), lane.info.get());
+            lanes.push_back(record_json(lane, static_cast<std::size_t>(it - infos.begin())));
+            if (it == infos.end()) infos.push_back(lane.info.get());
+        }
+        list.push_back({{"row", step->row},
+                        {"ms", number(step->step_ms)},
+                        {"commands", step->commands},
+                        {"lanes", std::move(lanes)}});
+    }
+    out["lane_settings"] = Json::array();
+    for (const LaneInfo* info : infos) out["lane_settings"].push_back(lane_info_json(*info));
+    out["steps"] = std::move(list);
+    return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+ParsedTrace parse_trace_json(std::string_view text, std::string_view name,
+                             std::shared_ptr<const RunInfo> run) {
+    try {
+        return parse(Json::parse(text), std::move(run));
+    } catch (const std::exception& error) {
+        std::string why = error.what();
+        std::replace(why.begin(), why.end(), '\n', ' ');
+        fail(ErrorCode::bad_file, "{} cannot be read as a trace: {}", name, why);
+    }
+}
+
+}  // namespace keyhole

@@ -1,0 +1,371 @@
+#include "engine/trace/trace_file.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/npy.h"
+#include "engine/trace/run_history.h"
+
+#include "tests/unit/test_trace.h"
+
+#include <gtest/gtest.h>
+#include <zip.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+namespace keyhole {
+namespace {
+
+using testing_trace::Maker;
+namespace fs = std::filesystem;
+
+bool same(float a, float b) {
+    return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+template <class T>
+bool same_all(const std::vector<T>& a, const std::vector<T>& b) {
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i)
+        if (!same(static_cast<float>(a[i]), static_cast<float>(b[i]))) return false;
+    return true;
+}
+
+/// Empty when the records are equal, else the first difference.
+std::string difference(const StepList& a, const StepList& b) {
+    if (a.size() != b.size()) return fmt::format("{} and {} steps", a.size(), b.size());
+    for (std::size_t s = 0; s < a.size(); ++s) {
+        const StepTrace &x = *a[s], &y = *b[s];
+        const RunInfo &r = *x.run, &q = *y.run;
+        if (r.prompt != q.prompt || r.prompt_tokens != q.prompt_tokens || r.model_path != q.model_path ||
+            r.model_hash != q.model_hash || r.backend != q.backend || r.seed != q.seed ||
+            r.n_generate != q.n_generate || r.token_display != q.token_display ||
+            r.token_bytes != q.token_bytes || r.config.n_vocab != q.config.n_vocab ||
+            r.config.eos != q.config.eos || r.config.family != q.config.family ||
+            r.config.norm_eps != q.config.norm_eps || r.layout.n_kv_heads() != q.layout.n_kv_heads())
+            return "run";
+        if (x.row != y.row || x.commands != y.commands || !same(x.step_ms, y.step_ms))
+            return fmt::format("step {}", s);
+        if (!x.prompt_rows != !y.prompt_rows) return "prompt rows";
+        if (x.prompt_rows && (x.prompt_rows->size != y.prompt_rows->size ||
+                              x.prompt_rows->reduction != y.prompt_rows->reduction ||
+                              x.prompt_rows->attention != y.prompt_rows->attention))
+            return "prompt rows";
+        if (x.lanes.size() != y.lanes.size()) return fmt::format("lanes of step {}", s);
+        for (std::size_t n = 0; n < x.lanes.size(); ++n) {
+            const LaneRecord &l = x.lanes[n], &m = y.lanes[n];
+            const auto where = fmt::format("step {}, lane {}: ", s, n);
+            if (l.info->id != m.info->id || l.info->spec != m.info->spec ||
+                l.info->effective != m.info->effective || !(l.info->policy == m.info->policy))
+                return where + "info";
+            if (l.token != m.token || !same(l.log_prob, m.log_prob) || l.predicted != m.predicted ||
+                !same(l.entropy, m.entropy) || l.kl.has_value() != m.kl.has_value() ||
+                !same(l.kl.value_or(0), m.kl.value_or(0)) || l.agrees != m.agrees || !same(l.tau, m.tau) ||
+                l.use.stored_tokens != m.use.stored_tokens || l.use.stored_bytes != m.use.stored_bytes ||
+                l.use.allocated_bytes != m.use.allocated_bytes || l.attended_tokens != m.attended_tokens ||
+                l.ended != m.ended || l.failure != m.failure || l.top.size() != m.top.size())
+                return where + "scalars";
+            for (std::size_t k = 0; k < l.top.size(); ++k)
+                if (l.top[k].id != m.top[k].id || !same(l.top[k].log_prob, m.top[k].log_prob))
+                    return where + "top";
+            if (l.evictions != m.evictions) return where + "evictions";
+            if (!l.rows != !m.rows) return where + "rows";
+            if (l.rows &&
+                (l.rows->offset != m.rows->offset || l.rows->head_offset != m.rows->head_offset ||
+                 l.rows->attention != m.rows->attention || !same_all(l.rows->scores, m.rows->scores) ||
+                 !same_all(l.rows->threshold, m.rows->threshold)))
+                return where + "row block";
+        }
+    }
+    return {};
+}
+
+class TraceFile : public testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ =
+            fs::path(testing::TempDir()) /
+            fmt::format("keyhole_trace_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+        fs::remove_all(folder_);
+        fs::create_directories(folder_);
+        path_ = folder_ / "run.keyhole";
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    /// A run with everything that records can hold: lanes that come, go, end and fail, rows thinned out, no scores, odd numbers.
+    static StepList everything(int n_rows = 8) {
+        auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
+        run->prompt = "caf\xe9 \xe2\x82\xac";
+        Maker maker(run);
+        maker.add_lane(0, 0);
+        maker.add_lane(3, 4);
+        StepList steps;
+        for (int i = 0; i < n_rows; ++i) {
+            if (i == 3) maker.add_lane(9, 4);
+            auto step = std::make_shared<StepTrace>(*maker.next().step);
+            if (i == 0) {
+                auto prompt = std::make_shared<PromptRows>();
+                prompt->reduction = 2;
+                prompt->size = 3;
+                for (int k = 0; k < 12 * 9; ++k)
+                    prompt->attention.push_back(fp16_from_float(static_cast<float>(k) / 128));
+                step->prompt_rows = prompt;
+            }
+            if (i == 2) step->commands = {"lane 1 h2o:budget=3", "follow off"};
+            if (i == 4) step->lanes[1].rows = nullptr;
+            if (i == 5) {
+                auto block = std::make_shared<RowBlock>(*step->lanes[0].rows);
+                block->scores.clear();
+                step->lanes[0].rows = block;
+            }
+            if (i == 6) {
+                step->lanes[1].ended = true;
+                step->lanes[2].failure = "out of \"memory\"";
+                step->lanes[0].kl = std::numeric_limits<float>::infinity();
+                step->lanes[0].top.clear();
+                auto info = std::make_shared<LaneInfo>(*step->lanes[0].info);
+                info->policy.tau = {TauSchedule::Shape::points, 1, 2, {{0, 1}, {20, 1.4}}};
+                info->policy.noise = NoiseKind::gumbel;
+                step->lanes[0].info = info;
+            }
+            steps.push_back(step);
+        }
+        return steps;
+    }
+
+    std::string error_of(const fs::path& path) const {
+        try {
+            read_trace(path);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::bad_file);
+            EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+            return error.what();
+        }
+        return {};
+    }
+
+    fs::path folder_, path_;
+};
+
+TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
+    const StepList steps = everything();
+    write_trace(steps, path_);
+    const StepList back = read_trace(path_);
+    EXPECT_EQ(difference(steps, back), "");
+    EXPECT_NE(back.front()->run->id, steps.front()->run->id);
+    EXPECT_NE(read_trace(path_).front()->run->id, back.front()->run->id);
+    EXPECT_FALSE(fs::exists(path_.string() + ".scratch"));
+}
+
+TEST_F(TraceFile, ReplaysLikeTheRun) {
+    const StepList steps = everything();
+    write_trace(steps, path_);
+    RunHistory live, replayed;
+    live.update(steps);
+    replayed.update(read_trace(path_));
+    std::vector<float> a(static_cast<std::size_t>(live.n_positions())), b = a;
+    for (int lane = 0; lane < 3; ++lane)
+        for (int row = 5; row <= live.last_row(); ++row)
+            for (int g = 0; g < 6; ++g) {
+                EXPECT_EQ(live.attended_positions(lane, g, row), replayed.attended_positions(lane, g, row));
+                EXPECT_EQ(live.attention_row(lane, row, g / 2, g % 4, a),
+                          replayed.attention_row(lane, row, g / 2, g % 4, b));
+                EXPECT_EQ(a, b);
+            }
+}
+
+TEST_F(TraceFile, WriterSpoolsAndZips) {
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+        EXPECT_TRUE(fs::exists(path_.string() + ".spool"));
+        EXPECT_FALSE(fs::exists(path_));
+        writer.finish();
+    }
+    EXPECT_FALSE(fs::exists(path_.string() + ".spool"));
+    EXPECT_EQ(difference(steps, read_trace(path_)), "");
+}
+
+TEST_F(TraceFile, SpoolOfACrashIsRecoveredUpToItsLastWholeRecord) {
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+    }  // no finish()
+    const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
+    fs::resize_file(frames, fs::file_size(frames) - 7);
+    EXPECT_EQ(recover_spool(spool), path_);
+    EXPECT_EQ(difference(StepList(steps.begin(), steps.end() - 1), read_trace(path_)), "");
+    EXPECT_FALSE(fs::exists(spool));
+}
+
+TEST_F(TraceFile, DamagedSpoolGivesWhatComesBeforeTheDamage) {
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+    }
+    const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
+    std::string bytes = read_text_file(frames);
+    bytes[bytes.size() - 100] = static_cast<char>(bytes[bytes.size() - 100] ^ 4);
+    write_text_file(frames, bytes);
+    recover_spool(spool);
+    EXPECT_EQ(difference(StepList(steps.begin(), steps.end() - 1), read_trace(path_)), "");
+    fs::create_directories(spool);
+    write_text_file(frames, "rubbish");
+    EXPECT_THROW(recover_spool(spool), Error);
+}
+
+TEST_F(TraceFile, NewRunUnderTheNameOfACrashedOneSavesThatFirst) {
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+    }
+    TraceWriter writer(path_);
+    EXPECT_EQ(difference(steps, read_trace(folder_ / "run-recovered.keyhole")), "");
+    writer.append(*steps.front());
+    writer.finish();
+    EXPECT_EQ(read_trace(path_).size(), 1u);
+}
+
+TEST_F(TraceFile, MembersAreTheDocumentedArrays) {
+    const StepList steps = everything();
+    write_trace(steps, path_);
+    int error = 0;
+    zip_t* zip = zip_open(path_.c_str(), ZIP_RDONLY, &error);
+    ASSERT_NE(zip, nullptr);
+    const auto member = [&](const char* name) {
+        zip_stat_t stat;
+        EXPECT_EQ(zip_stat(zip, name, 0, &stat), 0) << name;
+        std::vector<std::byte> bytes(stat.size);
+        zip_file_t* file = zip_fopen(zip, name, 0);
+        EXPECT_EQ(zip_fread(file, bytes.data(), bytes.size()), static_cast<zip_int64_t>(bytes.size()));
+        zip_fclose(file);
+        return decode_npy(bytes, name);
+    };
+    const int n_positions = steps.back()->row + 1;
+    EXPECT_EQ(member("lane1/evicted_at.npy").shape, (NpyShape{6, n_positions}));
+    EXPECT_EQ(member("lane1/attention.npy").shape,
+              (NpyShape{7, 3, 4, n_positions}));  // one of eight was thinned out
+    EXPECT_EQ(member("lane1/scores.npy").shape, (NpyShape{7, 6, n_positions}));
+    EXPECT_EQ(member("lane2/rows.npy").as<std::int32_t>(), (std::vector<std::int32_t>{8, 9, 10, 11, 12}));
+    EXPECT_EQ(member("prompt_attention.npy").shape, (NpyShape{12, 3, 3}));
+    RunHistory history;
+    history.update(steps);
+    const NpyArray attention = member("lane0/attention.npy");
+    EXPECT_EQ(attention.value(((1 * 3 + 2) * 4 + 1) * n_positions + 4),
+              testing_trace::attention_value(0, 6, 2, 1, 4));
+    zip_discard(zip);
+}
+
+TEST_F(TraceFile, EveryTruncationIsOneErrorThatNamesTheFile) {
+    write_trace(everything(3), path_);
+    const std::string good = read_text_file(path_);
+    const fs::path cut = folder_ / "cut.keyhole";
+    for (std::size_t size = 0; size < good.size(); size += std::max<std::size_t>(1, good.size() / 150)) {
+        write_text_file(cut, good.substr(0, size));
+        EXPECT_NE(error_of(cut).find(cut.string()), std::string::npos) << size;
+    }
+    EXPECT_NE(error_of(folder_ / "absent.keyhole").find("absent.keyhole"), std::string::npos);
+}
+
+// A flipped bit either does not matter (dates, attributes) or is one error; it never gives other records.
+TEST_F(TraceFile, EveryFlippedBitIsNoticedOrHarmless) {
+    const StepList steps = everything(3);
+    write_trace(steps, path_);
+    const std::string good = read_text_file(path_);
+    const fs::path flipped = folder_ / "flipped.keyhole";
+    std::mt19937 random(1);
+    int n_noticed = 0;
+    constexpr int kTries = 300;
+    for (int i = 0; i < kTries; ++i) {
+        std::string bytes = good;
+        const std::size_t at = random() % bytes.size();
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+        write_text_file(flipped, bytes);
+        try {
+            const StepList back = read_trace(flipped);
+            EXPECT_EQ(difference(steps, back), "") << at;
+        } catch (const Error& error) {
+            ++n_noticed;
+            EXPECT_NE(std::string(error.what()).find(flipped.string()), std::string::npos);
+        }
+    }
+    EXPECT_GT(n_noticed, kTries / 2);
+}
+
+/// The trace with one member replaced, or removed when `bytes` is null.
+void change_member(const fs::path& path, const char* name, const std::string* bytes) {
+    int error = 0;
+    zip_t* zip = zip_open(path.c_str(), 0, &error);
+    ASSERT_NE(zip, nullptr);
+    if (bytes)
+        zip_file_add(zip, name, zip_source_buffer(zip, bytes->data(), bytes->size(), 0), ZIP_FL_OVERWRITE);
+    else
+        zip_delete(zip, static_cast<zip_uint64_t>(zip_name_locate(zip, name, 0)));
+    ASSERT_EQ(zip_close(zip), 0);
+}
+
+TEST_F(TraceFile, WrongMembersAreNamed) {
+    const StepList steps = everything(4);
+    for (const char* name : {"run.json", "lane0/evictions.npy", "lane1/rows.npy", "lane1/attention.npy",
+                             "lane0/scores.npy", "lane2/thresholds.npy", "prompt_reduction.npy"}) {
+        write_trace(steps, path_);
+        change_member(path_, name, nullptr);
+        EXPECT_NE(error_of(path_).find(name), std::string::npos) << name;
+        write_trace(steps, path_);
+        const std::string rubbish = "rubbish";
+        change_member(path_, name, &rubbish);
+        EXPECT_NE(error_of(path_).find(name), std::string::npos) << name;
+    }
+    const auto npy = [](NpyType type, const NpyShape& shape, const std::vector<std::int32_t>& data) {
+        const auto bytes = encode_npy(type, shape, data.data());
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    for (const auto& [name, bytes] :
+         {std::pair{"lane1/evictions.npy", npy(NpyType::i32, {1, 4}, {6, 99, 0, 6})},
+          {"lane1/evictions.npy", npy(NpyType::i32, {1, 4}, {6, 0, -3, 6})},
+          {"lane1/evictions.npy", npy(NpyType::i32, {1, 4}, {600, 0, 0, 6})},
+          {"lane0/rows.npy", npy(NpyType::i32, {4}, {5, 6, 7, 99})},
+          {"lane0/rows.npy", npy(NpyType::i32, {4}, {5, 6, 7, 7})},
+          {"lane0/rows.npy", npy(NpyType::i32, {1}, {5})},
+          {"lane0/scores.npy", npy(NpyType::i32, {2}, {1, 2})},
+          {"prompt_reduction.npy", npy(NpyType::i32, {1}, {0})}}) {
+        write_trace(steps, path_);
+        change_member(path_, name, &bytes);
+        EXPECT_NE(error_of(path_).find(name), std::string::npos) << name;
+    }
+}
+
+TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
+    write_trace(everything(2), path_);
+    int error = 0;
+    zip_t* zip = zip_open(path_.c_str(), ZIP_RDONLY, &error);
+    zip_stat_t stat;
+    zip_stat(zip, "run.json", 0, &stat);
+    std::string text(stat.size, 0);
+    zip_file_t* file = zip_fopen(zip, "run.json", 0);
+    zip_fread(file, text.data(), text.size());
+    zip_fclose(file);
+    zip_discard(zip);
+    text.replace(text.find("\"version\":1"), 11, "\"version\":2");
+    change_member(path_, "run.json", &text);
+    EXPECT_NE(error_of(path_).find("version 2"), std::string::npos);
+}
+
+TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {
+    try {
+        TraceWriter writer("/proc/nowhere/run.keyhole");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::io);
+    }
+}
+
+}  // namespace
+}  // namespace keyhole
