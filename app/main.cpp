@@ -3,14 +3,16 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
 int main(int argc, char** argv) {
-    CLI::App app("Keyhole: a playground for KV-cache eviction. Without a command it opens the window.", "keyhole");
-    app.set_version_flag("--version", KH_VERSION);
+    CLI::App app("Keyhole: a playground for KV-cache eviction. Without a command it opens the window.",
+                 "keyhole");
+    app.set_version_flag("--version", keyhole::program_version());
     app.require_subcommand(1);
     keyhole::add_gui_command(app);
     keyhole::add_decode_command(app);
@@ -19,8 +21,10 @@ int main(int argc, char** argv) {
     keyhole::add_info_command(app);
 
     std::vector<std::string> arguments(argv + 1, argv + argc);
-    const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "--version");
-    if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help)) arguments.insert(arguments.begin(), "gui");
+    const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
+                                                      arguments[0] == "--version");
+    if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help))
+        arguments.insert(arguments.begin(), "gui");
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     try {
         app.parse(arguments);

@@ -28,7 +28,9 @@ struct BenchOptions {
     bool json = false;
 };
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
@@ -37,11 +39,15 @@ double median(std::vector<double> values) {
 }
 
 std::int64_t weight_bytes(const Model& model) {
-    auto bytes = [](const Weight& w) { return w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype)); };
+    auto bytes = [](const Weight& w) {
+        return w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+    };
     const ModelWeights& weights = model.weights();
     std::int64_t total = bytes(weights.output) + bytes(weights.final_norm);
     for (const LayerWeights& l : weights.layers)
-        for (const Weight* w : {&l.attention_norm, &l.q, &l.k, &l.v, &l.o, &l.mlp_norm, &l.gate, &l.up, &l.down}) total += bytes(*w);
+        for (const Weight* w :
+             {&l.attention_norm, &l.q, &l.k, &l.v, &l.o, &l.mlp_norm, &l.gate, &l.up, &l.down})
+            total += bytes(*w);
     return total;
 }
 
@@ -58,7 +64,8 @@ double bare_read_seconds(std::span<const std::uint64_t> data, int n_threads) {
                 std::uint64_t sum[8] = {};
                 for (std::size_t i = 0; i + 8 <= share; i += 8)
                     for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
-                sums[static_cast<std::size_t>(t) * 8] = std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+                sums[static_cast<std::size_t>(t) * 8] =
+                    std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
             });
     }
     volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
@@ -101,7 +108,12 @@ struct Contender {
         std::vector<LaneStep> steps(caches.size());
         for (int i = 0; i < n_tokens; ++i, ++row) {
             for (std::size_t b = 0; b < caches.size(); ++b)
-                steps[b] = {caches[b].get(), &policy, (row * 31 + static_cast<int>(b)) % model.config().n_vocab, row, wants, &outputs[b]};
+                steps[b] = {caches[b].get(),
+                            &policy,
+                            (row * 31 + static_cast<int>(b)) % model.config().n_vocab,
+                            row,
+                            wants,
+                            &outputs[b]};
             const auto start = Clock::now();
             backend.step(steps);
             token_ms.push_back(1e3 * seconds_since(start));
@@ -119,10 +131,12 @@ void run_bench(const BenchOptions& options) {
     const Model& model = *loaded.model;
     std::vector<int> prompt(static_cast<std::size_t>(options.context));
     for (std::size_t i = 0; i < prompt.size(); ++i)  // any text reads the same bytes
-        prompt[i] = static_cast<int>(philox4x32_10({{static_cast<std::uint32_t>(i), 0, 0, 0}}, 1).x[0] % static_cast<std::uint32_t>(model.config().n_vocab));
+        prompt[i] = static_cast<int>(philox4x32_10({{static_cast<std::uint32_t>(i), 0, 0, 0}}, 1).x[0] %
+                                     static_cast<std::uint32_t>(model.config().n_vocab));
 
     std::vector<Contender> contenders;
-    std::vector<std::string> specs = options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
+    std::vector<std::string> specs =
+        options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
     for (const std::string& text : specs) {
         for (bool instrumented : {false, true}) {
             if (instrumented && !options.instrument) continue;
@@ -134,15 +148,18 @@ void run_bench(const BenchOptions& options) {
             std::vector<LanePrefill> lanes;
             for (int b = 0; b < options.batch; ++b) {
                 c.caches.push_back(loaded.backend->make_cache());
-                lanes.push_back({c.caches.back().get(), &c.policy, {}, &c.outputs[static_cast<std::size_t>(b)]});
+                lanes.push_back(
+                    {c.caches.back().get(), &c.policy, {}, &c.outputs[static_cast<std::size_t>(b)]});
             }
             loaded.backend->prefill(prompt, lanes, nullptr, {});
             c.row = options.context;
         }
     }
     const std::int64_t read_bytes = weight_bytes(model);
-    std::vector<std::uint64_t> bare(static_cast<std::size_t>(std::max<std::int64_t>(read_bytes, 1 << 20)) / 8, 1);
-    const int n_threads = options.run.n_threads > 0 ? options.run.n_threads : static_cast<int>(std::thread::hardware_concurrency());
+    std::vector<std::uint64_t> bare(static_cast<std::size_t>(std::max<std::int64_t>(read_bytes, 1 << 20)) / 8,
+                                    1);
+    const int n_threads = options.run.n_threads > 0 ? options.run.n_threads
+                                                    : static_cast<int>(std::thread::hardware_concurrency());
 
     // Interleaved rounds: what slows the machine down slows all contenders.
     std::vector<double> bare_ms;
@@ -172,11 +189,16 @@ void run_bench(const BenchOptions& options) {
     json["bare_read_ms"] = read_ms;
     json["cpu_share_of_others"] = others;
     if (!options.json) {
-        fmt::print("{}, {}\ncontext {}, batch {}, {} tokens in {} rounds; other processes took {:.0f} % of the busy time\n", model.path().string(),
-                   loaded.backend->name(), options.context, options.batch, per_round * options.rounds, options.rounds, 100 * others);
-        fmt::print("bare read of the {:.2f} MB of weights: {:.3f} ms ({:.1f} GB/s)\n\n", 1e-6 * static_cast<double>(read_bytes), read_ms,
+        fmt::print(
+            "{}, {}\ncontext {}, batch {}, {} tokens in {} rounds; other processes took {:.0f} % of the busy "
+            "time\n",
+            model.path().string(), loaded.backend->name(), options.context, options.batch,
+            per_round * options.rounds, options.rounds, 100 * others);
+        fmt::print("bare read of the {:.2f} MB of weights: {:.3f} ms ({:.1f} GB/s)\n\n",
+                   1e-6 * static_cast<double>(read_bytes), read_ms,
                    1e-6 * static_cast<double>(read_bytes) / read_ms);
-        fmt::print("{:<44} {:>9} {:>10} {:>9} {:>11} {:>8} {:>9}\n", "lane", "ms/step", "tokens/s", "p99/p50", "KV MB", "GB/s", "% of read");
+        fmt::print("{:<44} {:>9} {:>10} {:>9} {:>11} {:>8} {:>9}\n", "lane", "ms/step", "tokens/s", "p99/p50",
+                   "KV MB", "GB/s", "% of read");
     }
     const double first_ms = median(contenders.front().token_ms);
     for (const Contender& c : contenders) {
@@ -186,11 +208,19 @@ void run_bench(const BenchOptions& options) {
         const double p99 = sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)];
         const double bytes = static_cast<double>(read_bytes + c.cache_bytes());
         const double share = bytes / static_cast<double>(read_bytes) * read_ms / ms;
-        json["lanes"].push_back({{"spec", c.name}, {"ms_per_step", ms}, {"tokens_per_s", 1e3 * options.batch / ms}, {"p99_over_p50", p99 / ms},
-                                 {"bytes_per_step", bytes}, {"gb_per_s", 1e-6 * bytes / ms}, {"share_of_bare_read", share}, {"time_over_first", ms / first_ms}});
+        json["lanes"].push_back({{"spec", c.name},
+                                 {"ms_per_step", ms},
+                                 {"tokens_per_s", 1e3 * options.batch / ms},
+                                 {"p99_over_p50", p99 / ms},
+                                 {"bytes_per_step", bytes},
+                                 {"gb_per_s", 1e-6 * bytes / ms},
+                                 {"share_of_bare_read", share},
+                                 {"time_over_first", ms / first_ms}});
         if (!options.json)
-            fmt::print("{:<44} {:>9.3f} {:>10.1f} {:>9.2f} {:>11.2f} {:>8.2f} {:>8.0f}%   {:.2f}x the first\n", c.name, ms, 1e3 * options.batch / ms, p99 / ms,
-                       1e-6 * static_cast<double>(c.cache_bytes()), 1e-6 * bytes / ms, 100 * share, ms / first_ms);
+            fmt::print(
+                "{:<44} {:>9.3f} {:>10.1f} {:>9.2f} {:>11.2f} {:>8.2f} {:>8.0f}%   {:.2f}x the first\n",
+                c.name, ms, 1e3 * options.batch / ms, p99 / ms, 1e-6 * static_cast<double>(c.cache_bytes()),
+                1e-6 * bytes / ms, 100 * share, ms / first_ms);
     }
     if (options.json) fmt::print("{}\n", json.dump(2));
 }
@@ -199,15 +229,25 @@ void run_bench(const BenchOptions& options) {
 
 void add_bench_command(CLI::App& app) {
     auto options = std::make_shared<BenchOptions>();
-    CLI::App* command = app.add_subcommand("bench", "tokens per second, bytes per token and the share of a bare read, in interleaved rounds");
+    CLI::App* command = app.add_subcommand(
+        "bench", "tokens per second, bytes per token and the share of a bare read, in interleaved rounds");
     options->run.add_model(*command);
     options->run.add_backend(*command);
     options->run.add_lanes(*command);
-    command->add_option("--context", options->context, "prompt tokens")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-    command->add_option("--tokens", options->run.n_tokens, "tokens to decode, over all rounds")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-    command->add_option("--batch", options->batch, "lanes of each policy")->check(CLI::Range(1, 4096))->capture_default_str();
-    command->add_option("--rounds", options->rounds, "interleaved rounds")->check(CLI::Range(1, 1000))->capture_default_str();
-    command->add_flag("--instrument", options->instrument, "each lane also with attention and score rows of all heads");
+    command->add_option("--context", options->context, "prompt tokens")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command->add_option("--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command->add_option("--batch", options->batch, "lanes of each policy")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    command->add_option("--rounds", options->rounds, "interleaved rounds")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_flag("--instrument", options->instrument,
+                      "each lane also with attention and score rows of all heads");
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_bench(*options); });
 }

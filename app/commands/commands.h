@@ -3,7 +3,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 namespace keyhole {
+
+std::string program_version();
 
 void add_gui_command(CLI::App& app);
 void add_decode_command(CLI::App& app);

@@ -53,18 +53,20 @@ std::string lane_text(const Model& model, const RunHistory& history, int lane) {
 
 void print_run(const Model& model, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
-    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path, history.run().backend, history.n_prompt(),
-               history.last_row() + 1 - history.n_prompt());
+    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path,
+               history.run().backend, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
         const LaneSummary s = summarise(history, lane);
         fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(model, history, lane));
-        fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}", record.use.stored_tokens,
-                   history.run().layout.n_kv_heads(), 1e-6 * static_cast<double>(record.use.stored_bytes),
+        fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
+                   record.use.stored_tokens, history.run().layout.n_kv_heads(),
+                   1e-6 * static_cast<double>(record.use.stored_bytes),
                    1e-6 * static_cast<double>(record.use.allocated_bytes), s.evictions);
         if (s.n_kl > 0 && i > 0)
-            fmt::print("; KL to lane 0 {:.4f} nats, agreement {:.0f} % over {} rows", s.kl / s.n_kl, 100.0 * s.agreement / s.n_kl, s.n_kl);
+            fmt::print("; KL to lane 0 {:.4f} nats, agreement {:.0f} % over {} rows", s.kl / s.n_kl,
+                       100.0 * s.agreement / s.n_kl, s.n_kl);
         fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + record.failure);
     }
 }
@@ -77,13 +79,14 @@ void print_json(const Model& model, const RunHistory& history) {
         const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
         nlohmann::json kl;
         if (s.n_kl > 0) kl = s.kl / s.n_kl;
-        json["lanes"].push_back({{"spec", record.info->effective},
-                                 {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
-                                 {"text", lane_text(model, history, lane)},
-                                 {"kl", kl},
-                                 {"evictions", s.evictions},
-                                 {"stored_bytes", record.use.stored_bytes},
-                                 {"allocated_bytes", record.use.allocated_bytes}});
+        json["lanes"].push_back(
+            {{"spec", record.info->effective},
+             {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
+             {"text", lane_text(model, history, lane)},
+             {"kl", kl},
+             {"evictions", s.evictions},
+             {"stored_bytes", record.use.stored_bytes},
+             {"allocated_bytes", record.use.allocated_bytes}});
     }
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
@@ -94,14 +97,18 @@ void run_decode(const DecodeOptions& options) {
     LoadedModel loaded = load_for_run(options.run);
     const int n_prompt = static_cast<int>(loaded.model->tokenizer().encode(spec.prompt).size());
     if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
-    spec.wants = wants_of(exports);
+    spec.wants = exports.wants();
     if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
     if (exports.next) spec.n_top = 64;
+    const int last_row = n_prompt + spec.n_generate - 1;
 
     std::unique_ptr<ExportSink> sink;
     if (options.exports.given()) {
-        check_export_size(exports, loaded.model->config(), n_prompt, spec.n_generate, static_cast<int>(spec.lanes.size()));
-        sink = std::make_unique<ExportSink>(exports, spec.n_generate);
+        sink = std::make_unique<ExportSink>(
+            exports,
+            ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()), last_row});
+        fmt::print(stderr, "exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
+                   exports.folder.string());
     }
     std::unique_ptr<TraceWriter> trace;
     if (!options.save.empty()) trace = std::make_unique<TraceWriter>(options.save);
@@ -110,17 +117,21 @@ void run_decode(const DecodeOptions& options) {
     RunHistory history;
     {
         Progress progress("decode", spec.n_generate);
-        replay(loaded.model, *loaded.backend, spec, n_prompt + spec.n_generate - 1, sink.get(), [&](std::shared_ptr<const StepTrace> step) {
-            recorder.push(step);
-            if (trace != nullptr) trace->append(*step);
-            progress.update(step->row + 1 - n_prompt);
-        });
+        replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
+               [&](std::shared_ptr<const StepTrace> step) {
+                   recorder.push(step);
+                   if (trace != nullptr) trace->append(*step);
+                   progress.update(step->row + 1 - n_prompt);
+               });
         history.update(recorder.snapshot().steps);
     }
-    if (options.json) print_json(*loaded.model, history);
-    else print_run(*loaded.model, history);
+    if (options.json)
+        print_json(*loaded.model, history);
+    else
+        print_run(*loaded.model, history);
     if (sink != nullptr) {
-        sink->finish(history);
+        Progress progress("export", 1);
+        sink->finish(history, [&](double done, const std::string&) { progress.update(done); });
         fmt::print(stderr, "written to {}\n", exports.folder.string());
     }
     if (trace != nullptr) {
@@ -133,7 +144,8 @@ void run_decode(const DecodeOptions& options) {
 
 void add_decode_command(CLI::App& app) {
     auto options = std::make_shared<DecodeOptions>();
-    CLI::App* command = app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
+    CLI::App* command =
+        app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
     options->run.add_model(*command);
     options->run.add_prompt(*command);
     options->run.add_lanes(*command);

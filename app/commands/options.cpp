@@ -16,8 +16,10 @@ void RunOptions::add_model(CLI::App& command) {
 }
 
 void RunOptions::add_backend(CLI::App& command) {
-    command.add_option("--backend", backend, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command.add_option("--threads", n_threads, "CPU threads (default: all cores)")->check(CLI::Range(0, 1024));
+    command.add_option("--backend", backend, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+    command.add_option("--threads", n_threads, "CPU threads (default: all cores)")
+        ->check(CLI::Range(0, 1024));
 }
 
 void RunOptions::add_prompt(CLI::App& command) {
@@ -27,28 +29,41 @@ void RunOptions::add_prompt(CLI::App& command) {
 
 void RunOptions::add_lanes(CLI::App& command) {
     command
-        .add_option("--lane", lanes, "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
+        .add_option(
+            "--lane", lanes,
+            "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
         ->expected(1)
         ->take_all();
 }
 
 void RunOptions::add_sampling(CLI::App& command) {
-    command.add_option("--tokens", n_tokens, "tokens to generate")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+    command.add_option("--tokens", n_tokens, "tokens to generate")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
     auto* follow_flag = command.add_flag("--follow", follow, "feed every lane the first lane's token");
     command.add_flag("--free", free, "each lane goes on with its own token (default)")->excludes(follow_flag);
     command.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-text token");
-    command.add_option("--temperature", sampling.temperature, "0 is greedy")->check(CLI::Range(0.0, 100.0))->capture_default_str();
-    command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all")->check(CLI::NonNegativeNumber);
-    command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")->check(CLI::Range(0.0, 1.0));
+    command.add_option("--temperature", sampling.temperature, "0 is greedy")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all")
+        ->check(CLI::NonNegativeNumber);
+    command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
+        ->check(CLI::Range(0.0, 1.0));
     command.add_option("--seed", seed, "of the sampling")->capture_default_str();
-    command.add_option("--script", script, "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`");
+    command.add_option(
+        "--script", script,
+        "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`");
 }
 
 RunSpec RunOptions::run_spec() const {
     RunSpec spec;
     spec.prompt = prompt_file.empty() ? prompt : read_text_file(prompt_file);
-    if (spec.prompt.empty() && prompt_file.empty()) fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
-    if (spec.prompt.empty()) fail(ErrorCode::wrong_use, "the prompt file {} is empty; put some text to start from into it", prompt_file);
+    if (spec.prompt.empty() && prompt_file.empty())
+        fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
+    if (spec.prompt.empty())
+        fail(ErrorCode::wrong_use, "the prompt file {} is empty; put some text to start from into it",
+             prompt_file);
     for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
     spec.follow = follow;
@@ -61,7 +76,9 @@ RunSpec RunOptions::run_spec() const {
 
 BackendOptions RunOptions::backend_options() const {
     BackendOptions options;
-    options.choice = backend == "cpu" ? BackendChoice::cpu : backend == "cuda" ? BackendChoice::cuda : BackendChoice::automatic;
+    options.choice = backend == "cpu"    ? BackendChoice::cpu
+                     : backend == "cuda" ? BackendChoice::cuda
+                                         : BackendChoice::automatic;
     options.n_threads = n_threads;
     return options;
 }
@@ -69,12 +86,13 @@ BackendOptions RunOptions::backend_options() const {
 std::string demo_model_folder() {
     namespace fs = std::filesystem;
     std::error_code ignored;
-    std::vector<fs::path> roots = {fs::current_path(ignored)};
-    for (fs::path at = fs::read_symlink("/proc/self/exe", ignored).parent_path(); !at.empty() && at != at.root_path(); at = at.parent_path())
-        roots.push_back(at);
-    roots.push_back(KH_SOURCE_DIR);
+    // The sources may have been moved away from where they were built: then beside the program or above it.
+    std::vector<fs::path> roots = {KH_ASSETS_DIR};
+    for (fs::path at = fs::read_symlink("/proc/self/exe", ignored).parent_path(); at.has_relative_path();
+         at = at.parent_path())
+        roots.push_back(at / "assets");
     for (const fs::path& root : roots) {
-        const fs::path folder = root / "assets/models/keyhole-base";
+        const fs::path folder = root / "models/keyhole-base";
         if (fs::exists(folder / "config.json", ignored)) return folder.string();
     }
     return {};
@@ -95,16 +113,21 @@ std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
             std::size_t used = 0;
             const bool relative = stamp.front() == '+';
             const int value = std::stoi(relative ? stamp.substr(1) : stamp, &used);
-            if (used + (relative ? 1 : 0) != stamp.size() || blank == std::string::npos) throw std::invalid_argument(stamp);
+            if (used + (relative ? 1 : 0) != stamp.size() || blank == std::string::npos)
+                throw std::invalid_argument(stamp);
             const int row = relative ? n_prompt - 1 + value : value;
             if (row < n_prompt - 1)
-                fail(ErrorCode::wrong_use, "row {} is before the end of the prompt (row {})", row, n_prompt - 1);
-            if (!commands.empty() && row < commands.back().row) fail(ErrorCode::wrong_use, "row {} comes after row {}", row, commands.back().row);
+                fail(ErrorCode::wrong_use, "row {} is before the end of the prompt (row {})", row,
+                     n_prompt - 1);
+            if (!commands.empty() && row < commands.back().row)
+                fail(ErrorCode::wrong_use, "row {} comes after row {}", row, commands.back().row);
             commands.push_back({row, parse_command(line.substr(blank + 1))});
         } catch (const Error& error) {
             fail(ErrorCode::wrong_use, "{}:{}: {}", file, number, error.what());
         } catch (const std::exception&) {
-            fail(ErrorCode::wrong_use, "{}:{}: '{}' does not begin with `+N` (tokens generated) or a row number, then a command", file, number, line);
+            fail(ErrorCode::wrong_use,
+                 "{}:{}: '{}' does not begin with `+N` (tokens generated) or a row number, then a command",
+                 file, number, line);
         }
     }
     return commands;
@@ -112,7 +135,9 @@ std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
 
 LoadedModel load_for_run(const RunOptions& options) {
     const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
-    if (folder.empty()) fail(ErrorCode::wrong_use, "no model: the demo model assets/models/keyhole-base is not here; give --model DIR");
+    if (folder.empty())
+        fail(ErrorCode::wrong_use,
+             "no model: the demo model assets/models/keyhole-base is not here; give --model DIR");
     LoadedModel loaded;
     loaded.model = load_model(folder);
     std::string notice;
@@ -121,8 +146,16 @@ LoadedModel load_for_run(const RunOptions& options) {
     return loaded;
 }
 
+std::string program_version() {
+    return KH_VERSION;
+}
+
 Progress::Progress(std::string title, double total)
-    : title_(std::move(title)), total_(total), shown_(isatty(STDERR_FILENO) != 0), begin_(std::chrono::steady_clock::now()), next_(begin_) {}
+    : title_(std::move(title)),
+      total_(total),
+      shown_(isatty(STDERR_FILENO) != 0),
+      begin_(std::chrono::steady_clock::now()),
+      next_(begin_) {}
 
 Progress::~Progress() {
     if (printed_) fmt::print(stderr, "\r\033[K");
@@ -132,7 +165,8 @@ void Progress::update(double done) {
     const auto now = std::chrono::steady_clock::now();
     if (!shown_ || now < next_ || total_ <= 0) return;
     next_ = now + std::chrono::milliseconds(100);
-    const double share = std::min(1.0, done / total_), seconds = std::chrono::duration<double>(now - begin_).count();
+    const double share = std::min(1.0, done / total_),
+                 seconds = std::chrono::duration<double>(now - begin_).count();
     constexpr int kWidth = 30;
     const std::string bar(static_cast<std::size_t>(share * kWidth), '#');
     const std::string left = share > 0.02 ? fmt::format("{:.0f} s left", seconds / share * (1 - share)) : "";

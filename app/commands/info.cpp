@@ -1,0 +1,95 @@
+#include "app/commands/commands.h"
+#include "app/commands/options.h"
+#include "engine/base/error.h"
+#include "engine/model/model.h"
+
+#include <nlohmann/json.hpp>
+
+namespace keyhole {
+
+namespace {
+
+struct Sharing {
+    std::string name;
+    std::int64_t kv_heads;  // of the whole model
+};
+
+/// KV bytes per token = 2 * KV heads of the model * head_dim * element bytes (MLKV, equation of section 3: 2 b s m g d).
+std::int64_t bytes_per_token(const ModelConfig& c, std::int64_t kv_heads, int element_bytes) {
+    return 2 * kv_heads * c.head_dim * element_bytes;
+}
+
+void run_info(const RunOptions& options, bool as_json) {
+    const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
+    const auto model = load_model(folder);
+    const ModelConfig& c = model->config();
+    const std::int64_t layers = c.n_layers;
+    std::vector<Sharing> sharings = {{"this model", layers * c.n_kv_heads}, {"MHA", layers * c.n_heads}};
+    if (c.n_heads % 2 == 0 && c.n_heads > 2) sharings.push_back({"GQA, 2 a layer", layers * 2});
+    sharings.push_back({"MQA", layers});
+    if (layers >= 2) sharings.push_back({"MLKV, half the layers", layers / 2});
+    sharings.push_back({"MLKV, 1 layer", 1});
+    const std::string dtype(dtype_name(model->weights().layers.front().q.dtype));
+
+    if (as_json) {
+        nlohmann::json json = {{"path", model->path().string()},
+                               {"hash", model->hash()},
+                               {"family", c.family},
+                               {"parameters", model->n_parameters()},
+                               {"dtype", dtype},
+                               {"n_layers", c.n_layers},
+                               {"n_heads", c.n_heads},
+                               {"n_kv_heads", c.n_kv_heads},
+                               {"head_dim", c.head_dim},
+                               {"d_model", c.d_model},
+                               {"d_ff", c.d_ff},
+                               {"n_vocab", c.n_vocab},
+                               {"n_ctx", c.n_ctx},
+                               {"rope_theta", c.rope_theta},
+                               {"norm_eps", c.norm_eps},
+                               {"tied", c.tied},
+                               {"bos", c.bos},
+                               {"eos", c.eos}};
+        for (const Sharing& s : sharings)
+            json["kv_bytes_per_token"].push_back({{"sharing", s.name},
+                                                  {"kv_heads", s.kv_heads},
+                                                  {"fp32", bytes_per_token(c, s.kv_heads, 4)},
+                                                  {"fp16", bytes_per_token(c, s.kv_heads, 2)}});
+        fmt::print("{}\n", json.dump(2));
+        return;
+    }
+    fmt::print("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", model->path().string(), c.family,
+               1e-6 * static_cast<double>(model->n_parameters()), dtype, c.tied ? ", tied embeddings" : "",
+               model->hash());
+    fmt::print("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
+               c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
+    fmt::print("  vocabulary {}, context {}, rotary base {:g}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx,
+               c.rope_theta, c.norm_eps);
+    const int contexts[] = {c.n_ctx / 4, c.n_ctx, 4 * c.n_ctx};
+    fmt::print(
+        "KV cache, 2 x KV heads x head size x 4 bytes a token (this engine stores "
+        "float):\n{:<24}{:>10}{:>16}",
+        "sharing", "KV heads", "bytes/token");
+    for (int n : contexts) fmt::print("{:>12} tok", n);
+    fmt::print("\n");
+    for (const Sharing& s : sharings) {
+        const std::int64_t bytes = bytes_per_token(c, s.kv_heads, 4);
+        fmt::print("{:<24}{:>10}{:>16}", s.name, s.kv_heads, bytes);
+        for (int n : contexts) fmt::print("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
+        fmt::print("\n");
+    }
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app) {
+    auto options = std::make_shared<RunOptions>();
+    auto as_json = std::make_shared<bool>(false);
+    CLI::App* command =
+        app.add_subcommand("info", "configuration, parameters and KV bytes per token of a model");
+    options->add_model(*command);
+    command->add_flag("--json", *as_json, "machine-readable");
+    command->callback([options, as_json] { run_info(*options, *as_json); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,50 @@
+#include "app/commands/commands.h"
+#include "app/commands/export_options.h"
+#include "app/commands/options.h"
+#include "engine/base/error.h"
+#include "engine/export/exporter.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
+
+namespace keyhole {
+
+namespace {
+
+struct ReplayOptions {
+    std::string file;
+    ExportArguments exports;
+};
+
+void run_replay(const ReplayOptions& options) {
+    RunHistory history;
+    history.update(read_trace(options.file));
+    fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", options.file, history.run().model_path,
+               history.n_prompt(), history.n_prompt(), history.last_row());
+    for (std::size_t i = 0; i < history.lanes().size(); ++i) {
+        const RunHistory::Lane& lane = history.lanes()[i];
+        std::string text;
+        for (std::size_t p = static_cast<std::size_t>(history.n_prompt()); p < lane.tokens.size(); ++p)
+            text += history.run().token_bytes[static_cast<std::size_t>(lane.tokens[p])];
+        const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
+        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "", text);
+    }
+    if (!options.exports.given()) return;
+    Progress progress("export", 1);
+    export_history(history, options.exports.parsed(),
+                   [&](double done, const std::string&) { progress.update(done); });
+    fmt::print(stderr, "written to {}; attention and scores are in the half precision that the trace holds\n",
+               options.exports.folder);
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+    auto options = std::make_shared<ReplayOptions>();
+    CLI::App* command =
+        app.add_subcommand("replay", "show and export what a trace file holds, without the model");
+    command->add_option("file", options->file, "trace file, FILE.keyhole")->required();
+    options->exports.add(*command);
+    command->callback([options] { run_replay(*options); });
+}
+
+}  // namespace keyhole
