@@ -1,12 +1,13 @@
 #include "engine/export/figures.h"
 
-#include "engine/export/run_json.h"
+#include "engine/base/threads.h"
 #include "engine/figure/curves.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 namespace keyhole {
 
@@ -56,6 +57,18 @@ std::string kv_head_name(const KvHead& head) {
     return fmt::format("L{}_G{}", head.owner_layer, head.index);
 }
 
+/// draw(i) for every picture, on all cores; progress in the order in which they are done.
+void draw_all(std::size_t n, const ExportProgress& progress, const std::function<void(std::size_t)>& draw) {
+    ThreadPool pool(0);
+    std::mutex mutex;
+    std::size_t done = 0;
+    pool.parallel_for(static_cast<std::int64_t>(n), [&](std::int64_t i, int) {
+        draw(static_cast<std::size_t>(i));
+        const std::lock_guard lock(mutex);
+        if (progress) progress(static_cast<double>(++done) / static_cast<double>(n));
+    });
+}
+
 float largest_attention(const LaneRows& rows) {
     float largest = 0;
     for (int layer : rows.range().layers)
@@ -69,7 +82,8 @@ float largest_attention(const LaneRows& rows) {
 
 void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress) {
     const ExportRange& range = rows.range();
-    for (std::size_t i = 0; i < range.kv_heads.size() && range.n_rows() > 0; ++i) {
+    if (range.n_rows() == 0) return;
+    draw_all(range.kv_heads.size(), progress, [&](std::size_t i) {
         const KvHead& head = rows.history().run().layout.kv_head(range.kv_heads[i]);
         MaskFigure figure;
         figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
@@ -83,8 +97,7 @@ void write_masks(const LaneRows& rows, const std::filesystem::path& folder, cons
         figure.row_axis = row_axis(rows);
         figure.column_axis = column_axis(rows);
         write_png(draw_mask(figure), folder / fmt::format("mask_{}.png", kv_head_name(head)));
-        if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(range.kv_heads.size()));
-    }
+    });
 }
 
 void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
@@ -97,40 +110,36 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
         fmt::format("Attention probability on a logarithmic scale, {:g} to {:g}, one scale for all heads. ",
                     scale.low, scale.high) +
         rows.source();
-    const double n = static_cast<double>(range.layers.size() * range.heads.size()) + 2;
-    double done = 0;
-
-    HeatmapFigure figure;
-    figure.texts.subtitle = subtitle(rows);
-    figure.texts.caption = rows_covered(rows) + " " + scale_words;
-    figure.row_axis = row_axis(rows);
-    figure.column_axis = column_axis(rows);
-    figure.scale = scale;
-    figure.value_label = "attention probability";
-    for (int layer : range.layers)
-        for (int head : range.heads) {
-            figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
-            figure.values = rows.attention_plane(layer, head);
-            figure.states = rows.states(layout.kv_head_from_head(layer, head));
-            write_png(draw_heatmap(figure), folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
-            if (progress) progress(++done / n);
-        }
+    HeatmapFigure common;
+    common.texts.subtitle = subtitle(rows);
+    common.texts.caption = rows_covered(rows) + " " + scale_words;
+    common.row_axis = row_axis(rows);
+    common.column_axis = column_axis(rows);
+    common.scale = scale;
+    common.value_label = "attention probability";
+    draw_all(range.layers.size() * range.heads.size(), progress, [&](std::size_t i) {
+        const int layer = range.layers[i / range.heads.size()], head = range.heads[i % range.heads.size()];
+        HeatmapFigure figure = common;
+        figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
+        figure.values = rows.attention_plane(layer, head);
+        figure.states = rows.states(layout.kv_head_from_head(layer, head));
+        write_png(draw_heatmap(figure), folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
+    });
 
     AtlasFigure atlas;
-    atlas.texts = {"Attention of all layers and heads", subtitle(rows), figure.texts.caption};
+    atlas.texts = {"Attention of all layers and heads", subtitle(rows), common.texts.caption};
     if (static_cast<int>(range.layers.size()) < layout.n_layers() ||
         static_cast<int>(range.heads.size()) < layout.n_heads())
         atlas.texts.title = "Attention of the chosen layers and heads";
     atlas.layers = range.layers;
     atlas.heads = range.heads;
     atlas.scale = scale;
-    atlas.value_label = figure.value_label;
+    atlas.value_label = common.value_label;
     atlas.cell = [&](int layer, int head) {
         return AtlasCell{rows.attention_plane(layer, head),
                          rows.states(layout.kv_head_from_head(layer, head))};
     };
     write_png(draw_atlas(atlas), folder / "atlas.png");
-    if (progress) progress(1);
 }
 
 namespace {
@@ -179,7 +188,7 @@ Curve token_curve(const LaneRows& rows, const std::vector<std::vector<float>>& s
     const std::int32_t evicted = rows.history().evicted_at(rows.index(), kv_head, position);
     if (evicted >= rows.range().first_row) {
         curve.end_mark = evicted;
-        curve.end_text = fmt::format("row {}", evicted);
+        curve.name += fmt::format(", gone at {}", evicted);
     }
     return curve;
 }
@@ -213,7 +222,15 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
             threshold.x.push_back(range.first_row + y);
             threshold.y.push_back(value);
         }
+        // A sink would press everything else, the threshold above all, to the ground of a linear scale.
+        float highest = 0, lowest = std::numeric_limits<float>::infinity();
+        for (const auto& row : scores)
+            for (float v : row) highest = std::max(highest, std::isnan(v) ? 0.0f : v);
+        for (double v : threshold.y)
+            if (v > 0) lowest = std::min(lowest, static_cast<float>(v));
         CurvePlot plot;
+        plot.log_y = highest > 8 * lowest;
+        plot.y_floor = lowest / 20;
         plot.title = fmt::format("Scores of tokens in layer {}, KV head {}", head.owner_layer, head.index);
         plot.subtitle = subtitle(rows);
         plot.caption =
@@ -222,8 +239,9 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
             "line is the lowest score that stayed among the tokens that competed. Tokens: the first, the "
             "highest at the end, the "
             "last evicted.";
+        if (plot.log_y) plot.caption += fmt::format(" Scores below {:.2g} are drawn there.", plot.y_floor);
         plot.x_label = "row";
-        plot.y_label = "score";
+        plot.y_label = plot.log_y ? "score (logarithmic)" : "score";
         plot.curves.push_back(std::move(threshold));
         for (int p : telling_tokens(rows, scores, g))
             plot.curves.push_back(token_curve(rows, scores, g, p, texts));

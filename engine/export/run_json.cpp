@@ -75,6 +75,36 @@ Json lane_json(const RunHistory& history, int lane) {
     return out;
 }
 
+std::string dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// A key a line, and a step a line: long, but a person and a diff can read it.
+std::string layout_json(const Json& run) {
+    const auto object = [](const Json& json, const std::string& indent, const auto& value) {
+        std::string out = "{";
+        for (const auto& [key, part] : json.items())
+            out += fmt::format("{}\n{}\"{}\": {}", out.size() > 1 ? "," : "", indent, key, value(key, part));
+        return out + "\n" + indent.substr(2) + "}";
+    };
+    const auto list = [](const Json& json, const std::string& indent, const auto& value) {
+        std::string out = "[";
+        for (const Json& part : json)
+            out += fmt::format("{}\n{}{}", out.size() > 1 ? "," : "", indent, value(part));
+        return out + (json.empty() ? "]" : "\n" + indent.substr(2) + "]");
+    };
+    const auto lane = [&](const Json& json) {
+        return object(json, "      ", [&](const std::string& key, const Json& part) {
+            return key == "steps" ? list(part, "        ", dump) : dump(part);
+        });
+    };
+    return object(run, "  ",
+                  [&](const std::string& key, const Json& part) {
+                      return key == "lanes" ? list(part, "    ", lane) : dump(part);
+                  }) +
+           "\n";
+}
+
 }  // namespace
 
 std::vector<RunCommand> commands_of(const RunHistory& history) {
@@ -110,7 +140,7 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
         out["lanes"].push_back(lane_json(history, lane));
     // Indented, but a step stays on one line each.
-    return out.dump(1, '\t', false, Json::error_handler_t::replace) + "\n";
+    return layout_json(out);
 }
 
 }  // namespace keyhole

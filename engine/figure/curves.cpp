@@ -194,7 +194,11 @@ std::string escape_xml(const std::string& text) {
     return out;
 }
 
-std::string draw_curves(const CurvePlot& plot) {
+std::string draw_curves(const CurvePlot& unclamped) {
+    CurvePlot plot = unclamped;
+    if (plot.log_y && plot.y_floor > 0)
+        for (Curve& curve : plot.curves)
+            for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
     std::size_t longest = 0;
     for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
     const double legend_width = std::min(260.0, 62 + 7.0 * static_cast<double>(longest));

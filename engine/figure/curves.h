@@ -22,6 +22,7 @@ struct CurvePlot {
     std::string title, subtitle, caption;
     std::string x_label, y_label;
     bool log_y = false;  ///< values <= 0 break the line
+    double y_floor = 0;  ///< with log_y: lower values are drawn at it; 0: none
     std::vector<Curve> curves;
     int width = 960, height = 520;
 };

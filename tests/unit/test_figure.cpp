@@ -294,6 +294,15 @@ TEST(Curves, HigherValuesAreDrawnHigherAndLogSkipsZero) {
     EXPECT_GT(y0, y1);
 }
 
+TEST(Curves, FloorOfALogScaleLiftsWhatIsBelowIt) {
+    CurvePlot low, lifted;
+    low.log_y = lifted.log_y = true;
+    low.curves.push_back({"c", {0, 1, 2}, {0.5, 1, 10}});
+    lifted.curves.push_back({"c", {0, 1, 2}, {1e-30, 1, 10}});
+    lifted.y_floor = 0.5;
+    EXPECT_EQ(draw_curves(low), draw_curves(lifted));
+}
+
 TEST(Curves, EmptyPlotsAreDrawnToo) {
     EXPECT_NE(draw_curves({}).find("</svg>"), std::string::npos);
     CurvePlot plot;
