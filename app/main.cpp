@@ -25,6 +25,17 @@ int main(int argc, char** argv) {
                                                       arguments[0] == "--version");
     if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help))
         arguments.insert(arguments.begin(), "gui");
+    const auto known = app.get_subcommands([](const CLI::App*) { return true; });
+    const bool is_known =
+        asks_for_help || std::any_of(known.begin(), known.end(), [&](const CLI::App* command) {
+            return command->get_name() == arguments[0];
+        });
+    if (!is_known) {
+        std::string names;
+        for (const CLI::App* command : known) names += " " + command->get_name();
+        fmt::print(stderr, "keyhole: there is no command '{}'; commands are:{}\n", arguments[0], names);
+        return 2;
+    }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     try {
         app.parse(arguments);

@@ -192,7 +192,7 @@ void run_bench(const BenchOptions& options) {
         fmt::print(
             "{}, {}\ncontext {}, batch {}, {} tokens in {} rounds; other processes took {:.0f} % of the busy "
             "time\n",
-            model.path().string(), loaded.backend->name(), options.context, options.batch,
+            model.path().string(), loaded.backend_text, options.context, options.batch,
             per_round * options.rounds, options.rounds, 100 * others);
         fmt::print("bare read of the {:.2f} MB of weights: {:.3f} ms ({:.1f} GB/s)\n\n",
                    1e-6 * static_cast<double>(read_bytes), read_ms,

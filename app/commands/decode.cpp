@@ -51,10 +51,11 @@ std::string lane_text(const Model& model, const RunHistory& history, int lane) {
     return model.tokenizer().decode(std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
 }
 
-void print_run(const Model& model, const RunHistory& history) {
+void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
+    const Model& model = *loaded.model;
     fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path,
-               history.run().backend, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
+               loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
@@ -128,7 +129,7 @@ void run_decode(const DecodeOptions& options) {
     if (options.json)
         print_json(*loaded.model, history);
     else
-        print_run(*loaded.model, history);
+        print_run(loaded, history);
     if (sink != nullptr) {
         Progress progress("export", 1);
         sink->finish(history, [&](double done, const std::string&) { progress.update(done); });

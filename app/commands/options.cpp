@@ -142,7 +142,7 @@ LoadedModel load_for_run(const RunOptions& options) {
     loaded.model = load_model(folder);
     std::string notice;
     loaded.backend = make_backend(loaded.model, options.backend_options(), &notice);
-    if (!notice.empty()) fmt::print(stderr, "{}\n", notice);
+    loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     return loaded;
 }
 

@@ -45,10 +45,10 @@ std::string demo_model_folder();
 /// a comment. Rows must not descend. Throws Error(wrong_use) with file and line.
 std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt);
 
-/// Loads the model, with one line on stderr when it takes long, and makes its backend; a fallback is said on stderr.
 struct LoadedModel {
     std::shared_ptr<const Model> model;
     std::unique_ptr<Backend> backend;
+    std::string backend_text;  ///< its name, and why it is not another one
 };
 LoadedModel load_for_run(const RunOptions& options);
 
