@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -250,6 +252,45 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
             }
         }
     }
+}
+
+// KEYHOLE_REAL_MODEL names a folder of tinyllamas/stories260K; its greedy continuation of bos is known from another program.
+class EngineRealModel : public testing::Test {
+  protected:
+    void SetUp() override {
+        const char* folder = std::getenv("KEYHOLE_REAL_MODEL");
+        if (folder == nullptr) GTEST_SKIP() << "KEYHOLE_REAL_MODEL is not set";
+        model_ = keyhole::load_model(folder);
+        weights_ = load_weights(folder);
+    }
+    const std::vector<int> ids_ = {1,   403, 407, 261, 378, 432, 383, 286, 261, 376, 298,
+                                   315, 421, 395, 317, 426, 338, 401, 396, 267, 337, 410,
+                                   408, 419, 292, 411, 322, 265, 282, 295, 433, 426};
+    std::shared_ptr<const keyhole::Model> model_;
+    Weights weights_;
+};
+
+TEST_F(EngineRealModel, GreedyIdsAreThePublishedOnes) {
+    const std::vector<std::string> specs = {"full"};
+    const std::span<const int> ids(ids_);
+    const LaneRows rows = run_engine(model_, specs, ids.first(1), ids.subspan(1, ids.size() - 2));
+    for (std::size_t t = 0; t < rows[0].size(); ++t) {
+        const std::vector<float>& logits = rows[0][t].next_logits;
+        EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), ids_[t + 1]) << t;
+    }
+    const std::string text = model_->tokenizer().decode(ids_);
+    EXPECT_EQ(text.substr(text.find('O')),
+              "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.");
+}
+
+TEST_F(EngineRealModel, RowsAgree) {
+    std::vector<Case> cases;
+    for (const char* preset : {"full", "window", "sink", "h2o", "tova", "keyformer", "a2sf"})
+        for (int budget : {4, 12})
+            if (std::string(preset) != "full" || budget == 4)
+                cases.push_back(preset_case(preset, budget, 16));
+    const std::span<const int> ids(ids_);
+    expect_agreement(compare_with_reference(model_, weights_, cases, ids.first(16), ids.subspan(16)));
 }
 
 }  // namespace
