@@ -44,6 +44,10 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   kh_add_tests(keyhole_window_tests window)
 endif()
 
+# Ratios for tests/bench/results: built when asked for (ninja keyhole_bench_engine), never a test.
+add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp tests/reference/tiny_model.cpp)
+target_link_libraries(keyhole_bench_engine PRIVATE keyhole_engine nlohmann_json::nlohmann_json)
+
 if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted
     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/check_format.cmake)

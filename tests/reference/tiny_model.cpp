@@ -149,7 +149,7 @@ json config_json(const TinyShape& shape) {
             {"num_hidden_layers", shape.n_layers},
             {"num_attention_heads", shape.n_heads},
             {"num_key_value_heads", shape.n_kv_heads},
-            {"vocab_size", 258},
+            {"vocab_size", shape.n_vocab},
             {"max_position_embeddings", shape.n_ctx},
             {"rms_norm_eps", 1e-5},
             {"rope_theta", shape.rope_theta},
@@ -165,7 +165,7 @@ void write_weights(const TinyShape& shape, const std::filesystem::path& path) {
     const int d_model = shape.n_heads * shape.head_dim, d_kv = shape.n_kv_heads * shape.head_dim;
     const double inner = shape.spread / std::sqrt(d_model);
     Writer writer(shape);
-    writer.matrix("model.embed_tokens.weight", 258, d_model, 1.0);
+    writer.matrix("model.embed_tokens.weight", shape.n_vocab, d_model, 1.0);
     for (int l = 0; l < shape.n_layers; ++l) {
         const std::string at = "model.layers." + std::to_string(l) + ".";
         writer.gain(at + "input_layernorm.weight", d_model);
@@ -179,7 +179,7 @@ void write_weights(const TinyShape& shape, const std::filesystem::path& path) {
         writer.matrix(at + "mlp.down_proj.weight", d_model, shape.d_ff, shape.spread / std::sqrt(shape.d_ff));
     }
     writer.gain("model.norm.weight", d_model);
-    if (!shape.tied) writer.matrix("lm_head.weight", 258, d_model, inner);
+    if (!shape.tied) writer.matrix("lm_head.weight", shape.n_vocab, d_model, inner);
     writer.save(path);
 }
 

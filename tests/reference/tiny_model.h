@@ -25,7 +25,8 @@ struct TinyShape {
     double spread = 1.7;
     double rope_theta = 10000;
     std::uint64_t seed = 1;
-    int eos = 257;  ///< what config.json says ends a text
+    int n_vocab = 258;  ///< rows of embedding and output; the tokenizer gives the first 258
+    int eos = 257;      ///< what config.json says ends a text
 };
 
 inline constexpr int kBos = 256;

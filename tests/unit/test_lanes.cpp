@@ -16,11 +16,12 @@ const std::vector<std::string> kSpecs = {"full",          "window:budget=10",   
 class EngineLanes : public testing::Test {
   protected:
     EngineLanes()
-        : tiny_({.n_layers = 3,
-                 .n_heads = 4,
-                 .n_kv_heads = 2,
-                 .head_dim = 24,
-                 .d_ff = 200,
+        // Large enough that the other threads of the pool get their share of every step.
+        : tiny_({.n_layers = 2,
+                 .n_heads = 8,
+                 .n_kv_heads = 4,
+                 .head_dim = 48,
+                 .d_ff = 1024,
                  .dtype = StoredAs::bf16,
                  .seed = 5}),
           model_(keyhole::load_model(tiny_.folder())),
