@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace reference {
@@ -181,6 +182,26 @@ TEST_P(PolicyIdentities, ThresholdIsTheLowestCompetingScoreThatStayed) {
             EXPECT_TRUE(std::isnan(rows[1][t].values.threshold.at(at)));
             EXPECT_TRUE(std::isnan(rows[2][t].values.threshold.at(at)));
         }
+}
+
+// Scores kept in 16 bits are values of that type after every row (one reader a KV head, so that nothing is pooled).
+TEST_P(PolicyIdentities, ScoresAreOfTheTypeTheyAccumulateIn) {
+    const LaneRows rows =
+        run({"h2o:budget=20", "h2o:budget=20,score_dtype=bf16", "h2o:budget=20,score_dtype=fp16"});
+    const auto n_odd = [&](std::size_t lane, int dropped_bits) {
+        int n = 0;
+        for (const keyhole::RowOutput& row : rows[lane])
+            for (float score : row.values.scores) {
+                const bool is_normal = score > 1e-4f;  // fp16 has fewer bits below
+                n += is_normal && (std::bit_cast<std::uint32_t>(score) & ((1u << dropped_bits) - 1)) != 0;
+            }
+        return n;
+    };
+    EXPECT_GT(n_odd(0, 13), 1000);
+    if (model_->config().n_kv_heads != model_->config().n_heads) return;
+    EXPECT_EQ(n_odd(1, 16), 0);
+    EXPECT_EQ(n_odd(2, 13), 0);
+    EXPECT_GT(n_odd(2, 16), 1000);
 }
 
 }  // namespace
