@@ -1,4 +1,5 @@
 // Sessions: what records say, follow and free, sampling, ends, and what is refused.
+#include "engine/base/half.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -7,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <set>
 
 namespace reference {
 namespace {
@@ -143,6 +146,113 @@ TEST_F(EngineSession, TauInForceIsRecorded) {
     EXPECT_FLOAT_EQ(r.lane(1, 1).tau, 1.125f);
     EXPECT_FLOAT_EQ(r.lane(8, 1).tau, 2.0f);
     EXPECT_FLOAT_EQ(r.lane(12, 1).tau, 2.0f);
+}
+
+TEST_F(EngineSession, TheFirstRecordHoldsThePromptsAttention) {
+    keyhole::RunSpec spec = run_spec(prompt_, {"full", "h2o:budget=6"}, 1);
+    spec.wants.attention = true;
+    const SessionRun r = run(spec);
+    ASSERT_NE(r.steps[0]->prompt_rows, nullptr);
+    const keyhole::PromptRows& rows = *r.steps[0]->prompt_rows;
+    EXPECT_EQ(rows.reduction, 1);
+    ASSERT_EQ(rows.size, kPrompt);
+    const Weights weights = load_weights(tiny_.folder());
+    Lane lane(weights, {}, kPrompt);
+    for (int row = 0; row < kPrompt; ++row) {
+        const LaneRow expected = lane.feed(r.steps[0]->run->prompt_tokens[static_cast<std::size_t>(row)]);
+        for (int l = 0; l < weights.n_layers; ++l)
+            for (int h = 0; h < weights.n_heads; ++h)
+                for (int p = 0; p < kPrompt; ++p) {
+                    const auto at =
+                        static_cast<std::size_t>(((l * weights.n_heads + h) * kPrompt + row) * kPrompt + p);
+                    const double value = static_cast<double>(keyhole::float_from_fp16(rows.attention[at]));
+                    const double wanted =
+                        p > row ? 0
+                                : expected.model.attention[static_cast<std::size_t>(
+                                      l)][static_cast<std::size_t>(h)][static_cast<std::size_t>(p)];
+                    ASSERT_NEAR(value, wanted, 6e-4) << l << " " << h << " " << row << " " << p;
+                }
+    }
+    EXPECT_EQ(r.steps[1]->prompt_rows, nullptr);
+}
+
+// What does not fit is reduced by maxima, both ways.
+TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
+    const TinyModel deep(
+        {.n_layers = 32, .n_heads = 8, .n_kv_heads = 8, .head_dim = 4, .d_ff = 8, .seed = 3});
+    constexpr int kLong = 401, kHalf = 201;
+    struct Maxima : keyhole::RowSink, keyhole::PrefillSink {
+        std::vector<float> cells = std::vector<float>(32 * 8 * kHalf * kHalf, 0.0f);
+        keyhole::PrefillSink* prefill() override { return this; }
+        keyhole::RowWants wants() const override { return {true, false, false, false}; }
+        void attention(const keyhole::PrefillTile& tile) override {
+            for (int r = 0; r < tile.n_rows; ++r)
+                for (int c = 0; c <= tile.first_row + r; ++c) {
+                    const int row = (tile.layer * 8 + tile.head) * kHalf + (tile.first_row + r) / 2;
+                    float& cell = cells[static_cast<std::size_t>(row * kHalf + c / 2)];
+                    cell = std::max(cell, tile.values[r * tile.n_columns + c]);
+                }
+        }
+        void row(const keyhole::StepTrace&, int, const keyhole::RowOutput&) override {}
+    } maxima;
+    keyhole::RunSpec spec = run_spec(random_text(kLong - 1, 6), {"full"}, 1);
+    spec.wants.attention = true;
+    std::string notice;
+    const auto model = keyhole::load_model(deep.folder());
+    const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+    keyhole::Session session(model, *backend, spec, &maxima);
+    const auto rows = session.prefill()->prompt_rows;
+    ASSERT_NE(rows, nullptr);
+    EXPECT_EQ(rows->reduction, 2);
+    ASSERT_EQ(rows->size, kHalf);
+    ASSERT_EQ(rows->attention.size(), maxima.cells.size());
+    for (std::size_t i = 0; i < maxima.cells.size(); ++i)
+        ASSERT_NEAR(keyhole::float_from_fp16(rows->attention[i]), maxima.cells[i], 6e-4) << i;
+}
+
+// Lanes of one-shot and stepwise prefill beside each other: tiles and rows come under the session's lane numbers.
+TEST_F(EngineSession, PromptRowsComeUnderTheirLanes) {
+    struct Sink : keyhole::RowSink, keyhole::PrefillSink {
+        std::mutex mutex;
+        bool stepwise = false;
+        std::set<int> attention_lanes, score_lanes;
+        std::vector<std::pair<int, int>> rows;
+        keyhole::PrefillSink* prefill() override { return this; }
+        keyhole::RowWants wants() const override { return {true, false, false, true}; }
+        void attention(const keyhole::PrefillTile& tile) override {
+            const std::lock_guard lock(mutex);
+            attention_lanes.insert(tile.lane);
+        }
+        void scores(const keyhole::PrefillTile& tile) override {
+            const std::lock_guard lock(mutex);
+            score_lanes.insert(tile.lane);
+        }
+        void row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) override {
+            rows.emplace_back(lane, step.row);
+            if (stepwise && lane == 1) {
+                EXPECT_EQ(attended(out), std::min(step.row + 1, 7));
+            }
+        }
+        static int attended(const keyhole::RowOutput& out) { return out.values.offset[1]; }
+    };
+    for (const bool mixed : {true, false}) {
+        Sink sink;
+        sink.stepwise = mixed;
+        std::string notice;
+        const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        keyhole::RunSpec spec =
+            run_spec(prompt_, {"full", mixed ? "tova:budget=6,prefill=stepwise" : "full", "h2o:budget=6"}, 2);
+        spec.wants = {true, false, false, true};
+        if (!mixed) spec.lanes.erase(spec.lanes.begin() + 1);
+        keyhole::Session session(model_, *backend, spec, &sink);
+        session.prefill();
+        EXPECT_EQ(sink.attention_lanes, mixed ? (std::set<int>{0, 2}) : (std::set<int>{-1}));
+        EXPECT_EQ(sink.score_lanes, mixed ? (std::set<int>{0, 2}) : (std::set<int>{0, 1}));
+        std::vector<std::pair<int, int>> expected;
+        for (int row = 0; mixed && row < kPrompt - 1; ++row) expected.emplace_back(1, row);
+        for (int lane = 0; lane < (mixed ? 3 : 2); ++lane) expected.emplace_back(lane, kPrompt - 1);
+        EXPECT_EQ(sink.rows, expected);
+    }
 }
 
 // --- sampling
