@@ -125,8 +125,11 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     for (bool wanted : {options.streams_attention(), options.logits, options.noise})
         if (wanted) lane += heads * plane * element;
     if (options.scores) lane += kv_heads * (plane * element + 100'000);
-    if (options.csv) lane += heads * plane * 40;
-    if (options.json) lane += heads * plane * 90;
+    // Tables have a line for what a row attends to: its positions at most.
+    const std::int64_t lines =
+        heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
+    if (options.csv) lane += lines * 40;
+    if (options.json) lane += lines * 90;
     if (options.mask)
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
     if (options.heatmap) lane += (heads + 4) * picture;
