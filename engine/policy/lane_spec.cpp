@@ -47,6 +47,8 @@ struct Word {
     std::string_view text;
     T value;
 };
+template <class T>
+Word(std::string_view, T) -> Word<T>;  // clang 16 does not deduce it by itself
 
 constexpr std::array kNoiseWords = {Word{"none", NoiseKind::none}, Word{"gumbel", NoiseKind::gumbel},
                                     Word{"gaussian", NoiseKind::gaussian},
