@@ -6,6 +6,8 @@
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
+#include <filesystem>
+
 namespace keyhole {
 
 namespace {
@@ -15,7 +17,13 @@ struct ReplayOptions {
     ExportArguments exports;
 };
 
-void run_replay(const ReplayOptions& options) {
+void run_replay(ReplayOptions options) {
+    // A run that was killed left its records in the spool beside the file that it never came to write.
+    const std::filesystem::path spool = options.file + ".spool";
+    if (!std::filesystem::exists(options.file) && std::filesystem::exists(spool)) {
+        options.file = recover_spool(spool).string();
+        fmt::print(stderr, "recovered {} from the spool of a run that did not end\n", options.file);
+    }
     RunHistory history;
     history.update(read_trace(options.file));
     fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", options.file, history.run().model_path,
