@@ -3,9 +3,13 @@
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <random>
+#include <set>
 
 namespace reference {
 namespace {
@@ -209,6 +213,78 @@ TEST_F(EngineReplay, RemovingALaneLeavesTheOthersAlone) {
 TEST_F(EngineReplay, SettingALaneToItselfChangesNothing) {
     const keyhole::RunSpec spec = run_spec(prompt_, {"full", "keyformer:budget=9"}, 16);
     EXPECT_EQ(run(spec, {{46, {"lane 1 keyformer:budget=9"}}}).sink.rows, run(spec, {}).sink.rows);
+}
+
+std::string random_command(std::mt19937& random, std::size_t n_lanes) {
+    const std::vector<std::string> specs = {"full",
+                                            "window:budget=5",
+                                            "sink:budget=9",
+                                            "key:budget=30%",
+                                            "h2o:budget=12",
+                                            "h2o:budget=7,scope=layer,pool=max",
+                                            "h2o:budget=15,scope=shared",
+                                            "tova:budget=6",
+                                            "h2o:budget=20,every=4",
+                                            "keyformer:budget=8,draw=row",
+                                            "keyformer:budget=14,scope=shared,tau=1..3",
+                                            "a2sf:budget=10,alpha=0.6",
+                                            "keyformer:budget=9,alpha=0.5,seed=4",
+                                            "a2sf:budget=11,prefill=stepwise",
+                                            "h2o:budget=1",
+                                            "h2o:budget=300,score_dtype=bf16"};
+    const std::string& spec = specs[random() % specs.size()];
+    switch (random() % 8) {
+        case 0:
+            return n_lanes < 5 ? "add " + spec : "follow on";
+        case 1:
+            return n_lanes > 2 ? fmt::format("remove {}", 1 + random() % (n_lanes - 1)) : "follow off";
+        case 2:
+            return random() % 2 == 0 ? "follow on" : "follow off";
+        case 3:
+            return random() % 2 == 0 ? "sampling temperature=1.1,top_p=0.9" : "sampling temperature=0";
+        default:
+            return fmt::format("lane {} {}", random() % n_lanes, spec);
+    }
+}
+
+// Any commands in any order: what is stored is what was neither evicted nor yet to come, and the log replays to the bit.
+TEST_F(EngineReplay, RandomScriptsKeepTheBooksAndReplay) {
+    for (unsigned seed = 1; seed <= 8; ++seed) {
+        std::mt19937 random(seed);
+        keyhole::RunSpec spec =
+            run_spec(prompt_, {"full", "h2o:budget=16", "tova:budget=9,prefill=stepwise"}, 40);
+        spec.ignore_eos = true;
+        spec.follow = seed % 2 == 0;
+        std::size_t n_lanes = 3;
+        const SessionRun live = run_session(model_, spec, [&](keyhole::Session& session, int) {
+            for (auto n = random() % 3; n > 0; --n) {
+                const std::string command = random_command(random, n_lanes);
+                n_lanes += command.starts_with("add") ? 1u : 0u;
+                n_lanes -= command.starts_with("remove") ? 1u : 0u;
+                session.apply(keyhole::parse_command(command));
+            }
+        });
+        ASSERT_EQ(live.steps.size(), 41u);
+        std::map<int, std::set<std::pair<int, int>>> gone;  // by lane id: (KV head, position)
+        for (const auto& step : live.steps)
+            for (const keyhole::LaneRecord& lane : step->lanes) {
+                for (const keyhole::Eviction& e : lane.evictions) {
+                    EXPECT_TRUE(gone[lane.info->id].insert({e.kv_head, e.position}).second)
+                        << "evicted twice, seed " << seed;
+                    EXPECT_LE(e.position, e.row);
+                    EXPECT_LE(e.row, step->row);
+                }
+                const auto n_seen = static_cast<std::int64_t>(4 * (step->row + 1));
+                EXPECT_EQ(lane.use.stored_tokens,
+                          n_seen - static_cast<std::int64_t>(gone[lane.info->id].size()))
+                    << "row " << step->row << " of " << lane.info->spec << ", seed " << seed;
+                if (lane.info->policy.evicts() && lane.info->policy.every == 1) {
+                    EXPECT_LE(lane.use.stored_tokens, 4 * lane.info->policy.budget)
+                        << lane.info->spec << ", seed " << seed;
+                }
+            }
+        EXPECT_EQ(replayed(live.as_run, 1000).rows, live.sink.rows) << "seed " << seed;
+    }
 }
 
 }  // namespace
