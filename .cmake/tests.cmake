@@ -61,6 +61,6 @@ target_link_libraries(keyhole_bench_engine PRIVATE keyhole_engine nlohmann_json:
 
 if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted
-    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/check_format.cmake)
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/.cmake/check_format.cmake)
   set_tests_properties(Style.SourcesAreFormatted PROPERTIES LABELS style SKIP_REGULAR_EXPRESSION "skipped: ")
 endif()

@@ -6,6 +6,6 @@ string(REPLACE ";" "|" shaders "${KH_SHADERS}")
 add_custom_command(
   OUTPUT ${KH_SHADERS_CPP}
   COMMAND ${CMAKE_COMMAND} "-DSHADERS=${shaders}" -DOUTPUT=${KH_SHADERS_CPP}
-          -P ${CMAKE_SOURCE_DIR}/cmake/embed_shaders.cmake
-  DEPENDS ${KH_SHADERS} ${CMAKE_SOURCE_DIR}/cmake/embed_shaders.cmake
+          -P ${CMAKE_SOURCE_DIR}/.cmake/embed_shaders.cmake
+  DEPENDS ${KH_SHADERS} ${CMAKE_SOURCE_DIR}/.cmake/embed_shaders.cmake
   COMMENT "Embedding shaders" VERBATIM)
