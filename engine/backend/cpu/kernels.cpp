@@ -85,10 +85,21 @@ template <int kRows, class T>
 HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, const float* x, std::int64_t x_stride,
                                  int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
-    for (; b + 4 <= n_batch; b += 4)
+    // Up to six at once: weights are widened once for the six lanes of a comparison (six over one lane, 160M f16 on
+    // AVX-512: 2.65 with four and two, 2.4 with six).
+    for (; n_batch - b > 6; b += 4)
         multiply_block<kRows, 4>(w, cols, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
     const float* rest = x + b * x_stride;
     switch (n_batch - b) {
+        case 6:
+            multiply_block<kRows, 6>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
+        case 5:
+            multiply_block<kRows, 5>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
+        case 4:
+            multiply_block<kRows, 4>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            break;
         case 3:
             multiply_block<kRows, 3>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
             break;
