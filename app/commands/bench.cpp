@@ -1,6 +1,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
+#include "engine/base/measure.h"
 #include "engine/base/philox.h"
 
 #include <nlohmann/json.hpp>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -30,12 +30,6 @@ struct BenchOptions {
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t n = values.size();
-    return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
 std::int64_t weight_bytes(const Model& model) {
@@ -72,27 +66,6 @@ double bare_read_seconds(std::span<const std::uint64_t> data, int n_threads) {
     (void)keep;
     return seconds_since(start);
 }
-
-/// Jiffies that all processes and this one used: the difference is what others took.
-struct CpuTimes {
-    double all = 0, own = 0;
-    static CpuTimes now() {
-        CpuTimes times;
-        std::ifstream stat("/proc/stat");
-        std::string word;
-        stat >> word;
-        double field = 0;
-        for (int i = 0; i < 8 && stat >> field; ++i)
-            if (i != 3 && i != 4) times.all += field;  // idle, iowait
-        std::ifstream self("/proc/self/stat");
-        std::string line;
-        std::getline(self, line);
-        std::istringstream rest(line.substr(line.rfind(')') + 2));
-        for (int i = 3; i <= 15 && rest >> word; ++i)
-            if (i == 14 || i == 15) times.own += std::stod(word);
-        return times;
-    }
-};
 
 /// B lanes of one policy, ready to decode.
 struct Contender {
@@ -176,8 +149,7 @@ void run_bench(const BenchOptions& options) {
         for (int i = 0; i < 3; ++i) bare_ms.push_back(1e3 * bare_read_seconds(bare, n_threads));
     }
     const CpuTimes cpu_after = CpuTimes::now();
-    const double all = cpu_after.all - cpu_before.all, own = cpu_after.own - cpu_before.own;
-    const double others = all > 0 ? std::max(0.0, 1 - own / all) : 0;
+    const double others = share_of_others(cpu_before, cpu_after);
 
     const double read_ms = median(bare_ms);
     nlohmann::json json;

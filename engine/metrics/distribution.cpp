@@ -6,53 +6,112 @@
 #include <cmath>
 #include <limits>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/metrics/distribution.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once for each instruction set
+
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace keyhole::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Doubles = hn::ScalableTag<double>;
+using Floats = hn::Rebind<float, Doubles>;
+using Vector = hn::Vec<Doubles>;
+
+HWY_INLINE Vector load(const float* x) {
+    return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), x));
+}
+
+/// exp, 0 for -inf, which the library's does not take; NaN stays NaN.
+HWY_INLINE Vector exp_of(Vector x) {
+    const Vector least = hn::Set(Doubles(), -1000.0);
+    const Vector e = hn::Exp(Doubles(), hn::IfThenElse(hn::Lt(x, least), least, x));
+    return hn::IfThenElse(hn::IsNaN(x), x, e);
+}
+
+/// p * (a - b), 0 where p is: what is impossible has no term.
+HWY_INLINE Vector term(Vector p, Vector a, Vector b) {
+    const Vector zero = hn::Zero(Doubles());
+    return hn::IfThenElse(hn::Eq(p, zero), zero, hn::Mul(p, hn::Sub(a, b)));
+}
+
+/// sum_v exp(x[v] - shift), the last values padded with -inf.
+double sum_exp(const float* x, std::size_t n, double shift) {
+    const std::size_t step = hn::Lanes(Doubles());
+    Vector sum = hn::Zero(Doubles());
+    std::size_t v = 0;
+    for (; v + step <= n; v += step)
+        sum = hn::Add(sum, exp_of(hn::Sub(load(x + v), hn::Set(Doubles(), shift))));
+    double total = hn::GetLane(hn::SumOfLanes(Doubles(), sum));
+    for (; v < n; ++v) total += std::exp(static_cast<double>(x[v]) - shift);
+    return total;
+}
+
+/// sum_v p[v] (log_p[v] - log_q[v]); log_q null: 0.
+double expected_log(const float* log_p, const float* log_q, std::size_t n) {
+    const std::size_t step = hn::Lanes(Doubles());
+    Vector sum = hn::Zero(Doubles());
+    std::size_t v = 0;
+    for (; v + step <= n; v += step) {
+        const Vector a = load(log_p + v), b = log_q != nullptr ? load(log_q + v) : hn::Zero(Doubles());
+        sum = hn::Add(sum, term(exp_of(a), a, b));
+    }
+    double total = hn::GetLane(hn::SumOfLanes(Doubles(), sum));
+    for (; v < n; ++v) {
+        const double a = log_p[v], b = log_q != nullptr ? log_q[v] : 0.0, p = std::exp(a);
+        if (p != 0) total += p * (a - b);
+    }
+    return total;
+}
+
+}  // namespace keyhole::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace keyhole {
+
+HWY_EXPORT(sum_exp);
+HWY_EXPORT(expected_log);
 
 void log_softmax(std::span<const float> logits, std::span<float> log_probs) {
     KH_ASSERT(!logits.empty() && logits.size() == log_probs.size(), "{} and {} values", logits.size(),
               log_probs.size());
-    double largest = -std::numeric_limits<double>::infinity();
-    for (float x : logits) largest = std::max(largest, static_cast<double>(x));
-    double sum = 0;
-    for (float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-    const double shift = largest + std::log(sum);
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    const double shift =
+        largest + std::log(HWY_DYNAMIC_DISPATCH(sum_exp)(logits.data(), logits.size(), largest));
     for (std::size_t v = 0; v < logits.size(); ++v)
         log_probs[v] = static_cast<float>(static_cast<double>(logits[v]) - shift);
 }
 
 double entropy(std::span<const float> log_probs) {
-    double sum = 0;
-    for (float x : log_probs) {
-        const double log_p = x;
-        const double p = std::exp(log_p);
-        if (p != 0) sum -= p * log_p;
-    }
-    return sum;
+    return 0.0 - HWY_DYNAMIC_DISPATCH(expected_log)(log_probs.data(), nullptr, log_probs.size());
 }
 
 double kl_divergence(std::span<const float> log_p, std::span<const float> log_q) {
     KH_ASSERT(log_p.size() == log_q.size(), "{} and {} values", log_p.size(), log_q.size());
-    double sum = 0;
-    for (std::size_t v = 0; v < log_p.size(); ++v) {
-        const double p = std::exp(static_cast<double>(log_p[v]));
-        if (p != 0) sum += p * (static_cast<double>(log_p[v]) - static_cast<double>(log_q[v]));
-    }
+    const double sum = HWY_DYNAMIC_DISPATCH(expected_log)(log_p.data(), log_q.data(), log_p.size());
     return sum < 0 ? 0 : sum;  // rounding of float inputs; NaN passes through
 }
 
+// One pass that keeps the best so far in order: a vocabulary is long and k is small, so few values get past the first comparison.
 std::vector<int> top_k(std::span<const float> values, int k) {
-    std::vector<int> index;
-    index.reserve(values.size());
-    for (std::size_t v = 0; v < values.size(); ++v)
-        if (!std::isnan(values[v])) index.push_back(static_cast<int>(v));
-    const auto n = std::min<std::size_t>(index.size(), static_cast<std::size_t>(std::max(k, 0)));
-    std::partial_sort(
-        index.begin(), index.begin() + static_cast<std::ptrdiff_t>(n), index.end(), [&](int a, int b) {
-            const float x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
-            return x != y ? x > y : a < b;
-        });
-    index.resize(n);
-    return index;
+    const std::size_t most = static_cast<std::size_t>(std::max(k, 0));
+    std::vector<int> best;
+    if (most == 0) return best;
+    auto value = [&](int v) { return values[static_cast<std::size_t>(v)]; };
+    for (std::size_t v = 0; v < values.size(); ++v) {
+        if (std::isnan(values[v]) || (best.size() == most && !(values[v] > value(best.back())))) continue;
+        if (best.size() == most) best.pop_back();
+        const auto at = std::upper_bound(best.begin(), best.end(), values[v],
+                                         [&](float x, int b) { return x > value(b); });
+        best.insert(at, static_cast<int>(v));
+    }
+    return best;
 }
 
 }  // namespace keyhole
+#endif

@@ -1,7 +1,7 @@
 /// Numbers of next-token distributions: log-softmax, entropy, KL, the best tokens. Pure functions; any
 /// thread; knows nothing of the rest.
 ///
-/// Sums run in double in ascending index order, so a result depends on its input alone. Natural logarithms
+/// Sums run in double in one fixed order, so on one machine a result depends on its input alone. Natural logarithms
 /// throughout.
 #pragma once
 

@@ -1,5 +1,6 @@
 // Ratios of the CPU engine, each from one interleaved run (A B A B ...): medians over rounds, with the share of busy time that other
 // processes took. Numbers are for tests/bench/results, never for a timed test.
+#include "engine/base/measure.h"
 #include "engine/base/threads.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
@@ -10,11 +11,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <string>
 
 namespace keyhole {
@@ -30,38 +29,11 @@ struct Options {
     int threads = 2;
 };
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t n = values.size();
-    return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
 double ms_of(const std::function<void()>& body) {
     const auto start = Clock::now();
     body();
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
-
-/// Jiffies that the machine and this process were busy.
-struct CpuTimes {
-    double all = 0, own = 0;
-    static CpuTimes now() {
-        CpuTimes times;
-        std::ifstream stat("/proc/stat");
-        std::string word;
-        stat >> word;
-        double field = 0;
-        for (int i = 0; i < 8 && stat >> field; ++i)
-            if (i != 3 && i != 4) times.all += field;  // neither idle nor waiting for disks
-        std::ifstream self("/proc/self/stat");
-        std::string line;
-        std::getline(self, line);
-        std::istringstream rest(line.substr(line.rfind(')') + 2));
-        for (int i = 3; i <= 15 && rest >> word; ++i)
-            if (i == 14 || i == 15) times.own += std::stod(word);
-        return times;
-    }
-};
 
 /// A session that decodes when told, its records kept by a recorder as in the window.
 class Contender {
@@ -113,11 +85,10 @@ void compare(const Options& options, const std::string& what, const std::functio
         ratios.push_back(times_b.back() / times_a.back());
     }
     const CpuTimes after = CpuTimes::now();
-    const double all = after.all - before.all, own = after.own - before.own;
     const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
     fmt::print("{:<72} {:>7.3f}  ({:.3f} .. {:.3f})  {:>9.3f} ms {:>9.3f} ms   others {:>3.0f} %\n", what,
                median(times_b) / median(times_a), *least, *most, median(times_a), median(times_b),
-               all > 0 ? 100 * std::max(0.0, 1 - own / all) : 0.0);
+               100 * share_of_others(before, after));
     std::fflush(stdout);
 }
 

@@ -35,6 +35,40 @@ TEST(Distribution, LogSoftmaxWithoutAnyPossibleTokenIsNan) {
     EXPECT_TRUE(std::isnan(x[1]));
 }
 
+TEST(Distribution, LongRowsMatchPlainSums) {
+    // Longer than a vector of any processor, with a rest, an impossible token in each part.
+    std::vector<float> x(131), other(131);
+    for (std::size_t v = 0; v < x.size(); ++v) {
+        x[v] = std::sin(static_cast<float>(v) * 1.7f) * 9;
+        other[v] = std::cos(static_cast<float>(v) * 0.9f) * 5;
+    }
+    x[3] = x[130] = -kInf;
+    std::vector<float> log_p(x.size()), log_q(x.size());
+    log_softmax(x, log_p);
+    log_softmax(other, log_q);
+    double z = 0, z_other = 0;
+    for (float value : x) z += std::exp(static_cast<double>(value));
+    for (float value : other) z_other += std::exp(static_cast<double>(value));
+    double expected_entropy = 0, expected_kl = 0;
+    for (std::size_t v = 0; v < x.size(); ++v) {
+        const double p = std::exp(static_cast<double>(x[v])) / z,
+                     q = std::exp(static_cast<double>(other[v])) / z_other;
+        if (p == 0) {
+            EXPECT_EQ(log_p[v], -kInf);
+            continue;
+        }
+        ASSERT_NEAR(log_p[v], std::log(p), 2e-6);
+        expected_entropy -= p * std::log(p);
+        expected_kl += p * std::log(p / q);
+    }
+    EXPECT_NEAR(entropy(log_p), expected_entropy, 1e-5);
+    EXPECT_NEAR(kl_divergence(log_p, log_q), expected_kl, 1e-5);
+    x[70] = NAN;
+    log_softmax(x, log_p);
+    EXPECT_TRUE(std::isnan(log_p[0]) && std::isnan(log_p[130]));
+    EXPECT_TRUE(std::isnan(entropy(log_p)));
+}
+
 TEST(Distribution, EntropyOfUniformCertainAndMixed) {
     const std::vector<float> uniform(1024, -std::log(1024.0f));
     EXPECT_NEAR(entropy(uniform), std::log(1024.0), 1e-5);

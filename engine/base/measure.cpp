@@ -1,0 +1,38 @@
+#include "engine/base/measure.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace keyhole {
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t n = values.size();
+    return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+CpuTimes CpuTimes::now() {
+    CpuTimes times;
+    std::ifstream stat("/proc/stat");
+    std::string word;
+    stat >> word;
+    double field = 0;
+    for (int i = 0; i < 8 && stat >> field; ++i)
+        if (i != 3 && i != 4) times.all += field;  // neither idle nor waiting for disks
+    std::ifstream self("/proc/self/stat");
+    std::string line;
+    std::getline(self, line);
+    std::istringstream rest(line.substr(line.rfind(')') + 2));
+    for (int i = 3; i <= 15 && rest >> word; ++i)
+        if (i == 14 || i == 15) times.own += std::stod(word);  // utime, stime
+    return times;
+}
+
+double share_of_others(const CpuTimes& before, const CpuTimes& after) {
+    const double all = after.all - before.all, own = after.own - before.own;
+    return all > 0 ? std::max(0.0, 1 - own / all) : 0;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,18 @@
+/// What measurements share: medians and the machine's busy time. For benches; any thread.
+#pragma once
+
+#include <vector>
+
+namespace keyhole {
+
+double median(std::vector<double> values);
+
+/// Jiffies that the machine and this process were busy (Linux).
+struct CpuTimes {
+    double all = 0, own = 0;
+    static CpuTimes now();
+};
+/// Share of the machine's busy time between two readings that other processes took, 0..1.
+double share_of_others(const CpuTimes& before, const CpuTimes& after);
+
+}  // namespace keyhole
