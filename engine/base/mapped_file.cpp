@@ -7,29 +7,79 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace keyhole {
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) fail(ErrorCode::bad_file, "cannot open {}: {}", path.string(), std::strerror(errno));
-    struct stat info {};
-    if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-        ::close(file);
-        fail(ErrorCode::bad_file, "cannot read {}: it is not a regular file", path.string());
+namespace {
+
+namespace fs = std::filesystem;
+
+class Descriptor {
+  public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    ~Descriptor() { close(); }
+    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Descriptor& operator=(Descriptor&&) = delete;
+
+    int get() const { return fd_; }
+    /// False: a late write error (full disk, network file system); errno says which.
+    bool close() {
+        const int fd = std::exchange(fd_, -1);
+        return fd < 0 || ::close(fd) == 0;
     }
-    size_ = static_cast<std::size_t>(info.st_size);
-    void* mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0) : nullptr;
-    const int reason = errno;
-    ::close(file);
-    if (mapped == MAP_FAILED)
-        fail(ErrorCode::bad_file, "cannot map {} ({} bytes): {}", path.string(), size_,
-             std::strerror(reason));
-    data_ = static_cast<const std::byte*>(mapped);
+
+  private:
+    int fd_;
+};
+
+[[noreturn]] void read_failed(const fs::path& path, int error) {
+    fail(ErrorCode::bad_file, "cannot read {}: {}; check the path and its permissions", path.string(),
+         std::strerror(error));
+}
+
+Descriptor open_to_read(const fs::path& path, struct stat& status) {
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) read_failed(path, errno);
+    if (S_ISDIR(status.st_mode)) read_failed(path, EISDIR);
+    return file;
+}
+
+[[noreturn]] void write_failed(const fs::path& path, int error) {
+    fail(ErrorCode::io, "cannot write {}: {}; check that its folder exists, is writable and has room",
+         path.string(), std::strerror(error));
+}
+
+/// errno, or 0.
+int write_all(Descriptor& file, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+    return file.close() ? 0 : errno;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) {
+    struct stat status {};
+    const Descriptor file = open_to_read(path, status);
+    if (!S_ISREG(status.st_mode)) {
+        fail(ErrorCode::bad_file, "cannot map {}: it is not an ordinary file; copy it into one",
+             path.string());
+    }
+    const auto size = static_cast<std::size_t>(status.st_size);
+    if (size == 0) return;
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED) read_failed(path, errno);
+    data_ = static_cast<const std::byte*>(data);
+    size_ = size;
 }
 
 MappedFile::~MappedFile() {
@@ -80,27 +130,49 @@ void Pages::give_back(void* data, std::size_t n_bytes) noexcept {
     if (data != nullptr) ::munmap(data, n_bytes);
 }
 
-std::string read_text_file(const std::filesystem::path& path) {
-    const MappedFile file(path);
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+std::string read_text_file(const fs::path& path) {
+    struct stat status {};
+    const Descriptor file = open_to_read(path, status);
+    std::string text;
+    // The size is a hint: pipes and /proc say 0.
+    std::size_t chunk = static_cast<std::size_t>(status.st_size) + 1;
+    if (chunk < 4096) chunk = 4096;
+    for (;;) {
+        const std::size_t have = text.size();
+        text.resize(have + chunk);
+        const ssize_t n = ::read(file.get(), text.data() + have, chunk);
+        const int error = errno;
+        text.resize(have + static_cast<std::size_t>(n > 0 ? n : 0));
+        if (n == 0) return text;
+        if (n < 0 && error != EINTR) read_failed(path, error);
+        if (text.size() >= static_cast<std::size_t>(status.st_size)) chunk = 65536;
+    }
 }
 
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-    std::filesystem::path part = path;
-    part += ".part";
-    std::FILE* file = std::fopen(part.c_str(), "wb");
-    bool good = file != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-    if (file != nullptr) good = (std::fclose(file) == 0) && good;
-    good = good && std::rename(part.c_str(), path.c_str()) == 0;
-    if (good) return;
-    const int reason = errno;
-    std::remove(part.c_str());
-    fail(ErrorCode::io, "cannot write {}: {}; check that the folder exists, is writable and not full",
-         path.string(), std::strerror(reason));
+void write_file(const fs::path& path, std::span<const std::byte> bytes) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+        // A rename would replace a device such as /dev/null; a folder makes open() say so.
+        Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+        const int error = device.get() < 0 ? errno : write_all(device, bytes);
+        if (error != 0) write_failed(path, error);
+        return;
+    }
+    static std::atomic<unsigned> counter{0};
+    fs::path beside = path;
+    beside += fmt::format(".{}-{}.part", ::getpid(), counter.fetch_add(1));
+    Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.get() < 0) write_failed(path, errno);
+    int error = write_all(file, bytes);
+    if (error == 0 && ::rename(beside.c_str(), path.c_str()) != 0) error = errno;
+    if (error != 0) {
+        ::unlink(beside.c_str());
+        write_failed(path, error);
+    }
 }
 
-void write_text_file(const std::filesystem::path& path, std::string_view text) {
-    write_file(path, std::as_bytes(std::span(text.data(), text.size())));
+void write_text_file(const fs::path& path, std::string_view text) {
+    write_file(path, std::as_bytes(std::span<const char>(text.data(), text.size())));
 }
 
 }  // namespace keyhole
