@@ -1,54 +1,168 @@
 #include "engine/model/bpe.h"
 
+#include "engine/model/utf8.h"
+
+#include <fmt/format.h>
+
+#include <limits>
 #include <queue>
 
 namespace keyhole {
+namespace {
 
-void Bpe::add_merge(int left, int right, int merged) {
-    merges_.try_emplace(key(left, right), Merge{static_cast<int>(merges_.size()), merged});
+constexpr int kNoRank = std::numeric_limits<int>::max();
+
+std::uint64_t key_of(int left, int right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
+           static_cast<std::uint32_t>(right);
 }
 
-// A heap of candidate pairs over a linked list of symbols: texts without a pre-tokenizer are one long piece, where searching
-// every pair again after each merge would be quadratic.
-void Bpe::merge(std::vector<int>& symbols) const {
+}  // namespace
+
+/// A link of the list that merge_long shortens; indices are places in the array.
+struct Bpe::Symbol {
+    int id = 0;
+    int previous = 0, next = 0;  // -1: none
+};
+
+Bpe::Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges)
+    : options_(options) {
+    tokens_.reserve(tokens.size());
+    for (auto& [text, id] : tokens) tokens_.emplace(text, id);
+    pairs_.reserve(merges.size());
+    for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+        pairs_[key_of(merges[rank].left, merges[rank].right)] = {static_cast<int>(rank), merges[rank].merged};
+    }
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        byte_tokens_[byte] = token_of(options_.byte_level ? std::string(1, static_cast<char>(byte))
+                                                          : fmt::format("<0x{:02X}>", byte));
+    }
+}
+
+int Bpe::token_of(std::string_view text) const {
+    const auto found = tokens_.find(text);
+    return found == tokens_.end() ? kNone : found->second;
+}
+
+const Bpe::Pair* Bpe::pair_of(int left, int right) const {
+    const auto found = pairs_.find(key_of(left, right));
+    return found == pairs_.end() ? nullptr : &found->second;
+}
+
+void Bpe::split(std::string_view piece, std::vector<int>& symbols) const {
+    bool unk_pending = false;
+    const auto flush = [&] {
+        if (unk_pending) symbols.push_back(options_.unk);
+        unk_pending = false;
+    };
+    while (!piece.empty()) {
+        std::size_t length = options_.byte_level ? 1 : utf8_length(piece);
+        if (length == 0) length = 1;  // a byte that is no character
+        const std::string_view character = piece.substr(0, length);
+        piece.remove_prefix(length);
+        const int id = options_.byte_level ? byte_tokens_[static_cast<unsigned char>(character[0])]
+                                           : token_of(character);
+        if (id != kNone) {
+            flush();
+            symbols.push_back(id);
+            continue;
+        }
+        if (options_.byte_fallback) {
+            bool known = true;
+            for (char c : character) known = known && byte_tokens_[static_cast<unsigned char>(c)] != kNone;
+            if (known) {
+                // A pending unk stays pending, as in the reference.
+                for (char c : character) symbols.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
+                continue;
+            }
+        }
+        if (options_.unk == kNone) continue;
+        if (!options_.fuse_unk) flush();
+        unk_pending = true;
+    }
+    flush();
+}
+
+void Bpe::encode(std::string_view piece, std::vector<int>& ids) const {
+    if (piece.empty()) return;
+    if (options_.ignore_merges) {
+        if (const int id = token_of(piece); id != kNone) {
+            ids.push_back(id);
+            return;
+        }
+    }
+    constexpr std::size_t kShort = 24;  // words; above it the heap is faster
+    std::vector<int> symbols;
+    symbols.reserve(piece.size());
+    split(piece, symbols);
+    if (symbols.size() <= kShort) {
+        merge_short(symbols);
+    } else {
+        merge_long(symbols);
+    }
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+}
+
+void Bpe::merge_short(std::vector<int>& symbols) const {
+    std::vector<Pair> pairs;  // of symbols i and i + 1
+    const auto look_up = [&](std::size_t i) {
+        const Pair* pair = pair_of(symbols[i], symbols[i + 1]);
+        return pair == nullptr ? Pair{kNoRank, kNone} : *pair;
+    };
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) pairs.push_back(look_up(i));
+    for (;;) {
+        std::size_t best = 0;
+        int rank = kNoRank;
+        for (std::size_t i = 0; i < pairs.size(); ++i) {
+            if (pairs[i].rank < rank) rank = pairs[best = i].rank;  // of equal ranks the leftmost
+        }
+        if (rank == kNoRank) return;
+        symbols[best] = pairs[best].merged;
+        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+        pairs.erase(pairs.begin() + static_cast<std::ptrdiff_t>(best));
+        if (best < pairs.size()) pairs[best] = look_up(best);
+        if (best > 0) pairs[best - 1] = look_up(best - 1);
+    }
+}
+
+void Bpe::merge_long(std::vector<int>& symbols) const {
     struct Candidate {
-        int rank, at, left, right, merged;
+        int rank, at, merged;
         bool operator>(const Candidate& other) const {
             return rank != other.rank ? rank > other.rank : at > other.at;
         }
     };
-    const int n = static_cast<int>(symbols.size());
-    if (n < 2) return;
-    std::vector<int> next(symbols.size()), previous(symbols.size());
-    std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap;
-    auto symbol = [&](int i) -> int& { return symbols[static_cast<std::size_t>(i)]; };
-    auto after = [&](int i) -> int& { return next[static_cast<std::size_t>(i)]; };
-    auto before = [&](int i) -> int& { return previous[static_cast<std::size_t>(i)]; };
-    auto offer = [&](int i) {
-        if (i < 0 || after(i) >= n) return;
-        const auto found = merges_.find(key(symbol(i), symbol(after(i))));
-        if (found != merges_.end())
-            heap.push({found->second.rank, i, symbol(i), symbol(after(i)), found->second.merged});
+    std::vector<Symbol> list(symbols.size());
+    std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+    const auto symbol = [&](int i) -> Symbol& { return list[static_cast<std::size_t>(i)]; };
+    const auto offer = [&](int at) {
+        if (at < 0 || symbol(at).next < 0) return;
+        if (const Pair* pair = pair_of(symbol(at).id, symbol(symbol(at).next).id)) {
+            queue.push({pair->rank, at, pair->merged});
+        }
     };
-    for (int i = 0; i < n; ++i) {
-        after(i) = i + 1;
-        before(i) = i - 1;
-    }
+    const int n = static_cast<int>(symbols.size());
+    for (int i = 0; i < n; ++i)
+        symbol(i) = {symbols[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1};
     for (int i = 0; i + 1 < n; ++i) offer(i);
-    constexpr int kGone = -1;
-    while (!heap.empty()) {
-        const Candidate best = heap.top();
-        heap.pop();
-        const int right = symbol(best.at) == best.left ? after(best.at) : n;
-        if (right >= n || symbol(right) != best.right) continue;  // one of the two was merged meanwhile
-        symbol(best.at) = best.merged;
-        symbol(right) = kGone;
-        after(best.at) = after(right);
-        if (after(right) < n) before(after(right)) = best.at;
-        offer(before(best.at));
-        offer(best.at);
+    while (!queue.empty()) {
+        const Candidate top = queue.top();
+        queue.pop();
+        Symbol& left = symbol(top.at);
+        if (left.id == kNone || left.next < 0) continue;
+        Symbol& right = symbol(left.next);
+        // What was offered may be gone by now.
+        const Pair* pair = pair_of(left.id, right.id);
+        if (pair == nullptr || pair->merged != top.merged) continue;
+        left.id = top.merged;
+        right.id = kNone;
+        left.next = right.next;
+        if (left.next >= 0) symbol(left.next).previous = top.at;
+        offer(left.previous);
+        offer(top.at);
     }
-    std::erase(symbols, kGone);
+    symbols.clear();
+    for (int i = 0; i >= 0; i = symbol(i).next) symbols.push_back(symbol(i).id);
 }
 
 }  // namespace keyhole

@@ -1,30 +1,65 @@
-/// Byte-pair encoding: symbols of a piece merged in the order of their ranks. Const after building; any thread.
+/// Byte-pair encoding: from a piece of text to ids, by merging the pair of lowest rank until none is left.
+/// Const after building;
+/// any thread. Knows nothing of JSON, pieces or special tokens.
+/// Source: Sennrich et al. 2016 (arXiv:1508.07909); ids as the Hugging Face tokenizers package gives them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace keyhole {
 
 class Bpe {
   public:
-    /// left + right -> merged, in this order of rank; ids index the vocabulary.
-    void add_merge(int left, int right, int merged);
-    /// Merges the symbols in place: always the pair of lowest rank, the leftmost among equals (Sennrich et al. 2016).
-    void merge(std::vector<int>& symbols) const;
+    static constexpr int kNone = -1;
+
+    struct Options {
+        bool byte_level = false;     ///< symbols start as bytes; else as UTF-8 characters
+        bool byte_fallback = false;  ///< an unknown character becomes its <0x..> tokens
+        bool ignore_merges = false;  ///< a piece that is a token is that token
+        bool fuse_unk = false;       ///< neighbouring unknown characters become one unk
+        int unk = kNone;             ///< none: unknown characters give nothing
+    };
+    struct Merge {
+        int left = 0, right = 0, merged = 0;  ///< ids
+    };
+
+    Bpe() = default;
+    /// tokens: text of a piece (raw bytes when byte_level) to id. merges: by rank, best first; of a repeated
+    /// pair the last counts.
+    Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges);
+
+    /// Appends the ids of one piece.
+    void encode(std::string_view piece, std::vector<int>& ids) const;
 
   private:
-    struct Merge {
-        int rank, merged;
+    struct Symbol;
+    struct Pair {
+        int rank = 0;
+        int merged = 0;
     };
-    static std::uint64_t key(int left, int right) {
-        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
-               static_cast<std::uint32_t>(right);
-    }
-    std::unordered_map<std::uint64_t, Merge> merges_;
+    /// Transparent, so that a view is looked up without a copy.
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+    };
+
+    const Pair* pair_of(int left, int right) const;
+    int token_of(std::string_view text) const;
+    void split(std::string_view piece, std::vector<int>& symbols) const;
+    void merge_short(std::vector<int>& symbols) const;
+    void merge_long(std::vector<int>& symbols) const;
+
+    Options options_;
+    std::unordered_map<std::string, int, Hash, std::equal_to<>> tokens_;
+    std::unordered_map<std::uint64_t, Pair> pairs_;
+    std::array<int, 256> byte_tokens_{};  // of a byte, or of its <0x..>
 };
 
 }  // namespace keyhole

@@ -1,111 +1,123 @@
 #include "engine/model/checkpoint.h"
 
 #include "engine/base/error.h"
+#include "engine/model/digest.h"
 
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
 namespace keyhole {
-
 namespace {
 
-std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
-    const std::filesystem::path single = folder / "model.safetensors",
-                                index = folder / "model.safetensors.index.json";
-    std::error_code ignored;
-    if (std::filesystem::exists(single, ignored)) return {single};
-    if (!std::filesystem::exists(index, ignored))
-        fail(ErrorCode::bad_file,
-             "no weights in {}: model.safetensors or model.safetensors.index.json is needed; download the "
-             "model with its safetensors files",
-             folder.string());
-    std::set<std::string> names;
-    try {
-        const auto json = nlohmann::json::parse(read_text_file(index));
-        for (const auto& entry : json.at("weight_map").items())
-            names.insert(entry.value().get<std::string>());
-    } catch (const nlohmann::json::exception&) {
-        fail(ErrorCode::bad_file,
-             "{} is not an index of shards (weight_map: tensor -> file); download the file again",
-             index.string());
+namespace fs = std::filesystem;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// Shard file of every tensor, as the index says.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+    const auto index = nlohmann::json::parse(read_text_file(path), nullptr, false);
+    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+        fail(ErrorCode::bad_file, "cannot read {}: it has no weight_map; copy or download the file again",
+             path.string());
     }
-    std::vector<std::filesystem::path> files;
-    for (const std::string& name : names) {
-        files.push_back(folder / name);
-        if (!std::filesystem::exists(files.back(), ignored))
-            fail(ErrorCode::bad_file, "shard {} is missing in {}; download the rest of the model", name,
-                 folder.string());
+    std::map<std::string, std::string> files;
+    for (const auto& [name, file] : index["weight_map"].items()) {
+        const fs::path plain = file.is_string() ? file.get<std::string>() : std::string();
+        if (plain.empty() || plain != plain.filename() || plain == ".." || plain == ".") {
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: the file of tensor {} is not a plain file name; check the file",
+                 path.string(), name);
+        }
+        files[name] = plain.string();
     }
     return files;
 }
 
-struct Fnv {
-    std::uint64_t state = 0xcbf29ce484222325u;
-    void add(std::uint64_t word) { state = (state ^ word) * 0x100000001b3u; }
-    void add(std::string_view text) {
-        for (char c : text) add(static_cast<unsigned char>(c));
-    }
-};
-
 }  // namespace
 
-Checkpoint::Checkpoint(const std::filesystem::path& folder) {
-    for (const std::filesystem::path& file : weight_files(folder)) files_.emplace_back(file);
+Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
+    const fs::path single = folder / kSingleFile, index = folder / kIndexFile;
+    if (fs::exists(single)) {
+        shards_.emplace_back(single);
+        for (const std::string& name : shards_[0].names()) shard_of_[name] = 0;
+        return;
+    }
+    if (!fs::exists(index)) {
+        const bool pickled = fs::exists(folder / "pytorch_model.bin");
+        fail(ErrorCode::bad_file, "cannot find weights in {}: it has neither {} nor {}; {}", folder.string(),
+             kSingleFile, kIndexFile,
+             pickled ? "convert pytorch_model.bin with save_pretrained(safe_serialization=True)"
+                     : "name a Hugging Face model folder");
+    }
+    const std::map<std::string, std::string> file_of = read_index(index);
+    std::map<std::string, std::size_t> shard_by_file;
+    for (const auto& [name, file] : file_of) shard_by_file[file] = 0;
+    for (auto& [file, shard] : shard_by_file) {  // in order of name: the digest depends on it
+        if (!fs::exists(folder / file)) {
+            fail(ErrorCode::bad_file, "cannot find {}, which {} lists; copy or download the missing shard",
+                 (folder / file).string(), kIndexFile);
+        }
+        shard = shards_.size();
+        shards_.emplace_back(folder / file);
+    }
+    for (const auto& [name, file] : file_of) {
+        const std::size_t shard = shard_by_file[file];
+        if (shards_[shard].contains(name)) shard_of_[name] = shard;
+    }
 }
 
-const SafetensorsFile* Checkpoint::file_of(const std::string& name) const {
-    for (const SafetensorsFile& file : files_)
-        if (file.contains(name)) return &file;
-    return nullptr;
-}
-
-bool Checkpoint::contains(const std::string& name) const {
-    return file_of(name) != nullptr;
-}
-
-Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-    const SafetensorsFile* file = file_of(name);
-    const std::string where = files_.front().path().parent_path().string();
-    if (file == nullptr)
+Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    const auto found = shard_of_.find(name);
+    if (found == shard_of_.end()) {
         fail(ErrorCode::bad_file,
-             "tensor {} is missing in {}; the checkpoint is incomplete or of another family", name, where);
-    const StoredTensor tensor = file->tensor(name);
-    const std::vector<std::int64_t> expected = cols == 0 ? std::vector{rows} : std::vector{rows, cols};
-    if (tensor.shape != expected)
+             "cannot find tensor {} in {} ({} tensors); the weights do not belong to its config.json", name,
+             shards_.size() == 1 ? shards_[0].path().string() : folder_.string(), shard_of_.size());
+    }
+    const SafetensorsFile& file = shards_[found->second];
+    const StoredTensor stored = file.tensor(name);
+    const std::vector<std::int64_t> wanted =
+        cols == 0 ? std::vector<std::int64_t>{rows} : std::vector<std::int64_t>{rows, cols};
+    if (stored.shape != wanted) {
         fail(ErrorCode::bad_file,
-             "tensor {} in {} has shape [{}], config.json asks for [{}]; config and weights do not belong "
-             "together",
-             name, file->path().string(), fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
-    return {tensor.dtype, tensor.data, rows, cols == 0 ? 1 : cols};
+             "cannot use tensor {} in {}: its shape is {}, config.json asks for {}; "
+             "the two files do not belong together",
+             name, file.path().string(), shape_text(stored.shape), shape_text(wanted));
+    }
+    Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
+    if (reinterpret_cast<std::uintptr_t>(stored.data) % dtype_bytes(stored.dtype) != 0) {
+        const auto n_bytes = static_cast<std::size_t>(weight.rows * weight.cols) * dtype_bytes(stored.dtype);
+        Pages& copy = copies_.emplace_back(n_bytes);
+        std::memcpy(copy.data(), stored.data, n_bytes);
+        weight.data = copy.data();
+    }
+    return weight;
 }
 
-std::uint64_t Checkpoint::digest(std::string_view also) const {
-    constexpr std::uint64_t kDenseWords = std::uint64_t{1} << 17;  // 1 MiB
-    Fnv fnv;
-    fnv.add(also);
-    for (const SafetensorsFile& file : files_) {
-        for (const std::string& name : file.names()) {
-            const StoredTensor tensor = file.tensor(name);
-            fnv.add(name);
-            fnv.add(dtype_name(tensor.dtype));
-            std::uint64_t n_bytes = dtype_bytes(tensor.dtype);
-            for (std::int64_t extent : tensor.shape) {
-                fnv.add(static_cast<std::uint64_t>(extent));
-                n_bytes *= static_cast<std::uint64_t>(extent);
-            }
-            const std::uint64_t n_words = n_bytes / 8,
-                                stride = std::max<std::uint64_t>(1, n_words / kDenseWords);
-            for (std::uint64_t i = 0; i < n_words; i += stride) {
-                std::uint64_t word = 0;
-                std::memcpy(&word, tensor.data + i * 8, 8);
-                fnv.add(word);
-            }
+std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
+    constexpr std::size_t kWhole = std::size_t{64} << 20, kBlock = std::size_t{64} << 10, kBlocks = 512;
+    std::uint64_t digest = seed;
+    for (const SafetensorsFile& shard : shards_) {
+        const std::span<const std::byte> bytes = shard.bytes();
+        if (bytes.size() <= kWhole) {
+            digest = digest_bytes(digest, bytes);
+            continue;
+        }
+        // Reading gigabytes from a cold disk only for a name would hold up the start.
+        digest = digest_word(digest, bytes.size());
+        for (std::size_t i = 0; i < kBlocks; ++i) {
+            const std::size_t at = (bytes.size() - kBlock) / (kBlocks - 1) * i;
+            digest = digest_bytes(digest, bytes.subspan(at, kBlock));
         }
     }
-    return fnv.state;
+    return digest;
 }
 
 }  // namespace keyhole

@@ -1,11 +1,14 @@
-/// The tensors of a Hugging Face folder: one `model.safetensors`, or shards named by `model.safetensors.index.json`.
-/// Used while loading, one thread.
+/// The weights of a Hugging Face folder by name, over one file or many shards. Knows no model family.
+/// Filled while loading (one thread), then only kept alive: weights point into its mappings.
 #pragma once
 
+#include "engine/base/mapped_file.h"
 #include "engine/model/model.h"
+#include "engine/model/safetensors.h"
 
+#include <cstdint>
 #include <filesystem>
-#include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,22 +16,27 @@ namespace keyhole {
 
 class Checkpoint {
   public:
-    /// Throws Error(bad_file): nothing to load, a shard is missing, or a file is damaged.
+    /// model.safetensors, else the shards that model.safetensors.index.json lists. Throws Error(bad_file)
+    /// naming what is
+    /// missing.
     explicit Checkpoint(const std::filesystem::path& folder);
 
-    bool contains(const std::string& name) const;
-    /// A vector [rows] (cols 0) or matrix [rows, cols] of exactly this shape. Throws Error(bad_file) with name and both shapes.
-    Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0) const;
+    bool contains(const std::string& name) const { return shard_of_.count(name) != 0; }
+    /// A matrix [rows, cols], or a vector [rows] where cols is 0. Throws Error(bad_file) naming tensor and
+    /// file when it is
+    /// missing or of another shape, Error(unsupported) for another type. Points into the mapping, except
+    /// where the file
+    /// placed it off its alignment: then a copy is kept here.
+    Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
 
-    /// 64-bit FNV-1a over names, types, shapes and 64-bit words of every tensor: every word up to 1 MiB of a tensor, beyond that 128 Ki
-    /// words spread evenly, so that a large model is named in a blink.
-    /// `also` (the config) is hashed too.
-    std::uint64_t digest(std::string_view also) const;
+    /// Folds the files into a digest: see Model::hash.
+    std::uint64_t digest(std::uint64_t seed) const;
 
   private:
-    const SafetensorsFile* file_of(const std::string& name) const;
-
-    std::vector<SafetensorsFile> files_;
+    std::filesystem::path folder_;
+    std::vector<SafetensorsFile> shards_;
+    std::map<std::string, std::size_t> shard_of_;
+    std::vector<Pages> copies_;
 };
 
 }  // namespace keyhole

@@ -1,4 +1,5 @@
-/// Which KV head every query head reads: MHA, GQA, MQA and cross-layer (MLKV) sharing in one table. Const after building; any thread.
+/// Which KV head every query head reads: MHA, GQA, MQA and cross-layer (MLKV) sharing in one table. Const
+/// after building; any thread.
 #pragma once
 
 #include <span>
@@ -22,7 +23,8 @@ struct KvHead {
 
 class KvLayout {
   public:
-    /// Every layer owns n_kv_heads; query head h reads floor(h / (n_heads / n_kv_heads)). Throws Error(unsupported) unless it divides.
+    /// Every layer owns n_kv_heads; query head h reads floor(h / (n_heads / n_kv_heads)). Throws
+    /// Error(unsupported) unless it divides.
     static KvLayout grouped(int n_layers, int n_heads, int n_kv_heads);
 
     int n_layers() const { return n_layers_; }

@@ -2,48 +2,13 @@
 
 #include "engine/base/error.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/config_file.h"
+#include "engine/model/digest.h"
 #include "engine/model/families/family.h"
 
-#include <nlohmann/json.hpp>
-
-#include <array>
+#include <utility>
 
 namespace keyhole {
-
-namespace {
-
-constexpr std::array kFamilies = {&kLlama};
-
-const Family& family_of(const nlohmann::json& config, const std::string& file) {
-    const auto architectures = config.find("architectures");
-    std::string name = "unknown";
-    if (architectures != config.end() && architectures->is_array() && !architectures->empty() &&
-        architectures->front().is_string())
-        name = architectures->front().get<std::string>();
-    else if (config.value("model_type", nlohmann::json()) == "llama")
-        name = "LlamaForCausalLM";
-    std::string supported;
-    for (const Family* family : kFamilies) {
-        if (family->architecture == name) return *family;
-        supported += (supported.empty() ? "" : ", ") + std::string(family->architecture);
-    }
-    fail(ErrorCode::unsupported, "{}: models of architecture {} are not supported; supported: {}", file, name,
-         supported);
-}
-
-nlohmann::json read_config_json(const std::filesystem::path& file) {
-    try {
-        nlohmann::json json = nlohmann::json::parse(read_text_file(file));
-        if (!json.is_object())
-            fail(ErrorCode::bad_file, "{} is no JSON object; download the file again", file.string());
-        return json;
-    } catch (const nlohmann::json::parse_error& error) {
-        fail(ErrorCode::bad_file, "{} is no JSON (byte {}); download the file again", file.string(),
-             error.byte);
-    }
-}
-
-}  // namespace
 
 Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
              std::string hash, std::shared_ptr<const void> storage)
@@ -56,37 +21,59 @@ Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weight
       storage_(std::move(storage)) {}
 
 std::int64_t Model::n_parameters() const {
-    auto size = [](const Weight& w) { return w.rows * w.cols; };
-    std::int64_t n =
-        size(weights_.embedding) + size(weights_.final_norm) + (config_.tied ? 0 : size(weights_.output));
-    for (const LayerWeights& l : weights_.layers)
-        for (const Weight* w :
-             {&l.attention_norm, &l.q, &l.k, &l.v, &l.o, &l.mlp_norm, &l.gate, &l.up, &l.down})
-            n += size(*w);
+    const auto size = [](const Weight& weight) { return weight.rows * weight.cols; };
+    std::int64_t n = size(weights_.embedding) + size(weights_.final_norm);
+    if (weights_.output.data != weights_.embedding.data) n += size(weights_.output);
+    for (const LayerWeights& layer : weights_.layers) {
+        for (const Weight* weight : {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.o,
+                                     &layer.mlp_norm, &layer.gate, &layer.up, &layer.down}) {
+            n += size(*weight);
+        }
+    }
     return n;
 }
 
 std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(folder, ignored))
+    namespace fs = std::filesystem;
+    if (!fs::is_directory(folder)) {
+        fail(ErrorCode::bad_file, "cannot load the model {}: {}; name a Hugging Face model folder",
+             folder.string(), fs::exists(folder) ? "it is not a folder" : "there is no such folder");
+    }
+    for (const char* needed : {"config.json", "tokenizer.json"}) {
+        if (fs::exists(folder / needed)) continue;
         fail(ErrorCode::bad_file,
-             "there is no model folder {}; give a folder with config.json, model.safetensors and "
-             "tokenizer.json",
-             folder.string());
-    const std::filesystem::path config_file = folder / "config.json";
-    const nlohmann::json json = read_config_json(config_file);
-    const Family& family = family_of(json, config_file.string());
-    const ModelConfig config = family.config(json, config_file.string());
+             "cannot load the model {}: it has no {}; name a complete Hugging Face model folder",
+             folder.string(), needed);
+    }
+    const ConfigFile config_file(folder / "config.json");
+    const Family& family = family_of(config_file);
+    ModelConfig config = family.read_config(config_file);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
-    ModelWeights weights = family.weights(*checkpoint, config);
+    ModelWeights weights = family.map_weights(config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_file(folder / "tokenizer.json");
-    if (tokenizer.n_vocab() > config.n_vocab)
+    if (tokenizer.n_vocab() > config.n_vocab) {
         fail(ErrorCode::bad_file,
-             "{} has ids up to {}, the model has {} embeddings; tokenizer and model do not belong together",
-             (folder / "tokenizer.json").string(), tokenizer.n_vocab() - 1, config.n_vocab);
-    const std::string hash = fmt::format("{:016x}", checkpoint->digest(json.dump()));
-    return std::make_shared<Model>(folder, config, std::move(weights), std::move(tokenizer), hash,
-                                   checkpoint);
+             "cannot load the model {}: tokenizer.json has ids up to {}, config.json a vocab_size of {}; "
+             "the two files do not belong together",
+             folder.string(), tokenizer.n_vocab() - 1, config.n_vocab);
+    }
+    for (const int id : config.eos) {
+        if (id >= config.n_vocab) {
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: eos_token_id {} is beyond vocab_size {}; check the file",
+                 config_file.path().string(), id, config.n_vocab);
+        }
+    }
+    if (config.bos >= config.n_vocab) {
+        fail(ErrorCode::bad_file, "cannot use {}: bos_token_id {} is beyond vocab_size {}; check the file",
+             config_file.path().string(), config.bos, config.n_vocab);
+    }
+    const std::string& text = config_file.bytes();
+    const std::uint64_t of_config =
+        digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
+    std::string hash = fmt::format("{:016x}", checkpoint->digest(of_config));
+    return std::make_shared<const Model>(folder, std::move(config), std::move(weights), std::move(tokenizer),
+                                         std::move(hash), std::move(checkpoint));
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes) {

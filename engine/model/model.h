@@ -1,4 +1,5 @@
-/// A loaded model: weights in their stored type, config, tokenizer, KV layout. Const after loading and shared by lanes and threads.
+/// A loaded model: weights in their stored type, config, tokenizer, KV layout. Const after loading and shared
+/// by lanes and threads.
 /// Knows base only; families (one file each) map a Hugging Face folder onto it.
 #pragma once
 
@@ -66,7 +67,10 @@ class Model {
     const ModelWeights& weights() const { return weights_; }
     const Tokenizer& tokenizer() const { return tokenizer_; }
     const KvLayout& layout() const { return layout_; }
-    /// Hex digest of config and weights: names the model in logs and traces.
+    /// Hex digest that names the model in logs and traces: all of config.json, then each weights file, whole
+    /// up to 64 MiB, beyond
+    /// that its size and 512 blocks of 64 KiB spread evenly from its first byte to its end. tokenizer.json is
+    /// not in it.
     const std::string& hash() const { return hash_; }
     std::int64_t n_parameters() const;  ///< tied weights counted once
 
@@ -80,7 +84,8 @@ class Model {
     std::shared_ptr<const void> storage_;  // mapped files
 };
 
-/// Loads a Hugging Face folder: config.json, model.safetensors, tokenizer.json. Throws Error with what was tried, on what, what to do.
+/// Loads a Hugging Face folder: config.json, model.safetensors or its shards, tokenizer.json. Throws Error
+/// with what was tried, on what, what to do.
 std::shared_ptr<const Model> load_model(const std::filesystem::path& folder);
 
 /// Bytes of K and V for one token in all layers, element size 4 (the CPU cache stores float).

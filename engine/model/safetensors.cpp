@@ -1,4 +1,5 @@
-// Format: 8 bytes little-endian header length, that many bytes of JSON, then the data. Offsets count from the data's start.
+// Format: 8 bytes little-endian header length, that many bytes of JSON, then the data. Offsets count from the
+// data's start.
 #include "engine/model/safetensors.h"
 
 #include "engine/base/error.h"
@@ -46,7 +47,7 @@ std::string shown(std::string text) {
 }
 
 [[noreturn]] void broken(const std::filesystem::path& path, const std::string& what) {
-    fail(ErrorCode::bad_file, "Cannot read {}: {}; copy or download the file again", path.string(), what);
+    fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path.string(), what);
 }
 
 /// [begin, end] out of a JSON array of two counts; nothing when it is anything else.
@@ -174,14 +175,14 @@ StoredTensor SafetensorsFile::tensor(const std::string& name) const {
     const auto found = entries_.find(name);
     if (found == entries_.end()) {
         fail(ErrorCode::bad_file,
-             "Cannot find tensor {} in {}; the file holds {} others: is it the right model?", name,
+             "cannot find tensor {} in {}; the file holds {} others: is it the right model?", name,
              path_.string(), entries_.size());
     }
     const Entry& entry = found->second;
     const auto dtype = weight_type(entry.dtype);
     if (!dtype) {
         fail(ErrorCode::unsupported,
-             "Cannot use tensor {} in {}: its type is {}; convert the model to F32, F16 or BF16", name,
+             "cannot use tensor {} in {}: its type is {}; convert the model to F32, F16 or BF16", name,
              path_.string(), shown(entry.dtype));
     }
     return {*dtype, entry.shape, file_.bytes().data() + data_begin_ + entry.begin};

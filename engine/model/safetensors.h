@@ -1,4 +1,5 @@
-/// Tensors of a `.safetensors` file, memory-mapped and checked, never copied. Const after opening; any thread.
+/// Tensors of a `.safetensors` file, memory-mapped and checked, never copied. Const after opening; any
+/// thread.
 #pragma once
 
 #include "engine/base/mapped_file.h"
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +26,8 @@ struct StoredTensor {
 
 class SafetensorsFile {
   public:
-    /// Throws Error(bad_file): missing, cut off, header that lies about offsets, overlapping tensors; with the file and the tensor named.
+    /// Throws Error(bad_file): missing, cut off, header that lies about offsets, overlapping tensors; with
+    /// the file and the tensor named.
     /// Tensors of types other than f32, f16, bf16 are listed but refused when asked for.
     explicit SafetensorsFile(const std::filesystem::path& path);
 
@@ -33,6 +36,7 @@ class SafetensorsFile {
     StoredTensor tensor(const std::string& name) const;
     std::vector<std::string> names() const;
     const std::filesystem::path& path() const { return path_; }
+    std::span<const std::byte> bytes() const { return file_.bytes(); }  ///< of the whole file
 
   private:
     struct Entry {

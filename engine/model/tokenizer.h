@@ -21,7 +21,8 @@ class Tokenizer {
 
     int n_vocab() const;  ///< highest id + 1, added tokens included
 
-    /// add_special: what the post-processor adds (BOS). Any bytes are taken; added tokens in the text are recognised.
+    /// add_special: what the post-processor adds (BOS). Any bytes are taken; added tokens in the text are
+    /// recognised.
     std::vector<int> encode(std::string_view text, bool add_special = true) const;
 
     /// The exact bytes; special tokens give nothing unless asked for.
@@ -29,7 +30,8 @@ class Tokenizer {
 
     /// The bytes of one token, possibly a part of a character.
     std::string token_bytes(int id) const;
-    /// Token text to look at: valid UTF-8, line ends as visible signs, single bytes of a broken character as `<0xE4>`.
+    /// Token text to look at: valid UTF-8, line ends as visible signs, single bytes of a broken character as
+    /// `<0xE4>`.
     std::string display(int id) const;
     bool is_special(int id) const;
 

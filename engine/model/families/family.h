@@ -1,23 +1,35 @@
-/// A family maps a Hugging Face config and its tensor names onto the canonical description. One file each; no class, two functions.
+/// A model family: how its config.json and tensor names map onto ModelConfig and ModelWeights. One file each;
+/// the registry is
+/// in families.cpp. Used while loading.
 #pragma once
 
 #include "engine/model/checkpoint.h"
+#include "engine/model/config_file.h"
 #include "engine/model/model.h"
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace keyhole {
 
 struct Family {
-    std::string_view architecture;  ///< of config.json, "LlamaForCausalLM"
-    /// Throws Error(unsupported) naming the option that this build cannot do, Error(bad_file) for a missing or senseless value.
-    ModelConfig (*config)(const nlohmann::json& json, const std::string& file);
-    ModelWeights (*weights)(const Checkpoint& checkpoint, const ModelConfig& config);
+    std::string_view name;
+    std::string_view architecture;  ///< in config.json's "architectures"
+    std::string_view model_type;    ///< its "model_type", where no architecture is given
+    /// Throws Error(bad_file) for values out of range, Error(unsupported) naming the feature that Keyhole
+    /// lacks.
+    ModelConfig (*read_config)(const ConfigFile& file);
+    /// Throws as Checkpoint::weight does.
+    ModelWeights (*map_weights)(const ModelConfig& config, Checkpoint& checkpoint);
 };
 
-extern const Family kLlama;
+extern const Family kLlamaFamily;
+
+/// All families of this build.
+std::span<const Family* const> families();
+
+/// Throws Error(unsupported) naming the architecture and the supported ones.
+const Family& family_of(const ConfigFile& file);
 
 }  // namespace keyhole

@@ -1,0 +1,44 @@
+#include "engine/model/byte_alphabet.h"
+
+#include "engine/model/utf8.h"
+
+#include <array>
+
+namespace keyhole {
+namespace {
+
+constexpr int kNone = -1;
+constexpr std::size_t kBeyond = 0x144;  // the highest is U+0143
+
+bool prints_as_itself(int byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
+}
+
+/// Byte of a code point. Bytes that do not print take the code points from 256 on, in order.
+std::array<int, kBeyond> make_byte_from_code_point() {
+    std::array<int, kBeyond> table{};
+    table.fill(kNone);
+    std::size_t next = 256;
+    for (int byte = 0; byte < 256; ++byte) {
+        table[prints_as_itself(byte) ? static_cast<std::size_t>(byte) : next++] = byte;
+    }
+    return table;
+}
+
+}  // namespace
+
+std::optional<std::string> bytes_from_alphabet(std::string_view text) {
+    static const std::array<int, kBeyond> byte_from_code_point = make_byte_from_code_point();
+    std::string bytes;
+    while (!text.empty()) {
+        const std::size_t length = utf8_length(text);
+        if (length == 0) return std::nullopt;
+        const char32_t code_point = utf8_decode(text.substr(0, length));
+        if (code_point >= kBeyond || byte_from_code_point[code_point] == kNone) return std::nullopt;
+        bytes.push_back(static_cast<char>(byte_from_code_point[code_point]));
+        text.remove_prefix(length);
+    }
+    return bytes;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,335 @@
+#include "engine/model/tokenizer_file.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/model/byte_alphabet.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cctype>
+#include <unordered_map>
+#include <utility>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMostIds = 1 << 22;
+
+/// One loading: the file's name for messages, and the parts as they grow.
+class Reader {
+  public:
+    explicit Reader(const std::filesystem::path& path) : path_(path) {}
+    TokenizerParts read();
+
+  private:
+    [[noreturn]] void broken(const std::string& what) const {
+        fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path_.string(),
+             what);
+    }
+    [[noreturn]] void unsupported(const std::string& what) const {
+        fail(ErrorCode::unsupported,
+             "cannot use {}: {} is not supported; choose a model with a BPE tokenizer of GPT-2's "
+             "or LLaMA's kind",
+             path_.string(), what);
+    }
+
+    /// Null when absent.
+    static const Json& member(const Json& object, const char* key) {
+        static const Json null;
+        const auto found = object.is_object() ? object.find(key) : object.end();
+        return !object.is_object() || found == object.end() ? null : *found;
+    }
+    std::string text(const Json& object, const char* key) const {
+        const Json& value = member(object, key);
+        if (!value.is_string()) broken(std::string(key) + " is not a text");
+        return value.get<std::string>();
+    }
+    bool flag(const Json& object, const char* key, bool fallback) const {
+        const Json& value = member(object, key);
+        if (value.is_null()) return fallback;
+        if (!value.is_boolean()) broken(std::string(key) + " is neither true nor false");
+        return value.get<bool>();
+    }
+    int id(const Json& value, const std::string& of) const {
+        if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= kMostIds)
+            broken("the id of " + of + " is out of range");
+        return value.get<int>();
+    }
+    /// The members of a Sequence, or the object itself; nothing for null.
+    std::vector<Json> steps(const Json& object, const char* list) const {
+        if (object.is_null()) return {};
+        if (text(object, "type") != "Sequence") return {object};
+        const Json& members = member(object, list);
+        if (!members.is_array()) broken(std::string(list) + " is not a list");
+        std::vector<Json> flat;
+        for (const Json& one : members) {
+            for (Json& step : steps(one, list)) flat.push_back(std::move(step));
+        }
+        return flat;
+    }
+    /// A literal; regular expressions are refused.
+    std::string literal(const Json& step, const std::string& of) const {
+        const Json& pattern = member(step, "pattern");
+        if (!member(pattern, "String").is_string()) unsupported(of + " with a regular expression");
+        return text(pattern, "String");
+    }
+
+    void read_normalizer(const Json& json);
+    void read_pre_tokenizer(const Json& json);
+    void read_split(const Json& step);
+    void read_model(const Json& json);
+    std::vector<Bpe::Merge> read_merges(const Json& json,
+                                        const std::unordered_map<std::string, int>& vocab) const;
+    void read_added(const Json& json);
+    void read_post_processor(const Json& json);
+    void read_template(const Json& json);
+    void read_decoder(const Json& json);
+    void keep_token(int token, const std::string& content);
+
+    std::filesystem::path path_;
+    TokenizerParts parts_;
+    bool byte_level_ = false;
+};
+
+void Reader::keep_token(int token, const std::string& content) {
+    const auto i = static_cast<std::size_t>(token);
+    if (i >= parts_.tokens.size()) parts_.tokens.resize(i + 1);
+    parts_.tokens[i] = content;
+}
+
+void Reader::read_normalizer(const Json& json) {
+    for (const Json& step : steps(json, "normalizers")) {
+        const std::string type = text(step, "type");
+        if (type == "NFC") {
+            parts_.normalizer.add_nfc();
+        } else if (type == "Prepend") {
+            parts_.normalizer.add_prepend(text(step, "prepend"));
+        } else if (type == "Replace") {
+            parts_.normalizer.add_replace(literal(step, "normalizer Replace"), text(step, "content"));
+        } else {
+            unsupported("normalizer " + type);
+        }
+    }
+}
+
+void Reader::read_split(const Json& step) {
+    static const std::unordered_map<std::string, SplitBehavior> behaviors = {
+        {"Removed", SplitBehavior::removed},
+        {"Isolated", SplitBehavior::isolated},
+        {"Contiguous", SplitBehavior::contiguous},
+        {"MergedWithPrevious", SplitBehavior::merged_with_previous},
+        {"MergedWithNext", SplitBehavior::merged_with_next},
+    };
+    const auto behavior = behaviors.find(text(step, "behavior"));
+    if (behavior == behaviors.end())
+        unsupported("pre_tokenizer Split with behavior " + text(step, "behavior"));
+    const Json& pattern = member(step, "pattern");
+    std::string expression;
+    if (member(pattern, "Regex").is_string()) {
+        expression = text(pattern, "Regex");
+    } else {
+        for (const char c : text(pattern, "String")) {
+            if (static_cast<unsigned char>(c) < 0x80 && std::isalnum(static_cast<unsigned char>(c)) == 0)
+                expression += '\\';
+            expression += c;
+        }
+    }
+    try {
+        parts_.pre_tokenizer.add_split(Regex(expression), behavior->second, flag(step, "invert", false));
+    } catch (const Error& error) {
+        fail(error.code(), "cannot use {}: {}", path_.string(), error.what());
+    }
+}
+
+void Reader::read_pre_tokenizer(const Json& json) {
+    for (const Json& step : steps(json, "pretokenizers")) {
+        const std::string type = text(step, "type");
+        // Behind ByteLevel the text is in another alphabet, which later steps would see.
+        if (byte_level_) unsupported("pre_tokenizer " + type + " behind ByteLevel");
+        if (type == "ByteLevel") {
+            parts_.pre_tokenizer.add_byte_level(flag(step, "add_prefix_space", true),
+                                                flag(step, "use_regex", true));
+            byte_level_ = true;
+        } else if (type == "Digits") {
+            parts_.pre_tokenizer.add_digits(flag(step, "individual_digits", false));
+        } else if (type == "Split") {
+            read_split(step);
+        } else {
+            unsupported("pre_tokenizer " + type);
+        }
+    }
+}
+
+std::vector<Bpe::Merge> Reader::read_merges(const Json& json,
+                                            const std::unordered_map<std::string, int>& vocab) const {
+    if (!json.is_array()) broken("model.merges is not a list");
+    std::vector<Bpe::Merge> merges;
+    merges.reserve(json.size());
+    for (const Json& merge : json) {
+        std::string left, right;
+        if (merge.is_string()) {
+            const auto both = merge.get<std::string>();
+            const std::size_t blank = both.find(' ');
+            if (blank == std::string::npos) broken(fmt::format("merge {} has no blank", merges.size()));
+            left = both.substr(0, blank);
+            right = both.substr(blank + 1);
+        } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+            left = merge[0].get<std::string>();
+            right = merge[1].get<std::string>();
+        } else {
+            broken(fmt::format("merge {} is neither a text nor a pair of texts", merges.size()));
+        }
+        const auto a = vocab.find(left), b = vocab.find(right), ab = vocab.find(left + right);
+        if (a == vocab.end() || b == vocab.end() || ab == vocab.end()) {
+            broken(fmt::format("merge {} ({} {}) uses a token that the vocabulary lacks", merges.size(), left,
+                               right));
+        }
+        merges.push_back({a->second, b->second, ab->second});
+    }
+    return merges;
+}
+
+void Reader::read_model(const Json& json) {
+    if (!json.is_object()) broken("it has no model");
+    // The oldest files do not name the type.
+    const std::string type = member(json, "type").is_null() ? "BPE" : text(json, "type");
+    if (type != "BPE") unsupported("model " + type);
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+        const Json& value = member(json, key);
+        if (!value.is_null() && value != "") unsupported(std::string("model.") + key);
+    }
+    const Json& dropout = member(json, "dropout");
+    if (!dropout.is_null() && dropout != 0.0) unsupported("model.dropout");
+
+    const Json& entries = member(json, "vocab");
+    if (!entries.is_object() || entries.empty()) broken("model.vocab is not a table of tokens");
+    std::unordered_map<std::string, int> vocab, by_bytes;
+    for (const auto& [content, number] : entries.items()) {
+        const int token = id(number, content);
+        vocab.emplace(content, token);
+        keep_token(token, content);
+        if (!byte_level_) continue;
+        if (auto bytes = bytes_from_alphabet(content)) by_bytes.emplace(std::move(*bytes), token);
+    }
+    Bpe::Options options;
+    options.byte_level = byte_level_;
+    options.byte_fallback = flag(json, "byte_fallback", false);
+    options.ignore_merges = flag(json, "ignore_merges", false);
+    options.fuse_unk = flag(json, "fuse_unk", false);
+    if (options.byte_fallback && byte_level_) unsupported("model.byte_fallback with ByteLevel");
+    if (!member(json, "unk_token").is_null()) {
+        const auto unk = vocab.find(text(json, "unk_token"));
+        if (unk == vocab.end()) broken("unk_token is not in the vocabulary");
+        options.unk = unk->second;
+    }
+    const std::vector<Bpe::Merge> merges = read_merges(member(json, "merges"), vocab);
+    parts_.bpe = Bpe(options, byte_level_ ? std::move(by_bytes) : std::move(vocab), merges);
+}
+
+void Reader::read_added(const Json& json) {
+    if (json.is_null()) return;
+    if (!json.is_array()) broken("added_tokens is not a list");
+    for (const Json& entry : json) {
+        AddedToken token;
+        token.content = text(entry, "content");
+        token.id = id(member(entry, "id"), token.content);
+        token.special = flag(entry, "special", false);
+        token.normalized = flag(entry, "normalized", !token.special);
+        token.single_word = flag(entry, "single_word", false);
+        token.lstrip = flag(entry, "lstrip", false);
+        token.rstrip = flag(entry, "rstrip", false);
+        keep_token(token.id, token.content);
+        parts_.added.push_back(std::move(token));
+    }
+}
+
+void Reader::read_template(const Json& json) {
+    const Json& single = member(json, "single");
+    if (!single.is_array()) broken("post_processor.single is not a list");
+    std::vector<int> before, after;
+    bool text_seen = false;
+    for (const Json& item : single) {
+        if (const Json& sequence = member(item, "Sequence"); !sequence.is_null()) {
+            if (text(sequence, "id") != "A" || text_seen)
+                unsupported("a post_processor that repeats the text");
+            text_seen = true;
+            continue;
+        }
+        const std::string name = text(member(item, "SpecialToken"), "id");
+        const Json& ids = member(member(member(json, "special_tokens"), name.c_str()), "ids");
+        if (!ids.is_array()) broken("the post_processor's special token " + name + " has no ids");
+        for (const Json& one : ids) (text_seen ? after : before).push_back(id(one, name));
+    }
+    if (!text_seen) unsupported("a post_processor without the text");
+    parts_.before.insert(parts_.before.begin(), before.begin(), before.end());
+    parts_.after.insert(parts_.after.end(), after.begin(), after.end());
+}
+
+void Reader::read_post_processor(const Json& json) {
+    for (const Json& step : steps(json, "processors")) {
+        const std::string type = text(step, "type");
+        if (type == "TemplateProcessing") {
+            read_template(step);
+        } else if (type != "ByteLevel") {  // which only moves offsets
+            unsupported("post_processor " + type);
+        }
+    }
+    for (const auto* ids : {&parts_.before, &parts_.after}) {
+        for (const int token : *ids) {
+            if (static_cast<std::size_t>(token) >= parts_.tokens.size()) {
+                broken(fmt::format("the post_processor adds id {}, which is no token", token));
+            }
+        }
+    }
+}
+
+void Reader::read_decoder(const Json& json) {
+    if (json.is_null()) unsupported("a tokenizer without a decoder");
+    for (const Json& step : steps(json, "decoders")) {
+        const std::string type = text(step, "type");
+        DecodeStep& out = parts_.decoder.emplace_back();
+        if (type == "ByteLevel") {
+            out.kind = DecodeStep::Kind::byte_level;
+        } else if (type == "ByteFallback") {
+            out.kind = DecodeStep::Kind::byte_fallback;
+        } else if (type == "Fuse") {
+            out.kind = DecodeStep::Kind::fuse;
+        } else if (type == "Replace") {
+            out.kind = DecodeStep::Kind::replace;
+            out.from = literal(step, "decoder Replace");
+            out.to = text(step, "content");
+        } else if (type == "Strip") {
+            out.kind = DecodeStep::Kind::strip;
+            out.from = text(step, "content");
+            const Json &start = member(step, "start"), &stop = member(step, "stop");
+            if (!start.is_number_unsigned() || !stop.is_number_unsigned())
+                broken("decoder Strip lacks start or stop");
+            out.n_start = start.get<int>();
+            out.n_end = stop.get<int>();
+        } else {
+            unsupported("decoder " + type);
+        }
+    }
+}
+
+TokenizerParts Reader::read() {
+    const Json json = Json::parse(read_text_file(path_), nullptr, false);
+    if (!json.is_object()) broken("it is not a JSON object");
+    read_normalizer(member(json, "normalizer"));
+    read_pre_tokenizer(member(json, "pre_tokenizer"));
+    read_model(member(json, "model"));
+    read_added(member(json, "added_tokens"));
+    read_post_processor(member(json, "post_processor"));
+    read_decoder(member(json, "decoder"));
+    return std::move(parts_);
+}
+
+}  // namespace
+
+TokenizerParts read_tokenizer_file(const std::filesystem::path& path) {
+    return Reader(path).read();
+}
+
+}  // namespace keyhole

@@ -1,0 +1,387 @@
+// Loading: checkpoints of the official packages against transformers' own logits and attention, a real
+// checkpoint where
+// KEYHOLE_REAL_MODEL names one, and folders with something wrong in them.
+#include "engine/model/model.h"
+
+#include "engine/backend/backend.h"
+#include "engine/base/error.h"
+#include "engine/policy/lane_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
+
+/// A copy of a fixture to break, which goes away with the object.
+class ModelFolder {
+  public:
+    explicit ModelFolder(const std::string& fixture)
+        : path_(fs::temp_directory_path() / ("keyhole-model-" + std::to_string(getpid()))) {
+        fs::remove_all(path_);
+        fs::copy(kFixtures / fixture, path_);
+    }
+    ~ModelFolder() { fs::remove_all(path_); }
+    ModelFolder(const ModelFolder&) = delete;
+    ModelFolder& operator=(const ModelFolder&) = delete;
+
+    const fs::path& path() const { return path_; }
+    void change_json(const char* file, const std::function<void(Json&)>& change) const {
+        Json json = Json::parse(read_text_file(path_ / file));
+        change(json);
+        write_text_file(path_ / file, json.dump());
+    }
+
+  private:
+    fs::path path_;
+};
+
+/// The one line with which load_model refuses the folder.
+std::string refusal(const fs::path& folder, ErrorCode code) {
+    try {
+        load_model(folder);
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        EXPECT_EQ(error.code(), code) << message;
+        EXPECT_NE(message.find(folder.string()), std::string::npos) << message;
+        EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+        return message;
+    }
+    ADD_FAILURE() << "accepted";
+    return {};
+}
+
+void expect_says(const std::string& message, std::initializer_list<std::string> parts) {
+    for (const std::string& part : parts)
+        EXPECT_NE(message.find(part), std::string::npos) << message << "\n" << part;
+}
+
+std::string refusal_of_config(ErrorCode code, const std::function<void(Json&)>& change) {
+    const ModelFolder folder("llama_mha");
+    folder.change_json("config.json", change);
+    const std::string message = refusal(folder.path(), code);
+    expect_says(message, {"config.json"});
+    return message;
+}
+
+/// All rows of a full cache, the first n_prompt in one go, against transformers.
+void compare_with_transformers(const std::string& fixture, int n_prompt) {
+    const auto model = load_model(kFixtures / fixture);
+    const ModelConfig& config = model->config();
+    const SafetensorsFile file(kFixtures / fixture / "expected.safetensors");
+    const auto floats = [&](const char* name) {
+        const StoredTensor tensor = file.tensor(name);
+        std::int64_t n = 1;
+        for (const std::int64_t extent : tensor.shape) n *= extent;
+        std::vector<float> values(static_cast<std::size_t>(n));
+        std::memcpy(values.data(), tensor.data, values.size() * 4);
+        return values;
+    };
+    const std::vector<float> ids = floats("input_ids"), logits = floats("logits"),
+                             attention = floats("attention");
+    const auto n_rows = static_cast<int>(ids.size());
+    std::vector<int> tokens;
+    for (const float id : ids) tokens.push_back(static_cast<int>(id));
+
+    const auto backend = make_backend(model, {BackendChoice::cpu, 2, 0}, nullptr);
+    const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, n_prompt, n_rows - n_prompt);
+    const auto cache = backend->make_cache();
+    RowOutput out;
+    float largest = 0;
+    for (const float logit : logits) largest = std::max(largest, std::abs(logit));
+    for (int row = n_prompt - 1; row < n_rows; ++row) {
+        if (row == n_prompt - 1) {
+            const LanePrefill lane{cache.get(), &policy, {true, false, false, false}, &out};
+            backend->prefill(std::span<const int>(tokens).first(static_cast<std::size_t>(n_prompt)),
+                             {&lane, 1}, nullptr, {});
+        } else {
+            const LaneStep lane{
+                cache.get(), &policy, tokens[static_cast<std::size_t>(row)], row, {true, false, false, false},
+                &out};
+            backend->step({&lane, 1});
+        }
+        ASSERT_EQ(out.next_logits.size(), static_cast<std::size_t>(config.n_vocab));
+        for (int v = 0; v < config.n_vocab; ++v) {
+            ASSERT_NEAR(out.next_logits[static_cast<std::size_t>(v)],
+                        logits[static_cast<std::size_t>(row * config.n_vocab + v)], 3e-5f * largest)
+                << "row " << row << " id " << v;
+        }
+        for (int head = 0; head < config.n_layers * config.n_heads; ++head) {
+            const auto begin =
+                static_cast<std::size_t>(out.values.head_offset[static_cast<std::size_t>(head)]);
+            for (int p = 0; p <= row; ++p) {
+                ASSERT_NEAR(out.values.attention[begin + static_cast<std::size_t>(p)],
+                            attention[static_cast<std::size_t>((head * n_rows + row) * n_rows + p)], 2e-5f)
+                    << "row " << row << " layer " << head / config.n_heads << " head "
+                    << head % config.n_heads << " position " << p;
+            }
+        }
+    }
+}
+
+TEST(Model, GroupedF16ShardsEqualTransformers) {
+    compare_with_transformers("llama_gqa", 1);
+    compare_with_transformers("llama_gqa", 23);
+    compare_with_transformers("llama_gqa", 40);
+}
+
+TEST(Model, TiedBf16EqualsTransformers) {
+    compare_with_transformers("llama_mha", 1);
+    compare_with_transformers("llama_mha", 39);
+}
+
+TEST(Model, ConfigIsRead) {
+    const auto gqa = load_model(kFixtures / "llama_gqa");
+    const ModelConfig& config = gqa->config();
+    EXPECT_EQ(config.family, "llama");
+    EXPECT_EQ(config.n_layers, 3);
+    EXPECT_EQ(config.n_heads, 6);
+    EXPECT_EQ(config.n_kv_heads, 2);
+    EXPECT_EQ(config.head_dim, 8);
+    EXPECT_EQ(config.d_model, 48);
+    EXPECT_EQ(config.d_ff, 80);
+    EXPECT_EQ(config.n_vocab, 320);
+    EXPECT_EQ(config.n_ctx, 256);
+    EXPECT_FLOAT_EQ(config.norm_eps, 2e-4f);
+    EXPECT_FLOAT_EQ(config.rope_theta, 5000.0f);
+    EXPECT_FALSE(config.tied);
+    EXPECT_EQ(config.bos, 0);
+    EXPECT_EQ(config.eos, (std::vector<int>{0, 5}));
+    EXPECT_EQ(gqa->weights().layers[1].q.dtype, DType::f16);
+    EXPECT_EQ(gqa->weights().layers[1].attention_norm.dtype, DType::f32);
+    EXPECT_EQ(gqa->layout().n_kv_heads(), 6);
+    // By hand: embedding and output, three layers (q, o; k, v; three of the MLP; two norms), the last norm.
+    EXPECT_EQ(gqa->n_parameters(),
+              2 * 320 * 48 + 3 * (2 * 48 * 48 + 2 * 16 * 48 + 3 * 80 * 48 + 2 * 48) + 48);
+    EXPECT_EQ(kv_bytes_per_token(config, 4), 2 * 3 * 2 * 8 * 4);
+
+    const auto mha = load_model(kFixtures / "llama_mha");
+    EXPECT_EQ(mha->config().head_dim, 12);  // not hidden_size / heads
+    EXPECT_TRUE(mha->config().tied);
+    EXPECT_EQ(mha->weights().output.data, mha->weights().embedding.data);
+    EXPECT_EQ(mha->n_parameters(), 320 * 32 + 2 * (4 * 48 * 32 + 3 * 48 * 32 + 2 * 32) + 32);
+}
+
+TEST(Model, OldAndNewFormsOfTheConfigAreTheSame) {
+    const ModelFolder folder("llama_gqa");
+    folder.change_json("config.json", [](Json& json) {
+        json.erase("rope_parameters");
+        json.erase("architectures");
+        json["rope_theta"] = 5000;
+        json["rope_scaling"] = nullptr;
+        json["eos_token_id"] = nullptr;
+        json["bos_token_id"] = nullptr;
+    });
+    const ModelConfig config = load_model(folder.path())->config();
+    EXPECT_FLOAT_EQ(config.rope_theta, 5000.0f);
+    EXPECT_EQ(config.bos, -1);
+    EXPECT_TRUE(config.eos.empty());
+}
+
+/// Renames a tensor in the header, which keeps its length.
+void rename_tensor(const fs::path& file, const std::string& from, const std::string& to) {
+    std::string bytes = read_text_file(file);
+    const std::size_t at = bytes.find('"' + from + '"');
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_LE(to.size(), from.size());
+    bytes.replace(at, from.size() + 2, '"' + to + '"' + std::string(from.size() - to.size(), ' '));
+    write_text_file(file, bytes);
+}
+
+TEST(Model, TiedWeightsMayHaveTheNameOfEither) {
+    const ModelFolder folder("llama_mha");
+    rename_tensor(folder.path() / "model.safetensors", "model.embed_tokens.weight", "lm_head.weight");
+    const auto model = load_model(folder.path()), original = load_model(kFixtures / "llama_mha");
+    EXPECT_EQ(std::memcmp(model->weights().embedding.data, original->weights().embedding.data, 320 * 32 * 2),
+              0);
+    // The same file as an untied model lacks its embedding.
+    folder.change_json("config.json", [](Json& json) { json["tie_word_embeddings"] = false; });
+    expect_says(refusal(folder.path(), ErrorCode::bad_file), {"model.embed_tokens.weight"});
+}
+
+TEST(Model, WeightsOffTheirAlignmentAreAligned) {
+    const ModelFolder folder("llama_mha");
+    const fs::path file = folder.path() / "model.safetensors";
+    std::string bytes = read_text_file(file);
+    bytes[0] = static_cast<char>(bytes[0] + 1);  // the header's length, below 255 in this fixture's low byte
+    bytes.insert(8 +
+                     static_cast<std::size_t>(static_cast<unsigned char>(bytes[1]) << 8 |
+                                              static_cast<unsigned char>(bytes[0])) -
+                     1,
+                 1, ' ');
+    write_text_file(file, bytes);
+    const auto model = load_model(folder.path()), original = load_model(kFixtures / "llama_mha");
+    const Weight &q = model->weights().layers[1].q, &same = original->weights().layers[1].q;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(q.data) % 2, 0u);
+    EXPECT_EQ(std::memcmp(q.data, same.data, static_cast<std::size_t>(q.rows * q.cols) * 2), 0);
+}
+
+TEST(Model, HashNamesConfigAndWeights) {
+    const std::string hash = load_model(kFixtures / "llama_mha")->hash();
+    EXPECT_EQ(hash.size(), 16u);
+    EXPECT_NE(hash, load_model(kFixtures / "llama_gqa")->hash());
+    const ModelFolder folder("llama_mha");
+    EXPECT_EQ(load_model(folder.path())->hash(), hash);
+    const fs::path file = folder.path() / "model.safetensors";
+    const std::string bytes = read_text_file(file);
+    // Two signs in different words must not cancel: a sign is the highest bit of its word.
+    std::string flipped = bytes;
+    for (const std::size_t at : {bytes.size() - 1, bytes.size() - 9})
+        flipped[at] = static_cast<char>(flipped[at] ^ 0x80);
+    write_text_file(file, flipped);
+    EXPECT_NE(load_model(folder.path())->hash(), hash);
+    write_text_file(file, bytes);
+    EXPECT_EQ(load_model(folder.path())->hash(), hash);
+    folder.change_json("config.json", [](Json& json) { json["rms_norm_eps"] = 2e-5; });
+    EXPECT_NE(load_model(folder.path())->hash(), hash);
+}
+
+TEST(Model, RealCheckpoint) {
+    const char* folder = std::getenv("KEYHOLE_REAL_MODEL");
+    if (folder == nullptr) GTEST_SKIP() << "KEYHOLE_REAL_MODEL names no folder";
+    const auto model = load_model(folder);
+    EXPECT_GT(model->n_parameters(), 0);
+    const std::string text =
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.";
+    EXPECT_EQ(model->tokenizer().decode(model->tokenizer().encode(text)), text);
+    if (model->config().n_vocab != 512 || model->config().n_layers != 5) return;
+    // stories260K: the ids of this text, as its README says.
+    const std::vector<int> expected = {1,   403, 407, 261, 378, 432, 383, 286, 261, 376, 298,
+                                       315, 421, 395, 317, 426, 338, 401, 396, 267, 337, 410,
+                                       408, 419, 292, 411, 322, 265, 282, 295, 433, 426};
+    EXPECT_EQ(model->tokenizer().encode(text), expected);
+}
+
+TEST(Model, MissingPartsAreNamed) {
+    using enum ErrorCode;
+    expect_says(refusal("/nowhere/model", bad_file), {"/nowhere/model"});
+    expect_says(refusal(kFixtures / "types.safetensors", bad_file), {"not a folder"});
+    for (const char* file : {"config.json", "tokenizer.json"}) {
+        const ModelFolder folder("llama_mha");
+        fs::remove(folder.path() / file);
+        expect_says(refusal(folder.path(), bad_file), {file});
+        write_text_file(folder.path() / file, "{ garbage");
+        expect_says(refusal(folder.path(), bad_file), {file, "JSON"});
+    }
+    const ModelFolder folder("llama_mha");
+    fs::remove(folder.path() / "model.safetensors");
+    expect_says(refusal(folder.path(), bad_file), {"model.safetensors", "model.safetensors.index.json"});
+    write_text_file(folder.path() / "pytorch_model.bin", "x");
+    expect_says(refusal(folder.path(), bad_file), {"pytorch_model.bin", "convert"});
+}
+
+TEST(Model, ShardsThatAreMissingOrElsewhereAreNamed) {
+    using enum ErrorCode;
+    {
+        const ModelFolder folder("llama_gqa");
+        fs::remove(folder.path() / "model-00002-of-00002.safetensors");
+        expect_says(refusal(folder.path(), bad_file), {"model-00002-of-00002.safetensors"});
+    }
+    const char* index = "model.safetensors.index.json";
+    for (const char* file : {"../model.safetensors", "/etc/passwd", "", ".."}) {
+        const ModelFolder folder("llama_gqa");
+        folder.change_json(index, [&](Json& json) { json["weight_map"]["lm_head.weight"] = file; });
+        expect_says(refusal(folder.path(), bad_file), {"lm_head.weight", index});
+    }
+    const ModelFolder folder("llama_gqa");
+    write_text_file(folder.path() / index, "{}");
+    expect_says(refusal(folder.path(), bad_file), {"weight_map"});
+}
+
+TEST(Model, TensorsThatAreMissingOrOfAnotherShapeAreNamed) {
+    using enum ErrorCode;
+    expect_says(refusal_of_config(bad_file, [](Json& json) { json["num_hidden_layers"] = 3; }),
+                {"model.layers.2.input_layernorm.weight"});
+    expect_says(refusal_of_config(bad_file, [](Json& json) { json["intermediate_size"] = 50; }),
+                {"mlp.gate_proj.weight", "[48, 32]", "[50, 32]"});
+    expect_says(refusal_of_config(bad_file, [](Json& json) { json["num_key_value_heads"] = 2; }),
+                {"k_proj.weight", "[48, 32]", "[24, 32]"});
+    expect_says(refusal_of_config(bad_file, [](Json& json) { json["vocab_size"] = 100; }),
+                {"model.embed_tokens.weight", "[320, 32]", "[100, 32]"});
+    expect_says(refusal_of_config(bad_file, [](Json& json) { json["tie_word_embeddings"] = false; }),
+                {"lm_head.weight"});
+}
+
+TEST(Model, WeightsOfAnotherTypeAreRefused) {
+    const ModelFolder folder("llama_mha");
+    std::string bytes = read_text_file(folder.path() / "model.safetensors");
+    for (std::size_t at = 0; (at = bytes.find("\"BF16\"", at)) != std::string::npos; ++at)
+        bytes.replace(at, 6, "\"I16\" ");
+    write_text_file(folder.path() / "model.safetensors", bytes);
+    expect_says(refusal(folder.path(), ErrorCode::unsupported), {"I16", "BF16"});
+}
+
+TEST(Model, ATokenizerOfAnotherModelIsRefused) {
+    const ModelFolder folder("llama_mha");
+    fs::copy_file(kFixtures / "tokenizers/byte_level.json", folder.path() / "tokenizer.json",
+                  fs::copy_options::overwrite_existing);
+    expect_says(refusal(folder.path(), ErrorCode::bad_file),
+                {"tokenizer.json", "320", "do not belong together"});
+}
+
+TEST(Model, ConfigsThatMakeNoSenseAreRefused) {
+    using enum ErrorCode;
+    const auto refuses = [](const char* key, const Json& value) {
+        expect_says(refusal_of_config(bad_file, [&](Json& json) { json[key] = value; }), {key});
+    };
+    for (const char* key :
+         {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}) {
+        for (const Json& value :
+             {Json(nullptr), Json(0), Json(-3), Json("many"), Json(2.5), Json(1e30), Json::array()}) {
+            refuses(key, value);
+        }
+    }
+    refuses("head_dim", 7);
+    refuses("num_attention_heads", 5);
+    refuses("rms_norm_eps", -1);
+    refuses("rope_theta", "x");
+    refuses("tie_word_embeddings", "yes");
+    refuses("eos_token_id", 320);
+    refuses("eos_token_id", Json::array({"x"}));
+    refuses("bos_token_id", 4000);
+}
+
+TEST(Model, WhatIsNotSupportedIsRefusedByName) {
+    const auto refuses = [](std::initializer_list<std::string> parts,
+                            const std::function<void(Json&)>& change) {
+        expect_says(refusal_of_config(ErrorCode::unsupported, change), parts);
+    };
+    refuses({"GPTNeoXForCausalLM", "LlamaForCausalLM"},
+            [](Json& json) { json["architectures"] = {"GPTNeoXForCausalLM"}; });
+    refuses({"mamba"}, [](Json& json) {
+        json.erase("architectures");
+        json["model_type"] = "mamba";
+    });
+    refuses({"architecture"}, [](Json& json) {
+        json.erase("architectures");
+        json.erase("model_type");
+    });
+    refuses({"rope_scaling", "linear"}, [](Json& json) {
+        json["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+    });
+    refuses({"rope_parameters", "llama3"},
+            [](Json& json) { json["rope_parameters"]["rope_type"] = "llama3"; });
+    refuses({"attention_bias"}, [](Json& json) { json["attention_bias"] = true; });
+    refuses({"mlp_bias"}, [](Json& json) { json["mlp_bias"] = true; });
+    refuses({"hidden_act", "gelu"}, [](Json& json) { json["hidden_act"] = "gelu"; });
+    refuses({"quantization_config"}, [](Json& json) { json["quantization_config"] = {{"bits", 4}}; });
+}
+
+}  // namespace
+}  // namespace keyhole

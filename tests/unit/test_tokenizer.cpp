@@ -1,0 +1,269 @@
+// Ids against the official tokenizers package (tests/fixtures/make_fixtures.py), on text chosen to be hard;
+// any bytes; broken files.
+#include "engine/model/tokenizer.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <random>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
+
+Json read_json(const fs::path& path) {
+    return Json::parse(read_text_file(path));
+}
+
+/// Bytes that are no UTF-8 became U+FFFD in the official package; Keyhole gives the bytes.
+std::string lossless_part(const std::string& text) {
+    return text.substr(0, text.find("\xef\xbf\xbd"));
+}
+
+void compare_with(const Tokenizer& tokenizer, const Json& texts, const Json& expected) {
+    EXPECT_EQ(tokenizer.n_vocab(), expected.at("n_vocab").get<int>());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const auto text = texts[i].get<std::string>();
+        SCOPED_TRACE("text " + std::to_string(i) + ": " + text);
+        const auto ids = expected.at("ids")[i].get<std::vector<int>>();
+        const auto with_special = expected.at("ids_special")[i].get<std::vector<int>>();
+        EXPECT_EQ(tokenizer.encode(text, false), ids);
+        EXPECT_EQ(tokenizer.encode(text, true), with_special);
+        for (const bool special : {false, true}) {
+            const auto decoded = expected.at(special ? "decoded_special" : "decoded")[i].get<std::string>();
+            const std::string ours = tokenizer.decode(with_special, special);
+            if (decoded.find("\xef\xbf\xbd") == std::string::npos) {
+                EXPECT_EQ(ours, decoded);
+            } else {
+                EXPECT_TRUE(ours.starts_with(lossless_part(decoded))) << ours << "\n" << decoded;
+            }
+        }
+    }
+}
+
+/// A tokenizer.json that goes away with the object.
+class TokenizerFile {
+  public:
+    explicit TokenizerFile(const std::string& content)
+        : path_(fs::temp_directory_path() / ("keyhole-tokenizer-" + std::to_string(getpid()) + ".json")) {
+        write_text_file(path_, content);
+    }
+    ~TokenizerFile() { fs::remove(path_); }
+    TokenizerFile(const TokenizerFile&) = delete;
+    TokenizerFile& operator=(const TokenizerFile&) = delete;
+    const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+/// The byte-level fixture with a change.
+std::string changed(const std::function<void(Json&)>& change) {
+    Json json = read_json(kFixtures / "tokenizers/byte_level.json");
+    change(json);
+    return json.dump();
+}
+
+/// The message of what from_file throws: one line that names the file.
+std::string refusal(const std::string& content, ErrorCode code) {
+    const TokenizerFile file(content);
+    try {
+        Tokenizer::from_file(file.path());
+    } catch (const Error& error) {
+        const std::string message = error.what();
+        EXPECT_EQ(error.code(), code) << message;
+        EXPECT_NE(message.find(file.path().string()), std::string::npos) << message;
+        EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+        return message;
+    }
+    ADD_FAILURE() << "accepted";
+    return {};
+}
+
+void expect_says(const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+Tokenizer fixture(const std::string& name) {
+    return Tokenizer::from_file(kFixtures / "tokenizers" / (name + ".json"));
+}
+
+class TokenizerKinds : public testing::TestWithParam<std::string> {};
+
+TEST_P(TokenizerKinds, EqualTheOfficialPackage) {
+    const Json cases = read_json(kFixtures / "tokenizers/cases.json");
+    compare_with(fixture(GetParam()), cases.at("texts"), cases.at("kinds").at(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
+                         testing::Values("byte_level", "flags", "whole_words", "split_removed",
+                                         "split_merged_with_previous", "split_merged_with_previous_inverted",
+                                         "split_merged_with_next", "split_merged_with_next_inverted",
+                                         "split_contiguous", "split_contiguous_inverted", "fallback",
+                                         "unk_fused", "unk_each"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST(Tokenizer, RealOnesEqualTheOfficialPackage) {
+    const char* folder = std::getenv("KEYHOLE_REAL_TOKENIZERS");
+    if (folder == nullptr)
+        GTEST_SKIP() << "KEYHOLE_REAL_TOKENIZERS names no folder with gpt2, gpt-neox-20b, mistral-v1";
+    const Json cases = read_json(kFixtures / "real_tokenizers.json");
+    for (const auto& [name, expected] : cases.at("kinds").items()) {
+        SCOPED_TRACE(name);
+        compare_with(Tokenizer::from_file(fs::path(folder) / name / "tokenizer.json"), cases.at("texts"),
+                     expected);
+    }
+}
+
+TEST(Tokenizer, MergesAsTextsAndAsPairsAreTheSame) {
+    const TokenizerFile texts(changed([](Json& json) {
+        for (Json& merge : json["model"]["merges"]) {
+            if (merge.is_array()) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+        }
+    }));
+    const std::string text = "The code of the garden gate is 4821, they'll say.";
+    EXPECT_EQ(Tokenizer::from_file(texts.path()).encode(text), fixture("byte_level").encode(text));
+}
+
+TEST(Tokenizer, AnyBytesComeBack) {
+    const Tokenizer tokenizer = fixture("byte_level");
+    std::string every;
+    for (int b = 0; b < 256; ++b) every += static_cast<char>(b);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(every)), every);
+    std::mt19937 random(7);
+    for (int round = 0; round < 300; ++round) {
+        std::string bytes(random() % 80, '\0');
+        for (char& c : bytes) {
+            // Lead and continuation bytes often, so that characters break in every way.
+            const unsigned kind = random() % 4;
+            c = static_cast<char>(kind == 0   ? random() % 256
+                                  : kind == 1 ? 0xc0 + random() % 0x40
+                                  : kind == 2 ? 0x80 + random() % 0x40
+                                              : " ae1'\n"[random() % 6]);
+        }
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes) << testing::PrintToString(bytes);
+    }
+}
+
+TEST(Tokenizer, BrokenBytesPassByteFallbackAndNormalisation) {
+    const std::string bytes = "a\xff\xe4\xbd e\xcc\x81 \xc3";
+    const Tokenizer fallback = fixture("fallback");
+    EXPECT_EQ(fallback.decode(fallback.encode(bytes)), bytes);
+    const Tokenizer nfc = fixture("flags");
+    const std::string composed = "a\xff\xe4\xbd \xc3\xa9 \xc3";
+    EXPECT_EQ(nfc.encode(bytes), nfc.encode(composed));
+    EXPECT_EQ(nfc.decode(nfc.encode(bytes)), " " + composed);
+}
+
+TEST(Tokenizer, LongRunsGoThroughTheHeapAndStaySame) {
+    // One piece of letters far longer than a word, against the same text cut where no merge crosses.
+    const Tokenizer tokenizer = fixture("byte_level");
+    std::string letters;
+    for (int i = 0; i < 5000; ++i) letters += "theinganerou"[(i * i + i / 7) % 12];
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(letters)), letters);
+    std::vector<int> by_lines;
+    std::string lines;
+    for (int i = 0; i < 200; ++i) {
+        lines += "word" + letters.substr(static_cast<std::size_t>(i), 9) + "\n";
+        const auto ids =
+            tokenizer.encode("word" + letters.substr(static_cast<std::size_t>(i), 9) + "\n", false);
+        by_lines.insert(by_lines.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(tokenizer.encode(lines, false), by_lines);
+}
+
+TEST(Tokenizer, MegabytesTakeSecondsAtMost) {
+    // A guard against quadratic time, not a measurement: one long word, one long run of blanks, running text.
+    const std::string corpus = read_text_file(kFixtures / "tokenizers/cases.json");
+    std::string text;
+    while (text.size() < 1'000'000) text += corpus.substr(0, 4000);
+    for (const std::string& one : {text, std::string(300'000, 'a'), std::string(300'000, ' ')}) {
+        for (const char* kind : {"byte_level", "flags", "fallback"}) {
+            const auto start = std::chrono::steady_clock::now();
+            EXPECT_FALSE(fixture(kind).encode(one).empty());
+            EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60)) << kind;
+        }
+    }
+}
+
+TEST(Tokenizer, TokensShowAsText) {
+    const Tokenizer tokenizer = fixture("byte_level");
+    const auto id_of = [&](const std::string& bytes) {
+        const std::vector<int> ids = tokenizer.encode(bytes, false);
+        EXPECT_EQ(ids.size(), 1u) << bytes;
+        EXPECT_EQ(tokenizer.token_bytes(ids.at(0)), bytes);
+        return ids.at(0);
+    };
+    EXPECT_EQ(tokenizer.display(id_of("\n")), "↵");
+    EXPECT_EQ(tokenizer.display(id_of("\t")), "⇥");
+    EXPECT_EQ(tokenizer.display(id_of("x")), "x");
+    EXPECT_EQ(tokenizer.display(id_of("\xe4")), "<0xE4>");
+    EXPECT_EQ(tokenizer.display(id_of(std::string(1, '\0'))), "<0x00>");
+    EXPECT_EQ(tokenizer.display(0), "<|endoftext|>");
+    EXPECT_TRUE(tokenizer.is_special(0));
+    EXPECT_FALSE(tokenizer.is_special(id_of("x")));
+    for (const int beyond : {-1, tokenizer.n_vocab(), 1 << 30}) {
+        EXPECT_EQ(tokenizer.token_bytes(beyond), "");
+        EXPECT_FALSE(tokenizer.is_special(beyond));
+    }
+}
+
+TEST(Tokenizer, BrokenFilesAreRefused) {
+    using enum ErrorCode;
+    refusal("{ garbage", bad_file);
+    refusal("", bad_file);
+    refusal("[1, 2]", bad_file);
+    refusal("{}", bad_file);
+    refusal(changed([](Json& json) { json["model"]["vocab"] = 3; }), bad_file);
+    refusal(changed([](Json& json) { json["model"]["vocab"]["x"] = -4; }), bad_file);
+    refusal(changed([](Json& json) { json["model"]["vocab"]["x"] = 1'000'000'000'000; }), bad_file);
+    refusal(changed([](Json& json) { json["model"]["vocab"]["x"] = "7"; }), bad_file);
+    expect_says(refusal(changed([](Json& json) { json["model"]["merges"].push_back("qq zz"); }), bad_file),
+                "qq zz");
+    refusal(changed([](Json& json) { json["model"]["merges"].push_back(3); }), bad_file);
+    refusal(changed([](Json& json) { json["model"]["merges"].push_back("one"); }), bad_file);
+    refusal(changed([](Json& json) { json["added_tokens"][0].erase("content"); }), bad_file);
+    refusal(changed([](Json& json) { json["post_processor"]["special_tokens"] = Json::object(); }), bad_file);
+    refusal(changed([](Json& json) {
+                json["post_processor"]["special_tokens"]["<|endoftext|>"]["ids"] = {99999};
+            }),
+            bad_file);
+    refusal(changed([](Json& json) { json["model"]["unk_token"] = "<nowhere>"; }), bad_file);
+    EXPECT_THROW(Tokenizer::from_file("/nowhere/tokenizer.json"), Error);
+}
+
+TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
+    const auto refuses = [](const std::string& name, const std::function<void(Json&)>& change) {
+        expect_says(refusal(changed(change), ErrorCode::unsupported), name);
+    };
+    refuses("WordPiece", [](Json& json) { json["model"]["type"] = "WordPiece"; });
+    refuses("dropout", [](Json& json) { json["model"]["dropout"] = 0.1; });
+    refuses("end_of_word_suffix", [](Json& json) { json["model"]["end_of_word_suffix"] = "</w>"; });
+    refuses("Lowercase", [](Json& json) { json["normalizer"] = {{"type", "Lowercase"}}; });
+    refuses("Metaspace", [](Json& json) { json["pre_tokenizer"] = {{"type", "Metaspace"}}; });
+    refuses("WordPiece", [](Json& json) { json["decoder"] = {{"type", "WordPiece"}}; });
+    refuses("RobertaProcessing", [](Json& json) {
+        json["post_processor"] = {{"type", "RobertaProcessing"}};
+    });
+    refuses("(", [](Json& json) {
+        json["pre_tokenizer"] = {
+            {"type", "Split"}, {"pattern", {{"Regex", "("}}}, {"behavior", "Isolated"}, {"invert", false}};
+    });
+}
+
+}  // namespace
+}  // namespace keyhole
