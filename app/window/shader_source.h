@@ -1,4 +1,4 @@
-/// The text of a file in shaders/, embedded at build time (cmake/embed_shaders.cmake). Any thread.
+/// The text of a file in shaders/, embedded at build time (.cmake/embed_shaders.cmake). Any thread.
 #pragma once
 
 #include <string_view>
