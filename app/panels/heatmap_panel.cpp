@@ -23,7 +23,9 @@ void draw_toolbar(const PanelContext& context) {
     AppState& app = context.app;
     ViewState& view = app.view;
     ImGui::AlignTextToFramePadding();
-    heading(context, fmt::format("Layer {} · head {}", view.layer, view.head));
+    const bool narrow = ImGui::GetContentRegionAvail().x < context.px(500);
+    heading(context, narrow ? fmt::format("L{} · H{}", view.layer, view.head)
+                            : fmt::format("Layer {} · head {}", view.layer, view.head));
     ImGui::SameLine(0, context.px(12));
     const auto mode = [&](const char* id, const char* label, HeatMode m) {
         command_button(context, id, label, view.mode == m);

@@ -172,13 +172,14 @@ void draw_settings(LanesPanel& panel, const PanelContext& context, int index) {
         edit.label("tau", "Temperature of the score softmax, as a schedule over decode rows (Keyformer).");
         const float third = (ImGui::GetContentRegionAvail().x - context.px(8)) / 3;
         edit.choice("##shape", policy.tau.shape,
-                    std::array<const char*, 4>{"constant", "linear", "cosine", "points"}, third * 1.25f);
+                    std::array<const char*, 4>{"constant", "linear", "cosine", "points"},
+                    policy.tau.shape == TauSchedule::Shape::constant ? third * 2 : third * 1.4f);
         if (policy.tau.shape == TauSchedule::Shape::points && policy.tau.points.empty())
             policy.tau.points = {{0, policy.tau.begin}, {100, policy.tau.end}};
         ImGui::SameLine(0, context.px(4));
         float begin = static_cast<float>(policy.tau.begin), end = static_cast<float>(policy.tau.end);
-        ImGui::SetNextItemWidth(third * 0.87f);
         const bool constant = policy.tau.shape == TauSchedule::Shape::constant;
+        ImGui::SetNextItemWidth(constant ? -1 : third * 0.8f);
         if (ImGui::DragFloat("##begin", &begin, 0.01f, 0.05f, 20, "%.2f")) {
             policy.tau.begin = std::max(0.05, std::round(double(begin) * 100) / 100);
             if (constant) policy.tau.end = policy.tau.begin;

@@ -127,7 +127,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float right_width =
         std::round((view.right_width > 0 ? view.right_width : std::clamp(wide * 0.2f, 252.0f, 350.0f)) * s);
     const float bottom_height = std::round(
-        (view.bottom_height > 0 ? view.bottom_height : std::clamp(size.y / s * 0.2f, 136.0f, 220.0f)) * s);
+        (view.bottom_height > 0 ? view.bottom_height : std::clamp(size.y / s * 0.2f, 162.0f, 220.0f)) * s);
     const float time_height = std::round(46 * s), status_height = std::round(22 * s);
 
     ImGui::SetNextWindowPos({0, 0});

@@ -62,6 +62,7 @@ float synthetic_attention(int row, int layer, int head, int position) {
 }
 
 StepList synthetic_run(const SyntheticSpec& spec) {
+    const auto attention_of = spec.attention != nullptr ? spec.attention : synthetic_attention;
     const auto run = run_info(spec);
     const KvLayout& layout = run->layout;
     const int n_kv = layout.n_kv_heads(), n_all = spec.n_prompt + spec.n_decoded;
@@ -87,7 +88,7 @@ StepList synthetic_run(const SyntheticSpec& spec) {
                 for (int p = 0; p <= i; ++p)
                     prompt->attention[(at(l * spec.n_heads + h) * at(spec.n_prompt) + at(i)) *
                                           at(spec.n_prompt) +
-                                      at(p)] = fp16_from_float(synthetic_attention(i, l, h, p));
+                                      at(p)] = fp16_from_float(attention_of(i, l, h, p));
 
     StepList steps;
     for (int row = spec.n_prompt - 1; row < n_all; ++row) {
@@ -117,7 +118,7 @@ StepList synthetic_run(const SyntheticSpec& spec) {
                     if (stored[at(p)]) attended[at(g)].push_back(p);
                 const HeadRef reader = layout.kv_head(g).readers.front();
                 for (int p : attended[at(g)]) {
-                    lane.scores[at(g)][at(p)] += synthetic_attention(row, reader.layer, reader.head, p);
+                    lane.scores[at(g)][at(p)] += attention_of(row, reader.layer, reader.head, p);
                     block->scores.push_back(lane.scores[at(g)][at(p)]);
                 }
                 block->offset.push_back(static_cast<std::int32_t>(block->scores.size()));
@@ -143,7 +144,7 @@ StepList synthetic_run(const SyntheticSpec& spec) {
             for (int l = 0; l < spec.n_layers; ++l)
                 for (int h = 0; h < spec.n_heads; ++h) {
                     for (int p : attended[at(layout.kv_head_from_head(l, h))])
-                        block->attention.push_back(fp16_from_float(synthetic_attention(row, l, h, p)));
+                        block->attention.push_back(fp16_from_float(attention_of(row, l, h, p)));
                     block->head_offset.push_back(static_cast<std::int64_t>(block->attention.size()));
                 }
             record.use.stored_bytes = record.use.stored_tokens * 64;

@@ -16,6 +16,8 @@ struct SyntheticSpec {
     int n_decoded = 30;
     std::vector<int> budgets = {0, 16, 16};  ///< a lane each; 0: full
     std::uint64_t run_id = 1;
+    /// Attention if nothing was evicted; null: synthetic_attention.
+    float (*attention)(int row, int layer, int head, int position) = nullptr;
 };
 
 StepList synthetic_run(const SyntheticSpec& spec);

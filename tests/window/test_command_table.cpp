@@ -1,0 +1,82 @@
+#include "app/window/command_table.h"
+
+#include "engine/base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+TEST(CommandTable, NoTwoShortcutsClash) {
+    std::map<std::pair<int, int>, std::string> taken;
+    for (const UserCommand& command : command_table()) {
+        if (command.shortcut.code == 0) continue;
+        const auto [at, fresh] =
+            taken.emplace(std::pair(command.shortcut.code, command.shortcut.mods), command.id);
+        EXPECT_TRUE(fresh) << shortcut_text(command.shortcut) << " is both " << at->second << " and "
+                           << command.id;
+    }
+    EXPECT_GT(taken.size(), 30u);
+}
+
+TEST(CommandTable, IdsAreUniqueAndTitled) {
+    const std::set<std::string_view> menus = {"", "File", "Run", "View", "Time", "Lanes", "Help"};
+    std::set<std::string_view> ids;
+    for (const UserCommand& command : command_table()) {
+        EXPECT_TRUE(ids.insert(command.id).second) << command.id;
+        EXPECT_FALSE(command.title.empty()) << command.id;
+        EXPECT_TRUE(menus.contains(command.menu)) << command.id << ": menu " << command.menu;
+        EXPECT_NE(command.action, nullptr) << command.id;
+        EXPECT_EQ(find_command(command.id), &command);
+        if (command.shortcut.code != 0) {
+            EXPECT_EQ(find_command(command.shortcut), &command);
+            EXPECT_FALSE(shortcut_text(command.shortcut).empty());
+        }
+    }
+}
+
+TEST(CommandTable, TheKeysThatTheGuidePromises) {
+    const auto id_of = [](int code, int mods) {
+        const UserCommand* command = find_command(Shortcut{code, mods});
+        return command == nullptr ? std::string_view("none") : command->id;
+    };
+    EXPECT_EQ(id_of(' ', 0), "run.toggle");
+    EXPECT_EQ(id_of(key::kRight, 0), "run.step");
+    EXPECT_EQ(id_of('[', 0), "layer.previous");
+    EXPECT_EQ(id_of('.', 0), "head.next");
+    EXPECT_EQ(id_of('P', key::kCtrl), "palette");
+    EXPECT_EQ(id_of('/', key::kShift), "help.keys");
+    EXPECT_EQ(id_of('F', 0), "time.follow");
+    EXPECT_EQ(id_of('F', key::kCtrl), "find");
+    EXPECT_EQ(id_of('L', 0), "range.log");
+    EXPECT_EQ(id_of('7', 0), "run.speed7");
+    EXPECT_EQ(id_of('J', key::kAlt), "none");
+}
+
+TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
+    AppState app({}, {});
+    run_command(app, "mode.mask");
+    EXPECT_EQ(app.view.mode, HeatMode::mask);
+    run_command(app, "ui.scale 150");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
+    run_command(app, "strip.score on");
+    run_command(app, "strip.score on");
+    EXPECT_TRUE(app.view.strip_by_score);
+    EXPECT_THROW(run_command(app, "strip.score perhaps"), Error);
+    EXPECT_THROW(run_command(app, "range.set 3 1"), Error);
+    EXPECT_THROW(run_command(app, "layer.next"), Error);  // no run
+    EXPECT_THROW(run_command(app, "lane 4 full"), Error);
+    try {
+        run_command(app, "mode.msak");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        EXPECT_NE(std::string(error.what()).find("mode.mask"), std::string::npos) << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,132 @@
+#include "app/window/heat_data.h"
+#include "app/window/run_rows.h"
+#include "tests/window/synthetic_run.h"
+
+#include "engine/base/half.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace keyhole {
+namespace {
+
+using testing::synthetic_attention;
+using testing::synthetic_run;
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+TEST(HeadMatrix, OneHotCellInEveryCornerSurvivesEveryLevel) {
+    for (int n : {1, 2, 3, 5, 63, 64, 65, 127, 129, 200}) {
+        for (const auto& [x, y] :
+             {std::pair(0, 0), std::pair(n - 1, 0), std::pair(0, n - 1), std::pair(n - 1, n - 1)}) {
+            HeadMatrix matrix(16, 64);  // above 64 cells it keeps blocks
+            for (int row = 0; row < n; ++row) {
+                std::vector<float> values(static_cast<std::size_t>(n), 0.001f);
+                if (row == y) values[static_cast<std::size_t>(x)] = 7;
+                matrix.add_row(row, values);
+            }
+            ASSERT_LE(matrix.side(), 64);
+            ASSERT_GE(matrix.side() * matrix.factor(), n);
+            EXPECT_EQ(matrix.largest(0), 7);
+            for (std::size_t level = 0; level < matrix.pyramid().size(); ++level) {
+                const int block = matrix.factor() << level;
+                EXPECT_EQ(matrix.pyramid()[level].at(x / block, y / block), 7)
+                    << n << " level " << level << " at " << x << ", " << y;
+            }
+        }
+    }
+}
+
+TEST(HeadMatrix, ChangesNameTheRowsThatMoved) {
+    HeadMatrix matrix(8, 64);
+    EXPECT_TRUE(matrix.take_changes().all);
+    matrix.add_row(0, std::vector<float>{1});
+    matrix.add_row(1, std::vector<float>{1, kNone});
+    const HeadMatrix::Changes changes = matrix.take_changes();
+    EXPECT_FALSE(changes.all);
+    EXPECT_EQ(changes.first, 0);
+    EXPECT_EQ(changes.last, 1);
+    EXPECT_LT(matrix.take_changes().last, 0);
+    matrix.add_row(8, std::vector<float>(9, 0.5f));
+    EXPECT_TRUE(matrix.take_changes().all);  // it grew
+    EXPECT_EQ(matrix.largest(1), 0.5f);
+}
+
+TEST(HeatData, HoldsWhatTheRunHolds) {
+    const StepList steps = synthetic_run({.n_kv_heads = 2, .budgets = {0, 16}});
+    RunHistory history;
+    history.update(steps);
+    ViewState view;
+    view.layer = 2;
+    view.head = 3;
+    HeatData data;
+    while (!data.update(history, 1, view, 1000)) {
+    }
+    const Plane& base = data.focus().pyramid().front();
+    const int g = history.run().layout.kv_head_from_head(2, 3);
+    int gone = 0;
+    for (int i = 0; i < history.n_positions(); ++i)
+        for (int p = 0; p < base.width; ++p) {
+            const float value = base.at(p, i);
+            if (p > i) {
+                EXPECT_TRUE(std::isnan(value));
+            } else if (!history.attended(1, g, p, i)) {
+                EXPECT_TRUE(std::isnan(value));
+                ++gone;
+            } else {
+                EXPECT_EQ(value, float_from_fp16(fp16_from_float(synthetic_attention(i, 2, 3, p))))
+                    << i << " " << p;
+            }
+        }
+    EXPECT_GT(gone, 500);
+    EXPECT_EQ(data.atlas().size(), 16u);
+}
+
+TEST(HeatData, RowByRowEqualsAllAtOnce) {
+    const StepList steps = synthetic_run({.n_prompt = 100, .n_decoded = 80, .budgets = {0, 24}});
+    ViewState view;
+    view.mode = HeatMode::score;
+    RunHistory growing, whole;
+    HeatData one, all;
+    for (std::size_t n = 1; n <= steps.size(); ++n) {
+        growing.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
+        while (!one.update(growing, 1, view, 1000)) {
+        }
+    }
+    whole.update(steps);
+    while (!all.update(whole, 1, view, 1000)) {
+    }
+    const auto same = [](const HeadMatrix& a, const HeadMatrix& b) {
+        if (a.side() != b.side() || a.factor() != b.factor()) return false;
+        for (std::size_t level = 0; level < a.pyramid().size(); ++level)
+            for (std::size_t i = 0; i < a.pyramid()[level].values.size(); ++i) {
+                const float x = a.pyramid()[level].values[i], y = b.pyramid()[level].values[i];
+                if (!(x == y || (std::isnan(x) && std::isnan(y)))) return false;
+            }
+        return true;
+    };
+    EXPECT_TRUE(same(one.focus(), all.focus()));
+    ASSERT_EQ(one.atlas().size(), all.atlas().size());
+    for (std::size_t i = 0; i < one.atlas().size(); ++i)
+        EXPECT_TRUE(same(one.atlas()[i], all.atlas()[i])) << i;
+    EXPECT_EQ(one.atlas()[0].factor(), 2);  // 180 cells in 128 texels
+}
+
+TEST(RunRows, KeptShareCountsHeads) {
+    const StepList steps = synthetic_run({.budgets = {0, 16}});
+    RunHistory history;
+    history.update(steps);
+    const int row = history.last_row();
+    std::vector<float> share(static_cast<std::size_t>(row) + 1);
+    kept_share(history, 0, row, 0, 16, share);
+    for (float s : share) EXPECT_EQ(s, 1);
+    kept_share(history, 1, row, 0, 16, share);
+    double sum = 0;
+    for (float s : share) sum += double(s);
+    EXPECT_NEAR(sum, 16, 1e-4);  // the budget, averaged over heads
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,190 @@
+// The shader against the CPU's colours, drawn into a framebuffer of our own. Needs a display.
+#include "app/window/heat_painter.h"
+#include "tests/window/synthetic_run.h"
+
+#define GLFW_INCLUDE_NONE
+#include <GLFW/glfw3.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+namespace keyhole {
+namespace {
+
+constexpr int kSize = 300;
+
+class HeatPainterTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (!glfwInit()) GTEST_SKIP() << "no display";
+        glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
+        glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
+        glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
+        glfwWindowHint(GLFW_VISIBLE, GLFW_FALSE);
+        window_ = glfwCreateWindow(64, 64, "test", nullptr, nullptr);
+        if (window_ == nullptr) GTEST_SKIP() << "no OpenGL 3.3";
+        glfwMakeContextCurrent(window_);
+        glGenFramebuffers(1, &frame_);
+        glGenRenderbuffers(1, &colors_);
+        glBindFramebuffer(GL_FRAMEBUFFER, frame_);
+        glBindRenderbuffer(GL_RENDERBUFFER, colors_);
+        glRenderbufferStorage(GL_RENDERBUFFER, GL_RGBA8, kSize, kSize);
+        glFramebufferRenderbuffer(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_RENDERBUFFER, colors_);
+        painter_ = std::make_unique<HeatPainter>();
+    }
+    void TearDown() override {
+        painter_.reset();
+        if (window_ != nullptr) glfwDestroyWindow(window_);
+        glfwTerminate();
+    }
+    void draw(const HeatQuad& quad) {
+        painter_->draw(quad, kSize, kSize);
+        pixels_.resize(kSize * kSize * 4);
+        glReadPixels(0, 0, kSize, kSize, GL_RGBA, GL_UNSIGNED_BYTE, pixels_.data());
+        EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
+    }
+    Rgb8 pixel(int x, int y) const {
+        const std::uint8_t* p = &pixels_[static_cast<std::size_t>((kSize - 1 - y) * kSize + x) * 4];
+        return {p[0], p[1], p[2]};
+    }
+    static bool close(Rgb8 a, Rgb8 b) {
+        return std::abs(a.r - b.r) <= 1 && std::abs(a.g - b.g) <= 1 && std::abs(a.b - b.b) <= 1;
+    }
+    static HeatQuad whole_canvas() {
+        HeatQuad quad;
+        quad.canvas = quad.clip = {0, 0, kSize, kSize};
+        return quad;
+    }
+
+    GLFWwindow* window_ = nullptr;
+    GLuint frame_ = 0, colors_ = 0;
+    std::unique_ptr<HeatPainter> painter_;
+    std::vector<std::uint8_t> pixels_;
+};
+
+void prepare(HeatData& data, const RunHistory& history, int lane, const ViewState& view) {
+    while (!data.update(history, lane, view, 1000)) {
+    }
+}
+
+constexpr int kOddRows = 173;
+
+/// Hot at the corners that a causal matrix has, dim elsewhere.
+float corners(int row, int, int, int position) {
+    const int last = kOddRows - 1;
+    const bool corner = (row == 0 && position == 0) || (row == last && (position == 0 || position == last));
+    return corner ? 1.0f : 0.001f;
+}
+
+TEST_F(HeatPainterTest, HotCornersSurviveEveryZoom) {
+    RunHistory history;
+    history.update(testing::synthetic_run({.n_layers = 1,
+                                           .n_heads = 1,
+                                           .n_kv_heads = 1,
+                                           .n_prompt = 100,
+                                           .n_decoded = kOddRows - 100,
+                                           .budgets = {0},
+                                           .attention = corners}));
+    HeatData data;
+    ViewState view;
+    prepare(data, history, 0, view);
+    painter_->update(data, history, 0);
+    HeatQuad quad = whole_canvas();
+    quad.scale = {.logarithmic = true, .low = 1e-4f, .high = 1};
+    quad.shown_row = kOddRows;
+    const Rgb8 hot = color_of(quad.scale, 1.0f);
+    for (int matrix : {-1, 0})
+        for (double cell = 0.02; cell < 9; cell *= 1.31) {
+            for (const auto& [p, i] :
+                 {std::pair(0, 0), std::pair(0, kOddRows - 1), std::pair(kOddRows - 1, kOddRows - 1)}) {
+                quad.matrix = matrix;
+                quad.view.cell_width = cell;
+                quad.view.cell_height = cell * 1.3;
+                quad.view.center_on(p, i, kSize, kSize);
+                draw(quad);
+                int n_hot = 0;
+                for (int y = 0; y < kSize; ++y)
+                    for (int x = 0; x < kSize; ++x) n_hot += close(pixel(x, y), hot) ? 1 : 0;
+                EXPECT_GE(n_hot, 1) << "cell of " << cell << " pixels, position " << p << ", row " << i
+                                    << ", matrix " << matrix;
+            }
+        }
+}
+
+TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
+    RunHistory history;
+    history.update(testing::synthetic_run({.budgets = {0, 16}}));
+    HeatData data;
+    ViewState view;
+    view.layer = 1;
+    view.head = 2;
+    prepare(data, history, 1, view);
+    painter_->update(data, history, 1);
+    const int g = history.run().layout.kv_head_from_head(1, 2), n = history.n_positions();
+    for (bool logarithmic : {false, true}) {
+        HeatQuad quad = whole_canvas();
+        quad.kv_head = g;
+        quad.scale = {.logarithmic = logarithmic, .low = logarithmic ? 1e-4f : 0.0f, .high = 0.5f};
+        quad.view.fit(n, n, kSize, kSize);
+        quad.shown_row = n;
+        draw(quad);
+        int n_gone = 0;
+        for (int i = 0; i < n; ++i)
+            for (int p = 0; p < n; ++p) {
+                const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
+                const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
+                if (p > i) {
+                    EXPECT_TRUE(close(seen, HeatGround::kUnborn));
+                } else if (!history.attended(1, g, p, i)) {
+                    EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
+                        << i << " " << p;
+                    ++n_gone;
+                } else {
+                    const float value = data.focus().pyramid().front().at(p, i);
+                    const int index = color_index(scale_terms(quad.scale), value);
+                    bool good = false;  // log2 of the shader may fall on the neighbour
+                    for (int k = std::max(0, index - 1); k <= std::min(255, index + 1); ++k)
+                        good = good ||
+                               close(seen, colormap_table(Colormap::viridis)[static_cast<std::size_t>(k)]);
+                    EXPECT_TRUE(good) << i << " " << p << " value " << value;
+                }
+            }
+        EXPECT_GT(n_gone, 100);
+    }
+}
+
+TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    RunHistory history;
+    HeatData data;
+    ViewState view;
+    view.mode = HeatMode::mask;
+    for (std::size_t n = 1; n <= steps.size(); ++n) {  // as it grows: only new evictions are uploaded
+        history.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
+        prepare(data, history, 1, view);
+        painter_->update(data, history, 1);
+    }
+    const int n = history.n_positions();
+    HeatQuad quad = whole_canvas();
+    quad.mode = HeatMode::mask;
+    quad.kv_head = 5;
+    quad.view.fit(n, n, kSize, kSize);
+    quad.shown_row = n;
+    draw(quad);
+    for (int i = 0; i < n; ++i)
+        for (int p = 0; p <= i; ++p) {
+            const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
+            const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
+            if (history.stored(1, 5, p, i))
+                EXPECT_TRUE(close(seen, HeatGround::kKept)) << i << " " << p;
+            else if (history.attended(1, 5, p, i))
+                EXPECT_TRUE(close(seen, HeatGround::kLastSeen)) << i << " " << p;
+            else
+                EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
+                    << i << " " << p;
+        }
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,86 @@
+#include "app/window/lane_desk.h"
+#include "app/window/script.h"
+
+#include "engine/base/error.h"
+
+#include <gtest/gtest.h>
+
+namespace keyhole {
+namespace {
+
+TEST(LaneDesk, SendsWhatChangesAndUndoes) {
+    std::vector<std::string> sent;
+    LaneDesk desk([&](Command command) { sent.push_back(format_command(command)); });
+    desk.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
+    desk.set(1, parse_lane_spec("h2o:budget=64"));
+    EXPECT_TRUE(sent.empty());  // nothing changed
+    desk.set(1, parse_lane_spec("h2o:budget=32"));
+    desk.add(parse_lane_spec("tova:budget=8"));
+    desk.set_follow(false);
+    EXPECT_EQ(sent, (std::vector<std::string>{"lane 1 h2o:budget=32", "add tova:budget=8", "follow off"}));
+    EXPECT_TRUE(desk.undo());
+    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("h2o:budget=64"));
+    EXPECT_TRUE(desk.redo());
+    EXPECT_EQ(sent.back(), "lane 1 h2o:budget=32");
+    EXPECT_FALSE(desk.redo());
+    desk.remove(0);
+    EXPECT_EQ(desk.n_lanes(), 3);  // the reference stays
+    desk.remove(1);
+    EXPECT_EQ(desk.n_lanes(), 2);
+    EXPECT_FALSE(desk.undo());  // indices moved
+    EXPECT_THROW(desk.run(SetLane{5, parse_lane_spec("full")}), Error);
+}
+
+TEST(LaneDesk, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
+    LaneDesk desk([](Command) {});
+    RunSpec run;
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
+    run.follow = true;
+    run.commands = {{10, SetLane{1, parse_lane_spec("h2o:budget=16")}},
+                    {11, AddLane{parse_lane_spec("tova:budget=9")}},
+                    {12, RemoveLane{1}},
+                    {13, SetFollow{false}}};
+    desk.reset(run.lanes, true);
+    desk.set(1, parse_lane_spec("window:budget=5"));
+    desk.adopt(run, 1);
+    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("window:budget=5"));
+    desk.adopt(run, 0);
+    ASSERT_EQ(desk.n_lanes(), 2);
+    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("tova:budget=9"));
+    EXPECT_FALSE(desk.follow());
+}
+
+TEST(Script, FaultsNameTheLine) {
+    AppState app({}, {});
+    Script script =
+        Script::from_text("s.txt", "# comment\n\nmode.mask\n  mode.score  \nrange.set 5 1\nquit\n");
+    script.advance(app);
+    EXPECT_EQ(app.view.mode, HeatMode::mask);
+    script.advance(app);
+    EXPECT_EQ(app.view.mode, HeatMode::score);
+    try {
+        script.advance(app);
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        const std::string text = error.what();
+        EXPECT_NE(text.find("line 5"), std::string::npos) << text;
+        EXPECT_NE(text.find("range.set 5 1"), std::string::npos) << text;
+    }
+    EXPECT_FALSE(script.done());
+}
+
+TEST(Script, WaitsBlockAndBadWaitsFail) {
+    AppState app({}, {});
+    Script script = Script::from_text("s.txt", "wait rows 3\nquit");
+    script.advance(app);
+    script.advance(app);
+    EXPECT_FALSE(script.done());
+    EXPECT_FALSE(app.quit);
+    Script bad = Script::from_text("s.txt", "wait for me");
+    EXPECT_THROW(bad.advance(app), Error);
+    EXPECT_THROW(Script::from_file("/nowhere/script.txt"), Error);
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,177 @@
+// The whole program in a window, driven by scripts as a user's; its pixels against what another process
+// exports. Needs a display.
+#include "engine/figure/colormap.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+namespace keyhole {
+namespace {
+
+const std::string kModel = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
+const std::string kPrompt = std::string(KH_SOURCE_DIR) + "/assets/prompts/story.txt";
+const std::string kLanes = " --lane full --lane h2o:budget=64 --lane keyformer:budget=64,tau=1..2";
+
+class Program : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
+            GTEST_SKIP() << "no display";
+        folder_ = std::filesystem::temp_directory_path() /
+                  ("keyhole-window-" +
+                   std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
+                   std::to_string(::getpid()));
+        std::filesystem::create_directories(folder_);
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    int run(const std::string& arguments, const std::string& before = "") {
+        const std::string command =
+            before + " timeout 240 '" KH_PROGRAM "' " + arguments + " > '" + path("out.txt") + "' 2>&1";
+        const int status = std::system(command.c_str());
+        std::ifstream file(path("out.txt"));
+        std::ostringstream text;
+        text << file.rdbuf();
+        output_ = text.str();
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    int run_script(const std::string& script, const std::string& arguments = "") {
+        std::ofstream(path("script.txt")) << script;
+        return run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
+                   " --size 1280x800 --script '" + path("script.txt") + "' " + arguments);
+    }
+    std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+    std::filesystem::path folder_;
+    std::string output_;
+};
+
+struct Array {
+    std::vector<std::int64_t> shape;
+    std::vector<float> values;
+};
+
+/// An f32 .npy file, read without the code that wrote it.
+Array read_array(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    char magic[10] = {};
+    file.read(magic, 10);
+    EXPECT_EQ(std::memcmp(magic, "\x93NUMPY\x01\x00", 8), 0) << path;
+    const int length = static_cast<unsigned char>(magic[8]) + 256 * static_cast<unsigned char>(magic[9]);
+    std::string header(static_cast<std::size_t>(length), ' ');
+    file.read(header.data(), length);
+    EXPECT_NE(header.find("'<f4'"), std::string::npos) << header;
+    Array array;
+    std::int64_t size = 1;
+    const std::size_t open = header.find('('), end = header.find(')');
+    std::istringstream shape(
+        std::regex_replace(header.substr(open + 1, end - open - 1), std::regex(","), " "));
+    for (std::int64_t n = 0; shape >> n;) {
+        array.shape.push_back(n);
+        size *= n;
+    }
+    array.values.resize(static_cast<std::size_t>(size));
+    file.read(reinterpret_cast<char*>(array.values.data()),
+              static_cast<std::streamsize>(array.values.size() * sizeof(float)));
+    EXPECT_TRUE(file.good()) << path;
+    return array;
+}
+
+TEST_F(Program, OpensDecodesChangesPolicyAndQuits) {
+    const int status = run_script(
+        "wait idle\nstep 12\nwait rows 12\nlane 1 h2o:budget=32\nadd tova:budget=40\nstep 8\nwait rows "
+        "20\nwait idle\n"
+        "screenshot " +
+        path("shot.png") + "\nmode.mask\nmode.score\ngoto 2 1\nquit\n");
+    EXPECT_EQ(status, 0) << output_;
+    EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
+}
+
+TEST_F(Program, ScriptFaultsNameTheLine) {
+    EXPECT_EQ(run_script("wait idle\nlane 1 h2o:bugdet=3\nquit\n"), 2) << output_;
+    EXPECT_NE(output_.find("line 2"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("budget"), std::string::npos) << output_;
+}
+
+TEST_F(Program, WithoutADisplayItSaysWhatToRun) {
+    const int status = run("gui --model '" + kModel + "'", "env -u DISPLAY -u WAYLAND_DISPLAY");
+    EXPECT_EQ(status, 1);
+    EXPECT_NE(output_.find("no display"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("keyhole decode"), std::string::npos) << output_;
+}
+
+TEST_F(Program, AMissingModelIsSaidInTheWindowAndEndsAScript) {
+    std::ofstream(path("script.txt")) << "wait idle\nquit\n";
+    EXPECT_EQ(run("gui --model /nowhere/model --prompt Hello --script '" + path("script.txt") + "'"), 2)
+        << output_;
+    EXPECT_NE(output_.find("/nowhere/model"), std::string::npos) << output_;
+}
+
+TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
+    ASSERT_EQ(run("decode --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
+                  " --tokens 20 --follow --rows all --export attention --yes --out '" + path("out") + "'"),
+              0)
+        << output_;
+    const Array attention = read_array(path("out/lane1/attention.npy"));
+    ASSERT_EQ(attention.shape.size(), 4u);
+    const std::int64_t n = attention.shape[3];
+
+    std::string script =
+        "wait idle\nstep 20\nwait rows 20\nwait idle\nlane.focus 1\ngoto 3 2\nwait idle\ndump-cells " +
+        path("fit.json");
+    script += "\nview.zoom 0.6 150 100\nwait idle\ndump-cells " + path("far.json");
+    script += "\nview.zoom 14 " + std::to_string(n - 12) + " " + std::to_string(n - 30) +
+              "\nwait idle\ndump-cells " + path("near.json") + "\nquit\n";
+    ASSERT_EQ(run_script(script), 0) << output_;
+
+    for (const char* name : {"fit.json", "far.json", "near.json"}) {
+        nlohmann::json dump;
+        std::ifstream(path(name)) >> dump;
+        const nlohmann::json& s = dump["scale"];
+        ColorScale scale;
+        scale.logarithmic = s["logarithmic"];
+        scale.low = s["low"];
+        scale.high = s["high"];
+        scale.gamma = s["gamma"];
+        const std::int64_t layer = dump["layer"], head = dump["head"];
+        ASSERT_EQ(dump["cells"].size(), 20u) << name;
+        for (const nlohmann::json& cell : dump["cells"]) {
+            float largest = 0;  // of the block that the pixel covers
+            const std::int64_t row = cell["row"], position = cell["position"], rows = cell["rows"],
+                               positions = cell["positions"];
+            for (std::int64_t i = row; i < row + rows; ++i)
+                for (std::int64_t p = position; p < position + positions; ++p)
+                    largest = std::max(
+                        largest,
+                        attention.values[static_cast<std::size_t>(
+                            ((i * attention.shape[1] + layer) * attention.shape[2] + head) * n + p)]);
+            EXPECT_NEAR(largest, cell["value"].get<float>(), 1e-3f * largest + 1e-7f) << name << cell;
+            // The record is fp16 and the shader's log2 its own: the colour may be a neighbour's.
+            const ScaleTerms terms = scale_terms(scale);
+            const int low = std::max(0, color_index(terms, largest * 0.999f) - 1),
+                      high = std::min(255, color_index(terms, largest * 1.001f) + 1);
+            bool good = false;
+            for (int k = low; k <= high; ++k) {
+                const Rgb8 c = colormap_table(scale.map)[static_cast<std::size_t>(k)];
+                good = good || (std::abs(c.r - cell["rgb"][0].get<int>()) <= 1 &&
+                                std::abs(c.g - cell["rgb"][1].get<int>()) <= 1 &&
+                                std::abs(c.b - cell["rgb"][2].get<int>()) <= 1);
+            }
+            EXPECT_TRUE(good) << name << " " << cell << " expected value " << largest;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace keyhole
