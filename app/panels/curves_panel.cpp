@@ -85,6 +85,7 @@ void draw(CurvesPanel&, const PanelContext& context) {
                                 : "no score recorded here";
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
     } else {
+        low = std::max(low, high * 1e-5f);
         if (low >= high) low = high / 10;
         const float log_low = std::log10(low) - 0.08f, log_high = std::log10(high) + 0.08f;
         const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);

@@ -53,9 +53,11 @@ void draw_cell(const PanelContext& context) {
     if (!ImGui::BeginTable("cell", 2, ImGuiTableFlags_SizingFixedFit)) return;
     ImGui::TableSetupColumn("name", 0, context.px(76));
     ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
-    row(context, "query", fmt::format("“{}”  row {}", token_text(app.history, lane, cell.row), cell.row));
+    row(context, "query",
+        fmt::format("“{}”  row {}", visible(token_text(app.history, lane, cell.row)), cell.row));
     row(context, "key",
-        fmt::format("“{}”  position {}", token_text(app.history, lane, cell.position), cell.position));
+        fmt::format("“{}”  position {}", visible(token_text(app.history, lane, cell.position)),
+                    cell.position));
     const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
     const bool attended = app.history.attended(lane, g, cell.position, cell.row);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
@@ -94,7 +96,7 @@ void draw_cell(const PanelContext& context) {
     else
         row(context, "evicted",
             fmt::format(
-                "at row {} “{}”{}", evicted, token_text(app.history, lane, evicted),
+                "at row {} “{}”{}", evicted, visible(token_text(app.history, lane, evicted)),
                 record != nullptr
                     ? fmt::format(" by {}", preset_name(parse_lane_spec(record->info->spec).policy.preset))
                     : ""),
@@ -145,8 +147,8 @@ void draw_next_tokens(const PanelContext& context) {
             const std::string share = p >= 0.0995f ? fmt::format("{:.0f}%", double(p) * 100)
                                                    : fmt::format("{:.1f}", double(p) * 100);
             const float share_width = ImGui::CalcTextSize(share.c_str()).x;
-            const std::string& text =
-                app.history.run().token_display[static_cast<std::size_t>(record->top[k].id)];
+            const std::string text =
+                visible(app.history.run().token_display[static_cast<std::size_t>(record->top[k].id)]);
             ImGui::TextUnformatted(fitted(text, width - share_width - context.px(4)).c_str());
             list.AddText({at.x + width - share_width, at.y}, theme::kDim, share.c_str());
         }
@@ -197,6 +199,68 @@ void draw_memory(const PanelContext& context) {
     ImGui::EndTable();
 }
 
+/// KL to lane 0 of every lane against the row, in the room that is left.
+void draw_divergence(const PanelContext& context) {
+    AppState& app = context.app;
+    const StepList& steps = app.history.steps();
+    if (app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(120)) return;
+    heading(context, "Divergence");
+    ImGui::SameLine();
+    dim_text(context, "KL to lane 0, nats");
+    ImGui::PushFont(context.fonts.small);
+    const float line = ImGui::GetFontSize(), left = context.px(42);
+    const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+    const ImVec2 min(origin.x + left, origin.y + context.px(3));
+    const ImVec2 size(room.x - left - context.px(4),
+                      std::min(room.y - line - context.px(8), context.px(230)));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    constexpr float kLow = 1e-5f;
+    float high = 1e-3f;
+    for (const auto& step : steps)
+        for (const LaneRecord& record : step->lanes)
+            if (record.kl) high = std::max(high, *record.kl);
+    const float log_low = std::log10(kLow), log_high = std::ceil(std::log10(high) * 2) / 2;
+    const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
+    const auto x_of = [&](int r) {
+        return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
+    };
+    const auto y_of = [&](float v) {
+        return min.y + size.y * (1 - (std::log10(std::max(v, kLow)) - log_low) / (log_high - log_low));
+    };
+    for (int e = -5; e <= static_cast<int>(std::floor(log_high)); ++e) {
+        const float y = y_of(std::pow(10.0f, static_cast<float>(e)));
+        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+        const std::string text = e >= -2 ? number_text(std::pow(10.0, e)) : fmt::format("1e{}", e);
+        list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2}, theme::kDim,
+                     text.c_str());
+    }
+    list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
+    for (int card = 1; card < app.desk.n_lanes(); ++card) {
+        const std::optional<int> lane = app.history_lane(card);
+        if (!lane) continue;
+        std::optional<ImVec2> before;
+        for (const auto& step : steps) {
+            const LaneRecord* record = app.history.lane_record(step->row, *lane);
+            if (record == nullptr || !record->kl) {
+                before.reset();
+                continue;
+            }
+            const ImVec2 here(x_of(step->row), y_of(*record->kl));
+            if (before) list.AddLine(*before, here, theme::lane_color(card), 1.4f);
+            before = here;
+        }
+    }
+    const float shown = x_of(app.view.row);
+    list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
+    list.PopClipRect();
+    const std::string begin = fmt::format("row {}", first), end = fmt::format("{}", steps.back()->row);
+    list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
+    list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
+                 end.c_str());
+    ImGui::PopFont();
+}
+
 }  // namespace
 
 void draw(InspectorPanel&, const PanelContext& context) {
@@ -206,6 +270,8 @@ void draw(InspectorPanel&, const PanelContext& context) {
     draw_cell(context);
     ImGui::Dummy({0, context.px(6)});
     draw_memory(context);
+    ImGui::Dummy({0, context.px(6)});
+    draw_divergence(context);
 }
 
 }  // namespace keyhole

@@ -130,6 +130,13 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
     return vertical ? ImGui::GetIO().MouseDelta.x : ImGui::GetIO().MouseDelta.y;
 }
 
+std::string visible(std::string_view token) {
+    if (token.empty() || token.find_first_not_of(' ') != std::string_view::npos) return std::string(token);
+    std::string text;
+    for (std::size_t i = 0; i < token.size(); ++i) text += "␣";
+    return text;
+}
+
 std::string bytes_text(std::int64_t bytes) {
     const double b = static_cast<double>(bytes);
     if (b < 1024) return fmt::format("{} B", bytes);

@@ -67,6 +67,8 @@ void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text);
 /// A bar that drags the border between two panes; `vertical`: it parts left from right. Returns the movement.
 float splitter(const char* id, bool vertical, ImVec2 at, float length, float thickness);
 
+/// A token's text to look at: one of blanks alone shows them.
+std::string visible(std::string_view token);
 std::string bytes_text(std::int64_t bytes);
 std::string number_text(double value);
 

@@ -2,6 +2,7 @@
 
 #include "app/window/focus_picture.h"
 #include "engine/base/error.h"
+#include "engine/trace/trace_file.h"
 
 #include <algorithm>
 
@@ -74,7 +75,7 @@ void AppState::set_speed(double rows_per_second) {
 }
 
 void AppState::open_trace(const std::filesystem::path& path) {
-    fail(ErrorCode::unsupported, "opening {}: traces are not in this build yet", path.string());
+    show_records(read_trace(path), path);
 }
 
 void AppState::show_records(const StepList& steps, const std::filesystem::path& from) {
@@ -99,7 +100,8 @@ void AppState::show_records(const StepList& steps, const std::filesystem::path& 
 
 void AppState::save_trace(const std::filesystem::path& path) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
-    fail(ErrorCode::unsupported, "saving {}: traces are not in this build yet", path.string());
+    write_trace(history.steps(), path);
+    say("saved " + path.string());
 }
 
 void AppState::save_picture(const std::filesystem::path& path) {
@@ -123,6 +125,8 @@ bool AppState::refresh() {
         }
     }
     const bool failed = status.phase == EnginePhase::failed;
+    if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
+    export_running_ = export_job.running();
     if (start_pending_) {
         const bool arrived = has_run() && history.run().id != *start_pending_;
         const bool refused =
@@ -141,11 +145,12 @@ bool AppState::refresh() {
 }
 
 bool AppState::idle() const {
+    if (!heat_complete || export_job.running()) return false;
     if (!live()) return true;
     const bool settled = std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(250);
     return settled && !start_pending_ && awaited_row_ < 0 && status.pending_commands == 0 &&
            status.phase != EnginePhase::loading && status.phase != EnginePhase::prefill &&
-           status.phase != EnginePhase::running && !export_job.running();
+           status.phase != EnginePhase::running;
 }
 
 std::optional<int> AppState::history_lane(int card) const {

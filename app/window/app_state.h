@@ -54,6 +54,7 @@ struct AppState {
     std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
     LaneDesk desk;
     HeatData heat;
+    bool heat_complete = true;  ///< no rows remain for the next frame
 
     // --- the view ---
     ViewState view;
@@ -113,6 +114,7 @@ struct AppState {
     std::uint64_t shown_run_ = 0;
     std::optional<std::uint64_t> start_pending_;  // id of the run before it
     int awaited_row_ = -1;
+    bool export_running_ = false;
     std::chrono::steady_clock::time_point requested_at_;
     void requested();
 };

@@ -1,8 +1,46 @@
 #include "app/window/export_job.h"
 
 #include "engine/base/error.h"
+#include "engine/export/exporter.h"
+#include "engine/trace/recorder.h"
+#include "engine/trace/run_history.h"
+
+#include <algorithm>
 
 namespace keyhole {
+
+namespace {
+
+/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
+std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
+                       const BackendOptions& options, const ExportWish& wish,
+                       const std::function<void(double)>& progress) {
+    ExportOptions exports;
+    exports.folder = wish.folder;
+    exports.all_rows = wish.all_rows;
+    parse_export_list(wish.list, exports);
+    run.wants = exports.wants();
+    if (exports.next) run.n_top = 64;
+    std::string notice;
+    const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+    const int n_prompt = static_cast<int>(model->tokenizer().encode(run.prompt).size());
+    ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row});
+    Recorder recorder;
+    constexpr double kDecoding = 0.7;  // share of the bar; the rest is writing
+    replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {
+        const double done = double(step->row + 1 - n_prompt) / std::max(last_row + 1 - n_prompt, 1);
+        recorder.push(std::move(step));
+        progress(kDecoding * done);
+    });
+    RunHistory history;
+    history.update(recorder.snapshot().steps);
+    sink.finish(history,
+                [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
+    return fmt::format("exported rows up to {} to {}", last_row,
+                       std::filesystem::absolute(wish.folder).string());
+}
+
+}  // namespace
 
 void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                       std::function<void()> wake) {
@@ -14,10 +52,12 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
         std::jthread([this, model, run, last_row, options, wake, w = wish](std::stop_token stop) mutable {
             std::string result;
             try {
-                (void)stop;
-                (void)last_row;
-                fail(ErrorCode::unsupported, "exporting to {}: not in this build; run keyhole decode",
-                     w.folder.string());
+                result = export_run(std::move(model), std::move(run), last_row, options, w, [&](double done) {
+                    if (stop.stop_requested())
+                        fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+                    progress_ = done;
+                    if (wake) wake();
+                });
             } catch (const std::exception& error) {
                 failed_ = true;
                 result = error.what();

@@ -58,8 +58,8 @@ bool Script::may_go_on(const AppState& app, const std::string& what) const {
     fail(ErrorCode::wrong_use, "wait rows N, or wait idle");
 }
 
-void Script::advance(AppState& app) {
-    if (done()) return;
+bool Script::advance(AppState& app) {
+    if (done()) return true;
     const Line& line = lines_[next_];
     try {
         const std::size_t blank = line.text.find(' ');
@@ -75,7 +75,7 @@ void Script::advance(AppState& app) {
                 if (std::chrono::duration<double>(now - wait_begin_).count() > kWaitLimitS)
                     fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
                          app.n_decoded());
-                return;
+                return false;
             }
             waiting_ = false;
         } else if (word == "mouse") {
@@ -100,6 +100,7 @@ void Script::advance(AppState& app) {
             run_command(app, line.text);
         }
         ++next_;
+        return true;
     } catch (const std::exception& error) {
         fail(ErrorCode::wrong_use, "{}, line {} '{}': {}", name_, line.number, line.text, error.what());
     }

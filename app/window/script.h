@@ -36,8 +36,8 @@ class Script {
     static Script from_text(std::string name, const std::string& text);
 
     bool done() const { return next_ >= lines_.size(); }
-    /// Runs the next command unless it must wait. Throws Error(wrong_use) with the line's number and text.
-    void advance(AppState& app);
+    /// Runs the next command; false: it must wait. Throws Error(wrong_use) with the line's number and text.
+    bool advance(AppState& app);
     ScriptInput input;
 
   private:

@@ -289,10 +289,9 @@ void run_window(WindowOptions options) {
     bool mouse_was_down = false;
     std::uint64_t picked_run = 0;
     int settle = 0;  // frames to draw before the next command of the script
-    bool data_complete = true;
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
-        if (g_frames_wanted > 0 || !data_complete)
+        if (g_frames_wanted > 0 || !app.heat_complete)
             glfwPollEvents();
         else
             glfwWaitEventsTimeout(scripted ? 0.02 : 1.0);
@@ -300,14 +299,17 @@ void run_window(WindowOptions options) {
 
         app.refresh();
         if (scripted && settle-- <= 0) {
-            options.script->advance(app);
-            settle = 2;
-            g_frames_wanted = 2;
+            if (options.script->advance(app)) {
+                settle = 2;
+                g_frames_wanted = 3;
+            }
         }
         if (app.has_run()) {
-            data_complete = app.heat.update(app.history, app.shown_lane(), app.view, 12);
+            app.heat_complete = app.heat.update(app.history, app.shown_lane(), app.view, 12);
             painter.update(app.heat, app.history, app.shown_lane());
             if (picked_run != app.history.run().id) {
+                // The first layers attend evenly: begin where there is something to see.
+                if (picked_run == 0) app.view.layer = app.history.run().config.n_layers / 2;
                 picked_run = app.history.run().id;
                 first_picks(app);
             }
