@@ -6,8 +6,10 @@
 #include <GLFW/glfw3.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <thread>
 
 namespace keyhole {
 namespace {
@@ -16,14 +18,22 @@ constexpr int kSize = 300;
 
 class HeatPainterTest : public ::testing::Test {
   protected:
-    void SetUp() override {
-        if (!glfwInit()) GTEST_SKIP() << "no display";
+    // One window for all: a display server without clients starts over, and refuses who comes meanwhile.
+    static void SetUpTestSuite() {
+        for (int tries = 0; tries < 20 && !glfwInit(); ++tries)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
         glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
         glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 3);
         glfwWindowHint(GLFW_OPENGL_PROFILE, GLFW_OPENGL_CORE_PROFILE);
         glfwWindowHint(GLFW_VISIBLE, GLFW_FALSE);
         window_ = glfwCreateWindow(64, 64, "test", nullptr, nullptr);
-        if (window_ == nullptr) GTEST_SKIP() << "no OpenGL 3.3";
+    }
+    static void TearDownTestSuite() {
+        if (window_ != nullptr) glfwDestroyWindow(window_);
+        glfwTerminate();
+    }
+    void SetUp() override {
+        if (window_ == nullptr) GTEST_SKIP() << "no display with OpenGL 3.3";
         glfwMakeContextCurrent(window_);
         glGenFramebuffers(1, &frame_);
         glGenRenderbuffers(1, &colors_);
@@ -34,9 +44,10 @@ class HeatPainterTest : public ::testing::Test {
         painter_ = std::make_unique<HeatPainter>();
     }
     void TearDown() override {
+        if (window_ == nullptr) return;
         painter_.reset();
-        if (window_ != nullptr) glfwDestroyWindow(window_);
-        glfwTerminate();
+        glDeleteFramebuffers(1, &frame_);
+        glDeleteRenderbuffers(1, &colors_);
     }
     void draw(const HeatQuad& quad) {
         painter_->draw(quad, kSize, kSize);
@@ -57,7 +68,7 @@ class HeatPainterTest : public ::testing::Test {
         return quad;
     }
 
-    GLFWwindow* window_ = nullptr;
+    static inline GLFWwindow* window_ = nullptr;
     GLuint frame_ = 0, colors_ = 0;
     std::unique_ptr<HeatPainter> painter_;
     std::vector<std::uint8_t> pixels_;
