@@ -3,6 +3,7 @@
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
+#include "engine/export/run_json.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -46,21 +47,21 @@ LaneSummary summarise(const RunHistory& history, int lane) {
     return summary;
 }
 
-std::string lane_text(const Model& model, const RunHistory& history, int lane) {
+std::string lane_text(const RunHistory& history, int lane) {
     const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
-    return model.tokenizer().decode(std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+    return text_of_tokens(history.run(),
+                          std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
 }
 
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
-    const Model& model = *loaded.model;
     fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path,
                loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
         const LaneSummary s = summarise(history, lane);
-        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(model, history, lane));
+        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(history, lane));
         fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
                    record.use.stored_tokens, history.run().layout.n_kv_heads(),
                    1e-6 * static_cast<double>(record.use.stored_bytes),
@@ -72,7 +73,7 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
     }
 }
 
-void print_json(const Model& model, const RunHistory& history) {
+void print_json(const RunHistory& history) {
     nlohmann::json json;
     for (const LaneRecord& record : history.steps().back()->lanes) {
         const int lane = history.lane_from_id(record.info->id).value();
@@ -83,7 +84,7 @@ void print_json(const Model& model, const RunHistory& history) {
         json["lanes"].push_back(
             {{"spec", record.info->effective},
              {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
-             {"text", lane_text(model, history, lane)},
+             {"text", lane_text(history, lane)},
              {"kl", kl},
              {"evictions", s.evictions},
              {"stored_bytes", record.use.stored_bytes},
@@ -127,7 +128,7 @@ void run_decode(const DecodeOptions& options) {
         history.update(recorder.snapshot().steps);
     }
     if (options.json)
-        print_json(*loaded.model, history);
+        print_json(history);
     else
         print_run(loaded, history);
     if (sink != nullptr) {

@@ -3,6 +3,7 @@
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
+#include "engine/export/run_json.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -30,9 +31,8 @@ void run_replay(ReplayOptions options) {
                history.n_prompt(), history.n_prompt(), history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
         const RunHistory::Lane& lane = history.lanes()[i];
-        std::string text;
-        for (std::size_t p = static_cast<std::size_t>(history.n_prompt()); p < lane.tokens.size(); ++p)
-            text += history.run().token_bytes[static_cast<std::size_t>(lane.tokens[p])];
+        const std::string text = text_of_tokens(
+            history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
         fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "", text);
     }
