@@ -20,7 +20,7 @@ from text import Text
 # Short windows full of questions come first: looking back forms there soonest. Lengths joined by / take turns from step
 # to step: attention makes long windows slow, and a few of them are enough to learn distance.
 PRESETS = {
-    "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1500:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
+    "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1430:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
     "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024, stages="128:20:0.6:0.5,256/128:40:0.5:0.9"),
 }
 
