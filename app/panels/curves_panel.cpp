@@ -1,6 +1,7 @@
 #include "app/panels/curves_panel.h"
 
 #include "app/window/run_rows.h"
+#include "engine/figure/ticks.h"
 
 #include <algorithm>
 #include <array>
@@ -95,20 +96,15 @@ void draw(CurvesPanel&, const PanelContext& context) {
         const auto y_of = [&](float v) {
             return min.y + size.y * (1 - (std::log10(v) - log_low) / (log_high - log_low));
         };
-        // Decades, and at least both ends.
-        float before = -100;
-        for (int e = static_cast<int>(std::floor(log_low)); e <= static_cast<int>(std::ceil(log_high)); ++e)
-            for (int digit : {5, 2, 1}) {
-                if (digit != 1 && log_high - log_low > 1.3f) continue;
-                const float v = static_cast<float>(digit) * std::pow(10.0f, static_cast<float>(e));
-                const float y = y_of(v);
-                if (y < min.y || y > min.y + size.y || std::abs(y - before) < text_line) continue;
-                before = y;
-                list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-                const std::string text = number_text(double(v));
-                list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
-                             theme::kDim, text.c_str());
-            }
+        const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
+        for (double tick : log_ticks(std::pow(10.0, double(log_low)), std::pow(10.0, double(log_high)),
+                                     std::min(most, 8))) {
+            const float y = y_of(static_cast<float>(tick));
+            list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+            const std::string text = tick_text(tick);
+            list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
+                         theme::kDim, text.c_str());
+        }
         const auto plot = [&](const Line& l, auto y) {
             for (std::size_t i = 0; i < n; ++i) {
                 if (!(l.values[i] > 0)) continue;

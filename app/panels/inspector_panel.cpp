@@ -142,7 +142,7 @@ void draw_next_tokens(const PanelContext& context) {
             const float p = std::exp(record->top[k].log_prob);
             const ImVec2 at = ImGui::GetCursorScreenPos();
             const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize();
-            list.AddRectFilled({at.x - 2, at.y}, {at.x - 2 + (width + 2) * p, at.y + line + 1},
+            list.AddRectFilled({at.x - 2, at.y}, {at.x - 2 + (width - context.px(26)) * p, at.y + line + 1},
                                theme::faded(theme::lane_color(i), 0.25f), 2);
             const std::string share = p >= 0.0995f ? fmt::format("{:.0f}%", double(p) * 100)
                                                    : fmt::format("{:.1f}", double(p) * 100);

@@ -294,7 +294,9 @@ void run_window(WindowOptions options) {
         if (g_frames_wanted > 0 || !app.heat_complete)
             glfwPollEvents();
         else
-            glfwWaitEventsTimeout(scripted ? 0.02 : 1.0);
+            glfwWaitEventsTimeout(scripted                       ? 0.02
+                                  : ImGui::GetIO().WantTextInput ? 0.4
+                                                                 : 10.0);  // a caret blinks
         g_frames_wanted = std::max(0, g_frames_wanted - 1);
 
         app.refresh();
