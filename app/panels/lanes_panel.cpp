@@ -306,7 +306,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
         ImGui::PopStyleColor();
     };
     if (record == nullptr) {
-        line("joins with the next row", theme::kWarm);
+        line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::kFault);
         if (record->ended) line("ended: the model closed its text", theme::kDim);
