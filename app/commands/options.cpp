@@ -1,5 +1,6 @@
 #include "app/commands/options.h"
 
+#include "app/window/app_state.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 
@@ -58,12 +59,9 @@ void RunOptions::add_sampling(CLI::App& command) {
 
 RunSpec RunOptions::run_spec() const {
     RunSpec spec;
-    spec.prompt = prompt_file.empty() ? prompt : read_text_file(prompt_file);
-    if (spec.prompt.empty() && prompt_file.empty())
-        fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
+    spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file);
     if (spec.prompt.empty())
-        fail(ErrorCode::wrong_use, "the prompt file {} is empty; put some text to start from into it",
-             prompt_file);
+        fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
     for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
     spec.follow = follow;
@@ -84,18 +82,18 @@ BackendOptions RunOptions::backend_options() const {
 }
 
 std::string demo_model_folder() {
-    namespace fs = std::filesystem;
+    const std::filesystem::path folder = find_assets() / "models" / "keyhole-base";
     std::error_code ignored;
-    // The sources may have been moved away from where they were built: then beside the program or above it.
-    std::vector<fs::path> roots = {KH_ASSETS_DIR};
-    for (fs::path at = fs::read_symlink("/proc/self/exe", ignored).parent_path(); at.has_relative_path();
-         at = at.parent_path())
-        roots.push_back(at / "assets");
-    for (const fs::path& root : roots) {
-        const fs::path folder = root / "models/keyhole-base";
-        if (fs::exists(folder / "config.json", ignored)) return folder.string();
-    }
-    return {};
+    return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
+}
+
+std::string read_prompt_file(const std::string& file) {
+    std::string text = read_text_file(file);
+    if (text.ends_with('\n')) text.pop_back();
+    if (text.ends_with('\r')) text.pop_back();
+    if (text.empty())
+        fail(ErrorCode::wrong_use, "the prompt file {} is empty; put some text to start from into it", file);
+    return text;
 }
 
 std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {

@@ -41,6 +41,10 @@ struct RunOptions {
 /// The demo model's folder beside the program or its sources; empty when it is not there.
 std::string demo_model_folder();
 
+/// The file without the line end that an editor puts at its end: after a question it would be a part of the prompt. Throws
+/// Error(bad_file), Error(wrong_use) when nothing is left.
+std::string read_prompt_file(const std::string& file);
+
 /// A script is one command a line, stamped with when it applies: `+N command` after N generated tokens, `N command` after row N. `#` starts
 /// a comment. Rows must not descend. Throws Error(wrong_use) with file and line.
 std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt);
