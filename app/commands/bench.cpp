@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/measure.h"
 #include "engine/base/philox.h"
+#include "engine/base/threads.h"
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 namespace keyhole {
 
@@ -45,26 +45,26 @@ std::int64_t weight_bytes(const Model& model) {
     return total;
 }
 
-/// Seconds that n_threads need to read so many bytes of memory, nothing else: what a step cannot beat.
-double bare_read_seconds(std::span<const std::uint64_t> data, int n_threads) {
+/// Seconds that the pool needs to read so much memory, in chunks as a step takes them, and nothing else: what a step cannot beat.
+double bare_read_seconds(std::span<const std::uint64_t> data, ThreadPool& pool) {
+    constexpr std::size_t kWords = 32 << 10;
+    const std::size_t n_chunks = (data.size() + kWords - 1) / kWords;
+    std::vector<std::uint64_t> sums(n_chunks);
     const auto start = Clock::now();
-    std::vector<std::uint64_t> sums(static_cast<std::size_t>(n_threads) * 8);
-    {
-        std::vector<std::jthread> threads;
-        const std::size_t share = data.size() / static_cast<std::size_t>(n_threads);
-        for (int t = 0; t < n_threads; ++t)
-            threads.emplace_back([&, t] {
-                const std::uint64_t* words = data.data() + static_cast<std::size_t>(t) * share;
-                std::uint64_t sum[8] = {};
-                for (std::size_t i = 0; i + 8 <= share; i += 8)
-                    for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
-                sums[static_cast<std::size_t>(t) * 8] =
-                    std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
-            });
-    }
+    pool.parallel_for(static_cast<std::int64_t>(n_chunks), [&](std::int64_t chunk, int) {
+        const std::size_t first = static_cast<std::size_t>(chunk) * kWords;
+        const std::span<const std::uint64_t> words =
+            data.subspan(first, std::min(kWords, data.size() - first));
+        std::uint64_t sum[16] = {};
+        for (std::size_t i = 0; i + 16 <= words.size(); i += 16)
+            for (std::size_t j = 0; j < 16; ++j) sum[j] += words[i + j];
+        sums[static_cast<std::size_t>(chunk)] =
+            std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+    });
+    const double seconds = seconds_since(start);
     volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
     (void)keep;
-    return seconds_since(start);
+    return seconds;
 }
 
 /// B lanes of one policy, ready to decode.
@@ -131,8 +131,7 @@ void run_bench(const BenchOptions& options) {
     const std::int64_t read_bytes = weight_bytes(model);
     std::vector<std::uint64_t> bare(static_cast<std::size_t>(std::max<std::int64_t>(read_bytes, 1 << 20)) / 8,
                                     1);
-    const int n_threads = options.run.n_threads > 0 ? options.run.n_threads
-                                                    : static_cast<int>(std::thread::hardware_concurrency());
+    ThreadPool pool(options.run.n_threads);
 
     // Interleaved rounds: what slows the machine down slows all contenders.
     std::vector<double> bare_ms;
@@ -146,7 +145,7 @@ void run_bench(const BenchOptions& options) {
             c.decode(*loaded.backend, per_round, model);
             progress.update(++done);
         }
-        for (int i = 0; i < 3; ++i) bare_ms.push_back(1e3 * bare_read_seconds(bare, n_threads));
+        for (int i = 0; i < 3; ++i) bare_ms.push_back(1e3 * bare_read_seconds(bare, pool));
     }
     const CpuTimes cpu_after = CpuTimes::now();
     const double others = share_of_others(cpu_before, cpu_after);
