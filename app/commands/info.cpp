@@ -15,8 +15,10 @@ struct Sharing {
 };
 
 /// KV bytes per token = 2 * KV heads of the model * head_dim * element bytes (MLKV, equation of section 3: 2 b s m g d).
-std::int64_t bytes_per_token(const ModelConfig& c, std::int64_t kv_heads, int element_bytes) {
-    return 2 * kv_heads * c.head_dim * element_bytes;
+std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_bytes) {
+    c.n_layers = 1;  // one layer that owns them all holds as much
+    c.n_kv_heads = static_cast<int>(kv_heads);
+    return kv_bytes_per_token(c, element_bytes);
 }
 
 void run_info(const RunOptions& options, bool as_json) {

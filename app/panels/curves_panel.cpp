@@ -135,13 +135,7 @@ void draw(CurvesPanel&, const PanelContext& context) {
             list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, lines[c].color, 2);
             list.AddLine({at.x - 4, at.y + 4}, {at.x + 4, at.y - 4}, lines[c].color, 2);
         }
-        const float shown = x_of(app.view.row);
-        list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
-        list.PopClipRect();
-        const std::string begin = fmt::format("row {}", first), end = fmt::format("{}", steps.back()->row);
-        list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
-        list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
-                     end.c_str());
+        finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
     }
     // Legend in two columns.
     const float top = min.y + size.y + text_line + context.px(5), column = (room.x - context.px(4)) / 2;

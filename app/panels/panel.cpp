@@ -145,6 +145,15 @@ std::string bytes_text(std::int64_t bytes) {
     return fmt::format("{:.2f} GB", b / 1024 / 1024 / 1024);
 }
 
+void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int first_row, int last_row) {
+    list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
+    list.PopClipRect();
+    const std::string begin = fmt::format("row {}", first_row), end = fmt::format("{}", last_row);
+    list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
+    list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
+                 end.c_str());
+}
+
 std::string number_text(double value) {
     if (std::isnan(value)) return "–";
     if (value == 0) return "0";

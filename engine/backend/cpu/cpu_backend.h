@@ -71,7 +71,7 @@ class CpuBackend final : public Backend {
     struct WorkerScratch {
         std::vector<float> logits, probabilities, tempered, noise, row_noise;
         UnitScores unit;
-        std::vector<int> victims, victims_of_head;
+        std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;
 };
