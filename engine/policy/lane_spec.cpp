@@ -18,28 +18,56 @@ struct PresetText {
     Preset preset;
     std::string_view name;
     std::string_view help;
+    std::string_view released;  ///< how the released code differs from the paper
 };
 
+constexpr std::string_view kNoCode = "Nobody released code for it.";
+
 constexpr std::array kPresets = {
-    PresetText{Preset::full, "full", "Keeps every token: the reference for every measure."},
-    PresetText{Preset::window, "window", "Keeps the newest tokens only."},
+    PresetText{Preset::full, "full", "Keeps every token: the reference for every measure.", kNoCode},
+    PresetText{
+        Preset::window, "window", "Keeps the newest tokens only.",
+        "The local baseline of H2O's code counts the row's own token in the budget: it stores k - 1 and "
+        "attends to k."},
     PresetText{Preset::sink, "sink",
                "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, Xiao et "
-               "al. 2023)."},
+               "al. 2023).",
+               "The released code turns every key to its index in the cache, so positions never pass the "
+               "budget."},
+    PresetText{Preset::dilated, "dilated",
+               "Attends to every (dilation + 1)-th of the newest tokens; all between them stay stored, since "
+               "later rows need them (Keyformer, figure 2c).",
+               kNoCode},
     PresetText{
         Preset::key, "key",
-        "Keeps the tokens with the most accumulated attention and protects none (Keyformer, section 2.3)."},
+        "Keeps the tokens with the most accumulated attention and protects none (Keyformer, section 2.3).",
+        kNoCode},
     PresetText{
         Preset::h2o, "h2o",
-        "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et al. 2023)."},
+        "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et al. 2023).",
+        "The released mask code hides the token that leaves the recent window for one row before it "
+        "competes, "
+        "attends to k tokens instead of k + 1, truncates the heavy and recent shares one by one, and frees "
+        "nothing."},
     PresetText{
         Preset::tova, "tova",
-        "Drops the token that the last row attended to least, one set a layer (TOVA, Oren et al. 2024)."},
+        "Drops the token that the last row attended to least, one set a layer (TOVA, Oren et al. 2024).",
+        "The released code reads the whole prompt with full attention and evicts once after it, where the "
+        "paper's "
+        "language-model runs evict after every prompt row; its compressed positions follow T + ln(ln(g - T + "
+        "e)), rounded up, where the paper prints ln(ln g)."},
     PresetText{
         Preset::keyformer, "keyformer",
-        "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024)."},
-    PresetText{Preset::a2sf, "a2sf",
-               "Accumulates attention and forgets old rows by a factor (A2SF, Jo and Shin 2024)."},
+        "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024).",
+        "The released code kills the token that leaves the recent window, so no generated token ever becomes "
+        "a key token and the keys stay those of the prompt; it draws noise anew in every row, lets tau run "
+        "past "
+        "its end, attends to k tokens instead of k + 1, never evicts with recent 0, and frees nothing."},
+    PresetText{
+        Preset::a2sf, "a2sf",
+        "Accumulates attention and forgets old rows by a factor (A2SF, Jo and Shin 2024).",
+        "The released code always keeps the newest token instead of letting it compete, truncates shares as "
+        "int(ratio * n), loses a slot with recent 1, and frees nothing."},
 };
 
 template <class T>
@@ -61,6 +89,10 @@ constexpr std::array kPrefillWords = {Word{"oneshot", PrefillMode::oneshot},
                                       Word{"stepwise", PrefillMode::stepwise}};
 constexpr std::array kScoreWords = {Word{"fp32", ScoreType::fp32}, Word{"fp16", ScoreType::fp16},
                                     Word{"bf16", ScoreType::bf16}};
+constexpr std::array kDialectWords = {Word{"paper", Dialect::paper}, Word{"released", Dialect::released}};
+constexpr std::array kPositionWords = {Word{"original", Positions::original}, Word{"cache", Positions::cache},
+                                       Word{"compressed", Positions::compressed}};
+constexpr std::array kSwitchWords = {Word{"on", true}, Word{"off", false}};
 constexpr std::array kCurveWords = {Word{"linear", TauSchedule::Shape::linear},
                                     Word{"cosine", TauSchedule::Shape::cosine}};
 
@@ -212,7 +244,84 @@ const std::array kKeys = {
     number_key<&PolicyParams::damping, &Reader::real>("damping"),
     word_key<&PolicyParams::score_dtype, kScoreWords>("score_dtype"),
     number_key<&PolicyParams::seed, &Reader::unsigned_integer>("seed"),
+    word_key<&PolicyParams::positions, kPositionWords>("positions"),
+    number_key<&PolicyParams::dilation, &Reader::integer>("dilation"),
+    word_key<&PolicyParams::dialect, kDialectWords>("dialect"),
+    word_key<&PolicyParams::shadow, kSwitchWords>("shadow"),
 };
+
+/// The keys that may be told for some layers and heads; budget to gain in the order of Override::Field.
+constexpr std::array<std::string_view, 5> kOverrideKeys = {"budget", "recent", "alpha", "tau", "gain"};
+
+/// `L0-3`, `L5`, `H2`: the letter is read already.
+void read_range(const Reader& reader, Item item, int& first, int& last) {
+    const std::size_t dash = item.text.find('-');
+    first = reader.integer(item.part(0, dash));
+    last = dash == std::string_view::npos ? first : reader.integer(item.part(dash + 1));
+    if (first < 0 || last < first) reader.fault(item, "layers and heads ascend from 0, such as L0-3.H2");
+}
+
+/// `@L0-3.H2`, at and after the @.
+void read_heads(const Reader& reader, Item item, Override& to) {
+    constexpr std::string_view kForm = "an override names layers, heads or both: @L0-3.H2, @L5, @H0-1";
+    Item rest = item.part(1);
+    if (rest.text.starts_with('L')) {
+        const std::size_t dot = rest.text.find('.');
+        read_range(reader, rest.part(1, dot == std::string_view::npos ? dot : dot - 1), to.first_layer,
+                   to.last_layer);
+        if (dot == std::string_view::npos) return;
+        rest = rest.part(dot + 1);
+    }
+    if (!rest.text.starts_with('H')) reader.fault(item, std::string(kForm));
+    read_range(reader, rest.part(1), to.first_head, to.last_head);
+}
+
+void read_override(const Reader& reader, std::string_view key, Item heads, Item value, PolicyParams& params) {
+    Override o;
+    const auto found = std::find(kOverrideKeys.begin(), kOverrideKeys.end(), key);
+    if (found == kOverrideKeys.end())
+        reader.fault(heads, fmt::format("'{}' is the same for all heads; only {} may differ", key,
+                                        fmt::join(kOverrideKeys, ", ")));
+    o.field = static_cast<Override::Field>(found - kOverrideKeys.begin());
+    read_heads(reader, heads, o);
+    switch (o.field) {
+        case Override::Field::budget:
+            o.amount = read_amount(reader, value, "all", Amount::Unit::all);
+            break;
+        case Override::Field::recent:
+            o.amount = read_amount(reader, value, "rest", Amount::Unit::rest);
+            break;
+        case Override::Field::tau:
+            o.tau = read_tau(reader, value);
+            break;
+        case Override::Field::alpha:
+        case Override::Field::gain:
+            o.value = reader.real(value);
+            break;
+    }
+    params.overrides.push_back(o);
+    const std::vector<std::string> faults = validate(params);
+    if (!faults.empty()) reader.fault(value, faults.front());
+}
+
+std::string text_of_override(const Override& o) {
+    std::string value;
+    switch (o.field) {
+        case Override::Field::budget:
+        case Override::Field::recent:
+            value = text_of_amount(o.amount);
+            break;
+        case Override::Field::tau:
+            value = text_of_tau(o.tau);
+            break;
+        case Override::Field::alpha:
+        case Override::Field::gain:
+            value = fmt::format("{}", o.value);
+            break;
+    }
+    return fmt::format("{}@{}={}", kOverrideKeys[static_cast<std::size_t>(o.field)], format_override_heads(o),
+                       value);
+}
 
 /// Keys of the spec whose feature is not built yet: `only` is accepted and changes nothing. `words` may be
 /// empty (free text).
@@ -223,10 +332,6 @@ struct UnbuiltKey {
 };
 
 constexpr std::array kUnbuiltKeys = {
-    UnbuiltKey{"positions", "original", {"original", "cache", "compressed"}},
-    UnbuiltKey{"dilation", "0", {}},
-    UnbuiltKey{"dialect", "paper", {"paper", "released"}},
-    UnbuiltKey{"shadow", "off", {"on", "off"}},
     UnbuiltKey{"kv", "", {"mha", "gqa", "mqa", "mlkv"}},
     UnbuiltKey{"merge", "uniform", {"uniform", "released"}},
     UnbuiltKey{"compensate", "off", {"on", "off"}},
@@ -262,10 +367,7 @@ void read_key(const Reader& reader, const Key& key, Item value, PolicyParams& pa
 Preset read_preset(const Reader& reader, Item name) {
     std::vector<std::string_view> names;
     for (const PresetText& preset : kPresets) names.push_back(preset.name);
-    names.push_back("dilated");
-    const std::size_t index = reader.word("preset", name, names);
-    if (index == kPresets.size()) reader.fault(name, fmt::format("preset dilated {}", kUnbuilt));
-    return kPresets[index].preset;
+    return kPresets[reader.word("preset", name, names)].preset;
 }
 
 }  // namespace
@@ -278,7 +380,7 @@ LaneSpec parse_lane_spec(std::string_view text) {
     if (colon == std::string_view::npos) return spec;
 
     const std::vector<std::string_view> names = key_names();
-    std::set<std::string_view> seen;
+    std::set<std::string> seen;
     for (const Item& item : reader.split_commas(whole.part(colon + 1))) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
@@ -287,15 +389,13 @@ LaneSpec parse_lane_spec(std::string_view text) {
         const Item override_of = at_sign == std::string_view::npos ? Item{} : key.part(at_sign);
         key = key.part(0, at_sign);
         const std::size_t index = reader.word("key", key, names);
-        if (!override_of.text.empty()) {
-            reader.fault(override_of, fmt::format("an override for some layers and heads ({}) {}",
-                                                  override_of.text, kUnbuilt));
-        }
-        if (!seen.insert(names[index]).second)
-            reader.fault(key, fmt::format("'{}' is given twice", key.text));
+        if (!seen.insert(std::string(names[index]).append(override_of.text)).second)
+            reader.fault(key, fmt::format("'{}{}' is given twice", key.text, override_of.text));
         const Item value = spec_text::unwrapped(item.part(equals + 1));
         if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
-        if (index < kKeys.size()) {
+        if (!override_of.text.empty()) {
+            read_override(reader, names[index], override_of, value, spec.policy);
+        } else if (index < kKeys.size()) {
             read_key(reader, kKeys[index], value, spec.policy);
         } else {
             read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size()], value);
@@ -314,15 +414,40 @@ std::string format_lane_spec(const LaneSpec& spec) {
         text += fmt::format("{}{}={}", separator, key.name, value);
         separator = ',';
     }
+    for (const Override& o : spec.policy.overrides) {
+        text += separator + text_of_override(o);
+        separator = ',';
+    }
+    return text;
+}
+
+std::string format_override_heads(const Override& o) {
+    const auto range = [](char letter, int first, int last) {
+        return first == last ? fmt::format("{}{}", letter, first)
+                             : fmt::format("{}{}-{}", letter, first, last);
+    };
+    std::string text;
+    if (o.last_layer != Override::kAll) text = range('L', o.first_layer, o.last_layer);
+    if (o.last_head != Override::kAll)
+        text += (text.empty() ? "" : ".") + range('H', o.first_head, o.last_head);
     return text;
 }
 
 std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate) {
     const ResolvedPolicy policy = resolve(spec.policy, n_prompt, n_generate);
     LaneSpec effective = spec;
-    if (policy.evicts()) effective.policy.budget = {Amount::Unit::tokens, static_cast<double>(policy.budget)};
-    if (policy.evicts()) effective.policy.recent = {Amount::Unit::tokens, static_cast<double>(policy.recent)};
+    const bool has_budget = policy.budget != ResolvedPolicy::kUnlimited;
+    if (has_budget) effective.policy.budget = {Amount::Unit::tokens, static_cast<double>(policy.budget)};
+    if (has_budget) effective.policy.recent = {Amount::Unit::tokens, static_cast<double>(policy.recent)};
     effective.policy.sinks = policy.sinks;
+    effective.policy.prefill = policy.prefill;
+    effective.policy.every = policy.every;
+    effective.policy.scope = policy.scope;
+    effective.policy.pool = policy.pool;
+    effective.policy.draw = policy.draw;
+    effective.policy.damping =
+        policy.damping == static_cast<float>(spec.policy.damping) ? spec.policy.damping : policy.damping;
+    effective.policy.positions = policy.positions;
     const auto shape = spec.policy.tau.shape;
     if (shape == TauSchedule::Shape::linear || shape == TauSchedule::Shape::cosine) {
         effective.policy.horizon = policy.horizon;
@@ -336,6 +461,14 @@ std::string_view preset_name(Preset preset) {
 
 std::string_view preset_help(Preset preset) {
     return kPresets[static_cast<std::size_t>(preset)].help;
+}
+
+std::string_view dialect_name(Dialect dialect) {
+    return kDialectWords[static_cast<std::size_t>(dialect)].text;
+}
+
+std::string_view dialect_help(Preset preset) {
+    return kPresets[static_cast<std::size_t>(preset)].released;
 }
 
 }  // namespace keyhole

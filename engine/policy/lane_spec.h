@@ -20,11 +20,17 @@ LaneSpec parse_lane_spec(std::string_view text);
 /// The shortest spec that parses to the same lane: the preset's defaults are left out.
 std::string format_lane_spec(const LaneSpec& spec);
 
-/// The spec with amounts as tokens after clamping: what is in force. For window and files.
+/// The spec with amounts as tokens after clamping, and what the released dialect fixes: what is in force. For window and files.
 std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_generate);
 
 std::string_view preset_name(Preset preset);
 /// A sentence for the policy card: what the preset keeps, and the paper.
 std::string_view preset_help(Preset preset);
+std::string_view dialect_name(Dialect dialect);
+/// One sentence: how the released code of the preset differs from its paper; that there is none, where there is none.
+std::string_view dialect_help(Preset preset);
+
+/// `L0-3.H2`, `L5`, `H0`: the layers and heads of an override as in the spec.
+std::string format_override_heads(const Override& override_of);
 
 }  // namespace keyhole

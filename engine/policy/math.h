@@ -40,4 +40,11 @@ KH_FN float folded_score(float score, float alpha, float weight, float p) {
     return add(mul(alpha, score), mul(weight, p));
 }
 
+/// A gap between neighbouring kept positions as TOVA's extrapolation shortens it (released code, branch
+/// position_encoding_compression): g up to T = 10, else ceil(T + ln(ln(g - T + e))). The paper prints ln(ln g).
+KH_FN int compressed_gap(int gap) {
+    if (gap <= 10) return gap;
+    return static_cast<int>(ceil(10.0 + log(log(static_cast<double>(gap) - 10.0 + 2.718281828459045))));
+}
+
 }  // namespace keyhole

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 namespace keyhole {
@@ -50,6 +51,30 @@ void check_tau(const TauSchedule& tau, std::vector<std::string>& faults) {
     }
 }
 
+void check_override(const PolicyParams& params, const Override& o, std::vector<std::string>& faults) {
+    if (o.first_layer < 0 || o.last_layer < o.first_layer || o.first_head < 0 || o.last_head < o.first_head) {
+        faults.push_back("an override names layers and heads in ascending order, such as @L0-3.H2");
+    }
+    switch (o.field) {
+        case Override::Field::budget:
+            if (params.preset == Preset::full)
+                faults.push_back("full keeps every token; take another preset to set a budget");
+            if (o.amount.unit == Amount::Unit::rest) faults.push_back("budget cannot be 'rest'");
+            return check_amount("budget", o.amount, faults);
+        case Override::Field::recent:
+            if (o.amount.unit == Amount::Unit::all) faults.push_back("recent cannot be 'all'; say 'rest'");
+            return check_amount("recent", o.amount, faults);
+        case Override::Field::alpha:
+            if (!(o.value >= 0 && o.value <= 1)) faults.push_back("alpha must be from 0 to 1");
+            return;
+        case Override::Field::tau:
+            return check_tau(o.tau, faults);
+        case Override::Field::gain:
+            if (!std::isfinite(o.value)) faults.push_back("gain must be a finite number");
+            return;
+    }
+}
+
 double tau_of_points(const std::vector<std::pair<double, double>>& points, double t) {
     if (points.empty()) return 1;
     if (t <= points.front().first) return points.front().second;
@@ -78,6 +103,10 @@ PolicyParams preset_params(Preset preset) {
             params.sinks = 4;
             params.recent = {Amount::Unit::rest, 0};
             break;
+        case Preset::dilated:
+            params.recent = {Amount::Unit::rest, 0};
+            params.dilation = 1;
+            break;
         case Preset::key:
             break;  // accumulated attention alone: the struct's own defaults
         case Preset::h2o:
@@ -105,6 +134,15 @@ std::vector<std::string> validate(const PolicyParams& params) {
     if (params.preset == Preset::full && params.budget.unit != Amount::Unit::all) {
         faults.push_back("full keeps every token; take another preset to set a budget");
     }
+    const bool has_code =
+        params.preset != Preset::full && params.preset != Preset::dilated && params.preset != Preset::key;
+    if (params.dialect == Dialect::released && !has_code) {
+        faults.push_back("nobody released code for this preset; its dialect is paper");
+    }
+    if (params.preset == Preset::dilated ? params.dilation < 1 : params.dilation != 0) {
+        faults.push_back("dilation is 1 or more in preset dilated and 0 in all others");
+    }
+    for (const Override& o : params.overrides) check_override(params, o, faults);
     if (params.budget.unit == Amount::Unit::rest) faults.push_back("budget cannot be 'rest'");
     if (params.recent.unit == Amount::Unit::all) faults.push_back("recent cannot be 'all'; say 'rest'");
     check_amount("budget", params.budget, faults);
@@ -121,7 +159,104 @@ std::vector<std::string> validate(const PolicyParams& params) {
     return faults;
 }
 
-ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate) {
+namespace {
+
+/// int(ratio * n), the ratio a double: 29 % of 100 is 28 so, as in the released code of H2O and A2SF.
+double tokens_from_ratio(double percent, int n) {
+    return std::floor(percent / 100 * n);
+}
+
+/// k, w and sinks of the general rule.
+void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& policy) {
+    const bool ratio_form = params.dialect == Dialect::released &&
+                            (params.preset == Preset::h2o || params.preset == Preset::a2sf);
+    policy.sinks = std::max(params.sinks, 0);
+    if (params.budget.unit == Amount::Unit::all) {  // nothing leaves, so shares of the budget mean nothing
+        policy.recent = params.recent.unit == Amount::Unit::tokens ? int_from_tokens(params.recent.value) : 0;
+        return;
+    }
+    const bool percent = params.budget.unit == Amount::Unit::percent;
+    // Multiply before dividing: 29 % of 100 is 29, while int(0.29 * 100) is 28 (policies: rounding).
+    policy.budget = !percent     ? int_from_tokens(params.budget.value)
+                    : ratio_form ? int_from_tokens(tokens_from_ratio(params.budget.value, n_prompt))
+                                 : int_from_tokens(n_prompt * params.budget.value / 100);
+    if (ratio_form && percent && params.recent.unit == Amount::Unit::percent) {
+        // Heavy and recent are two ratios of the prompt, each truncated by itself.
+        const double recent = params.budget.value * params.recent.value / 100;
+        policy.recent = int_from_tokens(tokens_from_ratio(recent, n_prompt));
+        policy.budget =
+            policy.recent + int_from_tokens(tokens_from_ratio(params.budget.value - recent, n_prompt));
+    }
+    policy.budget = std::max(policy.budget, 1);
+    policy.sinks = std::min(policy.sinks, policy.budget);
+    const int room = policy.budget - policy.sinks;
+    switch (params.recent.unit) {
+        case Amount::Unit::tokens:
+            policy.recent = int_from_tokens(params.recent.value);
+            break;
+        case Amount::Unit::percent:
+            if (!(ratio_form && percent))
+                policy.recent = int_from_tokens(policy.budget * params.recent.value / 100);
+            break;
+        case Amount::Unit::all:
+        case Amount::Unit::rest:
+            policy.recent = room;
+            break;
+    }
+    policy.recent = std::min(policy.recent, room);
+    policy.stored = policy.budget;
+}
+
+/// What the released code of a preset fixes and counts otherwise: policies, sections 1 and 2.
+void apply_released(Preset preset, ResolvedPolicy& policy) {
+    policy.prefill = PrefillMode::oneshot;
+    policy.every = 1;
+    switch (preset) {
+        case Preset::full:
+        case Preset::dilated:
+        case Preset::key:
+            return;
+        case Preset::window:  // H2O's mask with no heavy tokens: k counts the row's own token
+            policy.counts_columns = policy.keeps_memory = true;
+            if (policy.evicts()) policy.stored = policy.budget - 1;
+            policy.newest = std::min(policy.newest, policy.stored);
+            return;
+        case Preset::sink:
+            policy.positions = Positions::cache;
+            return;
+        case Preset::h2o:
+            policy.scope = Scope::head;
+            policy.gap = ResolvedPolicy::Gap::hidden;
+            policy.counts_columns = policy.keeps_memory = true;
+            return;
+        case Preset::tova:
+            policy.scope = Scope::layer;
+            policy.pool = Pool::mean;
+            return;
+        case Preset::keyformer:
+            policy.scope = Scope::head;
+            policy.draw = NoiseDraw::row;
+            policy.damping = 1;
+            policy.gap = ResolvedPolicy::Gap::dies;
+            policy.newest = std::max(policy.recent - 1, 0);
+            policy.counts_columns = policy.keeps_memory = policy.tau_runs_on = true;
+            // A window of none makes its slice run to the end: nothing is ever masked.
+            if (policy.evicts())
+                policy.stored = policy.recent == 0 ? ResolvedPolicy::kUnlimited : policy.budget - 1;
+            return;
+        case Preset::a2sf:
+            policy.scope = Scope::head;
+            policy.keeps_memory = true;
+            if (!policy.evicts()) return;
+            // The newest is left out of the candidates and always kept; a recent ratio that gives 1 costs a slot besides.
+            if (policy.recent == 1) policy.stored = std::max(policy.budget - 1, 1);
+            policy.newest = std::max(policy.newest, 1);
+            return;
+    }
+}
+
+/// One policy, overrides left out.
+ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_generate) {
     ResolvedPolicy policy;
     policy.alpha = static_cast<float>(params.alpha);
     policy.gain = static_cast<float>(params.gain);
@@ -137,33 +272,108 @@ ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate)
     policy.n_prompt = n_prompt;
     policy.seed = params.seed;
     policy.tau = params.tau;
-
-    policy.sinks = std::max(params.sinks, 0);
-    if (params.budget.unit == Amount::Unit::all) {  // nothing leaves, so shares of the budget mean nothing
-        policy.recent = params.recent.unit == Amount::Unit::tokens ? int_from_tokens(params.recent.value) : 0;
-        return policy;
+    policy.positions = params.positions;
+    policy.shadow = params.shadow;
+    resolve_amounts(params, n_prompt, policy);
+    policy.newest = policy.recent;
+    if (params.preset == Preset::dilated && policy.evicts()) {
+        // k tokens d + 1 apart, the row's own included. As the next row has another parity all of the span stays stored.
+        policy.dilation = params.dilation;
+        const std::int64_t span = std::int64_t{policy.budget} * (params.dilation + 1) - 1;
+        policy.stored = static_cast<int>(std::min<std::int64_t>(span, ResolvedPolicy::kUnlimited - 1));
+        policy.newest = policy.stored;
     }
-    // Multiply before dividing: 29 % of 100 is 29, while int(0.29 * 100) is 28 (policies: rounding).
-    policy.budget = params.budget.unit == Amount::Unit::percent
-                        ? int_from_tokens(n_prompt * params.budget.value / 100)
-                        : int_from_tokens(params.budget.value);
-    policy.budget = std::max(policy.budget, 1);
-    policy.sinks = std::min(policy.sinks, policy.budget);
-    const int room = policy.budget - policy.sinks;
-    switch (params.recent.unit) {
-        case Amount::Unit::tokens:
-            policy.recent = int_from_tokens(params.recent.value);
-            break;
-        case Amount::Unit::percent:
-            policy.recent = int_from_tokens(policy.budget * params.recent.value / 100);
-            break;
-        case Amount::Unit::all:
-        case Amount::Unit::rest:
-            policy.recent = room;
-            break;
-    }
-    policy.recent = std::min(policy.recent, room);
+    if (params.dialect == Dialect::released) apply_released(params.preset, policy);
     return policy;
+}
+
+/// The parameters of one head: overrides that cover it put in.
+PolicyParams params_of_head(const PolicyParams& params, int layer, int head) {
+    PolicyParams own = params;
+    own.overrides.clear();
+    for (const Override& o : params.overrides) {
+        if (!o.covers(layer, head)) continue;
+        switch (o.field) {
+            case Override::Field::budget:
+                own.budget = o.amount;
+                break;
+            case Override::Field::recent:
+                own.recent = o.amount;
+                break;
+            case Override::Field::alpha:
+                own.alpha = o.value;
+                break;
+            case Override::Field::tau:
+                own.tau = o.tau;
+                break;
+            case Override::Field::gain:
+                own.gain = o.value;
+                break;
+        }
+    }
+    return own;
+}
+
+}  // namespace
+
+ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads) {
+    const ResolvedPolicy base = resolve_base(params, n_prompt, n_generate);
+    ResolvedPolicy policy = base;
+    if (params.overrides.empty() || heads.kv_head.empty()) return policy;
+    policy.n_heads = heads.n_heads;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 0; head < heads.n_heads; ++head) {
+            const ResolvedPolicy own =
+                resolve_base(params_of_head(params, layer, head), n_prompt, n_generate);
+            if (own == base) {
+                policy.variant_of_head.push_back(-1);
+                continue;
+            }
+            const auto found = std::find(policy.variants.begin(), policy.variants.end(), own);
+            policy.variant_of_head.push_back(static_cast<int>(found - policy.variants.begin()));
+            if (found == policy.variants.end()) policy.variants.push_back(own);
+        }
+    return policy;
+}
+
+std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads) {
+    std::vector<std::string> faults;
+    for (const Override& o : params.overrides) {
+        const bool named_layer = o.last_layer != Override::kAll, named_head = o.last_head != Override::kAll;
+        if (named_layer && o.last_layer >= heads.n_layers)
+            faults.push_back(fmt::format("an override names layer {}; the model has layers 0 to {}",
+                                         o.last_layer, heads.n_layers - 1));
+        else if (named_head && o.last_head >= heads.n_heads)
+            faults.push_back(fmt::format("an override names head {}; the model has heads 0 to {}",
+                                         o.last_head, heads.n_heads - 1));
+    }
+    if (!faults.empty() || params.overrides.empty()) return faults;
+    // What is selected together must be told the same.
+    const Scope scope = resolve_base(params, 1, 1).scope;
+    std::map<int, PolicyParams> of_unit;
+    for (int layer = 0; layer < heads.n_layers; ++layer)
+        for (int head = 0; head < heads.n_heads; ++head) {
+            const int g = heads.kv_head[static_cast<std::size_t>(layer * heads.n_heads + head)];
+            const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
+            const PolicyParams own = params_of_head(params, layer, head);
+            const auto [at, is_new] = of_unit.emplace(unit, own);
+            if (is_new || at->second == own) continue;
+            faults.push_back(
+                scope == Scope::head ? fmt::format("an override sets query head {} of layer {} apart from "
+                                                   "others that read the same KV "
+                                                   "head; name all of them",
+                                                   head, layer)
+                : scope == Scope::layer
+                    ? fmt::format(
+                          "an override sets heads of layer {} apart, and scope=layer keeps one set a layer; "
+                          "name layers only, or take scope=head",
+                          layer)
+                    : std::string(
+                          "an override sets heads apart, and scope=shared keeps one set for the model; take "
+                          "another scope"));
+            return faults;
+        }
+    return faults;
 }
 
 bool ResolvedPolicy::tempers() const {
@@ -185,7 +395,7 @@ bool ResolvedPolicy::tempers() const {
 
 float ResolvedPolicy::tau_at(int row) const {
     const double t = std::max(row - n_prompt + 1, 0);
-    const double share = std::min(t / horizon, 1.0);
+    const double share = tau_runs_on ? t / horizon : std::min(t / horizon, 1.0);
     switch (tau.shape) {
         case TauSchedule::Shape::constant:
             break;
@@ -205,6 +415,21 @@ bool ResolvedPolicy::evicts_after(int row) const {
     const int t = row - n_prompt + 1;  // 0 for the last prompt row, which closes a block
     if (t < 0 && prefill == PrefillMode::oneshot) return false;
     return t % every == 0;
+}
+
+bool ResolvedPolicy::hides(int row, int position) const {
+    if (dilation > 0) {
+        const int back = row - position;
+        return back % (dilation + 1) != 0 || back / (dilation + 1) >= budget;
+    }
+    if (gap == Gap::hidden) return row >= n_prompt && row > budget && position == row - recent;
+    return false;
+}
+
+int ResolvedPolicy::attended_when_full() const {
+    if (!evicts()) return kUnlimited;
+    if (dilation > 0 || gap == Gap::hidden) return budget;
+    return stored + 1;
 }
 
 }  // namespace keyhole

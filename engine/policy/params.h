@@ -13,13 +13,18 @@
 
 namespace keyhole {
 
-enum class Preset { full, window, sink, key, h2o, tova, keyformer, a2sf };
+enum class Preset { full, window, sink, dilated, key, h2o, tova, keyformer, a2sf };
+/// The paper's algorithm, or what its released code does where the two differ (dialect_help says it in a sentence).
+enum class Dialect { paper, released };
 enum class NoiseKind { none, gumbel, gaussian, constant };
 enum class NoiseDraw { token, row };  ///< one draw a token for the whole run, or a fresh one in every row
 enum class Scope { head, layer, shared };  ///< one kept set per KV head, per layer, or for the whole model
 enum class Pool { mean, sum, max };        ///< over the query heads that read the unit
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
 enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores accumulate
+/// Where keys stand for the model: where they stood in the text, at their index in the cache (StreamingLLM), or with
+/// long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
+enum class Positions { original, cache, compressed };
 
 /// A number of tokens as the user says it; resolve() turns it into tokens.
 struct Amount {
@@ -43,8 +48,25 @@ struct TauSchedule {
     bool operator==(const TauSchedule&) const = default;
 };
 
+/// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. Of two that cover a head the later one holds.
+struct Override {
+    enum class Field { budget, recent, alpha, tau, gain };
+    static constexpr int kAll = 0x7fffffff;  ///< as a last index: up to the end
+    Field field = Field::alpha;
+    int first_layer = 0, last_layer = kAll;  ///< inclusive
+    int first_head = 0, last_head = kAll;    ///< query heads, inclusive
+    Amount amount;                           ///< budget, recent
+    double value = 0;                        ///< alpha, gain
+    TauSchedule tau;                         ///< tau
+    bool covers(int layer, int head) const {
+        return layer >= first_layer && layer <= last_layer && head >= first_head && head <= last_head;
+    }
+    bool operator==(const Override&) const = default;
+};
+
 struct PolicyParams {
     Preset preset = Preset::full;  ///< the name that the point started from
+    Dialect dialect = Dialect::paper;
     Amount budget{Amount::Unit::percent, 50};
     Amount recent{Amount::Unit::tokens, 0};
     int sinks = 0;
@@ -61,6 +83,10 @@ struct PolicyParams {
     double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
     std::uint64_t seed = 1;  ///< of the noise
+    int dilation = 0;        ///< tokens skipped between two that a row attends to; preset dilated only
+    Positions positions = Positions::original;
+    bool shadow = false;  ///< also run full attention on the lane's own queries, for measures only
+    std::vector<Override> overrides;
     bool operator==(const PolicyParams&) const = default;
 };
 
@@ -71,12 +97,26 @@ PolicyParams preset_params(Preset preset);
 /// (recent above budget) are no fault: resolve() clamps them.
 std::vector<std::string> validate(const PolicyParams& params);
 
+/// Heads of a model, to which overrides are spread; scope needs to know which query heads share a KV head. Plain copy of what
+/// KvLayout knows, since policy does not know the model. Empty (no heads): overrides are left out.
+struct HeadGrid {
+    int n_layers = 0;
+    int n_heads = 0;           ///< query heads a layer
+    std::vector<int> kv_head;  ///< [n_layers * n_heads] KV head that each query head reads
+};
+
 /// PolicyParams made concrete for a prompt: all that a backend needs besides the row number.
 struct ResolvedPolicy {
     static constexpr int kUnlimited = 0x7fffffff;
-    int budget = kUnlimited;  ///< k >= 1, stored tokens a unit after an eviction
-    int recent = 0;           ///< w <= k - sinks
-    int sinks = 0;            ///< <= k
+    int budget = kUnlimited;  ///< k >= 1 as the user counts it
+    /// Tokens that a unit stores after an eviction: k, but k - 1 where the released code counts the row's own token
+    /// (window, keyformer), and the whole span of a dilated window. 0 for a released window of 1.
+    int stored = kUnlimited;
+    int recent = 0;  ///< w, within k - sinks, as the user counts it
+    /// Newest tokens that an eviction always keeps: w; w - 1 beside Gap::dies, at least 1 for the released a2sf, all that is
+    /// stored for the windows.
+    int newest = 0;
+    int sinks = 0;  ///< <= k
     float alpha = 1;
     float gain = 1;
     float damping = 1;
@@ -86,24 +126,61 @@ struct ResolvedPolicy {
     Pool pool = Pool::mean;
     PrefillMode prefill = PrefillMode::oneshot;
     ScoreType score_dtype = ScoreType::fp32;
+    Positions positions = Positions::original;
+    int dilation = 0;
+    /// The column that leaves the recent window in the released mask codes (policies, facts 2 and 5).
+    enum class Gap { none, hidden, dies };
+    Gap gap = Gap::none;
+    bool counts_columns = false;  ///< evicts once the text, not the cache, exceeds k (released mask codes)
+    bool keeps_memory = false;    ///< masks only: nothing goes back to the system (released mask codes)
+    bool tau_runs_on = false;     ///< past the horizon (released Keyformer: no clamp)
+    bool shadow = false;
     int every = 1;
     int horizon = 1;
     int n_prompt = 0;  ///< n: rows below are prompt rows
     std::uint64_t seed = 1;
     TauSchedule tau;
+    /// The distinct policies of heads that overrides set apart, without further variants; and which one a query head has,
+    /// [n_layers * n_heads], -1: this one. Both empty without overrides.
+    std::vector<ResolvedPolicy> variants;
+    std::vector<int> variant_of_head;
+    int n_heads = 0;  ///< query heads a layer; 0 without overrides
     bool operator==(const ResolvedPolicy&) const = default;
 
-    bool evicts() const { return budget != kUnlimited; }
-    /// Softmax of the scores differs from the attention's own.
+    bool evicts() const { return stored != kUnlimited; }
+    /// Softmax of the scores differs from the attention's own. Of this one alone, not of its variants.
     bool tempers() const;
     /// tau in force at a row: t = row - n_prompt + 1 for decode rows, tau.begin for prompt rows.
     float tau_at(int row) const;
     /// The newest row of a block of `every` rows evicts; the last prompt row always does.
     bool evicts_after(int row) const;
+    /// A unit that stores n tokens after `row` must evict.
+    bool exceeded(int n, int row) const {
+        return evicts() && n > stored && (!counts_columns || row + 1 > budget);
+    }
+    /// Stored but not seen by this row: the gaps of a dilated window, the column that H2O's released mask leaves out for
+    /// one row. A row may be hidden from itself (released H2O with recent 0).
+    bool hides(int row, int position) const;
+    bool hides_any() const { return dilation > 0 || gap == Gap::hidden; }
+    /// Tokens that a decode row attends to once the budget is full, itself included.
+    int attended_when_full() const;
+
+    /// The policy of a query head.
+    const ResolvedPolicy& at(int layer, int head) const {
+        if (variant_of_head.empty()) return *this;
+        const int v = variant_of_head[static_cast<std::size_t>(layer * n_heads + head)];
+        return v < 0 ? *this : variants[static_cast<std::size_t>(v)];
+    }
 };
 
 /// Percent forms are int(n * percent / 100), recent from the truncated budget; then k >= 1, sinks <= k, recent <= k - sinks.
-/// n_generate: tokens that the session will generate, the default horizon (0: unknown, 256).
-ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate);
+/// The released dialect fixes what its code fixes (prefill, cadence, noise draws) and counts as it counts: int(ratio * n) with the
+/// ratio as a double for h2o and a2sf. n_generate: tokens that the session will generate, the default horizon (0: unknown, 256).
+/// Overrides must fit the grid: see check_overrides().
+ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads = {});
+
+/// What is wrong with the overrides on this model, one sentence each: layers or heads that it has not, an override finer than what is
+/// selected together under the scope.
+std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads);
 
 }  // namespace keyhole

@@ -20,6 +20,7 @@ struct RowWants {
     bool logits = false;  ///< attention logits
     bool noise = false;
     bool scores = false;
+    bool shadow = false;  ///< full rows of lanes that run a shadow
 };
 
 /// Everything one row of one lane saw, ragged: the attended tokens of KV head g are entries
@@ -32,8 +33,22 @@ struct RowValues {
     std::vector<float> logits;              ///< same: q.k / sqrt(head_dim), before temperature; or empty
     std::vector<float> noise;               ///< same, or empty
     std::vector<float> scores;  ///< [offset.back()] pooled, after the row, before its eviction; or empty
+    /// [offset.back()] 1: stored but not seen by this row (ResolvedPolicy::hides): its probability is 0, its logit NaN.
+    /// Empty when the row saw all that is stored.
+    std::vector<std::uint8_t> hidden;
+    std::vector<float>
+        shadow;  ///< [n_layers * n_heads, row + 1] full attention on the lane's own queries, or empty
     std::vector<float>
         threshold;  ///< [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
+};
+
+/// What full attention on the lane's own queries says about the row, per (layer, query head), [n_layers * n_heads] each; empty
+/// without a shadow. Equations: metrics/attention.h.
+struct ShadowRow {
+    std::vector<float> retained_mass;      ///< full-row probability on the attended set; what is left is lost
+    std::vector<float> cosine_ideal;       ///< between the lane's row and the ideal row of the same size
+    std::vector<float> cosine_full;        ///< between the lane's row and the full row
+    std::vector<float> output_similarity;  ///< cosine of the attention outputs, before the output projection
 };
 
 /// Filled by a backend, owned and reused by the caller.
@@ -41,6 +56,7 @@ struct RowOutput {
     std::vector<float> next_logits;  ///< [n_vocab]
     RowValues values;
     std::vector<Eviction> evictions;  ///< of this row, ascending (kv_head, position)
+    ShadowRow shadow;
 };
 
 /// Sizes of a lane's cache, in tokens and bytes of K and V.

@@ -137,7 +137,7 @@ struct Session::Impl {
         info->id = id;
         info->spec = format_lane_spec(spec);
         info->effective = format_effective_spec(spec, n_prompt(), start.n_generate);
-        info->policy = resolve(spec.policy, n_prompt(), start.n_generate);
+        info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(run->layout));
         return info;
     }
 
@@ -281,8 +281,9 @@ struct Session::Impl {
     }
 
     /// What the text forms refuse as they are read; the window fills structs.
-    static void check(const LaneSpec& spec) {
-        const std::vector<std::string> faults = validate(spec.policy);
+    void check(const LaneSpec& spec) const {
+        std::vector<std::string> faults = validate(spec.policy);
+        if (faults.empty()) faults = check_overrides(spec.policy, head_grid(run->layout));
         if (!faults.empty())
             fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec),
                  faults.front());
@@ -367,7 +368,7 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
         run->token_bytes.push_back(known ? s.model->tokenizer().token_bytes(id) : std::string());
     }
     s.run = std::move(run);
-    for (const LaneSpec& lane : s.start.lanes) Impl::check(lane);
+    for (const LaneSpec& lane : s.start.lanes) s.check(lane);
     for (const LaneSpec& lane : s.start.lanes) s.lanes.push_back(s.new_lane(lane));
 }
 

@@ -31,6 +31,15 @@ struct RunInfo {
     int n_prompt() const { return static_cast<int>(prompt_tokens.size()); }
 };
 
+/// The heads of a layout as policies see them.
+inline HeadGrid head_grid(const KvLayout& layout) {
+    HeadGrid grid{layout.n_layers(), layout.n_heads(), {}};
+    for (int layer = 0; layer < grid.n_layers; ++layer)
+        for (int head = 0; head < grid.n_heads; ++head)
+            grid.kv_head.push_back(layout.kv_head_from_head(layer, head));
+    return grid;
+}
+
 /// A lane's settings as they are in force. A changed setting makes a new one.
 struct LaneInfo {
     int id = 0;             ///< never reused within a run

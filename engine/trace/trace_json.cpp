@@ -1,6 +1,7 @@
 #include "engine/trace/trace_json.h"
 
 #include "engine/base/error.h"
+#include "engine/policy/lane_spec.h"
 
 #include <nlohmann/json.hpp>
 
@@ -141,66 +142,18 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
 }
 
 Json lane_info_json(const LaneInfo& info) {
-    const ResolvedPolicy& p = info.policy;
-    Json points = Json::array();
-    for (const auto& [t, tau] : p.tau.points) points.push_back({t, tau});
-    return {{"id", info.id},
-            {"spec", info.spec},
-            {"effective", info.effective},
-            {"policy",
-             {{"budget", p.budget},
-              {"recent", p.recent},
-              {"sinks", p.sinks},
-              {"alpha", number(p.alpha)},
-              {"gain", number(p.gain)},
-              {"damping", number(p.damping)},
-              {"noise", static_cast<int>(p.noise)},
-              {"draw", static_cast<int>(p.draw)},
-              {"scope", static_cast<int>(p.scope)},
-              {"pool", static_cast<int>(p.pool)},
-              {"prefill", static_cast<int>(p.prefill)},
-              {"score_dtype", static_cast<int>(p.score_dtype)},
-              {"every", p.every},
-              {"horizon", p.horizon},
-              {"n_prompt", p.n_prompt},
-              {"seed", p.seed},
-              {"tau",
-               {{"shape", static_cast<int>(p.tau.shape)},
-                {"begin", number(p.tau.begin)},
-                {"end", number(p.tau.end)},
-                {"points", points}}}}}};
+    // The policy follows from the spec.
+    return {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
 }
 
-std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json) {
+std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo& run) {
     constexpr std::int64_t kInt = 0x7fffffff;
     auto info = std::make_shared<LaneInfo>();
     info->id = to_int(json.at("id"), 0, kInt);
     info->spec = json.at("spec");
     info->effective = json.at("effective");
-    const Json& p = json.at("policy");
-    ResolvedPolicy& policy = info->policy;
-    policy.budget = to_int(p.at("budget"), 1, kInt);
-    policy.recent = to_int(p.at("recent"), 0, kInt);
-    policy.sinks = to_int(p.at("sinks"), 0, kInt);
-    policy.alpha = to_float(p.at("alpha"));
-    policy.gain = to_float(p.at("gain"));
-    policy.damping = to_float(p.at("damping"));
-    policy.noise = to_enum(p.at("noise"), NoiseKind::constant);
-    policy.draw = to_enum(p.at("draw"), NoiseDraw::row);
-    policy.scope = to_enum(p.at("scope"), Scope::shared);
-    policy.pool = to_enum(p.at("pool"), Pool::max);
-    policy.prefill = to_enum(p.at("prefill"), PrefillMode::stepwise);
-    policy.score_dtype = to_enum(p.at("score_dtype"), ScoreType::bf16);
-    policy.every = to_int(p.at("every"), 1, kInt);
-    policy.horizon = to_int(p.at("horizon"), 0, kInt);
-    policy.n_prompt = to_int(p.at("n_prompt"), 0, kInt);
-    policy.seed = p.at("seed");
-    const Json& tau = p.at("tau");
-    policy.tau.shape = to_enum(tau.at("shape"), TauSchedule::Shape::points);
-    policy.tau.begin = to_double(tau.at("begin"));
-    policy.tau.end = to_double(tau.at("end"));
-    for (const Json& point : tau.at("points"))
-        policy.tau.points.emplace_back(to_double(point.at(0)), to_double(point.at(1)));
+    info->policy =
+        resolve(parse_lane_spec(info->spec).policy, run.n_prompt(), run.n_generate, head_grid(run.layout));
     return info;
 }
 
@@ -259,7 +212,7 @@ ParsedTrace parse(const Json& json, std::shared_ptr<const RunInfo> run) {
                                              json.at("version").dump(), kVersion));
     if (!run) run = parse_run(json.at("run"));
     std::vector<std::shared_ptr<const LaneInfo>> infos;
-    for (const Json& info : json.at("lane_settings")) infos.push_back(parse_lane_info(info));
+    for (const Json& info : json.at("lane_settings")) infos.push_back(parse_lane_info(info, *run));
     ParsedTrace trace;
     int last_row = run->n_prompt() - 2;
     for (const Json& from : json.at("steps")) {

@@ -94,9 +94,9 @@ TEST(CpuKvCache, ANewAccumulatorStartsFromItsNearestRelative) {
 
 ResolvedPolicy keep(int budget, int sinks, int recent) {
     ResolvedPolicy policy;
-    policy.budget = budget;
+    policy.budget = policy.stored = budget;
     policy.sinks = sinks;
-    policy.recent = recent;
+    policy.recent = policy.newest = recent;
     return policy;
 }
 

@@ -10,7 +10,7 @@
 namespace keyhole {
 namespace {
 
-constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::key,
+constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::dilated, Preset::key,
                            Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf};
 
 PolicyParams parsed(std::string_view text) {
@@ -86,6 +86,38 @@ TEST(LaneSpec, BlanksAndParenthesesDoNotMatter) {
     EXPECT_EQ(parsed("keyformer:tau=( 0:1   9:2 )"), parsed("keyformer:tau=(0:1 9:2)"));
 }
 
+TEST(LaneSpec, NewerKeysSetTheirFields) {
+    const PolicyParams p = parsed("tova:dialect=released,positions=compressed,shadow=on");
+    EXPECT_EQ(p.dialect, Dialect::released);
+    EXPECT_EQ(p.positions, Positions::compressed);
+    EXPECT_TRUE(p.shadow);
+    EXPECT_EQ(parsed("dilated").dilation, 1);
+    EXPECT_EQ(parsed("dilated:dilation=3").dilation, 3);
+}
+
+TEST(LaneSpec, OverridesNameLayersAndHeads) {
+    const PolicyParams p =
+        parsed("h2o:alpha@L0-3.H2=0.5,budget@L5=25%,recent@H0-1=rest,gain@L1.H1=2,tau@L2=(0:1 9:2)");
+    using Field = Override::Field;
+    ASSERT_EQ(p.overrides.size(), 5u);
+    EXPECT_EQ(p.overrides[0], (Override{Field::alpha, 0, 3, 2, 2, {}, 0.5, {}}));
+    EXPECT_EQ(p.overrides[1],
+              (Override{Field::budget, 5, 5, 0, Override::kAll, {Amount::Unit::percent, 25}, 0, {}}));
+    EXPECT_EQ(p.overrides[2],
+              (Override{Field::recent, 0, Override::kAll, 0, 1, {Amount::Unit::rest, 0}, 0, {}}));
+    EXPECT_EQ(p.overrides[3], (Override{Field::gain, 1, 1, 1, 1, {}, 2, {}}));
+    EXPECT_EQ(p.overrides[4].tau.points.size(), 2u);
+    EXPECT_TRUE(p.overrides[0].covers(3, 2));
+    EXPECT_FALSE(p.overrides[0].covers(4, 2));
+    EXPECT_FALSE(p.overrides[0].covers(3, 1));
+    EXPECT_TRUE(p.overrides[1].covers(5, 77));
+}
+
+TEST(LaneSpec, EveryDialectIsSaidInASentence) {
+    for (Preset preset : kAll) EXPECT_TRUE(dialect_help(preset).ends_with('.')) << preset_name(preset);
+    EXPECT_EQ(dialect_name(Dialect::released), "released");
+}
+
 TEST(LaneSpec, DefaultsOfWhatIsNotBuiltAreAccepted) {
     EXPECT_EQ(
         parsed("h2o:positions=original,dialect=paper,shadow=off,dilation=0,merge=uniform,compensate=off"),
@@ -143,19 +175,24 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"keyformer:tau=(0:1", 15, "'(' without ')'"},
         {"keyformer:tau=0:1)", 18, "')' without '('"},
         {"full:budget=64", 13, "full keeps every token"},
-        {"dilated", 1, "not built in this version"},
-        {"h2o:dilation=1", 14, "not built in this version"},
-        {"h2o:positions=cache", 15, "not built in this version"},
-        {"h2o:positions=cash", 15, "did you mean 'cache'?"},
-        {"h2o:dialect=released", 13, "not built in this version"},
-        {"h2o:shadow=on", 12, "not built in this version"},
+        {"h2o:dilation=1", 14, "dilation is 1 or more in preset dilated"},
+        {"dilated:dilation=0", 18, "dilation is 1 or more in preset dilated"},
+        {"h2o:positions=cash", 15, "positions"},
+        {"key:dialect=released", 13, "nobody released code"},
+        {"h2o:shadow=yes", 12, "(on off)"},
         {"h2o:kv=gqa:4", 8, "not built in this version"},
         {"h2o:kv=(mlkv:m=4,g=1)", 9, "not built in this version"},
         {"h2o:kv=gqq:4", 8, "did you mean 'gqa'?"},
         {"h2o:merge=released", 11, "not built in this version"},
         {"h2o:compensate=on", 16, "not built in this version"},
         {"h2o:model=assets/models/other", 11, "not built in this version"},
-        {"h2o:alpha@L0-3.H2=0.5", 10, "not built in this version"},
+        {"h2o:alpha@L0-3.H2=1.5", 19, "alpha must be from 0 to 1"},
+        {"h2o:alpha@=0.5", 10, "@L0-3.H2"},
+        {"h2o:alpha@G3=0.5", 10, "@L0-3.H2"},
+        {"h2o:alpha@L3-1=0.5", 12, "ascend"},
+        {"h2o:scope@L3=layer", 10, "only budget, recent, alpha, tau, gain may differ"},
+        {"h2o:alpha@L1=0.5,alpha@L1=0.2", 18, "'alpha@L1' is given twice"},
+        {"full:budget@L1=8", 16, "full keeps every token"},
         {"h2o:alfa@L0=0.5", 5, "did you mean 'alpha'?"},
     };
     for (const Refused& refused : cases) {
@@ -179,6 +216,25 @@ TEST(SpecText, EditDistanceCountsChanges) {
 
 // --- round trip
 // ------------------------------------------------------------------------------------------------
+
+/// Overrides of one set differ in their last layer `salt`: the spec refuses the same heads twice.
+Override random_override(std::mt19937_64& random, Preset preset, int salt) {
+    const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
+    Override o;
+    o.field = static_cast<Override::Field>(preset == Preset::full ? 1 + below(4) : below(5));
+    o.first_layer = below(2);
+    o.last_layer = o.first_layer + salt;
+    if (below(2) == 0) {
+        o.first_head = below(3);
+        o.last_head = o.first_head + below(3);
+    }
+    if (o.field == Override::Field::budget || o.field == Override::Field::recent)
+        o.amount = {Amount::Unit::tokens, static_cast<double>(below(50))};
+    if (o.field == Override::Field::alpha || o.field == Override::Field::gain)
+        o.value = std::uniform_real_distribution<double>(0, 1)(random);
+    if (o.field == Override::Field::tau) o.tau = {TauSchedule::Shape::linear, 0.5, 1.75, {}};
+    return o;
+}
 
 /// A random valid point, with values that have no short decimal form among them.
 PolicyParams random_params(std::mt19937_64& random) {
@@ -213,6 +269,12 @@ PolicyParams random_params(std::mt19937_64& random) {
     if (chance()) p.damping = real(1);
     p.score_dtype = static_cast<ScoreType>(below(3));
     if (chance()) p.seed = random();
+    p.positions = static_cast<Positions>(below(3));
+    p.shadow = chance();
+    if (p.preset == Preset::dilated) p.dilation = 1 + below(4);
+    const bool has_code = p.preset != Preset::full && p.preset != Preset::dilated && p.preset != Preset::key;
+    if (has_code && chance()) p.dialect = Dialect::released;
+    for (int i = below(3); i > 0; --i) p.overrides.push_back(random_override(random, p.preset, i));
     return p;
 }
 

@@ -9,7 +9,7 @@
 namespace keyhole {
 namespace {
 
-constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::key,
+constexpr Preset kAll[] = {Preset::full, Preset::window, Preset::sink,      Preset::dilated, Preset::key,
                            Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf};
 
 Amount tokens(double value) {
@@ -255,6 +255,132 @@ TEST(Validate, NamesEveryFault) {
     expect_fault("damping", [](PolicyParams& p) { p.damping = -0.1; });
     EXPECT_EQ(faults_of([](PolicyParams& p) { p.alpha = 2, p.every = 0; }).size(), 2u);
     EXPECT_TRUE(faults_of([](PolicyParams& p) { p.recent = tokens(1e9); }).empty());  // only does not fit
+}
+
+// --- dialects, dilation, overrides
+// ---------------------------------------------------------------------------------------------------
+
+ResolvedPolicy released(Preset preset, Amount budget, Amount recent, int n_prompt) {
+    PolicyParams params = with(preset, budget, recent);
+    params.dialect = Dialect::released;
+    return resolve(params, n_prompt, 10);
+}
+
+// policies, section 1: what each code stores and attends to.
+TEST(Dialects, CountAsTheirCodeCounts) {
+    const ResolvedPolicy h2o = released(Preset::h2o, tokens(8), tokens(4), 20);
+    EXPECT_EQ(h2o.stored, 8);  // one of them unseen by the next row
+    EXPECT_EQ(h2o.attended_when_full(), 8);
+    const ResolvedPolicy keyformer = released(Preset::keyformer, tokens(8), tokens(4), 20);
+    EXPECT_EQ(keyformer.stored, 7);
+    EXPECT_EQ(keyformer.newest, 3);
+    EXPECT_EQ(keyformer.attended_when_full(), 8);
+    EXPECT_EQ(keyformer.draw, NoiseDraw::row);
+    const ResolvedPolicy window = released(Preset::window, tokens(8), {Amount::Unit::rest, 0}, 20);
+    EXPECT_EQ(window.stored, 7);
+    EXPECT_EQ(window.attended_when_full(), 8);
+    const ResolvedPolicy a2sf = released(Preset::a2sf, tokens(8), tokens(0), 20);
+    EXPECT_EQ(a2sf.stored, 8);
+    EXPECT_EQ(a2sf.newest, 1);
+    EXPECT_EQ(a2sf.attended_when_full(), 9);
+    EXPECT_EQ(released(Preset::a2sf, tokens(8), tokens(1), 20).stored, 7);
+    EXPECT_EQ(released(Preset::a2sf, tokens(8), tokens(3), 20).stored, 8);
+    EXPECT_EQ(released(Preset::tova, tokens(8), tokens(0), 20).attended_when_full(), 9);
+    EXPECT_EQ(released(Preset::sink, tokens(8), {Amount::Unit::rest, 0}, 20).positions, Positions::cache);
+    EXPECT_EQ(resolve(with(Preset::h2o, tokens(8), tokens(4)), 20, 10).attended_when_full(), 9);
+}
+
+TEST(Dialects, TruncateTheirRatios) {
+    // int(29 * 100 / 100) = 29, int(0.29 * 100) = 28: the percent and the ratio form.
+    EXPECT_EQ(released(Preset::keyformer, percent(29), tokens(1), 100).budget, 29);
+    EXPECT_EQ(released(Preset::a2sf, percent(29), tokens(0), 100).budget, 28);
+    // heavy and recent ratios 0.1 each of 105 tokens: 10 + 10, not int(21) = 21 with 10 of them recent
+    const ResolvedPolicy h2o = released(Preset::h2o, percent(20), percent(50), 105);
+    EXPECT_EQ(h2o.budget, 20);
+    EXPECT_EQ(h2o.recent, 10);
+    EXPECT_EQ(resolve(with(Preset::h2o, percent(20), percent(50)), 105, 10).budget, 21);
+}
+
+TEST(Dialects, KeyformerWithoutAWindowNeverEvicts) {
+    EXPECT_FALSE(released(Preset::keyformer, tokens(8), tokens(0), 20).evicts());
+    EXPECT_TRUE(resolve(with(Preset::keyformer, tokens(8), tokens(0)), 20, 10).evicts());
+}
+
+TEST(Dialects, MasksCountColumnsNotTheCache) {
+    const ResolvedPolicy keyformer = released(Preset::keyformer, tokens(8), tokens(4), 8);
+    EXPECT_FALSE(keyformer.exceeded(8, 7)) << "a prompt of k tokens is kept whole";
+    EXPECT_TRUE(keyformer.exceeded(9, 8));
+}
+
+TEST(Dialects, TauRunsPastItsEndInTheReleasedKeyformer) {
+    PolicyParams params = preset_params(Preset::keyformer);
+    EXPECT_FLOAT_EQ(resolve(params, 20, 10).tau_at(20 + 19), 2.0f);
+    params.dialect = Dialect::released;
+    EXPECT_FLOAT_EQ(resolve(params, 20, 10).tau_at(20 + 19), 3.0f);  // 1 + 20 * (2 - 1) / 10
+}
+
+TEST(Dialects, TheBlinkHidesTheColumnThatLeavesTheWindow) {
+    const ResolvedPolicy h2o = released(Preset::h2o, tokens(8), tokens(4), 20);
+    EXPECT_TRUE(h2o.hides(20, 16));
+    EXPECT_FALSE(h2o.hides(20, 17));
+    EXPECT_FALSE(h2o.hides(20, 15));
+    EXPECT_FALSE(h2o.hides(19, 15)) << "prompt rows see all";
+    EXPECT_TRUE(released(Preset::h2o, tokens(8), tokens(0), 20).hides(20, 20)) << "a row blind to itself";
+    EXPECT_FALSE(released(Preset::h2o, tokens(40), tokens(4), 20).hides(30, 26)) << "the budget is not full";
+}
+
+// policies, section 2.4: w = 4, d = 1 attends i, i-2, i-4, i-6 and stores the span of 4 * 2 - 1.
+TEST(Dilated, AttendsEveryOtherAndStoresTheSpan) {
+    PolicyParams params = with(Preset::dilated, tokens(4), {Amount::Unit::rest, 0});
+    const ResolvedPolicy dilated = resolve(params, 20, 10);
+    EXPECT_EQ(dilated.stored, 7);
+    EXPECT_EQ(dilated.attended_when_full(), 4);
+    for (int position = 0; position <= 30; ++position)
+        EXPECT_EQ(dilated.hides(30, position),
+                  position != 30 && position != 28 && position != 26 && position != 24)
+            << position;
+}
+
+TEST(Overrides, TheLaterOneHolds) {
+    PolicyParams params = with(Preset::a2sf, tokens(8), tokens(0));
+    using Field = Override::Field;
+    params.overrides = {{Field::alpha, 0, 1, 0, Override::kAll, {}, 0.5, {}},
+                        {Field::alpha, 1, 1, 2, 3, {}, 0.25, {}},
+                        {Field::budget, 2, 2, 0, Override::kAll, tokens(4), 0, {}}};
+    const HeadGrid heads{3, 4, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}};
+    EXPECT_TRUE(check_overrides(params, heads).empty());
+    const ResolvedPolicy policy = resolve(params, 20, 10, heads);
+    EXPECT_FLOAT_EQ(policy.at(0, 3).alpha, 0.5f);
+    EXPECT_FLOAT_EQ(policy.at(1, 1).alpha, 0.5f);
+    EXPECT_FLOAT_EQ(policy.at(1, 2).alpha, 0.25f);
+    EXPECT_FLOAT_EQ(policy.at(2, 0).alpha, 0.2f);
+    EXPECT_EQ(policy.at(2, 0).stored, 4);
+    EXPECT_EQ(policy.at(1, 2).stored, 8);
+    EXPECT_EQ(policy.variants.size(), 3u);
+}
+
+TEST(Overrides, AreRefusedWhereTheModelHasNoSuchHeadOrSelectsItWithOthers) {
+    PolicyParams params = with(Preset::a2sf, tokens(8), tokens(0));
+    const HeadGrid heads{2, 4, {0, 0, 1, 1, 2, 2, 3, 3}};
+    const auto fault = [&](Override o, Scope scope) {
+        params.overrides = {o};
+        params.scope = scope;
+        const std::vector<std::string> faults = check_overrides(params, heads);
+        return faults.empty() ? std::string() : faults.front();
+    };
+    using Field = Override::Field;
+    const Override one_head{Field::alpha, 0, 0, 1, 1, {}, 0.5, {}};
+    const Override group{Field::alpha, 0, 0, 0, 1, {}, 0.5, {}};
+    const Override layer{Field::alpha, 0, 0, 0, Override::kAll, {}, 0.5, {}};
+    EXPECT_NE(fault(one_head, Scope::head), "") << "its KV head has another reader";
+    EXPECT_EQ(fault(group, Scope::head), "");
+    EXPECT_NE(fault(group, Scope::layer), "");
+    EXPECT_EQ(fault(layer, Scope::layer), "");
+    EXPECT_NE(fault(layer, Scope::shared), "");
+    EXPECT_NE(fault({Field::alpha, 0, 2, 0, 3, {}, 0.5, {}}, Scope::head).find("layers 0 to 1"),
+              std::string::npos);
+    EXPECT_NE(fault({Field::alpha, 0, 1, 0, 4, {}, 0.5, {}}, Scope::head).find("heads 0 to 3"),
+              std::string::npos);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/base/half.h"
+#include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
 
 #include <fmt/format.h>
@@ -49,8 +50,7 @@ inline std::shared_ptr<const LaneInfo> make_lane(int id, int budget) {
     lane->id = id;
     lane->spec = budget ? fmt::format("h2o:budget={}", budget) : "full";
     lane->effective = lane->spec;
-    if (budget) lane->policy.budget = budget;
-    lane->policy.n_prompt = kPrompt;
+    lane->policy = resolve(parse_lane_spec(lane->spec).policy, kPrompt, 10);
     return lane;
 }
 

@@ -127,8 +127,9 @@ class TraceFile : public testing::Test {
                 step->lanes[0].kl = std::numeric_limits<float>::infinity();
                 step->lanes[0].top.clear();
                 auto info = std::make_shared<LaneInfo>(*step->lanes[0].info);
-                info->policy.tau = {TauSchedule::Shape::points, 1, 2, {{0, 1}, {20, 1.4}}};
-                info->policy.noise = NoiseKind::gumbel;
+                info->spec = "keyformer:budget=5,tau=(0:1 20:1.4),alpha@L0-1.H2-3=0.5";
+                info->policy = resolve(parse_lane_spec(info->spec).policy, testing_trace::kPrompt, 10,
+                                       head_grid(step->run->layout));
                 step->lanes[0].info = info;
             }
             steps.push_back(step);

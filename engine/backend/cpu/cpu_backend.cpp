@@ -96,7 +96,7 @@ void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
 int wanted_capacity(const ResolvedPolicy& policy, int n_stored) {
     const int open_end = n_stored + std::max(64, policy.horizon);
     if (!policy.evicts()) return open_end;
-    return std::max(n_stored, std::min(policy.budget + policy.every, open_end));
+    return std::max(n_stored, std::min(policy.stored + policy.every, open_end));
 }
 
 namespace {
@@ -107,7 +107,7 @@ void make_room(CpuKvCache& cache) {
     if (needed <= cache.capacity()) return;
     const ResolvedPolicy& policy = cache.policy();
     const int grown = needed + cache.capacity() / 2;
-    cache.reserve(std::max(needed, policy.evicts() ? std::min(grown, policy.budget + policy.every) : grown));
+    cache.reserve(std::max(needed, policy.evicts() ? std::min(grown, policy.stored + policy.every) : grown));
 }
 
 }  // namespace
@@ -298,7 +298,7 @@ void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int
     int most = 0;
     for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
     const bool may_evict =
-        evicts && cache.policy().evicts() && (unit.last - unit.first > 1 || most > cache.policy().budget);
+        evicts && cache.policy().evicts() && (unit.last - unit.first > 1 || most > cache.policy().stored);
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
     pool_unit(cache, layout, unit.first, unit.last, scores);

@@ -103,7 +103,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     }
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.policy->scope == Scope::shared && lane.policy->evicts() && n_ > lane.policy->budget;
+        return lane.policy->scope == Scope::shared && lane.policy->evicts() && n_ > lane.policy->stored;
     });
     std::vector<LayerStore> stores;
     for (int l = 0; l < c.n_layers; ++l) {
@@ -394,9 +394,9 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         const ResolvedPolicy& policy = *lanes_[lane].policy;
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         if (cache.largest_count() == 0)
-            cache.reserve(wanted_capacity(policy, policy.evicts() ? std::min(n_, policy.budget) : n_));
+            cache.reserve(wanted_capacity(policy, policy.evicts() ? std::min(n_, policy.stored) : n_));
         // One set over all layers matters only where something leaves.
-        const bool whole = policy.evicts() && n_ > policy.budget;
+        const bool whole = policy.evicts() && n_ > policy.stored;
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first) work.push_back({lane, unit, {}});

@@ -76,11 +76,11 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     victims.clear();
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     const int n = static_cast<int>(positions.size());
-    if (!policy.evicts() || n <= policy.budget) return kNone;
-    const int n_victims = n - policy.budget;
+    if (!policy.evicts() || n <= policy.stored) return kNone;
+    const int n_victims = n - policy.stored;
     int first = 0;
     while (first < n && positions[static_cast<std::size_t>(first)] < policy.sinks) ++first;
-    const int last = std::max(first, n - policy.recent);
+    const int last = std::max(first, n - policy.newest);
     KH_ASSERT(n_victims <= last - first, "victims={} competing={}", n_victims, last - first);
 
     auto rank = [&](int i) {  // NaN from a broken checkpoint must not break the ordering
