@@ -26,8 +26,17 @@ class KvCache {
     virtual CacheUse use() const = 0;
     /// Positions stored by a KV head, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
-    /// An exact copy, of scores too: for fork.
+    /// An exact copy, of scores and pins too: for fork.
     virtual std::unique_ptr<KvCache> clone() const = 0;
+
+    /// Evicts a token by hand, pinned or not; its pin goes with it. False when it is not stored.
+    virtual bool evict(int kv_head, int position) = 0;
+    /// A pinned token is never evicted by a policy; it counts in the budget. Where pins crowd out the rest, recent tokens yield
+    /// first (the oldest first), then sinks (the newest first); pins alone may hold a unit above its budget. In a unit of several
+    /// KV heads a position pinned in any is pinned in all. False when it is not stored.
+    virtual bool set_pinned(int kv_head, int position, bool pinned) = 0;
+    /// Positions pinned in a KV head, ascending.
+    virtual std::vector<std::int32_t> pinned_positions(int kv_head) const = 0;
 };
 
 struct LanePrefill {

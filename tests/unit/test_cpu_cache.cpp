@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -105,30 +106,113 @@ TEST(Select, ProtectsSinksAndRecentAndKeepsTheBest) {
     const std::vector<float> score = {0, 9, 5, 7, 1, 8, 0, 0};
     std::vector<int> victims;
     // positions 0 (sink), 6 and 7 (recent) are safe; 1, 5 and 3 are the best of the rest
-    EXPECT_EQ(select_victims(positions, score, keep(6, 1, 2), victims), 7.0f);
+    EXPECT_EQ(select_victims(positions, score, {}, keep(6, 1, 2), 99, victims), 7.0f);
     EXPECT_EQ(victims, (std::vector<int>{2, 4}));
-    EXPECT_TRUE(std::isnan(select_victims(positions, score, keep(3, 1, 2), victims)))
+    EXPECT_TRUE(std::isnan(select_victims(positions, score, {}, keep(3, 1, 2), 99, victims)))
         << "nothing that competed stayed";
     EXPECT_EQ(victims, (std::vector<int>{1, 2, 3, 4, 5}));
-    EXPECT_TRUE(std::isnan(select_victims(positions, score, keep(8, 0, 0), victims)));
+    EXPECT_TRUE(std::isnan(select_victims(positions, score, {}, keep(8, 0, 0), 99, victims)));
     EXPECT_TRUE(victims.empty());
 }
 
 TEST(Select, SinksAreFirstPositionsNotFirstSlots) {
     const std::vector<std::int32_t> positions = {3, 5, 8, 9};
     std::vector<int> victims;
-    select_victims(positions, std::vector<float>{1, 2, 3, 4}, keep(3, 2, 0), victims);
+    select_victims(positions, std::vector<float>{1, 2, 3, 4}, {}, keep(3, 2, 0), 99, victims);
     EXPECT_EQ(victims, (std::vector<int>{0})) << "the real sinks left long ago";
 }
 
 TEST(Select, AmongEqualsTheOlderLeavesAndNanRanksLowest) {
     const std::vector<std::int32_t> positions = {0, 1, 2, 3};
     std::vector<int> victims;
-    select_victims(positions, std::vector<float>{2, 1, 1, 1}, keep(2, 0, 0), victims);
+    select_victims(positions, std::vector<float>{2, 1, 1, 1}, {}, keep(2, 0, 0), 99, victims);
     EXPECT_EQ(victims, (std::vector<int>{1, 2}));
-    select_victims(positions, std::vector<float>{2, 1, std::numeric_limits<float>::quiet_NaN(), 3},
-                   keep(3, 0, 0), victims);
+    select_victims(positions, std::vector<float>{2, 1, std::numeric_limits<float>::quiet_NaN(), 3}, {},
+                   keep(3, 0, 0), 99, victims);
     EXPECT_EQ(victims, (std::vector<int>{2}));
+}
+
+std::vector<int> victims_of(const std::vector<std::int32_t>& positions, const std::vector<float>& score,
+                            const std::vector<std::int32_t>& pinned, const ResolvedPolicy& policy,
+                            int row = 99) {
+    std::vector<int> victims;
+    select_victims(positions, score, pinned, policy, row, victims);
+    return victims;
+}
+
+TEST(Select, PinnedTokensStayAndCountInTheBudget) {
+    const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7};
+    const std::vector<float> score = {0, 9, 5, 7, 1, 8, 0, 0};
+    // sink 0, newest 6 and 7; of the rest the pin 4 and the two best, 1 and 5
+    EXPECT_EQ(victims_of(positions, score, {4}, keep(6, 1, 2)), (std::vector<int>{2, 3}));
+    EXPECT_EQ(victims_of(positions, score, {0, 6, 7}, keep(6, 1, 2)), (std::vector<int>{2, 4}))
+        << "pinning what is safe anyway changes nothing";
+    EXPECT_EQ(victims_of(positions, score, {1, 2, 3, 4}, keep(6, 1, 2)), (std::vector<int>{5, 6}))
+        << "nothing else competes: the oldest of the newest yields";
+    EXPECT_EQ(victims_of(positions, score, {3, 4, 5}, keep(4, 3, 1)), (std::vector<int>{1, 2, 6, 7}))
+        << "then the newest of the sinks";
+    EXPECT_EQ(victims_of(positions, score, {1, 2, 3, 4, 5}, keep(3, 1, 2)), (std::vector<int>{0, 6, 7}))
+        << "pins alone hold a unit above its budget";
+}
+
+TEST(Select, TheReleasedKeyformerLosesTheColumnThatLeavesItsWindow) {
+    // k = 5, w = 3: after row 7 the position 7 - 3 + 1 = 5 dies, 6 and 7 stay, and the best 2 of the older ones
+    ResolvedPolicy policy = keep(4, 0, 2);
+    policy.budget = 5;
+    policy.recent = 3;
+    policy.gap = ResolvedPolicy::Gap::dies;
+    policy.counts_columns = true;
+    const std::vector<std::int32_t> positions = {0, 1, 3, 4, 5, 6, 7};
+    const std::vector<float> score = {1, 4, 3, 2, 9, 0, 0};
+    EXPECT_EQ(victims_of(positions, score, {}, policy, 7), (std::vector<int>{0, 3, 4}));
+    EXPECT_EQ(victims_of(positions, score, {5}, policy, 7), (std::vector<int>{0, 2, 3})) << "a pin saves it";
+    EXPECT_EQ(victims_of({1, 5, 6, 7}, {1, 1, 1, 1}, {}, policy, 7), (std::vector<int>{1}))
+        << "room or not, as when entries left by hand";
+    EXPECT_TRUE(victims_of({0, 1, 2, 3, 4}, {1, 1, 1, 1, 1}, {}, policy, 4).empty())
+        << "a text of k columns keeps all of them";
+}
+
+TEST(CpuKvCache, TokensLeaveAndArePinnedByHand) {
+    const KvLayout layout = KvLayout::grouped(1, 2, 2);
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    cache.reserve(4);
+    fill(cache, 2, 0, 4);
+    EXPECT_FALSE(cache.evict(0, 7));
+    EXPECT_TRUE(cache.evict(0, 1));
+    EXPECT_FALSE(cache.evict(0, 1)) << "it is gone";
+    EXPECT_EQ(cache.stored_positions(0), (std::vector<std::int32_t>{0, 2, 3}));
+    EXPECT_EQ(cache.stored_positions(1).size(), 4u);
+    EXPECT_FALSE(cache.set_pinned(0, 1, true));
+    EXPECT_TRUE(cache.set_pinned(0, 3, true));
+    EXPECT_TRUE(cache.set_pinned(0, 2, true));
+    EXPECT_TRUE(cache.set_pinned(0, 3, true)) << "twice is once";
+    EXPECT_TRUE(cache.evict(0, 0)) << "slots move, pins do not";
+    const auto copy = cache.clone();
+    EXPECT_EQ(copy->pinned_positions(0), (std::vector<std::int32_t>{2, 3}));
+    EXPECT_TRUE(copy->pinned_positions(1).empty());
+    EXPECT_TRUE(cache.set_pinned(0, 2, false));
+    EXPECT_EQ(cache.pinned_positions(0), (std::vector<std::int32_t>{3}));
+    EXPECT_TRUE(cache.evict(0, 3));
+    EXPECT_TRUE(cache.pinned_positions(0).empty()) << "a pin goes with its token";
+}
+
+TEST(Select, APinHoldsInAllHeadsOfTheUnit) {
+    const KvLayout layout = KvLayout::grouped(1, 2, 2);
+    CpuKvCache cache(layout, kHeadDim);
+    ResolvedPolicy policy = keep(2, 0, 0);
+    policy.scope = Scope::layer;
+    cache.set_policy(policy);
+    cache.reserve(3);
+    fill(cache, 2, 0, 3);
+    for (int h = 0; h < 2; ++h) std::copy_n(std::array{0.0f, 1.0f, 2.0f}.data(), 3, cache.score(kSum, h));
+    cache.set_pinned(1, 0, true);
+    UnitScores scores;
+    std::vector<int> victims;
+    std::vector<Eviction> evictions;
+    evict_unit(cache, layout, {0, 2}, 5, true, scores, victims, nullptr, evictions);
+    EXPECT_EQ(evictions, (std::vector<Eviction>{{0, 1, 5}, {1, 1, 5}}));
+    EXPECT_EQ(cache.stored_positions(0), (std::vector<std::int32_t>{0, 2}));
 }
 
 TEST(Select, PoolsOverTheReadersOfTheUnit) {

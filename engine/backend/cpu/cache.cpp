@@ -57,7 +57,10 @@ int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& run
 }  // namespace
 
 CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
-    : layout_(&layout), head_dim_(head_dim), count_(static_cast<std::size_t>(layout.n_kv_heads()), 0) {}
+    : layout_(&layout),
+      head_dim_(head_dim),
+      count_(static_cast<std::size_t>(layout.n_kv_heads()), 0),
+      pinned_(count_.size()) {}
 
 CacheUse CpuKvCache::use() const {
     CacheUse use;
@@ -77,10 +80,36 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     auto copy = std::make_unique<CpuKvCache>(*layout_, head_dim_);
     copy->policy_ = policy_;
     copy->count_ = count_;
+    copy->pinned_ = pinned_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     if (store_.pages.size_bytes() > 0)
         std::memcpy(copy->store_.pages.data(), store_.pages.data(), store_.pages.size_bytes());
     return copy;
+}
+
+int CpuKvCache::order_index(int g, int position) const {
+    const std::int32_t* first = order(g);
+    const std::int32_t* last = first + count(g);
+    const std::int32_t* found = std::lower_bound(
+        first, last, position, [&](std::int32_t slot, int wanted) { return positions(g)[slot] < wanted; });
+    return found != last && positions(g)[*found] == position ? static_cast<int>(found - first) : -1;
+}
+
+bool CpuKvCache::evict(int g, int position) {
+    const int index = order_index(g, position);
+    if (index < 0) return false;
+    evict(g, std::span<const int>(&index, 1));
+    return true;
+}
+
+bool CpuKvCache::set_pinned(int g, int position, bool pinned) {
+    if (order_index(g, position) < 0) return false;
+    std::vector<std::int32_t>& of_head = pinned_[static_cast<std::size_t>(g)];
+    const auto at = std::lower_bound(of_head.begin(), of_head.end(), position);
+    const bool is_pinned = at != of_head.end() && *at == position;
+    if (pinned && !is_pinned) of_head.insert(at, position);
+    if (!pinned && is_pinned) of_head.erase(at);
+    return true;
 }
 
 int CpuKvCache::largest_count() const {
@@ -89,6 +118,7 @@ int CpuKvCache::largest_count() const {
 
 void CpuKvCache::clear() {
     std::fill(count_.begin(), count_.end(), 0);
+    for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
     store_ = make_store(0, store_.running, store_.has_noise);
 }
 
@@ -200,6 +230,8 @@ void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     std::size_t next = 0;
     for (int i = 0; i < n; ++i) {
         if (next < order_indices.size() && order_indices[next] == i) {
+            if (!pinned(g).empty())
+                std::erase(pinned_[static_cast<std::size_t>(g)], positions(g)[by_position[i]]);
             holes.push_back(by_position[i]);
             ++next;
         } else {

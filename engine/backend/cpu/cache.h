@@ -42,6 +42,9 @@ class CpuKvCache final : public KvCache {
     CacheUse use() const override;
     std::vector<std::int32_t> stored_positions(int kv_head) const override;
     std::unique_ptr<KvCache> clone() const override;
+    bool evict(int g, int position) override;
+    bool set_pinned(int g, int position, bool pinned) override;
+    std::vector<std::int32_t> pinned_positions(int g) const override { return pinned(g); }
 
     /// Makes the accumulators that the policy needs (a new one starts from its nearest running relative) and
     /// the noise of stored tokens.
@@ -68,10 +71,13 @@ class CpuKvCache final : public KvCache {
         return store_.has_noise ? store_.floats(store_.noise_at, head, 1) : nullptr;
     }
 
+    /// Ascending; nearly always empty.
+    const std::vector<std::int32_t>& pinned(int g) const { return pinned_[static_cast<std::size_t>(g)]; }
+
     /// A slot for a token newer than all stored ones, scores 0, noise drawn; the caller writes K and V. Needs
     /// room.
     int append(int g, int position);
-    /// Removes entries by index into order(g), ascending.
+    /// Removes entries by index into order(g), ascending, and their pins.
     void evict(int g, std::span<const int> order_indices);
 
   private:
@@ -103,6 +109,8 @@ class CpuKvCache final : public KvCache {
     void move_to(Store store);
     void draw_noise(int g, int slot);
     void move_slot(int g, int from, int to);
+    /// Index into order(g) of a stored position, -1 when it is not stored.
+    int order_index(int g, int position) const;
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 
@@ -110,6 +118,7 @@ class CpuKvCache final : public KvCache {
     int head_dim_;
     ResolvedPolicy policy_;
     std::vector<int> count_;
+    std::vector<std::vector<std::int32_t>> pinned_;  // positions, which slots that move leave alone
     Store store_;
 };
 

@@ -292,41 +292,6 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     }
 }
 
-void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
-                UnitScores& scores, std::vector<int>& victims, RowValues* values,
-                std::vector<Eviction>& evictions) {
-    int most = 0;
-    for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
-    const bool may_evict =
-        evicts && cache.policy().evicts() && (unit.last - unit.first > 1 || most > cache.policy().stored);
-    const bool wants_scores = values != nullptr && !values->scores.empty();
-    if (!may_evict && !wants_scores) return;
-    pool_unit(cache, layout, unit.first, unit.last, scores);
-    victims.clear();
-    float threshold = std::numeric_limits<float>::quiet_NaN();
-    if (may_evict) threshold = select_victims(scores.positions, scores.pooled, cache.policy(), victims);
-
-    std::vector<int> of_head;
-    for (int g = unit.first; g < unit.last; ++g) {
-        of_head.clear();
-        std::size_t at = 0, victim = 0;
-        for (int i = 0; i < cache.count(g); ++i, ++at) {
-            const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
-            while (scores.positions[at] != position) ++at;
-            if (wants_scores)
-                values->scores[static_cast<std::size_t>(values->offset[static_cast<std::size_t>(g)] + i)] =
-                    scores.pooled[at];
-            while (victim < victims.size() && static_cast<std::size_t>(victims[victim]) < at) ++victim;
-            if (victim < victims.size() && static_cast<std::size_t>(victims[victim]) == at) {
-                of_head.push_back(i);
-                evictions.push_back({g, position, row});
-            }
-        }
-        if (wants_scores) values->threshold[static_cast<std::size_t>(g)] = threshold;
-        cache.evict(g, of_head);
-    }
-}
-
 void CpuBackend::select(std::span<const LaneStep> lanes) {
     struct Work {
         const LaneStep* step;

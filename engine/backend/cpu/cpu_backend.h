@@ -76,12 +76,6 @@ class CpuBackend final : public Backend {
     std::vector<WorkerScratch> workers_;
 };
 
-/// Chooses the victims of a unit, removes them and appends them to `evictions`; writes pooled scores and
-/// thresholds into `values` when it is not null (offsets filled, scores sized).
-void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
-                UnitScores& scores, std::vector<int>& victims, RowValues* values,
-                std::vector<Eviction>& evictions);
-
 /// Spare slots that a cache needs beside its budget: rows until the next eviction.
 int wanted_capacity(const ResolvedPolicy& policy, int n_stored);
 

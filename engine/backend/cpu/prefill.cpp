@@ -433,7 +433,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                 n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
     std::vector<int> victims;
-    const float threshold = select_victims(positions, pooled, policy, victims);
+    const float threshold = select_victims(positions, pooled, {}, policy, n_ - 1, victims);
 
     RowValues& values = lane.out->values;
     for (int g = unit.first; g < unit.last; ++g) {

@@ -29,6 +29,10 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
 
 namespace {
 
+std::size_t at(int index) {
+    return static_cast<std::size_t>(index);
+}
+
 void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& out) {
     auto fill = [&](int g, std::vector<std::int32_t>& to) {
         to.resize(static_cast<std::size_t>(cache.count(g)));
@@ -71,34 +75,107 @@ void pool_unit(const CpuKvCache& cache, const KvLayout& layout, int first, int l
         for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
 }
 
+bool must_select(const ResolvedPolicy& policy, int n, int row) {
+    return policy.exceeded(n, row) ||
+           (policy.gap == ResolvedPolicy::Gap::dies && policy.evicts() && row + 1 > policy.budget);
+}
+
+namespace {
+
+/// Index of the column that the released Keyformer loses with this row, -1 when there is none.
+int dying_index(std::span<const std::int32_t> positions, const ResolvedPolicy& policy, int row) {
+    if (policy.gap != ResolvedPolicy::Gap::dies) return -1;
+    const auto at = std::lower_bound(positions.begin(), positions.end(), row - policy.recent + 1);
+    return at != positions.end() && *at == row - policy.recent + 1 ? static_cast<int>(at - positions.begin())
+                                                                   : -1;
+}
+
+}  // namespace
+
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
-                     const ResolvedPolicy& policy, std::vector<int>& victims) {
+                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
+                     std::vector<int>& victims) {
     victims.clear();
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     const int n = static_cast<int>(positions.size());
-    if (!policy.evicts() || n <= policy.stored) return kNone;
-    const int n_victims = n - policy.stored;
+    if (!must_select(policy, n, row)) return kNone;
+    int n_victims = std::max(0, n - policy.stored);
+    const auto is_pinned = [&](int i) {
+        return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[at(i)]);
+    };
+    int dying = dying_index(positions, policy, row);
+    if (dying >= 0 && is_pinned(dying)) dying = -1;
+    if (dying >= 0) n_victims = std::max(0, n_victims - 1);
     int first = 0;
-    while (first < n && positions[static_cast<std::size_t>(first)] < policy.sinks) ++first;
+    while (first < n && positions[at(first)] < policy.sinks) ++first;
     const int last = std::max(first, n - policy.newest);
-    KH_ASSERT(n_victims <= last - first, "victims={} competing={}", n_victims, last - first);
 
     auto rank = [&](int i) {  // NaN from a broken checkpoint must not break the ordering
-        const float s = score[static_cast<std::size_t>(i)];
+        const float s = score[at(i)];
         return std::isnan(s) ? -std::numeric_limits<float>::infinity() : s;
     };
     auto worse = [&](int a, int b) { return rank(a) < rank(b) || (rank(a) == rank(b) && a < b); };
-    victims.resize(static_cast<std::size_t>(last - first));
-    std::iota(victims.begin(), victims.end(), first);
-    const auto end = victims.begin() + n_victims;
+    for (int i = first; i < last; ++i)
+        if (i != dying && !is_pinned(i)) victims.push_back(i);
     float threshold = kNone;
-    if (end != victims.end()) {
+    const int n_competing = static_cast<int>(victims.size());
+    if (n_victims < n_competing) {
+        const auto end = victims.begin() + n_victims;
         std::nth_element(victims.begin(), end, victims.end(), worse);
-        threshold = score[static_cast<std::size_t>(*end)];
+        threshold = score[at(*end)];
+        victims.erase(end, victims.end());
+    } else {  // pins leave too few that compete: the oldest of the newest yield, then the newest of the sinks
+        int missing = n_victims - n_competing;
+        for (int i = last; i < n && missing > 0; ++i)
+            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
+        for (int i = first - 1; i >= 0 && missing > 0; --i)
+            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
     }
-    victims.erase(end, victims.end());
+    if (dying >= 0) victims.push_back(dying);
     std::sort(victims.begin(), victims.end());
     return threshold;
+}
+
+void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
+                UnitScores& scores, std::vector<int>& victims, RowValues* values,
+                std::vector<Eviction>& evictions) {
+    const ResolvedPolicy& policy = cache.policy();
+    int most = 0;
+    for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
+    const bool may_evict =
+        evicts && policy.evicts() && (unit.last - unit.first > 1 || must_select(policy, most, row));
+    const bool wants_scores = values != nullptr && !values->scores.empty();
+    if (!may_evict && !wants_scores) return;
+    pool_unit(cache, layout, unit.first, unit.last, scores);
+    victims.clear();
+    float threshold = std::numeric_limits<float>::quiet_NaN();
+    if (may_evict) {
+        scores.pinned.clear();
+        for (int g = unit.first; g < unit.last; ++g)
+            scores.pinned.insert(scores.pinned.end(), cache.pinned(g).begin(), cache.pinned(g).end());
+        std::sort(scores.pinned.begin(), scores.pinned.end());
+        threshold = select_victims(scores.positions, scores.pooled, scores.pinned, policy, row, victims);
+    }
+
+    std::vector<int> of_head;
+    for (int g = unit.first; g < unit.last; ++g) {
+        of_head.clear();
+        std::size_t column = 0, victim = 0;
+        for (int i = 0; i < cache.count(g); ++i, ++column) {
+            const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
+            while (scores.positions[column] != position) ++column;
+            if (wants_scores)
+                values->scores[static_cast<std::size_t>(values->offset[static_cast<std::size_t>(g)] + i)] =
+                    scores.pooled[column];
+            while (victim < victims.size() && at(victims[victim]) < column) ++victim;
+            if (victim < victims.size() && at(victims[victim]) == column) {
+                of_head.push_back(i);
+                evictions.push_back({g, position, row});
+            }
+        }
+        if (wants_scores) values->threshold[static_cast<std::size_t>(g)] = threshold;
+        cache.evict(g, of_head);
+    }
 }
 
 }  // namespace keyhole::cpu

@@ -14,18 +14,24 @@ struct UnitScores {
     std::vector<std::int32_t> positions;
     std::vector<float> pooled;
     std::vector<std::int32_t> scratch;
+    std::vector<std::int32_t> pinned;
 };
 
 /// Pools the policy's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
 /// max. A head that no longer stores a token adds nothing to it.
 void pool_unit(const CpuKvCache& cache, const KvLayout& layout, int first, int last, UnitScores& out);
 
-/// Keeps the first `sinks` positions, the newest `recent` tokens and the best of the rest, `budget` in all;
-/// among equal scores the older position leaves; NaN ranks lowest. positions ascending. victims: indices,
-/// ascending; empty when all fit. Returns the lowest score that stayed among the competing tokens, NaN where
-/// nothing competed.
+/// A unit that stores n tokens has to choose after this row: it holds too many, or a column dies.
+bool must_select(const ResolvedPolicy& policy, int n, int row);
+
+/// Keeps the first `sinks` positions, the `newest` tokens, what is pinned and the best of the rest, `stored` in all; the
+/// released Keyformer besides loses the position row - recent + 1. Among equal scores the older position leaves; NaN ranks
+/// lowest. Where pins leave too few that compete, the newest tokens yield, the oldest of them first, then the sinks, the
+/// newest first. positions, pinned (positions too) ascending. victims: indices, ascending; empty when all fit. Returns the
+/// lowest score that stayed among the competing tokens, NaN where nothing competed.
 float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
-                     const ResolvedPolicy& policy, std::vector<int>& victims);
+                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
+                     std::vector<int>& victims);
 
 /// Index ranges of KV heads that are selected together under a scope.
 struct Unit {
@@ -33,5 +39,11 @@ struct Unit {
     int last = 0;
 };
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
+
+/// Chooses the victims of a unit, removes them and appends them to `evictions`; writes pooled scores and
+/// thresholds into `values` when it is not null (offsets filled, scores sized).
+void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
+                UnitScores& scores, std::vector<int>& victims, RowValues* values,
+                std::vector<Eviction>& evictions);
 
 }  // namespace keyhole::cpu
