@@ -1,0 +1,91 @@
+/// Kernels as plain structs that run on a device and, thread by thread, on the host: without a device that is the evidence
+/// for their index arithmetic. Knows no CUDA unless nvcc compiles it.
+///
+/// A kernel holds its arguments and says what one thread does in one phase; phases are what lies between barriers.
+///
+///     struct Kernel {
+///         static constexpr int kPhases = 2;
+///         struct Shared { float partial[kMaxThreads]; };  // one a block, contents undefined at the start
+///         struct Local {};                                // one a thread, lives through the phases
+///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
+///     };
+///
+/// A thread must not read in a phase what another one writes in it; run_on_host() shuffles the order of threads, so that a
+/// kernel that does gives other results there.
+#pragma once
+
+#include "engine/base/host_device.h"
+
+#ifndef __CUDACC__
+#include <cstring>
+#include <memory>
+#include <vector>
+#endif
+
+namespace keyhole::cuda {
+
+inline constexpr int kMaxThreads = 256;
+
+struct Block {
+    int x = 0, y = 0, z = 0;  ///< index in the grid
+    int thread = 0;
+    int n_threads = 1;
+};
+
+struct Grid {
+    int x = 1, y = 1, z = 1;
+};
+
+struct NoShared {};
+struct NoLocal {};
+
+#ifdef __CUDACC__
+
+template <class Kernel>
+__global__ void __launch_bounds__(kMaxThreads) run_kernel(const Kernel kernel) {
+    __shared__ typename Kernel::Shared shared;
+    typename Kernel::Local local;
+    const Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
+                      static_cast<int>(blockIdx.z), static_cast<int>(threadIdx.x),
+                      static_cast<int>(blockDim.x)};
+#pragma unroll
+    for (int p = 0; p < Kernel::kPhases; ++p) {
+        if (p > 0) __syncthreads();
+        kernel.phase(p, block, shared, local);
+    }
+}
+
+template <class Kernel>
+void launch(const Kernel& kernel, Grid grid, int n_threads, cudaStream_t stream) {
+    run_kernel<<<dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                      static_cast<unsigned>(grid.z)),
+                 static_cast<unsigned>(n_threads), 0, stream>>>(kernel);
+}
+
+#else
+
+/// Every block, phase by phase. `shuffle` 0 runs threads in order, else in one of many other orders; shared memory starts as
+/// NaN patterns.
+template <class Kernel>
+void run_on_host(const Kernel& kernel, Grid grid, int n_threads, unsigned shuffle = 1) {
+    for (int z = 0; z < grid.z; ++z)
+        for (int y = 0; y < grid.y; ++y)
+            for (int x = 0; x < grid.x; ++x) {
+                auto shared = std::make_unique<typename Kernel::Shared>();
+                std::memset(static_cast<void*>(shared.get()), 0xff, sizeof(*shared));
+                std::vector<typename Kernel::Local> locals(static_cast<std::size_t>(n_threads));
+                for (int p = 0; p < Kernel::kPhases; ++p)
+                    for (int i = 0; i < n_threads; ++i) {
+                        // An odd step visits every thread of a power of two once.
+                        const unsigned step = 2 * shuffle + 1, n = static_cast<unsigned>(n_threads);
+                        const unsigned start = shuffle * static_cast<unsigned>(p + 7);
+                        const int thread = static_cast<int>((start + static_cast<unsigned>(i) * step) % n);
+                        const Block block{x, y, z, thread, n_threads};
+                        kernel.phase(p, block, *shared, locals[static_cast<std::size_t>(thread)]);
+                    }
+            }
+}
+
+#endif
+
+}  // namespace keyhole::cuda

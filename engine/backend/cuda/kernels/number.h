@@ -1,0 +1,72 @@
+/// The three stored number types in one form for kernels: widened to float in registers, narrowed round to nearest even.
+/// Host and device.
+#pragma once
+
+#include "engine/base/host_device.h"
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#else
+#include "engine/base/half.h"
+#endif
+
+namespace keyhole::cuda {
+
+struct Fp16 {
+    std::uint16_t bits;
+};
+struct Bf16 {
+    std::uint16_t bits;
+};
+
+KH_FN float widen(float value) {
+    return value;
+}
+KH_FN float widen(Fp16 value) {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(value.bits));
+#elif defined(__CUDACC__)
+    return __half2float(__half(__half_raw{value.bits}));
+#else
+    return float_from_fp16(value.bits);
+#endif
+}
+KH_FN float widen(Bf16 value) {
+#ifdef __CUDA_ARCH__
+    return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+#elif defined(__CUDACC__)
+    return __bfloat162float(__nv_bfloat16(__nv_bfloat16_raw{value.bits}));
+#else
+    return float_from_bf16(value.bits);
+#endif
+}
+
+KH_FN void narrow(float value, float& out) {
+    out = value;
+}
+KH_FN void narrow(float value, Fp16& out) {
+#ifdef __CUDACC__
+    out.bits = __half_raw(__float2half_rn(value)).x;
+#else
+    out.bits = fp16_from_float(value);
+#endif
+}
+KH_FN void narrow(float value, Bf16& out) {
+#ifdef __CUDACC__
+    out.bits = __nv_bfloat16_raw(__float2bfloat16_rn(value)).x;
+#else
+    out.bits = bf16_from_float(value);
+#endif
+}
+
+/// Neighbours that one load brings: 16 bytes of 16-bit numbers, 32 of floats.
+template <class T>
+struct alignas(16) Pack {
+    static constexpr int kSize = 8;
+    T x[kSize];
+};
+
+}  // namespace keyhole::cuda

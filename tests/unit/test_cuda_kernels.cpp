@@ -1,0 +1,323 @@
+// CUDA kernels run thread by thread on the host, on shapes that do not divide evenly, against double precision.
+#include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <type_traits>
+#include <vector>
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> normal(std::size_t n, unsigned seed, float scale = 1) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> distribution(0, scale);
+    std::vector<float> values(n);
+    for (float& v : values) v = distribution(generator);
+    return values;
+}
+
+template <class T>
+std::vector<T> stored(const std::vector<float>& values) {
+    std::vector<T> out(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) narrow(values[i], out[i]);
+    return out;
+}
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+template <class T>
+class CudaKernels : public testing::Test {};
+using StoredTypes = testing::Types<float, Fp16, Bf16>;
+TYPED_TEST_SUITE(CudaKernels, StoredTypes);
+
+TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
+    const int d = 24;
+    const auto table = stored<TypeParam>(normal(at(5 * d), 1));
+    const std::vector<std::int32_t> tokens = {4, 0, 4};
+    std::vector<float> x(at(3 * d), kNan);
+    run_on_host(Embed<TypeParam>{table.data(), tokens.data(), d, x.data()}, {3}, 16);
+    for (int lane = 0; lane < 3; ++lane)
+        for (int i = 0; i < d; ++i)
+            ASSERT_EQ(x[at(lane * d + i)], widen(table[at(tokens[at(lane)] * d + i)])) << lane << " " << i;
+}
+
+template <class T, int kBatch>
+void check_products(int cols, std::vector<int> rows, int n_threads) {
+    const std::vector<float> x = normal(at(kBatch * cols), 7);
+    MatrixVector<T, kBatch> kernel{};
+    std::vector<std::vector<T>> weights;
+    std::vector<std::vector<float>> y;
+    int all = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        weights.push_back(stored<T>(normal(at(rows[i] * cols), static_cast<unsigned>(i))));
+        y.emplace_back(at(kBatch * rows[i]), kNan);
+        all += rows[i];
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        kernel.product[i] = {weights[i].data(), rows[i], y[i].data(), rows[i]};
+    kernel.n_products = static_cast<int>(rows.size());
+    kernel.cols = cols;
+    kernel.x = x.data();
+    run_on_host(kernel, {MatrixVector<T, kBatch>::blocks(all, n_threads)}, n_threads);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        for (int b = 0; b < kBatch; ++b)
+            for (int r = 0; r < rows[i]; ++r) {
+                double expected = 0, magnitude = 1e-6;
+                for (int c = 0; c < cols; ++c) {
+                    const double term = double(widen(weights[i][at(r * cols + c)])) * x[at(b * cols + c)];
+                    expected += term;
+                    magnitude += std::abs(term);
+                }
+                ASSERT_NEAR(y[i][at(b * rows[i] + r)], expected, 1e-6 * magnitude)
+                    << "product " << i << " lane " << b << " row " << r;
+            }
+}
+
+TYPED_TEST(CudaKernels, ProductsOfOneInputMatchDouble) {
+    check_products<TypeParam, 1>(8, {1}, 256);
+    check_products<TypeParam, 1>(264, {5, 3, 11}, 256);
+    check_products<TypeParam, 3>(40, {33, 7}, 64);
+    check_products<TypeParam, 8>(512, {17}, 128);
+}
+
+TEST(CudaNorm, AddsAndNorms) {
+    for (const int d : {1, 7, 100, 300}) {
+        for (const bool adds : {false, true}) {
+            std::vector<float> x = normal(at(2 * d), 1), before = x, y = normal(at(2 * d), 2),
+                               gain = normal(at(d), 3);
+            std::vector<float> out(at(2 * d), kNan);
+            run_on_host(AddNorm{x.data(), adds ? y.data() : nullptr, gain.data(), 1e-5f, d, out.data()}, {2},
+                        64);
+            for (int lane = 0; lane < 2; ++lane) {
+                double square = 0;
+                std::vector<double> sum(at(d));
+                for (int i = 0; i < d; ++i) {
+                    sum[at(i)] = before[at(lane * d + i)] + (adds ? double(y[at(lane * d + i)]) : 0.0);
+                    square += sum[at(i)] * sum[at(i)];
+                }
+                for (int i = 0; i < d; ++i) {
+                    ASSERT_NEAR(x[at(lane * d + i)], sum[at(i)], 1e-6);
+                    ASSERT_NEAR(out[at(lane * d + i)],
+                                sum[at(i)] / std::sqrt(square / d + 1e-5) * gain[at(i)], 1e-5);
+                }
+            }
+        }
+    }
+}
+
+TEST(CudaNorm, SiluTimesIsSwiGlu) {
+    std::vector<float> gate = normal(301, 1, 4), before = gate, up = normal(301, 2);
+    run_on_host(SiluTimes{gate.data(), up.data(), 301}, {2}, 256);
+    for (std::size_t i = 0; i < 301; ++i)
+        ASSERT_NEAR(gate[i], before[i] / (1 + std::exp(-double(before[i]))) * up[i], 1e-5);
+}
+
+/// One layer of one lane's cache in the device's layout, and one row through the attention kernels.
+template <class T>
+struct AttentionCase {
+    int n_heads = 4, n_kv = 2, head_dim = 16, n_old = 3, capacity = 700, row = 0;
+    HeadScoring scoring_of_all{};
+    std::vector<std::vector<T>> keys, values;
+    std::vector<std::vector<std::int32_t>> positions;
+    std::vector<std::vector<std::uint8_t>> pinned;
+    std::vector<DeviceHead<T>> heads;
+    std::vector<std::vector<float>> scores;  ///< [head * kScores + accumulator]
+    std::vector<HeadScoring> scoring;
+    std::vector<std::int32_t> kv_of_head, rows;
+    std::vector<float> q, k, v, cosine, sine, logits, tempered, noise, probabilities, partial, out;
+    std::vector<SplitSum> sums;
+
+    void run() {
+        const int n = n_old + 1, max_splits = (capacity + kSplit - 1) / kSplit;
+        row = 3 * n_old + 5;  // stored positions have gaps
+        for (int g = 0; g < n_kv; ++g) {
+            keys.push_back(stored<T>(normal(at(capacity * head_dim), static_cast<unsigned>(g + 1))));
+            values.push_back(stored<T>(normal(at(capacity * head_dim), static_cast<unsigned>(g + 11))));
+            positions.emplace_back();
+            for (int s = 0; s < capacity; ++s) positions.back().push_back(3 * s + g);
+            pinned.emplace_back(at(capacity), 1);
+        }
+        for (int g = 0; g < n_kv; ++g)
+            heads.push_back({keys[at(g)].data(), values[at(g)].data(), positions[at(g)].data(),
+                             pinned[at(g)].data(), n, capacity});
+        for (int i = 0; i < n_heads * kScores; ++i)
+            scores.push_back(normal(at(capacity), static_cast<unsigned>(100 + i)));
+        for (int h = 0; h < n_heads; ++h) {
+            HeadScoring s = scoring_of_all;
+            for (int a = 0; a < kScores; ++a) s.score[a] = scores[at(h * kScores + a)].data();
+            scoring.push_back(s);
+            kv_of_head.push_back(h / (n_heads / n_kv));
+        }
+        rows = {row};
+        q = normal(at(n_heads * head_dim), 21, 2);
+        k = normal(at(n_kv * head_dim), 22);
+        v = normal(at(n_kv * head_dim), 23);
+        for (int i = 0; i < head_dim / 2; ++i) {
+            const double angle = row * std::pow(10000.0, -2.0 * i / head_dim);
+            cosine.push_back(static_cast<float>(std::cos(angle)));
+            sine.push_back(static_cast<float>(std::sin(angle)));
+        }
+        for (auto* buffer : {&logits, &tempered, &noise, &probabilities})
+            buffer->assign(at(n_heads * capacity), -7);
+        sums.resize(at(n_heads * max_splits));
+        partial.assign(at(n_heads * max_splits * head_dim), kNan);
+        out.assign(at(n_heads * head_dim), kNan);
+        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), cosine.data(), sine.data(), rows.data(),
+                                    heads.data(), n_kv, 0, n_heads, n_kv, head_dim},
+                    {n_heads + n_kv, 1}, 32);
+        run_on_host(AttendSplit<T>{q.data(), heads.data(), kv_of_head.data(), n_kv, scoring.data(), n_heads,
+                                   0, rows.data(), 2, n_heads, head_dim, 1.0f / std::sqrt(float(head_dim)),
+                                   capacity, logits.data(), tempered.data(), noise.data(), sums.data(),
+                                   partial.data(), max_splits},
+                    {max_splits, n_heads, 1}, kSplit);
+        run_on_host(FinishRow<T>{heads.data(), kv_of_head.data(), n_kv, scoring.data(), n_heads, 0, n_heads,
+                                 head_dim, capacity, probabilities.data(), logits.data(), tempered.data(),
+                                 sums.data(), partial.data(), max_splits, out.data()},
+                    {max_splits, n_heads, 1}, kSplit);
+    }
+
+    double key(int g, int slot, int i) const {
+        return widen(keys[at(g)][at((std::int64_t{i / 8} * capacity + slot) * 8 + i % 8)]);
+    }
+
+    /// Everything again in double from the same stored numbers.
+    void check() {
+        const int n = n_old + 1;
+        for (int h = 0; h < n_heads; ++h) {
+            const int g = kv_of_head[at(h)];
+            const HeadScoring& s = scoring[at(h)];
+            std::vector<double> logit(at(n)), warm(at(n)), zeta(at(n));
+            double most = -INFINITY, most_warm = -INFINITY, sum = 0, sum_warm = 0;
+            for (int slot = 0; slot < n; ++slot) {
+                const int position = positions[at(g)][at(slot)];
+                zeta[at(slot)] = noise_at(static_cast<NoiseKind>(s.noise_kind),
+                                          static_cast<NoiseDraw>(s.noise_draw), s.seed, 2, h, row, position);
+                double dot = 0;
+                for (int i = 0; i < head_dim; ++i) dot += double(q[at(h * head_dim + i)]) * key(g, slot, i);
+                logit[at(slot)] = is_hidden(s, row, position) ? NAN : dot / std::sqrt(double(head_dim));
+                warm[at(slot)] = (logit[at(slot)] + double(s.gain) * zeta[at(slot)]) / s.tau;
+                if (std::isnan(logit[at(slot)])) continue;
+                most = std::max(most, logit[at(slot)]);
+                most_warm = std::max(most_warm, warm[at(slot)]);
+            }
+            const auto weight = [](double x, double m) { return std::isnan(x) ? 0.0 : std::exp(x - m); };
+            for (int slot = 0; slot < n; ++slot) {
+                sum += weight(logit[at(slot)], most);
+                sum_warm += weight(warm[at(slot)], most_warm);
+            }
+            for (int slot = 0; slot < n; ++slot) {
+                const double p = weight(logit[at(slot)], most) / sum,
+                             w = weight(warm[at(slot)], most_warm) / sum_warm;
+                ASSERT_NEAR(probabilities[at(h * capacity + slot)], p, 1e-5)
+                    << "head " << h << " slot " << slot;
+                ASSERT_EQ(std::isnan(logits[at(h * capacity + slot)]), std::isnan(logit[at(slot)]));
+                for (int a = 0; a < kScores; ++a) {
+                    const double before =
+                        normal(at(capacity), static_cast<unsigned>(100 + h * kScores + a))[at(slot)];
+                    const double source = (a & 2) != 0 && s.tempers != 0 ? w : p;
+                    ASSERT_NEAR(scores[at(h * kScores + a)][at(slot)],
+                                ((a & 1) != 0 ? double(s.alpha) : 1.0) * before + s.weight * source, 1e-5)
+                        << "head " << h << " slot " << slot << " accumulator " << a;
+                }
+            }
+            for (int i = 0; i < head_dim; ++i) {
+                double expected = 0;
+                for (int slot = 0; slot < n; ++slot)
+                    expected +=
+                        weight(logit[at(slot)], most) / sum * widen(values[at(g)][at(slot * head_dim + i)]);
+                ASSERT_NEAR(out[at(h * head_dim + i)], expected, 2e-5) << "head " << h << " dimension " << i;
+            }
+            for (int slot = n; slot < capacity; ++slot)
+                ASSERT_EQ(probabilities[at(h * capacity + slot)], -7)
+                    << "slots beyond the count are nobody's";
+        }
+    }
+};
+
+HeadScoring plain_scoring() {
+    HeadScoring s{};
+    s.alpha = 0.5f;
+    s.gain = 1;
+    s.tau = 1;
+    s.weight = 1;
+    s.hidden_position = -1;
+    return s;
+}
+
+TYPED_TEST(CudaKernels, ARowOfAttentionOnOddShapes) {
+    for (const int n_old : {0, 1, 254, 255, 256, 600})
+        for (const int head_dim : {8, 64, 80}) {
+            AttentionCase<TypeParam> row;
+            row.n_old = n_old;
+            row.head_dim = head_dim;
+            row.scoring_of_all = plain_scoring();
+            row.run();
+            ASSERT_NO_FATAL_FAILURE(row.check()) << n_old << " stored, head_dim " << head_dim;
+        }
+}
+
+TYPED_TEST(CudaKernels, TheNewTokenIsRotatedIntoItsSlot) {
+    AttentionCase<TypeParam> row;
+    row.scoring_of_all = plain_scoring();
+    row.run();
+    const int half = row.head_dim / 2, slot = row.n_old;
+    for (int g = 0; g < row.n_kv; ++g) {
+        EXPECT_EQ(row.positions[at(g)][at(slot)], row.row);
+        EXPECT_EQ(row.pinned[at(g)][at(slot)], 0);
+        for (int i = 0; i < half; ++i) {
+            const double a = row.k[at(g * row.head_dim + i)], b = row.k[at(g * row.head_dim + i + half)];
+            const double c = row.cosine[at(i)], s = row.sine[at(i)];
+            EXPECT_NEAR(row.key(g, slot, i), a * c - b * s, 0.02);
+            EXPECT_NEAR(row.key(g, slot, i + half), b * c + a * s, 0.02);
+        }
+    }
+}
+
+TYPED_TEST(CudaKernels, NoiseTemperatureAndHiddenSlots) {
+    for (const NoiseDraw draw : {NoiseDraw::row, NoiseDraw::token}) {
+        AttentionCase<TypeParam> row;
+        row.n_old = 300;
+        row.scoring_of_all = plain_scoring();
+        row.scoring_of_all.tempers = 1;
+        row.scoring_of_all.tau = 1.75f;
+        row.scoring_of_all.gain = 0.5f;
+        row.scoring_of_all.weight = 0.25f;
+        row.scoring_of_all.noise_kind = static_cast<int>(NoiseKind::gumbel);
+        row.scoring_of_all.noise_draw = static_cast<int>(draw);
+        row.scoring_of_all.seed = 5;
+        row.scoring_of_all.hidden_position = 6;  // slot 2 of the first KV head, no slot of the second
+        row.run();
+        ASSERT_NO_FATAL_FAILURE(row.check());
+    }
+    AttentionCase<TypeParam> dilated;
+    dilated.n_old = 300;
+    dilated.scoring_of_all = plain_scoring();
+    dilated.scoring_of_all.dilation = 1;
+    dilated.scoring_of_all.span = 40;
+    dilated.run();
+    ASSERT_NO_FATAL_FAILURE(dilated.check());
+}
+
+// A thread that read what another one writes in the same phase would give other bits in another order.
+TEST(CudaKernelOrder, DoesNotMatter) {
+    std::vector<float> first;
+    for (const unsigned shuffle : {0u, 1u, 5u, 77u}) {
+        std::vector<float> x = normal(100, 1), gain(100, 1.0f), out(100);
+        run_on_host(AddNorm{x.data(), nullptr, gain.data(), 1e-5f, 100, out.data()}, {1}, 64, shuffle);
+        if (first.empty()) first = out;
+        EXPECT_EQ(out, first);
+    }
+}
+
+}  // namespace
+}  // namespace keyhole::cuda

@@ -1,0 +1,174 @@
+// Selection and removal on the device, run on the host, against the CPU's rule on random caches.
+#include "engine/backend/cpu/select.h"
+#include "engine/backend/cuda/kernels/select.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr int kHeadDim = 16;
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+/// One KV head with shuffled slots; key, value and score of a slot name its position, so that a lost or doubled move shows.
+struct Cache {
+    int capacity, row;
+    std::vector<float> keys, values, noise;
+    std::vector<std::int32_t> positions;
+    std::vector<std::uint8_t> pinned;
+    std::vector<float> scores;
+    DeviceHead<float> head{};
+    HeadScoring scoring{};
+
+    Cache(int n, int spread, std::mt19937& random, bool ties) : capacity(n + 3), row(spread - 1) {
+        std::set<int> chosen = {row};
+        while (static_cast<int>(chosen.size()) < n) chosen.insert(static_cast<int>(random() % at(spread)));
+        positions.assign(chosen.begin(), chosen.end());
+        std::shuffle(positions.begin(), positions.end(), random);
+        positions.resize(at(capacity), -1);
+        pinned.assign(at(capacity), 0);
+        for (int i = 0; i < capacity; ++i) {
+            const float score = static_cast<float>(random() % (ties ? 5 : 100000)) / 7;
+            scores.push_back(random() % 50 == 0 ? std::numeric_limits<float>::quiet_NaN() : score);
+        }
+        keys.assign(at(capacity * kHeadDim), 0);
+        values = keys;
+        noise.assign(at(capacity), 0);
+        for (int s = 0; s < n; ++s) {
+            noise[at(s)] = static_cast<float>(positions[at(s)]);
+            for (int i = 0; i < kHeadDim; ++i) {
+                keys[at((i / 8 * capacity + s) * 8 + i % 8)] = static_cast<float>(positions[at(s)] * 100 + i);
+                values[at(s * kHeadDim + i)] = static_cast<float>(positions[at(s)] * 100 + i) + 0.5f;
+            }
+        }
+        head = {keys.data(), values.data(), positions.data(), pinned.data(), n, capacity};
+        scoring.score[kScores - 1] = scores.data();
+        scoring.noise = noise.data();
+    }
+
+    /// Runs both kernels; the victims' positions, ascending.
+    std::vector<int> select(const UnitRule& rule, float* threshold) {
+        std::vector<float> pooled(at(capacity));
+        std::vector<std::uint8_t> leaves(at(capacity), 9);
+        const std::int32_t readers[] = {0}, reader_offsets[] = {0, 1}, unit_of_head[] = {0}, rows[] = {row};
+        std::vector<std::int32_t> victims(CompactHead<float>::kMost);
+        std::int32_t n_victims = -1;
+        run_on_host(SelectVictims<float>{&rule, 1, &scoring, 1, readers, &head, 1, rows, capacity,
+                                         pooled.data(), leaves.data(), threshold},
+                    {1, 1}, 64);
+        run_on_host(CompactHead<float>{&head, 1, unit_of_head, 1, &rule, &scoring, 1, reader_offsets, readers,
+                                       leaves.data(), capacity, kHeadDim, victims.data(), &n_victims},
+                    {1, 1}, 32);
+        std::vector<int> out(victims.begin(), victims.begin() + n_victims);
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
+    void expect_consistent(const std::map<int, float>& score_of) const {
+        std::set<int> seen;
+        for (int s = 0; s < head.count; ++s) {
+            const int position = positions[at(s)];
+            EXPECT_TRUE(seen.insert(position).second) << "position " << position << " is stored twice";
+            const float score = score_of.at(position);
+            EXPECT_TRUE(scores[at(s)] == score || std::isnan(score));
+            EXPECT_EQ(noise[at(s)], static_cast<float>(position));
+            for (int i = 0; i < kHeadDim; ++i) {
+                EXPECT_EQ(keys[at((i / 8 * capacity + s) * 8 + i % 8)],
+                          static_cast<float>(position * 100 + i));
+                EXPECT_EQ(values[at(s * kHeadDim + i)], static_cast<float>(position * 100 + i) + 0.5f);
+            }
+        }
+    }
+};
+
+TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
+    std::mt19937 random(3);
+    int n_evictions = 0, n_dying = 0, n_pinned = 0;
+    for (int round = 0; round < 600; ++round) {
+        const int n = 1 + static_cast<int>(random() % 90);
+        Cache cache(n, n + static_cast<int>(random() % 40), random, round % 3 == 0);
+        ResolvedPolicy policy;
+        policy.budget = policy.stored = std::max(1, n - static_cast<int>(random() % (round % 2 ? 2 : 20)));
+        policy.sinks = static_cast<int>(random() % at(std::min(policy.stored, 5) + 1));
+        policy.recent = policy.newest = static_cast<int>(random() % at(policy.stored - policy.sinks + 1));
+        if (round % 5 == 0 && policy.recent > 0 && policy.stored > 1) {
+            policy.gap = ResolvedPolicy::Gap::dies;
+            policy.counts_columns = true;
+            policy.newest = policy.recent - 1;
+            --policy.stored;
+        }
+        std::vector<std::int32_t> by_position(cache.positions.begin(), cache.positions.begin() + n);
+        std::sort(by_position.begin(), by_position.end());
+        std::map<int, float> score_of;
+        std::vector<float> score(at(n));
+        std::vector<std::int32_t> pinned;
+        for (int s = 0; s < n; ++s) {
+            const int position = cache.positions[at(s)];
+            score_of[position] = cache.scores[at(s)];
+            if (round % 4 == 0 && random() % 6 == 0) {
+                cache.pinned[at(s)] = 1;
+                pinned.push_back(position);
+            }
+        }
+        std::sort(pinned.begin(), pinned.end());
+        for (int i = 0; i < n; ++i) score[at(i)] = score_of[by_position[at(i)]];
+        std::vector<int> expected;
+        const float expected_threshold =
+            cpu::select_victims(by_position, score, pinned, policy, cache.row, expected);
+        for (int& index : expected) index = by_position[at(index)];
+
+        UnitRule rule;
+        rule.stored = policy.stored;
+        rule.newest = policy.newest;
+        rule.sinks = policy.sinks;
+        if (policy.gap == ResolvedPolicy::Gap::dies) rule.dying_position = cache.row - policy.recent + 1;
+        rule.evicts = cpu::must_select(policy, n, cache.row) ? 1 : 0;
+        rule.accumulator = kScores - 1;
+        rule.last_head = 1;
+        rule.n_readers = 1;
+        float threshold = -1;
+        const std::vector<int> victims = cache.select(rule, &threshold);
+        ASSERT_EQ(victims, expected) << "round " << round << ", " << n << " stored";
+        ASSERT_TRUE(threshold == expected_threshold ||
+                    (std::isnan(threshold) && std::isnan(expected_threshold)))
+            << "round " << round << ": " << threshold << " instead of " << expected_threshold;
+        EXPECT_EQ(cache.head.count, n - static_cast<int>(victims.size()));
+        cache.expect_consistent(score_of);
+        n_evictions += static_cast<int>(victims.size());
+        n_dying += policy.gap == ResolvedPolicy::Gap::dies && !victims.empty();
+        n_pinned += !pinned.empty() && !victims.empty();
+    }
+    EXPECT_GT(n_evictions, 1000);
+    EXPECT_GT(n_dying, 30);
+    EXPECT_GT(n_pinned, 30);
+}
+
+TEST(CudaSelect, PoolsOverTheReaders) {
+    std::vector<float> a = {1, 5, 2}, b = {3, 1, 8};
+    HeadScoring scoring[2] = {};
+    scoring[0].score[0] = a.data();
+    scoring[1].score[0] = b.data();
+    const std::int32_t readers[] = {0, 1};
+    UnitRule unit;
+    unit.n_readers = 2;
+    unit.pool = static_cast<int>(Pool::mean);
+    EXPECT_EQ(pooled_score(scoring, readers, unit, 1), 3.0f);
+    unit.pool = static_cast<int>(Pool::sum);
+    EXPECT_EQ(pooled_score(scoring, readers, unit, 1), 6.0f);
+    unit.pool = static_cast<int>(Pool::max);
+    EXPECT_EQ(pooled_score(scoring, readers, unit, 2), 8.0f);
+}
+
+}  // namespace
+}  // namespace keyhole::cuda
