@@ -10,7 +10,9 @@ namespace keyhole {
 namespace {
 
 constexpr std::string_view kForms =
-    "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P";
+    "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P, "
+    "fork <index> [<spec>], rewind <row>, branch <id>, evict|pin|unpin <index> <position> "
+    "[L<layer>[.H<head>]]";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
     fail(ErrorCode::wrong_use, "command '{}': {}; commands are: {}", text, why, kForms);
@@ -34,10 +36,42 @@ std::optional<Number> number(std::string_view word) {
     return value;
 }
 
-int lane_index(std::string_view text, std::string_view word) {
-    const auto index = number<int>(word);
-    if (!index || *index < 0) refuse(text, fmt::format("'{}' is no lane index", word));
-    return *index;
+int count(std::string_view text, std::string_view word, std::string_view what) {
+    const auto value = number<int>(word);
+    if (!value || *value < 0) refuse(text, fmt::format("'{}' is no {}", word, what));
+    return *value;
+}
+
+/// The last word of a command.
+int last_count(std::string_view text, std::string_view rest, std::string_view what) {
+    const std::string_view word = next_word(rest);
+    if (!rest.empty()) refuse(text, fmt::format("'{}' is too much", rest));
+    return count(text, word, what);
+}
+
+TokenPlace parse_place(std::string_view text, std::string_view rest) {
+    TokenPlace at;
+    at.index = count(text, next_word(rest), "lane index");
+    at.position = count(text, next_word(rest), "position");
+    const std::string_view where = next_word(rest);
+    if (!rest.empty()) refuse(text, fmt::format("'{}' is too much", rest));
+    if (where.empty()) return at;
+    const std::size_t dot = where.find('.');
+    const std::string_view layer = where.substr(0, dot);
+    if (!layer.starts_with('L')) refuse(text, fmt::format("'{}' is not L<layer>[.H<head>]", where));
+    at.layer = count(text, layer.substr(1), "layer");
+    if (dot == std::string_view::npos) return at;
+    const std::string_view head = where.substr(dot + 1);
+    if (!head.starts_with('H')) refuse(text, fmt::format("'{}' is not L<layer>[.H<head>]", where));
+    at.head = count(text, head.substr(1), "query head");
+    return at;
+}
+
+std::string format_place(const TokenPlace& at) {
+    std::string text = fmt::format("{} {}", at.index, at.position);
+    if (at.layer >= 0) text += fmt::format(" L{}", at.layer);
+    if (at.layer >= 0 && at.head >= 0) text += fmt::format(".H{}", at.head);
+    return text;
 }
 
 Sampling parse_sampling(std::string_view text, std::string_view values) {
@@ -76,6 +110,14 @@ struct Formatter {
         return fmt::format("sampling temperature={},top_k={},top_p={}", c.sampling.temperature,
                            c.sampling.top_k, c.sampling.top_p);
     }
+    std::string operator()(const ForkLane& c) const {
+        return fmt::format("fork {}{}", c.index, c.spec ? " " + format_lane_spec(*c.spec) : "");
+    }
+    std::string operator()(const Rewind& c) const { return fmt::format("rewind {}", c.row); }
+    std::string operator()(const GoToBranch& c) const { return fmt::format("branch {}", c.id); }
+    std::string operator()(const EvictToken& c) const { return "evict " + format_place(c.at); }
+    std::string operator()(const PinToken& c) const { return "pin " + format_place(c.at); }
+    std::string operator()(const UnpinToken& c) const { return "unpin " + format_place(c.at); }
 };
 
 }  // namespace
@@ -88,16 +130,26 @@ Command parse_command(std::string_view text) {
     std::string_view rest = text;
     const std::string_view verb = next_word(rest);
     if (verb == "lane") {
-        const int index = lane_index(text, next_word(rest));
+        const int index = count(text, next_word(rest), "lane index");
         return SetLane{index, parse_lane_spec(rest)};
     }
     if (verb == "add") return AddLane{parse_lane_spec(rest)};
-    if (verb == "remove") return RemoveLane{lane_index(text, next_word(rest))};
+    if (verb == "remove") return RemoveLane{last_count(text, rest, "lane index")};
     if (verb == "follow") {
         if (rest != "on" && rest != "off") refuse(text, "follow is on or off");
         return SetFollow{rest == "on"};
     }
     if (verb == "sampling") return SetSampling{parse_sampling(text, rest)};
+    if (verb == "fork") {
+        ForkLane fork{count(text, next_word(rest), "lane index"), {}};
+        if (!rest.empty()) fork.spec = parse_lane_spec(rest);
+        return fork;
+    }
+    if (verb == "rewind") return Rewind{last_count(text, rest, "row")};
+    if (verb == "branch") return GoToBranch{last_count(text, rest, "branch")};
+    if (verb == "evict") return EvictToken{parse_place(text, rest)};
+    if (verb == "pin") return PinToken{parse_place(text, rest)};
+    if (verb == "unpin") return UnpinToken{parse_place(text, rest)};
     refuse(text, fmt::format("'{}' is not known", verb));
 }
 

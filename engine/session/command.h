@@ -4,6 +4,7 @@
 
 #include "engine/policy/lane_spec.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -40,7 +41,42 @@ struct SetSampling {  ///< sampling temperature=T,top_k=K,top_p=P
     bool operator==(const SetSampling&) const = default;
 };
 
-using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling>;
+struct ForkLane {  ///< fork <index> [<spec>]: a new lane at the end, an exact copy at the present row
+    int index = 0;
+    std::optional<LaneSpec> spec;  ///< applied to the copy at once
+    bool operator==(const ForkLane&) const = default;
+};
+struct Rewind {  ///< rewind <row>: back to right after that row, before any command stamped with it
+    int row = 0;
+    bool operator==(const Rewind&) const = default;
+};
+struct GoToBranch {  ///< branch <id>: to the end of what a rewind cut off
+    int id = 0;
+    bool operator==(const GoToBranch&) const = default;
+};
+/// A token of a lane: everywhere, in a layer, or in the KV head that a query head reads.
+struct TokenPlace {
+    int index = 0;  ///< of the lane
+    int position = 0;
+    int layer = -1;  ///< -1: everywhere
+    int head = -1;   ///< query head; -1: the whole layer
+    bool operator==(const TokenPlace&) const = default;
+};
+struct EvictToken {  ///< evict <index> <position> [L<layer>[.H<head>]]
+    TokenPlace at;
+    bool operator==(const EvictToken&) const = default;
+};
+struct PinToken {  ///< pin <index> <position> [L<layer>[.H<head>]]: never evicted; counts in the budget
+    TokenPlace at;
+    bool operator==(const PinToken&) const = default;
+};
+struct UnpinToken {  ///< unpin <index> <position> [L<layer>[.H<head>]]
+    TokenPlace at;
+    bool operator==(const UnpinToken&) const = default;
+};
+
+using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling, ForkLane, Rewind,
+                             GoToBranch, EvictToken, PinToken, UnpinToken>;
 
 /// Applied after row `row` (n_prompt - 1: before the first decode row).
 struct LoggedCommand {

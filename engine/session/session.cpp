@@ -403,6 +403,8 @@ void Session::apply(const Command& command) {
     } else if (const auto* sampling = std::get_if<SetSampling>(&command)) {
         s.sampling = sampling->sampling;
         for (Lane& lane : s.lanes) s.read_logits(lane, s.row);
+    } else {
+        fail(ErrorCode::wrong_use, "'{}' cannot be done yet", format_command(command));
     }
     s.log.push_back({s.row, command});
     s.commands_since.push_back(format_command(command));

@@ -15,18 +15,61 @@ namespace {
 TEST(Command, TextFormRoundTrips) {
     for (const char* text :
          {"lane 1 h2o:budget=32", "add tova:budget=25%", "remove 2", "follow on", "follow off",
-          "sampling temperature=0.7,top_k=40,top_p=0.9", "lane 0 keyformer:budget=64,tau=1..1.5,seed=7"}) {
+          "sampling temperature=0.7,top_k=40,top_p=0.9", "lane 0 keyformer:budget=64,tau=1..1.5,seed=7",
+          "fork 1", "fork 0 tova:budget=9", "rewind 27", "branch 2", "evict 1 17", "evict 1 17 L3",
+          "evict 0 0 L0.H11", "pin 2 5 L1.H0", "pin 2 5", "unpin 2 5 L1"}) {
         const Command command = parse_command(text);
         EXPECT_EQ(format_command(command), text);
         EXPECT_EQ(parse_command(format_command(command)), command);
     }
 }
 
+TEST(Command, PlacesOfATokenAreReadPartByPart) {
+    EXPECT_EQ(parse_command(" evict  1 17\tL3.H2 "), Command(EvictToken{{1, 17, 3, 2}}));
+    EXPECT_EQ(parse_command("pin 1 17 L3"), Command(PinToken{{1, 17, 3, -1}}));
+    EXPECT_EQ(parse_command("unpin 1 17"), Command(UnpinToken{{1, 17, -1, -1}}));
+    EXPECT_EQ(parse_command("fork 2"), Command(ForkLane{2, std::nullopt}));
+    EXPECT_EQ(parse_command("fork 2 full"), Command(ForkLane{2, parse_lane_spec("full")}));
+}
+
 TEST(Command, BadTextIsRefusedWithTheForms) {
-    for (const char* text :
-         {"", "lane", "lane x full", "lane -1 full", "lane 1 h3o", "lane 1", "lane 1 h2o:budget=", "add",
-          "remove", "remove two", "follow", "follow maybe", "sampling", "sampling temperature=hot",
-          "sampling top_p=2", "sampling heat=1", "jump 3"}) {
+    for (const char* text : {"",
+                             "lane",
+                             "lane x full",
+                             "lane -1 full",
+                             "lane 1 h3o",
+                             "lane 1",
+                             "lane 1 h2o:budget=",
+                             "add",
+                             "remove",
+                             "remove two",
+                             "follow",
+                             "follow maybe",
+                             "sampling",
+                             "sampling temperature=hot",
+                             "sampling top_p=2",
+                             "sampling heat=1",
+                             "jump 3",
+                             "remove 1 2",
+                             "fork",
+                             "fork x",
+                             "fork 1 h3o",
+                             "rewind",
+                             "rewind -1",
+                             "rewind 1 2",
+                             "branch",
+                             "branch a",
+                             "evict",
+                             "evict 1",
+                             "evict 1 x",
+                             "evict 1 2 H3",
+                             "evict 1 2 L",
+                             "evict 1 2 L1.",
+                             "evict 1 2 L1.3",
+                             "evict 1 2 L1.H",
+                             "evict 1 2 L1 H2",
+                             "pin 1 -2",
+                             "unpin 1 2 L-1"}) {
         try {
             parse_command(text);
             FAIL() << text << " was taken";
