@@ -396,18 +396,22 @@ bool ResolvedPolicy::tempers() const {
 float ResolvedPolicy::tau_at(int row) const {
     const double t = std::max(row - n_prompt + 1, 0);
     const double share = tau_runs_on ? t / horizon : std::min(t / horizon, 1.0);
+    double value = tau.begin;
     switch (tau.shape) {
         case TauSchedule::Shape::constant:
             break;
         case TauSchedule::Shape::linear:
-            return static_cast<float>(tau.begin + share * (tau.end - tau.begin));
+            value = tau.begin + share * (tau.end - tau.begin);
+            break;
         case TauSchedule::Shape::cosine:
-            return static_cast<float>(tau.begin +
-                                      (1 - std::cos(std::numbers::pi * share)) / 2 * (tau.end - tau.begin));
+            value = tau.begin + (1 - std::cos(std::numbers::pi * share)) / 2 * (tau.end - tau.begin);
+            break;
         case TauSchedule::Shape::points:
-            return static_cast<float>(tau_of_points(tau.points, t));
+            value = tau_of_points(tau.points, t);
+            break;
     }
-    return static_cast<float>(tau.begin);
+    constexpr double kLowest = 1e-30;  // also where a falling schedule that runs on would pass 0
+    return static_cast<float>(std::max(value, kLowest));
 }
 
 bool ResolvedPolicy::evicts_after(int row) const {

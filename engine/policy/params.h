@@ -150,7 +150,8 @@ struct ResolvedPolicy {
     bool evicts() const { return stored != kUnlimited; }
     /// Softmax of the scores differs from the attention's own. Of this one alone, not of its variants.
     bool tempers() const;
-    /// tau in force at a row: t = row - n_prompt + 1 for decode rows, tau.begin for prompt rows.
+    /// tau in force at a row: t = row - n_prompt + 1 for decode rows, tau.begin for prompt rows. At least 1e-30, so that
+    /// logit / tau stays finite: the softmax is an argmax long before.
     float tau_at(int row) const;
     /// The newest row of a block of `every` rows evicts; the last prompt row always does.
     bool evicts_after(int row) const;
@@ -170,6 +171,14 @@ struct ResolvedPolicy {
         if (variant_of_head.empty()) return *this;
         const int v = variant_of_head[static_cast<std::size_t>(layer * n_heads + head)];
         return v < 0 ? *this : variants[static_cast<std::size_t>(v)];
+    }
+    /// Whether a test holds for this one or for a variant.
+    template <class Test>
+    bool any(Test test) const {
+        if (test(*this)) return true;
+        for (const ResolvedPolicy& variant : variants)
+            if (test(variant)) return true;
+        return false;
     }
 };
 

@@ -1,5 +1,7 @@
 #include "tests/reference/engine_run.h"
 
+#include "engine/trace/record.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -207,9 +209,10 @@ LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::spa
     const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, n_threads, 0}, &notice);
     std::vector<EngineLane> lanes;
     for (const std::string& spec : specs)
-        lanes.push_back({backend->make_cache(),
-                         keyhole::resolve(keyhole::parse_lane_spec(spec).policy,
-                                          static_cast<int>(prompt.size()), static_cast<int>(decode.size()))});
+        lanes.push_back(
+            {backend->make_cache(),
+             keyhole::resolve(keyhole::parse_lane_spec(spec).policy, static_cast<int>(prompt.size()),
+                              static_cast<int>(decode.size()), keyhole::head_grid(model->layout()))});
     for (EngineLane& lane : lanes) backend->apply_policy(*lane.cache, lane.policy, -1);
     LaneRows rows(specs.size());
     process_prompt(*backend, lanes, prompt, rows);
@@ -255,6 +258,7 @@ std::string difference(const RowOutput& a, const RowOutput& b) {
                                      vector_difference("logits", a.values.logits, b.values.logits),
                                      vector_difference("noise", a.values.noise, b.values.noise),
                                      vector_difference("scores", a.values.scores, b.values.scores),
+                                     vector_difference("hidden", a.values.hidden, b.values.hidden),
                                      vector_difference("evictions", a.evictions, b.evictions)})
         if (!found.empty()) return found;
     return {};

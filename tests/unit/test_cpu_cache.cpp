@@ -207,11 +207,7 @@ TEST(Select, APinHoldsInAllHeadsOfTheUnit) {
     fill(cache, 2, 0, 3);
     for (int h = 0; h < 2; ++h) std::copy_n(std::array{0.0f, 1.0f, 2.0f}.data(), 3, cache.score(kSum, h));
     cache.set_pinned(1, 0, true);
-    UnitScores scores;
-    std::vector<int> victims;
-    std::vector<Eviction> evictions;
-    evict_unit(cache, layout, {0, 2}, 5, true, scores, victims, nullptr, evictions);
-    EXPECT_EQ(evictions, (std::vector<Eviction>{{0, 1, 5}, {1, 1, 5}}));
+    EXPECT_EQ(select_row(cache, 5), (std::vector<Eviction>{{0, 1, 5}, {1, 1, 5}}));
     EXPECT_EQ(cache.stored_positions(0), (std::vector<std::int32_t>{0, 2}));
 }
 
@@ -226,18 +222,18 @@ TEST(Select, PoolsOverTheReadersOfTheUnit) {
     const float scores[4][2] = {{1, 5}, {3, 1}, {2, 2}, {6, 0}};
     for (int h = 0; h < 4; ++h) std::copy_n(scores[h], 2, cache.score(kSum, h));
     UnitScores unit;
-    pool_unit(cache, layout, 0, 1, unit);
+    pool_unit(cache, 0, 1, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{2, 3}));
-    pool_unit(cache, layout, 0, 2, unit);
+    pool_unit(cache, 0, 2, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{3, 2}));
     policy.pool = Pool::max;
     cache.set_policy(policy);
-    pool_unit(cache, layout, 0, 1, unit);
+    pool_unit(cache, 0, 1, unit);
     EXPECT_EQ(unit.pooled, (std::vector<float>{3, 5}));
     policy.pool = Pool::sum;
     cache.set_policy(policy);
     cache.evict(0, std::vector<int>{0});  // KV head 0 no longer stores position 0
-    pool_unit(cache, layout, 0, 2, unit);
+    pool_unit(cache, 0, 2, unit);
     EXPECT_EQ(unit.positions, (std::vector<std::int32_t>{0, 1}));
     EXPECT_EQ(unit.pooled, (std::vector<float>{8, 8}));
 }

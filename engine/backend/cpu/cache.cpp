@@ -24,7 +24,12 @@ bool is_tempered(int accumulator) {
 
 std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy) {
     const bool forgets = policy.alpha != 1.0f, tempers = policy.tempers();
-    return {true, forgets, tempers, forgets && tempers};
+    std::array<bool, kAccumulators> running = {true, forgets, tempers, forgets && tempers};
+    for (const ResolvedPolicy& variant : policy.variants) {
+        const auto own = running_accumulators(variant);
+        for (std::size_t a = 0; a < running.size(); ++a) running[a] = running[a] || own[a];
+    }
+    return running;
 }
 
 void round_scores(std::span<float> score, ScoreType type) {

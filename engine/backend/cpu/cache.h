@@ -25,9 +25,9 @@ enum Accumulator {
     kAccumulators
 };
 
-/// The accumulator that the policy selects by.
+/// The accumulator that the policy selects by; variants have their own.
 Accumulator accumulator_of(const ResolvedPolicy& policy);
-/// The accumulators that run while the policy is in force.
+/// The accumulators that run while the policy is in force: all that one of its variants needs.
 std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy);
 bool is_forgetting(int accumulator);
 bool is_tempered(int accumulator);
@@ -50,6 +50,7 @@ class CpuKvCache final : public KvCache {
     /// the noise of stored tokens.
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
+    const KvLayout& layout() const { return *layout_; }
 
     /// New pages with room for `capacity` slots a KV head (at least the fullest one's count); the old ones go
     /// back to the system.

@@ -2,7 +2,6 @@
 
 #include "engine/backend/cpu/kernels.h"
 #include "engine/base/error.h"
-#include "engine/policy/math.h"
 
 #include <algorithm>
 #include <cmath>
@@ -95,19 +94,26 @@ void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
 
 int wanted_capacity(const ResolvedPolicy& policy, int n_stored) {
     const int open_end = n_stored + std::max(64, policy.horizon);
-    if (!policy.evicts()) return open_end;
-    return std::max(n_stored, std::min(policy.stored + policy.every, open_end));
+    if (policy.keeps_memory || policy.any([](const ResolvedPolicy& p) { return !p.evicts(); }))
+        return open_end;
+    int stored = 0;
+    for (const ResolvedPolicy& variant : policy.variants) stored = std::max(stored, variant.stored);
+    stored = std::max(stored, policy.stored);
+    return std::max(n_stored, std::min(stored + policy.every, open_end));
 }
 
 namespace {
 
-/// One more slot a KV head; what evicts grows no further than it will ever need.
-void make_room(CpuKvCache& cache) {
-    const int needed = cache.largest_count() + 1;
-    if (needed <= cache.capacity()) return;
+/// One more slot a KV head; what evicts grows no further than it will ever need. Where the released code only masks, room
+/// grows with the text.
+void make_room(CpuKvCache& cache, int row) {
     const ResolvedPolicy& policy = cache.policy();
+    const int needed = policy.keeps_memory ? row + 1 : cache.largest_count() + 1;
+    if (needed <= cache.capacity()) return;
     const int grown = needed + cache.capacity() / 2;
-    cache.reserve(std::max(needed, policy.evicts() ? std::min(grown, policy.stored + policy.every) : grown));
+    cache.reserve(policy.evicts() && !policy.keeps_memory
+                      ? std::max(needed, std::min(grown, policy.stored + policy.every))
+                      : grown);
 }
 
 }  // namespace
@@ -135,6 +141,8 @@ void CpuBackend::begin_values(const LaneStep& step) const {
     values.logits.resize(step.wants.logits ? n_heads : 0);
     values.noise.resize(step.wants.noise ? n_heads : 0);
     values.scores.resize(step.wants.scores ? n_units : 0);
+    values.hidden.assign(
+        cache.policy().any([](const ResolvedPolicy& policy) { return policy.hides_any(); }) ? n_units : 0, 0);
     values.threshold.assign(step.wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0,
                             std::numeric_limits<float>::quiet_NaN());
 }
@@ -166,7 +174,7 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-        make_room(cache);
+        make_room(cache, lane.row);
         begin_values(lane);
         lane.out->evictions.clear();
         widen_rows(weights.embedding, lane.token, lane.token + 1, s.x.data() + b * d);
@@ -203,6 +211,10 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         const float* logits = s.logits.data() + static_cast<std::int64_t>(b) * config.n_vocab;
         lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + config.n_vocab);
     }
+    for (const LaneStep& lane : lanes) {
+        std::vector<std::uint8_t>& hidden = lane.out->values.hidden;
+        if (std::find(hidden.begin(), hidden.end(), 1) == hidden.end()) hidden.clear();
+    }
     select(lanes);
 }
 
@@ -224,7 +236,6 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const int d = model_->config().head_dim, half = d / 2;
     const KvHead& kv = layout.kv_head(g);
     auto& cache = static_cast<CpuKvCache&>(*step.cache);
-    const ResolvedPolicy& policy = *step.policy;
     WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
     const float* cosine = scratch_.cosine.data() + lane * half;
     const float* sine = scratch_.sine.data() + lane * half;
@@ -244,51 +255,44 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         for (int i = 0; i < n; ++i)
             values.positions[static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)] + i)] =
                 cache.positions(g)[order[i]];
-    for (auto* v : {&scratch.logits, &scratch.probabilities, &scratch.tempered, &scratch.row_noise})
-        grow(*v, n);
-    float* p = scratch.probabilities.data();
-    const float tau = policy.tau_at(step.row);
-    const float weight = step.row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
-
+    RowScratch& row = scratch.row;
+    row.grow(n);
     for (const HeadRef& reader : kv.readers) {
         if (reader.layer != layer) continue;
         const int head = layer * layout.n_heads() + reader.head;
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
         rotate_head(q, cosine, sine, d);
-        dot_keys(q, cache.keys(g), n, d, 1.0f / std::sqrt(static_cast<float>(d)), scratch.logits.data());
-        softmax(scratch.logits.data(), n, p);
-        weigh_values(p, cache.values(g), n, d, scratch_.attended.data() + q_at);
+        dot_keys(q, cache.keys(g), n, d, 1.0f / std::sqrt(static_cast<float>(d)), row.logits.data());
+        const ScoredRow scored = score_row(cache, reader, step.row, row);
+        weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
+        write_values(step, g, head, row, scored);
+    }
+}
 
-        const float* noise = cache.noise(head);
-        if (policy.noise != NoiseKind::none && noise == nullptr) {
-            for (int slot = 0; slot < n; ++slot)
-                scratch.row_noise[static_cast<std::size_t>(slot)] =
-                    noise_at(policy.noise, policy.draw, policy.seed, layer, reader.head, step.row,
-                             cache.positions(g)[slot]);
-            noise = scratch.row_noise.data();
-        }
-        if (policy.tempers()) {
-            temper_logits(scratch.logits.data(), noise, n, policy.gain, tau, scratch.tempered.data());
-            softmax(scratch.tempered.data(), n, scratch.tempered.data());
-        }
-        for (int a = 0; a < kAccumulators; ++a) {
-            float* score = cache.score(a, head);
-            if (score == nullptr) continue;
-            fold_scores(is_tempered(a) ? scratch.tempered.data() : p, n,
-                        is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
-            round_scores({score, static_cast<std::size_t>(n)}, policy.score_dtype);
-        }
-        const std::size_t out = static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(head)]);
-        auto in_order = [&](std::vector<float>& to, const float* from) {
-            if (to.empty()) return;
-            for (int i = 0; i < n; ++i)
-                to[out + static_cast<std::size_t>(i)] =
-                    from != nullptr ? from[order[i]] : std::numeric_limits<float>::quiet_NaN();
-        };
-        in_order(values.attention, p);
-        in_order(values.logits, scratch.logits.data());
-        in_order(values.noise, noise);
+/// A scored row of a query head, in the order of the text, for who wants it.
+void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowScratch& row,
+                              const ScoredRow& scored) const {
+    const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
+    RowValues& values = step.out->values;
+    const std::int32_t* order = cache.order(g);
+    const int n = cache.count(g);
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    const auto in_order = [&](std::vector<float>& to, const float* from) {
+        if (to.empty()) return;
+        float* out = to.data() + values.head_offset[static_cast<std::size_t>(head)];
+        for (int i = 0; i < n; ++i) out[i] = from != nullptr ? from[order[i]] : kNone;
+    };
+    in_order(values.attention, row.probabilities.data());
+    in_order(values.logits, row.logits.data());
+    in_order(values.noise, scored.noise);
+    if (!scored.hides) return;
+    std::uint8_t* hidden = values.hidden.data() + values.offset[static_cast<std::size_t>(g)];
+    for (int i = 0; i < n; ++i) {
+        hidden[i] = row.hidden[static_cast<std::size_t>(order[i])];
+        if (hidden[i] != 0 && !values.logits.empty())
+            values.logits[static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(head)] + i)] =
+                kNone;
     }
 }
 
@@ -296,14 +300,12 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
     struct Work {
         const LaneStep* step;
         Unit unit;
-        bool evicts;
         std::vector<Eviction> evictions;
     };
     std::vector<Work> work;
     for (const LaneStep& step : lanes) {
-        const bool evicts = step.policy->evicts_after(step.row);
         for (const Unit& unit : units_of(model_->layout(), step.policy->scope))
-            work.push_back({&step, unit, evicts, {}});
+            work.push_back({&step, unit, {}});
     }
     // A head's share is far below a microsecond: several to a chunk.
     constexpr std::int64_t kUnitsPerChunk = 8;
@@ -313,8 +315,8 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
         for (std::int64_t i = chunk * kUnitsPerChunk; i < std::min(n_units, (chunk + 1) * kUnitsPerChunk);
              ++i) {
             Work& w = work[static_cast<std::size_t>(i)];
-            evict_unit(static_cast<CpuKvCache&>(*w.step->cache), model_->layout(), w.unit, w.step->row,
-                       w.evicts, scratch.unit, scratch.victims, &w.step->out->values, w.evictions);
+            evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row,
+                       scratch.unit, scratch.victims, &w.step->out->values, w.evictions);
         }
     });
     for (Work& w : work)
@@ -324,13 +326,9 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     auto& store = static_cast<CpuKvCache&>(cache);
     store.set_policy(policy);
-    std::vector<Eviction> evictions;
-    if (store.capacity() == 0) return evictions;  // before the prompt, which decides the size
-    UnitScores scores;
-    std::vector<int> victims;
-    for (const Unit& unit : units_of(model_->layout(), policy.scope))
-        evict_unit(store, model_->layout(), unit, last_row, true, scores, victims, nullptr, evictions);
-    const int wanted = wanted_capacity(policy, store.largest_count());
+    if (store.capacity() == 0) return {};  // before the prompt, which decides the size
+    std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
+    const int wanted = wanted_capacity(policy, policy.keeps_memory ? last_row + 1 : store.largest_count());
     if (wanted != store.capacity()) store.reserve(wanted);
     return evictions;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cache.h"
+#include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
 #include "engine/base/threads.h"
 
@@ -56,6 +57,8 @@ class CpuBackend final : public Backend {
     void multiply(std::span<const Linear> products, int n_batch);
     void attend(int layer, std::span<const LaneStep> lanes);
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
+    void write_values(const LaneStep& step, int g, int head, const RowScratch& row,
+                      const ScoredRow& scored) const;
     void select(std::span<const LaneStep> lanes);
     void begin_values(const LaneStep& step) const;
 
@@ -69,14 +72,15 @@ class CpuBackend final : public Backend {
     } scratch_;
     /// Scratch of one worker.
     struct WorkerScratch {
-        std::vector<float> logits, probabilities, tempered, noise, row_noise;
+        RowScratch row;
         UnitScores unit;
         std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;
 };
 
-/// Spare slots that a cache needs beside its budget: rows until the next eviction.
+/// Slots a KV head for n stored tokens: its budget and the rows until the next eviction; with nothing to evict, or where the
+/// released code only masks, room to go on.
 int wanted_capacity(const ResolvedPolicy& policy, int n_stored);
 
 }  // namespace keyhole::cpu

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/backend/cpu/kernels.cpp"
@@ -195,6 +196,10 @@ void softmax(const float* x, int n, float* p) {
         highest = hn::GetLane(hn::MaxOfLanes(FloatTag(), top));
     }
     for (int i = whole; i < n; ++i) highest = x[i] > highest ? x[i] : highest;
+    if (highest == -std::numeric_limits<float>::infinity()) {  // a row that sees nothing
+        std::fill_n(p, n, 0.0f);
+        return;
+    }
 
     Floats totals = hn::Zero(FloatTag());
     for (int i = 0; i < whole; i += step) {

@@ -22,7 +22,7 @@ void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, 
 /// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
 void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
 
-/// p = softmax(x); x and p may be the same. Finite x; n >= 1.
+/// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0, nothing but -inf gives nothing but 0.
 void softmax(const float* x, int n, float* p);
 
 /// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]

@@ -58,34 +58,48 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
     plan_streams();
     if (sink_wants_.scores)
-        score_tile_ = floats(static_cast<std::int64_t>(streams_.size()) * c.n_heads * kTileRows * n);
+        score_tile_ = floats(static_cast<std::int64_t>(n_streams_) * c.n_heads * kTileRows * n);
     size_last_row();
 }
 
 void Prefill::plan_streams() {
+    const int n_layers = model_.config().n_layers, n_heads = model_.config().n_heads;
+    streams_.resize(static_cast<std::size_t>(n_layers * n_heads));
     for (const LanePrefill& lane : lanes_) {
-        const ResolvedPolicy& policy = *lane.policy;
-        const auto running = running_accumulators(policy);
-        std::array<int, kAccumulators>& of_lane = stream_of_lane_.emplace_back();
-        for (int a = 0; a < kAccumulators; ++a) {
-            of_lane[static_cast<std::size_t>(a)] = -1;
-            if (!running[static_cast<std::size_t>(a)]) continue;
-            ScoreStream stream;
-            stream.alpha = is_forgetting(a) ? policy.alpha : 1.0f;
-            stream.dtype = policy.score_dtype;
-            if (is_tempered(a)) {
-                stream.tempered = true;
-                stream.tau = policy.tau_at(0);
-                stream.gain = policy.gain;
-                stream.noise = policy.noise;
-                stream.draw = policy.draw;
-                stream.seed = policy.seed;
-            }
-            const auto found = std::find(streams_.begin(), streams_.end(), stream);
-            of_lane[static_cast<std::size_t>(a)] = static_cast<int>(found - streams_.begin());
-            if (found == streams_.end()) streams_.push_back(stream);
-        }
+        auto& of_lane = stream_of_lane_.emplace_back();
+        for (int layer = 0; layer < n_layers; ++layer)
+            for (int head = 0; head < n_heads; ++head)
+                of_lane.push_back(plan_head(*lane.policy, lane.policy->at(layer, head),
+                                            streams_[static_cast<std::size_t>(layer * n_heads + head)]));
     }
+    for (const std::vector<ScoreStream>& of_head : streams_)
+        n_streams_ = std::max(n_streams_, static_cast<int>(of_head.size()));
+}
+
+/// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.
+std::array<int, kAccumulators> Prefill::plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
+                                                  std::vector<ScoreStream>& streams) {
+    std::array<int, kAccumulators> of_head{};
+    const auto running = running_accumulators(policy);
+    for (int a = 0; a < kAccumulators; ++a) {
+        of_head[static_cast<std::size_t>(a)] = -1;
+        if (!running[static_cast<std::size_t>(a)]) continue;
+        ScoreStream stream;
+        stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
+        stream.dtype = own.score_dtype;
+        if (is_tempered(a) && own.tempers()) {
+            stream.tempered = true;
+            stream.tau = own.tau_at(0);
+            stream.gain = own.gain;
+            stream.noise = own.noise;
+            stream.draw = own.draw;
+            stream.seed = own.seed;
+        }
+        const auto found = std::find(streams.begin(), streams.end(), stream);
+        of_head[static_cast<std::size_t>(a)] = static_cast<int>(found - streams.begin());
+        if (found == streams.end()) streams.push_back(stream);
+    }
+    return of_head;
 }
 
 void Prefill::run(const std::function<bool(double)>& progress) {
@@ -103,7 +117,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     }
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.policy->scope == Scope::shared && lane.policy->evicts() && n_ > lane.policy->stored;
+        return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
     });
     std::vector<LayerStore> stores;
     for (int l = 0; l < c.n_layers; ++l) {
@@ -141,6 +155,7 @@ void Prefill::size_last_row() {
         values.logits.resize(lane.wants.logits ? n_heads * n : 0);
         values.noise.assign(lane.wants.noise ? n_heads * n : 0, std::numeric_limits<float>::quiet_NaN());
         values.scores.resize(lane.wants.scores ? n_kv * n : 0);
+        values.hidden.clear();
         values.threshold.assign(lane.wants.scores ? n_kv : 0, std::numeric_limits<float>::quiet_NaN());
         lane.out->evictions.clear();
     }
@@ -182,7 +197,7 @@ void Prefill::project(int layer, LayerStore& store) {
     const std::int64_t d = c.head_dim, n = n_;
     store.keys = floats(c.n_kv_heads * n * d);
     store.values = floats(c.n_kv_heads * n * d);
-    store.scores = floats(static_cast<std::int64_t>(streams_.size()) * c.n_heads * n);
+    store.scores = floats(static_cast<std::int64_t>(n_streams_) * c.n_heads * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosine(static_cast<std::size_t>(d / 2)), sine(cosine);
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
@@ -253,8 +268,10 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     const std::int64_t columns = last_row, rows = last_row - first_row;
     Worker& scratch = workers_[static_cast<std::size_t>(worker)];
     grow(scratch.tempered, columns);
-    for (std::size_t s = 0; s < streams_.size(); ++s) {
-        const ScoreStream& stream = streams_[s];
+    const int global_head = layer * model_.config().n_heads + head;
+    const std::vector<ScoreStream>& streams = streams_[static_cast<std::size_t>(global_head)];
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+        const ScoreStream& stream = streams[s];
         const bool noisy = stream.tempered && stream.noise != NoiseKind::none;
         if (noisy) grow(scratch.noise, rows * columns);
         float* score = score_row(store, static_cast<int>(s), head);
@@ -284,15 +301,14 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
         }
         if (!noisy) continue;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-            if (stream_of(lane, accumulator_of(*lanes_[lane].policy)) != static_cast<int>(s)) continue;
+            if (own_stream(lane, layer, head) != static_cast<int>(s)) continue;
             if (sink_wants_.noise)
                 sink_->noise({static_cast<int>(lane), layer, head, first_row, static_cast<int>(rows),
                               static_cast<int>(columns), scratch.noise.data()});
             std::vector<float>& out = lanes_[lane].out->values.noise;
             if (last_row == n_ && !out.empty())
-                std::copy_n(
-                    scratch.noise.data() + (rows - 1) * columns, n_,
-                    out.data() + static_cast<std::int64_t>(layer * model_.config().n_heads + head) * n_);
+                std::copy_n(scratch.noise.data() + (rows - 1) * columns, n_,
+                            out.data() + static_cast<std::int64_t>(global_head) * n_);
         }
     }
 }
@@ -325,7 +341,6 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         const ResolvedPolicy& policy = *lanes_[lane].policy;
         if (policy.scope == Scope::shared) continue;
-        const int stream = stream_of(lane, accumulator_of(policy));
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
             Scratch& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
             grow(pooled, rows * columns);
@@ -334,7 +349,8 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
                 for (int h = 0; h < layout.n_heads(); ++h) {
                     if (policy.scope == Scope::head && layout.kv_head_from_head(layer, h) != first + index)
                         continue;
-                    const std::int64_t stream_head = static_cast<std::int64_t>(stream) * layout.n_heads() + h;
+                    const std::int64_t stream_head =
+                        static_cast<std::int64_t>(own_stream(lane, layer, h)) * layout.n_heads() + h;
                     pool_more(policy.pool, n_readers++ == 0,
                               data(score_tile_) + (stream_head * kTileRows + i) * n_, columns,
                               pooled.data() + i * columns);
@@ -380,6 +396,20 @@ void Prefill::write_last_logits() {
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = logits;
 }
 
+namespace {
+
+/// Tokens that the fullest KV head holds of a prompt of n.
+int most_after_prompt(const ResolvedPolicy& policy, int n) {
+    int most = 0;
+    policy.any([&](const ResolvedPolicy& p) {
+        most = std::max(most, p.exceeded(n, n - 1) ? std::min(n, p.stored) : n);
+        return false;
+    });
+    return most;
+}
+
+}  // namespace
+
 void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
     struct Work {
         std::size_t lane;
@@ -394,9 +424,9 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         const ResolvedPolicy& policy = *lanes_[lane].policy;
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         if (cache.largest_count() == 0)
-            cache.reserve(wanted_capacity(policy, policy.evicts() ? std::min(n_, policy.stored) : n_));
+            cache.reserve(wanted_capacity(policy, policy.keeps_memory ? n_ : most_after_prompt(policy, n_)));
         // One set over all layers matters only where something leaves.
-        const bool whole = policy.evicts() && n_ > policy.stored;
+        const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first) work.push_back({lane, unit, {}});
@@ -414,8 +444,8 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
 void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                         std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
     const KvLayout& layout = model_.layout();
-    const ResolvedPolicy& policy = *lane.policy;
     auto& cache = static_cast<CpuKvCache&>(*lane.cache);
+    const ResolvedPolicy& policy = unit_policy(cache, unit);
     const std::int64_t d = model_.config().head_dim, n = n_;
     auto store_of = [&](int layer) -> const LayerStore& {
         return stores[static_cast<std::size_t>(layer - first_layer)];
@@ -427,10 +457,10 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
     int n_readers = 0;
     for (int g = unit.first; g < unit.last; ++g)
         for (const HeadRef& reader : layout.kv_head(g).readers)
-            pool_more(
-                policy.pool, n_readers++ == 0,
-                score_row(store_of(reader.layer), stream_of(lane_index, accumulator_of(policy)), reader.head),
-                n, pooled.data());
+            pool_more(policy.pool, n_readers++ == 0,
+                      score_row(store_of(reader.layer), own_stream(lane_index, reader.layer, reader.head),
+                                reader.head),
+                      n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
     std::vector<int> victims;
     const float threshold = select_victims(positions, pooled, {}, policy, n_ - 1, victims);
@@ -453,7 +483,8 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                 for (int a = 0; a < kAccumulators; ++a)
                     if (float* score = cache.score(a, reader.layer * layout.n_heads() + reader.head))
                         score[slot] =
-                            score_row(store_of(reader.layer), stream_of(lane_index, a), reader.head)[p];
+                            score_row(store_of(reader.layer),
+                                      stream_of(lane_index, reader.layer, reader.head, a), reader.head)[p];
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);

@@ -11,7 +11,7 @@
 
 namespace keyhole::cpu {
 
-/// A score that accumulates over the prompt; lanes with equal settings share one.
+/// A score of one query head that accumulates over the prompt; lanes with equal settings share one.
 struct ScoreStream {
     float alpha = 1;
     bool tempered = false;
@@ -39,6 +39,8 @@ class Prefill {
     };
 
     void plan_streams();
+    static std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
+                                                    std::vector<ScoreStream>& streams);
     void size_last_row();
     void project(int layer, LayerStore& store);
     void attend(int layer, const LayerStore& store);
@@ -59,8 +61,15 @@ class Prefill {
         return static_cast<float*>(store.scores.data()) +
                (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
     }
-    int stream_of(std::size_t lane, int accumulator) const {
-        return stream_of_lane_[lane][static_cast<std::size_t>(accumulator)];
+    /// The stream of a lane's accumulator for a query head.
+    int stream_of(std::size_t lane, int layer, int head, int accumulator) const {
+        const auto& of_head =
+            stream_of_lane_[lane][static_cast<std::size_t>(layer * model_.config().n_heads + head)];
+        return of_head[static_cast<std::size_t>(accumulator)];
+    }
+    /// The one that the head is judged by.
+    int own_stream(std::size_t lane, int layer, int head) const {
+        return stream_of(lane, layer, head, accumulator_of(lanes_[lane].policy->at(layer, head)));
     }
 
     const Model& model_;
@@ -72,8 +81,10 @@ class Prefill {
     RowWants sink_wants_;
     int n_;  // prompt tokens
 
-    std::vector<ScoreStream> streams_;
-    std::vector<std::array<int, kAccumulators>> stream_of_lane_;  // [lane][accumulator], -1: does not run
+    std::vector<std::vector<ScoreStream>> streams_;  // [n_layers * n_heads]: what the lanes need of that head
+    int n_streams_ = 0;                              // of the head that needs most
+    // [lane][n_layers * n_heads][accumulator], -1: does not run
+    std::vector<std::vector<std::array<int, kAccumulators>>> stream_of_lane_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
     Pages score_tile_;  // [n_streams, n_heads, tile rows, n] when the sink wants scores
     using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt

@@ -51,16 +51,17 @@ void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& o
 
 }  // namespace
 
-void pool_unit(const CpuKvCache& cache, const KvLayout& layout, int first, int last, UnitScores& out) {
+void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
+    const KvLayout& layout = cache.layout();
     const ResolvedPolicy& policy = cache.policy();
-    const Accumulator accumulator = accumulator_of(policy);
     unite_positions(cache, first, last, out);
     out.pooled.assign(out.positions.size(),
                       policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
     for (int g = first; g < last; ++g) {
         for (const HeadRef& reader : layout.kv_head(g).readers) {
-            const float* score = cache.score(accumulator, reader.layer * layout.n_heads() + reader.head);
+            const Accumulator own = accumulator_of(policy.at(reader.layer, reader.head));
+            const float* score = cache.score(own, reader.layer * layout.n_heads() + reader.head);
             ++n_readers;
             std::size_t at = 0;
             for (int i = 0; i < cache.count(g); ++i, ++at) {
@@ -136,17 +137,30 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     return threshold;
 }
 
-void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
-                UnitScores& scores, std::vector<int>& victims, RowValues* values,
-                std::vector<Eviction>& evictions) {
-    const ResolvedPolicy& policy = cache.policy();
+const ResolvedPolicy& unit_policy(const CpuKvCache& cache, const Unit& unit) {
+    const HeadRef& reader = cache.layout().kv_head(unit.first).readers.front();
+    return cache.policy().at(reader.layer, reader.head);
+}
+
+std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
+    UnitScores scores;
+    std::vector<int> victims;
+    std::vector<Eviction> evictions;
+    for (const Unit& unit : units_of(cache.layout(), cache.policy().scope))
+        evict_unit(cache, unit, row, due, scores, victims, nullptr, evictions);
+    return evictions;
+}
+
+void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScores& scores,
+                std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions) {
+    const ResolvedPolicy& policy = unit_policy(cache, unit);
     int most = 0;
     for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
-    const bool may_evict =
-        evicts && policy.evicts() && (unit.last - unit.first > 1 || must_select(policy, most, row));
+    const bool may_evict = policy.evicts() && (due == Due::now || policy.evicts_after(row)) &&
+                           (unit.last - unit.first > 1 || must_select(policy, most, row));
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
-    pool_unit(cache, layout, unit.first, unit.last, scores);
+    pool_unit(cache, unit.first, unit.last, scores);
     victims.clear();
     float threshold = std::numeric_limits<float>::quiet_NaN();
     if (may_evict) {

@@ -17,9 +17,9 @@ struct UnitScores {
     std::vector<std::int32_t> pinned;
 };
 
-/// Pools the policy's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
+/// Pools each head's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
 /// max. A head that no longer stores a token adds nothing to it.
-void pool_unit(const CpuKvCache& cache, const KvLayout& layout, int first, int last, UnitScores& out);
+void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out);
 
 /// A unit that stores n tokens has to choose after this row: it holds too many, or a column dies.
 bool must_select(const ResolvedPolicy& policy, int n, int row);
@@ -40,10 +40,19 @@ struct Unit {
 };
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 
+/// The policy of a unit: all of its heads have the same (check_overrides).
+const ResolvedPolicy& unit_policy(const CpuKvCache& cache, const Unit& unit);
+
+/// When a unit may evict.
+enum class Due { by_row, now };
+
 /// Chooses the victims of a unit, removes them and appends them to `evictions`; writes pooled scores and
-/// thresholds into `values` when it is not null (offsets filled, scores sized).
-void evict_unit(CpuKvCache& cache, const KvLayout& layout, const Unit& unit, int row, bool evicts,
-                UnitScores& scores, std::vector<int>& victims, RowValues* values,
-                std::vector<Eviction>& evictions);
+/// thresholds into `values` when it is not null (offsets filled, scores sized). Due::by_row evicts after the rows that the
+/// policy names, Due::now after any.
+void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScores& scores,
+                std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions);
+
+/// evict_unit() of every unit of the cache: all that follows once a row is scored.
+std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due = Due::by_row);
 
 }  // namespace keyhole::cpu

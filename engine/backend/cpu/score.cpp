@@ -1,0 +1,69 @@
+#include "engine/backend/cpu/score.h"
+
+#include "engine/backend/cpu/kernels.h"
+#include "engine/policy/math.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole::cpu {
+
+void RowScratch::grow(int n) {
+    for (std::vector<float>* v : {&logits, &probabilities, &tempered, &row_noise})
+        if (v->size() < static_cast<std::size_t>(n)) v->resize(static_cast<std::size_t>(n));
+    if (hidden.size() < static_cast<std::size_t>(n)) hidden.resize(static_cast<std::size_t>(n));
+}
+
+namespace {
+
+bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, int row, RowScratch& scratch) {
+    if (!policy.hides_any()) return false;
+    bool any = false;
+    const std::int32_t* positions = cache.positions(g);
+    for (int slot = 0; slot < cache.count(g); ++slot) {
+        const bool hidden = policy.hides(row, positions[slot]);
+        scratch.hidden[static_cast<std::size_t>(slot)] = hidden ? 1 : 0;
+        if (hidden) scratch.logits[static_cast<std::size_t>(slot)] = -std::numeric_limits<float>::infinity();
+        any = any || hidden;
+    }
+    return any;
+}
+
+}  // namespace
+
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch) {
+    const KvLayout& layout = cache.layout();
+    const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g);
+    const int head = reader.layer * layout.n_heads() + reader.head;
+    const ResolvedPolicy& policy = cache.policy().at(reader.layer, reader.head);
+    scratch.grow(n);
+    ScoredRow out;
+    out.hides = mask_hidden(cache, g, policy, row, scratch);
+    softmax(scratch.logits.data(), n, scratch.probabilities.data());
+
+    out.noise = cache.noise(head);
+    if (policy.noise != NoiseKind::none && out.noise == nullptr) {
+        for (int slot = 0; slot < n; ++slot)
+            scratch.row_noise[static_cast<std::size_t>(slot)] =
+                noise_at(policy.noise, policy.draw, policy.seed, reader.layer, reader.head, row,
+                         cache.positions(g)[slot]);
+        out.noise = scratch.row_noise.data();
+    }
+    const bool tempers = policy.tempers();
+    if (tempers) {
+        temper_logits(scratch.logits.data(), out.noise, n, policy.gain, policy.tau_at(row),
+                      scratch.tempered.data());
+        softmax(scratch.tempered.data(), n, scratch.tempered.data());
+    }
+    const float weight = row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
+    for (int a = 0; a < kAccumulators; ++a) {
+        float* score = cache.score(a, head);
+        if (score == nullptr) continue;
+        fold_scores(is_tempered(a) && tempers ? scratch.tempered.data() : scratch.probabilities.data(), n,
+                    is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
+        round_scores({score, static_cast<std::size_t>(n)}, policy.score_dtype);
+    }
+    return out;
+}
+
+}  // namespace keyhole::cpu

@@ -1,0 +1,43 @@
+/// One row of attention logits becomes probabilities and scores. Knows the cache and its policy, no model. Any thread, one
+/// query head of a cache at a time. Maths: policy/math.h. CUDA twin: backend/cuda.
+///
+/// Without a model, on logits from anywhere:
+///     CpuKvCache cache(layout, 1);  cache.set_policy(policy);  cache.reserve(capacity);
+///     for every row:  cache.append(g, row) for every KV head g;
+///                     for every query head: its logits by slot (token cache.positions(g)[slot]) into scratch.logits; score_row();
+///                     select_row() of select.h, which evicts where the policy says so.
+#pragma once
+
+#include "engine/backend/cpu/cache.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace keyhole::cpu {
+
+/// A row of one query head by slot, [cache.count(g)] and more: grown and kept.
+struct RowScratch {
+    std::vector<float> logits;         ///< in: q.k / sqrt(head_dim); out: -inf where hidden
+    std::vector<float> probabilities;  ///< attention; 0 where hidden, all 0 where the row sees nothing
+    std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
+    std::vector<float> row_noise;
+    std::vector<std::uint8_t> hidden;  ///< 1: stored, not seen by this row; only where the policy hides any
+
+    /// Room for n slots. The caller may then write logits.
+    void grow(int n);
+};
+
+/// What else the row has.
+struct ScoredRow {
+    const float* noise = nullptr;  ///< by slot: of the tokens or drawn for the row; null without noise
+    bool hides = false;            ///< some slot is hidden
+};
+
+/// Masks what ResolvedPolicy::hides() names, makes the probabilities and folds them into every running accumulator of the query
+/// head:
+///     score <- alpha * score + weight * p        p: tempered in the tempered accumulators; weight: damping in decode rows, else 1
+/// with the head's own alpha, tau and gain (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
+/// probabilities everywhere. A hidden slot's contribution is 0; NaN logits make NaN scores.
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch);
+
+}  // namespace keyhole::cpu
