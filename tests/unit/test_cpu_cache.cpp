@@ -63,8 +63,39 @@ TEST(CpuKvCache, MemoryFollowsTheCapacity) {
     EXPECT_EQ(cache.use().stored_tokens, 40);
     EXPECT_EQ(cache.use().stored_bytes, 40 * 2 * kHeadDim * 4);
     cache.reserve(3);
-    EXPECT_EQ(cache.capacity(), 10) << "stored entries are never dropped by a resize";
+    EXPECT_EQ(cache.capacity(2), 10) << "stored entries are never dropped by a resize";
     EXPECT_EQ(cache.stored_positions(3), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
+    const KvLayout layout = KvLayout::grouped(2, 4, 2);  // 4 KV heads, two readers each
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    EXPECT_TRUE(cache.has_no_room());
+    cache.reserve(std::array{3, 50, 7, 1});
+    EXPECT_EQ(cache.use().allocated_bytes, (3 + 50 + 7 + 1) * (2 * kHeadDim + 2 + 2) * 4);
+    const std::array room = {3, 50, 7, 1};
+    for (int g = 0; g < 4; ++g)
+        for (int p = 0; p < room[static_cast<std::size_t>(g)]; ++p) {
+            const int slot = cache.append(g, p);
+            std::fill_n(cache.keys(g) + slot * kHeadDim, kHeadDim, static_cast<float>(100 * g + p));
+            std::fill_n(cache.values(g) + slot * kHeadDim, kHeadDim, static_cast<float>(-100 * g - p));
+            for (int h : {2 * g, 2 * g + 1}) cache.score(kSum, h)[slot] = static_cast<float>(p) + 0.5f;
+        }
+    const auto all_consistent = [&](const CpuKvCache& c) {
+        for (int g = 0; g < 4; ++g)
+            for (int h : {2 * g, 2 * g + 1}) {
+                std::vector<std::int32_t> expected;
+                for (int p = 0; p < room[static_cast<std::size_t>(g)]; ++p) expected.push_back(p);
+                expect_consistent(c, g, h, expected);
+            }
+    };
+    all_consistent(cache);
+    cache.reserve(std::array{60, 1, 9, 4});
+    EXPECT_EQ(cache.capacity(1), 50);
+    EXPECT_EQ(cache.capacity(0), 60);
+    all_consistent(cache);
+    all_consistent(static_cast<const CpuKvCache&>(*cache.clone()));
 }
 
 TEST(CpuKvCache, ANewAccumulatorStartsFromItsNearestRelative) {

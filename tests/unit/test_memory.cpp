@@ -1,6 +1,7 @@
 // What eviction gives back: the cache against the equation, and the resident size of a process of its own.
 #include "engine/backend/backend.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/trace/record.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -88,6 +89,34 @@ TEST(EngineMemory, AllocatedIsWhatTheEquationGives) {
     expect_sizes();
     decode(*backend, lanes, 400, 32);
     expect_sizes();
+}
+
+TEST(EngineMemory, BudgetsOfLayersTakeRoomOfTheirOwn) {
+    const TinyModel tiny(large_shape());
+    const auto backend = cpu(tiny);
+    const auto policy =
+        keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64,budget@L1=16,budget@L3.H0-3=128").policy,
+                         400, 64, keyhole::head_grid(keyhole::load_model(tiny.folder())->layout()));
+    std::vector<Lane> lanes;
+    lanes.push_back({backend->make_cache(), policy, {}});
+    const keyhole::LanePrefill prefill{lanes[0].cache.get(), &policy, {}, &lanes[0].out};
+    backend->prefill(random_tokens(400, 3), {&prefill, 1}, nullptr, {});
+    // Layers 0 and 2 and half of layer 3 store 64, layer 1 16, the other half 128; a quarter of the bytes is one layer's.
+    const auto expected = (2.5 * static_cast<double>(equation_bytes(tiny.shape(), 64)) +
+                           static_cast<double>(equation_bytes(tiny.shape(), 16)) +
+                           0.5 * static_cast<double>(equation_bytes(tiny.shape(), 128))) /
+                          4;
+    EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes), expected, 0.01 * expected);
+    decode(*backend, lanes, 400, 20);
+    EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes), expected, 0.01 * expected);
+    EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 20 + 16 * 8 + 128 * 4);
+    // One number again: room follows.
+    lanes[0].policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64").policy, 400, 64);
+    backend->apply_policy(*lanes[0].cache, lanes[0].policy, 419);
+    decode(*backend, lanes, 420, 60);
+    EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 32);
+    EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes),
+                static_cast<double>(equation_bytes(tiny.shape(), 64)), 0.01 * expected);
 }
 
 TEST(EngineMemory, LessBudgetGivesMemoryBack) {

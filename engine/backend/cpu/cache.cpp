@@ -65,7 +65,8 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
       head_dim_(head_dim),
       count_(static_cast<std::size_t>(layout.n_kv_heads()), 0),
-      pinned_(count_.size()) {}
+      pinned_(count_.size()),
+      store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
 
 CacheUse CpuKvCache::use() const {
     CacheUse use;
@@ -124,7 +125,7 @@ int CpuKvCache::largest_count() const {
 void CpuKvCache::clear() {
     std::fill(count_.begin(), count_.end(), 0);
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
-    store_ = make_store(0, store_.running, store_.has_noise);
+    store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
 
 template <class Visit>
@@ -133,24 +134,33 @@ void CpuKvCache::for_readers(int g, Visit visit) const {
         visit(reader, reader.layer * layout_->n_heads() + reader.head);
 }
 
-CpuKvCache::Store CpuKvCache::make_store(int capacity, const std::array<bool, kAccumulators>& running,
+CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity,
+                                         const std::array<bool, kAccumulators>& running,
                                          bool has_noise) const {
-    const std::size_t slots = static_cast<std::size_t>(capacity);
-    const std::size_t kv_words = count_.size() * slots * static_cast<std::size_t>(head_dim_);
-    const std::size_t head_words = static_cast<std::size_t>(layout_->n_layers() * layout_->n_heads()) * slots;
-    std::size_t words = 0;
-    auto take = [&words](std::size_t n) { return std::exchange(words, words + n); };
     Store store;
-    store.capacity = capacity;
+    store.capacity = std::move(capacity);
     store.running = running;
     store.has_noise = has_noise;
-    store.keys_at = take(kv_words);
-    store.values_at = take(kv_words);
-    store.positions_at = take(count_.size() * slots);
-    store.order_at = take(count_.size() * slots);
+    std::int64_t n_slots = 0, n_scores = 0;
+    store.first_score.resize(static_cast<std::size_t>(layout_->n_layers() * layout_->n_heads()));
+    for (int g = 0; g < layout_->n_kv_heads(); ++g) {
+        const std::int64_t own = store.capacity[static_cast<std::size_t>(g)];
+        store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
+        for_readers(g, [&](const HeadRef&, int head) {
+            store.first_score[static_cast<std::size_t>(head)] = std::exchange(n_scores, n_scores + own);
+        });
+    }
+    std::size_t words = 0;
+    auto take = [&words](std::int64_t n) {
+        return std::exchange(words, words + static_cast<std::size_t>(n));
+    };
+    store.keys_at = take(n_slots * head_dim_);
+    store.values_at = take(n_slots * head_dim_);
+    store.positions_at = take(n_slots);
+    store.order_at = take(n_slots);
     for (std::size_t a = 0; a < kAccumulators; ++a)
-        if (running[a]) store.score_at[a] = take(head_words);
-    if (has_noise) store.noise_at = take(head_words);
+        if (running[a]) store.score_at[a] = take(n_scores);
+    if (has_noise) store.noise_at = take(n_scores);
     if (words > 0) store.pages = Pages(words * sizeof(float));
     return store;
 }
@@ -160,8 +170,9 @@ void CpuKvCache::move_to(Store store) {
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const std::size_t n = static_cast<std::size_t>(count(g));
         if (n == 0) continue;
-        std::copy_n(old.floats(old.keys_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_), keys(g));
-        std::copy_n(old.floats(old.values_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
+        std::copy_n(old.of_kv_head(old.keys_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
+                    keys(g));
+        std::copy_n(old.of_kv_head(old.values_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
                     values(g));
         std::copy_n(old.ints(old.positions_at, g), n, positions(g));
         std::copy_n(old.ints(old.order_at, g), n, order(g));
@@ -170,13 +181,19 @@ void CpuKvCache::move_to(Store store) {
                 if (float* to = score(a, head))
                     std::copy_n(old.score(nearest_relative(a, old.running), head), n, to);
             if (old.has_noise && store_.has_noise)
-                std::copy_n(old.floats(old.noise_at, head, 1), n, noise(head));
+                std::copy_n(old.of_head(old.noise_at, head), n, noise(head));
         });
     }
 }
 
+void CpuKvCache::reserve(std::span<const int> capacity) {
+    std::vector<int> room(capacity.begin(), capacity.end());
+    for (std::size_t g = 0; g < room.size(); ++g) room[g] = std::max(room[g], count_[g]);
+    move_to(make_store(std::move(room), store_.running, store_.has_noise));
+}
+
 void CpuKvCache::reserve(int capacity) {
-    move_to(make_store(std::max(capacity, largest_count()), store_.running, store_.has_noise));
+    reserve(std::vector<int>(count_.size(), capacity));
 }
 
 void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
@@ -201,7 +218,7 @@ void CpuKvCache::draw_noise(int g, int slot) {
 
 int CpuKvCache::append(int g, int position) {
     int& n = count_[static_cast<std::size_t>(g)];
-    KH_ASSERT(n < store_.capacity, "count={} capacity={}", n, store_.capacity);
+    KH_ASSERT(n < capacity(g), "count={} capacity={}", n, capacity(g));
     const int slot = n++;
     positions(g)[slot] = position;
     order(g)[slot] = slot;

@@ -52,24 +52,27 @@ class CpuKvCache final : public KvCache {
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
 
-    /// New pages with room for `capacity` slots a KV head (at least the fullest one's count); the old ones go
-    /// back to the system.
+    /// New pages with room for so many slots in every KV head, at least for what each stores; the old ones go back to the
+    /// system. One number: the same for all.
+    void reserve(std::span<const int> capacity);
     void reserve(int capacity);
     void clear();
 
-    int capacity() const { return store_.capacity; }
+    int capacity(int g) const { return store_.capacity[static_cast<std::size_t>(g)]; }
+    /// Before the first reserve() and after clear().
+    bool has_no_room() const { return store_.pages.size_bytes() == 0; }
     int count(int g) const { return count_[static_cast<std::size_t>(g)]; }
     int largest_count() const;
 
-    float* keys(int g) const { return store_.floats(store_.keys_at, g, head_dim_); }
-    float* values(int g) const { return store_.floats(store_.values_at, g, head_dim_); }
+    float* keys(int g) const { return store_.of_kv_head(store_.keys_at, g, head_dim_); }
+    float* values(int g) const { return store_.of_kv_head(store_.values_at, g, head_dim_); }
     std::int32_t* positions(int g) const { return store_.ints(store_.positions_at, g); }  ///< by slot
     std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
     /// Scores by slot of query head `head` = layer * n_heads + h; null when the accumulator does not run.
     float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
     /// Noise drawn once for each token, by slot; null when the policy draws none so.
     float* noise(int head) const {
-        return store_.has_noise ? store_.floats(store_.noise_at, head, 1) : nullptr;
+        return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
 
     /// Ascending; nearly always empty.
@@ -82,30 +85,34 @@ class CpuKvCache final : public KvCache {
     void evict(int g, std::span<const int> order_indices);
 
   private:
-    /// One allocation and where its parts begin, in 4-byte words.
+    /// One allocation and where its parts begin, in 4-byte words. Heads have room of their own, one after the other.
     struct Store {
         Pages pages;
-        int capacity = 0;
+        std::vector<int> capacity;              // [n_kv_heads]
+        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before
+        std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for what query heads have
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0;
         std::array<std::size_t, kAccumulators> score_at{};
 
-        float* floats(std::size_t at, int index, int width) const {
-            return static_cast<float*>(pages.data()) + at +
-                   static_cast<std::int64_t>(index) * capacity * width;
+        float* of_kv_head(std::size_t at, int g, int width) const {
+            return static_cast<float*>(pages.data()) + at + first_slot[static_cast<std::size_t>(g)] * width;
         }
-        std::int32_t* ints(std::size_t at, int index) const {
-            return static_cast<std::int32_t*>(pages.data()) + at +
-                   static_cast<std::int64_t>(index) * capacity;
+        std::int32_t* ints(std::size_t at, int g) const {
+            return static_cast<std::int32_t*>(pages.data()) + at + first_slot[static_cast<std::size_t>(g)];
+        }
+        float* of_head(std::size_t at, int head) const {
+            return static_cast<float*>(pages.data()) + at + first_score[static_cast<std::size_t>(head)];
         }
         float* score(int accumulator, int head) const {
             const std::size_t a = static_cast<std::size_t>(accumulator);
-            return running[a] ? floats(score_at[a], head, 1) : nullptr;
+            return running[a] ? of_head(score_at[a], head) : nullptr;
         }
     };
 
-    Store make_store(int capacity, const std::array<bool, kAccumulators>& running, bool has_noise) const;
+    Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
+                     bool has_noise) const;
     /// Moves everything stored into a new store.
     void move_to(Store store);
     void draw_noise(int g, int slot);

@@ -92,28 +92,43 @@ void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
     });
 }
 
-int wanted_capacity(const ResolvedPolicy& policy, int n_stored) {
-    const int open_end = n_stored + std::max(64, policy.horizon);
-    if (policy.keeps_memory || policy.any([](const ResolvedPolicy& p) { return !p.evicts(); }))
-        return open_end;
-    int stored = 0;
-    for (const ResolvedPolicy& variant : policy.variants) stored = std::max(stored, variant.stored);
-    stored = std::max(stored, policy.stored);
-    return std::max(n_stored, std::min(stored + policy.every, open_end));
+std::vector<int> wanted_capacity(const CpuKvCache& cache, std::span<const int> n_stored, int n_columns) {
+    std::vector<int> capacity;
+    for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
+        const ResolvedPolicy& policy = unit_policy(cache, g);
+        const int n = n_stored[static_cast<std::size_t>(g)];
+        const int open_end = (policy.keeps_memory ? n_columns : n) + std::max(64, policy.horizon);
+        capacity.push_back(policy.keeps_memory || !policy.evicts()
+                               ? open_end
+                               : std::max(n, std::min(policy.stored + policy.every, open_end)));
+    }
+    return capacity;
 }
 
 namespace {
 
-/// One more slot a KV head; what evicts grows no further than it will ever need. Where the released code only masks, room
-/// grows with the text.
+int needed_slots(const CpuKvCache& cache, int g, int row) {
+    return unit_policy(cache, g).keeps_memory ? row + 1 : cache.count(g) + 1;
+}
+
+/// Where a row needs a slot more than a KV head has. What evicts grows no further than it will ever need; where the released
+/// code only masks, room grows with the text.
 void make_room(CpuKvCache& cache, int row) {
-    const ResolvedPolicy& policy = cache.policy();
-    const int needed = policy.keeps_memory ? row + 1 : cache.largest_count() + 1;
-    if (needed <= cache.capacity()) return;
-    const int grown = needed + cache.capacity() / 2;
-    cache.reserve(policy.evicts() && !policy.keeps_memory
-                      ? std::max(needed, std::min(grown, policy.stored + policy.every))
-                      : grown);
+    const int n_kv_heads = cache.layout().n_kv_heads();
+    bool is_short = false;
+    for (int g = 0; g < n_kv_heads && !is_short; ++g)
+        is_short = needed_slots(cache, g, row) > cache.capacity(g);
+    if (!is_short) return;
+    std::vector<int> capacity;
+    for (int g = 0; g < n_kv_heads; ++g) {
+        const ResolvedPolicy& policy = unit_policy(cache, g);
+        const int had = cache.capacity(g), needed = needed_slots(cache, g, row);
+        int room = needed > had ? needed + had / 2 : had;
+        if (needed > had && policy.evicts() && !policy.keeps_memory)
+            room = std::max(needed, std::min(room, policy.stored + policy.every));
+        capacity.push_back(room);
+    }
+    cache.reserve(capacity);
 }
 
 }  // namespace
@@ -326,10 +341,15 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     auto& store = static_cast<CpuKvCache&>(cache);
     store.set_policy(policy);
-    if (store.capacity() == 0) return {};  // before the prompt, which decides the size
+    if (store.has_no_room()) return {};  // before the prompt, which decides the size
     std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
-    const int wanted = wanted_capacity(policy, policy.keeps_memory ? last_row + 1 : store.largest_count());
-    if (wanted != store.capacity()) store.reserve(wanted);
+    std::vector<int> n_stored, had;
+    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
+        n_stored.push_back(store.count(g));
+        had.push_back(store.capacity(g));
+    }
+    const std::vector<int> wanted = wanted_capacity(store, n_stored, last_row + 1);
+    if (wanted != had) store.reserve(wanted);
     return evictions;
 }
 

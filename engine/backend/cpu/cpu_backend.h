@@ -79,8 +79,8 @@ class CpuBackend final : public Backend {
     std::vector<WorkerScratch> workers_;
 };
 
-/// Slots a KV head for n stored tokens: its budget and the rows until the next eviction; with nothing to evict, or where the
-/// released code only masks, room to go on.
-int wanted_capacity(const ResolvedPolicy& policy, int n_stored);
+/// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with
+/// nothing to evict, or where the released code only masks, room to go on.
+std::vector<int> wanted_capacity(const CpuKvCache& cache, std::span<const int> n_stored, int n_columns);
 
 }  // namespace keyhole::cpu

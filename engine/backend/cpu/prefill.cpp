@@ -396,20 +396,6 @@ void Prefill::write_last_logits() {
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = logits;
 }
 
-namespace {
-
-/// Tokens that the fullest KV head holds of a prompt of n.
-int most_after_prompt(const ResolvedPolicy& policy, int n) {
-    int most = 0;
-    policy.any([&](const ResolvedPolicy& p) {
-        most = std::max(most, p.exceeded(n, n - 1) ? std::min(n, p.stored) : n);
-        return false;
-    });
-    return most;
-}
-
-}  // namespace
-
 void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
     struct Work {
         std::size_t lane;
@@ -423,8 +409,14 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         const ResolvedPolicy& policy = *lanes_[lane].policy;
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
-        if (cache.largest_count() == 0)
-            cache.reserve(wanted_capacity(policy, policy.keeps_memory ? n_ : most_after_prompt(policy, n_)));
+        if (cache.largest_count() == 0) {
+            std::vector<int> n_stored;
+            for (int g = 0; g < layout.n_kv_heads(); ++g) {
+                const ResolvedPolicy& own = unit_policy(cache, g);
+                n_stored.push_back(own.exceeded(n_, n_ - 1) ? own.stored : n_);
+            }
+            cache.reserve(wanted_capacity(cache, n_stored, n_));
+        }
         // One set over all layers matters only where something leaves.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
@@ -445,7 +437,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                         std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
     const KvLayout& layout = model_.layout();
     auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-    const ResolvedPolicy& policy = unit_policy(cache, unit);
+    const ResolvedPolicy& policy = unit_policy(cache, unit.first);
     const std::int64_t d = model_.config().head_dim, n = n_;
     auto store_of = [&](int layer) -> const LayerStore& {
         return stores[static_cast<std::size_t>(layer - first_layer)];

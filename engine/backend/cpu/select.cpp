@@ -137,8 +137,8 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     return threshold;
 }
 
-const ResolvedPolicy& unit_policy(const CpuKvCache& cache, const Unit& unit) {
-    const HeadRef& reader = cache.layout().kv_head(unit.first).readers.front();
+const ResolvedPolicy& unit_policy(const CpuKvCache& cache, int kv_head) {
+    const HeadRef& reader = cache.layout().kv_head(kv_head).readers.front();
     return cache.policy().at(reader.layer, reader.head);
 }
 
@@ -153,7 +153,7 @@ std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
 
 void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScores& scores,
                 std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions) {
-    const ResolvedPolicy& policy = unit_policy(cache, unit);
+    const ResolvedPolicy& policy = unit_policy(cache, unit.first);
     int most = 0;
     for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
     const bool may_evict = policy.evicts() && (due == Due::now || policy.evicts_after(row)) &&
