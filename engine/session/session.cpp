@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/metrics/distribution.h"
 #include "engine/session/lane.h"
+#include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 
 #include <algorithm>
@@ -21,85 +22,6 @@ using Clock = std::chrono::steady_clock;
 float ms_since(Clock::time_point start) {
     return std::chrono::duration<float, std::milli>(Clock::now() - start).count();
 }
-
-/// Hands tiles on under the session's lane numbers: the backend counts only the lanes of its call.
-class LaneTiles final : public PrefillSink {
-  public:
-    LaneTiles(PrefillSink& to, std::vector<int> lanes, bool all_lanes)
-        : to_(to), lanes_(std::move(lanes)), all_lanes_(all_lanes) {}
-    RowWants wants() const override { return to_.wants(); }
-    void attention(const PrefillTile& tile) override { send(tile, &PrefillSink::attention); }
-    void logits(const PrefillTile& tile) override { send(tile, &PrefillSink::logits); }
-    void noise(const PrefillTile& tile) override { send(tile, &PrefillSink::noise); }
-    void scores(const PrefillTile& tile) override { send(tile, &PrefillSink::scores); }
-
-  private:
-    void send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTile&)) {
-        if (tile.lane < 0 && !all_lanes_) {
-            for (int lane : lanes_) {
-                tile.lane = lane;
-                (to_.*what)(tile);
-            }
-            return;
-        }
-        if (tile.lane >= 0) tile.lane = lanes_[static_cast<std::size_t>(tile.lane)];
-        (to_.*what)(tile);
-    }
-
-    PrefillSink& to_;
-    std::vector<int> lanes_;
-    bool all_lanes_;
-};
-
-/// Keeps the prompt's attention for the record, max-reduced to fit, and passes tiles on to a second sink.
-class PromptRecorder final : public PrefillSink {
-  public:
-    PromptRecorder(const RunInfo& run, PrefillSink* next) : next_(next), n_heads_(run.config.n_heads) {
-        constexpr std::size_t kBudgetBytes = std::size_t{64} << 20;
-        const std::size_t n = static_cast<std::size_t>(run.n_prompt());
-        const std::size_t heads = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
-        rows_ = std::make_shared<PromptRows>();
-        std::size_t size = n;
-        while (heads * size * size * sizeof(std::uint16_t) > kBudgetBytes) {
-            rows_->reduction *= 2;
-            size = (n + static_cast<std::size_t>(rows_->reduction) - 1) /
-                   static_cast<std::size_t>(rows_->reduction);
-        }
-        rows_->size = static_cast<int>(size);
-        rows_->attention.assign(heads * size * size, 0);
-    }
-    std::shared_ptr<const PromptRows> take() { return rows_; }
-
-    RowWants wants() const override {
-        RowWants wants = next_ != nullptr ? next_->wants() : RowWants{};
-        wants.attention = true;
-        return wants;
-    }
-    void attention(const PrefillTile& tile) override {
-        const std::size_t size = static_cast<std::size_t>(rows_->size);
-        std::uint16_t* image = rows_->attention.data() +
-                               static_cast<std::size_t>(tile.layer * n_heads_ + tile.head) * size * size;
-        for (int i = 0; i < tile.n_rows; ++i) {
-            std::uint16_t* line =
-                image + static_cast<std::size_t>((tile.first_row + i) / rows_->reduction) * size;
-            const float* values = tile.values + static_cast<std::int64_t>(i) * tile.n_columns;
-            for (int p = 0; p <= tile.first_row + i; ++p) {
-                std::uint16_t& cell = line[p / rows_->reduction];
-                cell =
-                    std::max(cell, fp16_from_float(values[p]));  // halves of one sign order as their bits do
-            }
-        }
-        if (next_ != nullptr && next_->wants().attention) next_->attention(tile);
-    }
-    void logits(const PrefillTile& tile) override { next_->logits(tile); }
-    void noise(const PrefillTile& tile) override { next_->noise(tile); }
-    void scores(const PrefillTile& tile) override { next_->scores(tile); }
-
-  private:
-    PrefillSink* next_;
-    int n_heads_;
-    std::shared_ptr<PromptRows> rows_;
-};
 
 std::uint64_t next_run_id() {
     static std::atomic<std::uint64_t> last{0};

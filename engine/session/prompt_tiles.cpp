@@ -1,0 +1,60 @@
+#include "engine/session/prompt_tiles.h"
+
+#include "engine/base/half.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace keyhole {
+
+void LaneTiles::send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTile&)) {
+    if (tile.lane < 0 && !all_lanes_) {
+        for (int lane : lanes_) {
+            tile.lane = lane;
+            (to_.*what)(tile);
+        }
+        return;
+    }
+    if (tile.lane >= 0) tile.lane = lanes_[static_cast<std::size_t>(tile.lane)];
+    (to_.*what)(tile);
+}
+
+PromptRecorder::PromptRecorder(const RunInfo& run, PrefillSink* next)
+    : next_(next), n_heads_(run.config.n_heads) {
+    constexpr std::size_t kBudgetBytes = std::size_t{64} << 20;
+    const std::size_t n = static_cast<std::size_t>(run.n_prompt());
+    const std::size_t heads = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
+    rows_ = std::make_shared<PromptRows>();
+    std::size_t size = n;
+    while (heads * size * size * sizeof(std::uint16_t) > kBudgetBytes) {
+        rows_->reduction *= 2;
+        size =
+            (n + static_cast<std::size_t>(rows_->reduction) - 1) / static_cast<std::size_t>(rows_->reduction);
+    }
+    rows_->size = static_cast<int>(size);
+    rows_->attention.assign(heads * size * size, 0);
+}
+
+RowWants PromptRecorder::wants() const {
+    RowWants wants = next_ != nullptr ? next_->wants() : RowWants{};
+    wants.attention = true;
+    return wants;
+}
+
+void PromptRecorder::attention(const PrefillTile& tile) {
+    const std::size_t size = static_cast<std::size_t>(rows_->size);
+    std::uint16_t* image =
+        rows_->attention.data() + static_cast<std::size_t>(tile.layer * n_heads_ + tile.head) * size * size;
+    for (int i = 0; i < tile.n_rows; ++i) {
+        std::uint16_t* line =
+            image + static_cast<std::size_t>((tile.first_row + i) / rows_->reduction) * size;
+        const float* values = tile.values + static_cast<std::int64_t>(i) * tile.n_columns;
+        for (int p = 0; p <= tile.first_row + i; ++p) {
+            std::uint16_t& cell = line[p / rows_->reduction];
+            cell = std::max(cell, fp16_from_float(values[p]));  // halves of one sign order as their bits do
+        }
+    }
+    if (next_ != nullptr && next_->wants().attention) next_->attention(tile);
+}
+
+}  // namespace keyhole

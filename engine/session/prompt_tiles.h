@@ -1,0 +1,50 @@
+/// Where the tiles of a prompt go: to a sink under the session's lane numbers, and into the record. Called by the backend's workers;
+/// known to session only.
+#pragma once
+
+#include "engine/policy/prefill_sink.h"
+#include "engine/trace/record.h"
+
+#include <memory>
+#include <vector>
+
+namespace keyhole {
+
+/// Hands tiles on under the session's lane numbers: the backend counts only the lanes of its call.
+class LaneTiles final : public PrefillSink {
+  public:
+    LaneTiles(PrefillSink& to, std::vector<int> lanes, bool all_lanes)
+        : to_(to), lanes_(std::move(lanes)), all_lanes_(all_lanes) {}
+    RowWants wants() const override { return to_.wants(); }
+    void attention(const PrefillTile& tile) override { send(tile, &PrefillSink::attention); }
+    void logits(const PrefillTile& tile) override { send(tile, &PrefillSink::logits); }
+    void noise(const PrefillTile& tile) override { send(tile, &PrefillSink::noise); }
+    void scores(const PrefillTile& tile) override { send(tile, &PrefillSink::scores); }
+
+  private:
+    void send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTile&));
+
+    PrefillSink& to_;
+    std::vector<int> lanes_;
+    bool all_lanes_;
+};
+
+/// Keeps the prompt's attention for the record, max-reduced to fit, and passes tiles on to a second sink.
+class PromptRecorder final : public PrefillSink {
+  public:
+    PromptRecorder(const RunInfo& run, PrefillSink* next);
+    std::shared_ptr<const PromptRows> take() { return rows_; }
+
+    RowWants wants() const override;
+    void attention(const PrefillTile& tile) override;
+    void logits(const PrefillTile& tile) override { next_->logits(tile); }
+    void noise(const PrefillTile& tile) override { next_->noise(tile); }
+    void scores(const PrefillTile& tile) override { next_->scores(tile); }
+
+  private:
+    PrefillSink* next_;
+    int n_heads_;
+    std::shared_ptr<PromptRows> rows_;
+};
+
+}  // namespace keyhole
