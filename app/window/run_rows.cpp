@@ -68,14 +68,15 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
     const RowBlock* block = row_block(history, lane, row);
     if (block == nullptr || block->attention.empty()) return false;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
-        const std::vector<std::int32_t> positions = history.attended_positions(lane, g, row);
+        const std::vector<std::int32_t> positions = history.held_positions(lane, g, row);
         for (const HeadRef& reader : layout.kv_head(g).readers) {
             const std::size_t index = at(reader.layer * layout.n_heads() + reader.head);
             const std::size_t begin = at(block->head_offset[index]);
             const std::size_t n = std::min(positions.size(), at(block->head_offset[index + 1]) - begin);
             std::fill(values.begin(), values.end(), kNone);
             for (std::size_t i = 0; i < n; ++i)
-                values[at(positions[i])] = float_from_fp16(block->attention[begin + i]);
+                if (!history.hidden(lane, g, positions[i], row))
+                    values[at(positions[i])] = float_from_fp16(block->attention[begin + i]);
             each(reader.layer, reader.head, values);
         }
     }

@@ -356,7 +356,7 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
             values.scores = block->scores;
             values.threshold = block->threshold;
             for (int g = 0; g < layout.n_kv_heads(); ++g)
-                for (std::int32_t p : history.attended_positions(lane, g, step->row))
+                for (std::int32_t p : history.held_positions(lane, g, step->row))
                     values.positions.push_back(p);
             values.attention.resize(block->attention.size());
             for (int l = 0; !block->attention.empty() && l < layout.n_layers(); ++l)

@@ -8,12 +8,6 @@
 
 namespace keyhole {
 
-/// A command with the row after which it was applied.
-struct RunCommand {
-    int row = 0;
-    std::string text;
-};
-
 /// version, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, kv_heads, lanes. Rows that a lane missed
 /// are null in its `steps`; NaN is null; bytes that are no UTF-8 become U+FFFD.
 std::string make_run_json(const RunHistory& history, int first_row);

@@ -14,6 +14,21 @@
 
 namespace keyhole {
 
+/// A command in text form with the row after which it was applied.
+struct RunCommand {
+    int row = 0;
+    std::string text;
+    bool operator==(const RunCommand&) const = default;
+};
+
+/// How a run was asked for, in text forms: with the prompt and the commands, enough to run it again (run_spec_of in session.h).
+struct RunStart {
+    std::vector<std::string> lanes;  ///< specs of the start
+    std::string sampling;            ///< as the command `sampling ...`
+    bool follow = false;
+    bool ignore_eos = false;
+};
+
 /// What does not change during a run. A new prompt or model starts a new run.
 struct RunInfo {
     std::uint64_t id = 0;  ///< differs between runs of one process
@@ -28,6 +43,7 @@ struct RunInfo {
     std::vector<std::string> token_bytes;    ///< [n_vocab]
     std::uint64_t seed = 0;                  ///< of sampling
     int n_generate = 0;                      ///< asked for; 0: open end
+    RunStart start;
     int n_prompt() const { return static_cast<int>(prompt_tokens.size()); }
 };
 
@@ -42,7 +58,10 @@ inline HeadGrid head_grid(const KvLayout& layout) {
 
 /// A lane's settings as they are in force. A changed setting makes a new one.
 struct LaneInfo {
-    int id = 0;             ///< never reused within a run
+    int id = 0;  ///< never reused within the shown branch
+    int forked_from =
+        -1;  ///< id of the lane that it is a copy of: its past up to forked_at is that lane's; -1: none
+    int forked_at = -1;     ///< row after which it was copied
     std::string spec;       ///< as asked for
     std::string effective;  ///< amounts in tokens, clamped
     ResolvedPolicy policy;
@@ -54,7 +73,7 @@ struct TopToken {
 };
 
 /// Rows of one lane at one row, compact: fp16 values in the ragged order of RowValues. The attended positions are not stored:
-/// they are all p <= row with evicted_at[g][p] < 0 or >= row (RunHistory::attended_positions).
+/// they are all p <= row with evicted_at[g][p] < 0 or >= row (RunHistory::held_positions), hidden ones included.
 struct RowBlock {
     std::vector<std::int32_t> offset;       ///< [n_kv_heads + 1]
     std::vector<std::int64_t> head_offset;  ///< [n_layers * n_heads + 1]
@@ -63,6 +82,26 @@ struct RowBlock {
     std::vector<float> threshold;           ///< [n_kv_heads]
     std::size_t bytes() const;
 };
+
+/// Positions that were stored but not seen by a row (RowValues::hidden), packed: entry i of KV head g's part of a RowBlock is
+/// bit i % 8 of bits[offset[g] + i / 8].
+struct HiddenSet {
+    std::vector<std::int32_t> offset;  ///< [n_kv_heads + 1] bytes
+    std::vector<std::uint8_t> bits;
+    bool hides(int kv_head, int i) const {
+        const std::size_t byte = static_cast<std::size_t>(offset[static_cast<std::size_t>(kv_head)] + i / 8);
+        return ((bits[byte] >> (i % 8)) & 1) != 0;
+    }
+    bool operator==(const HiddenSet&) const = default;
+};
+
+/// A token that no policy evicts from a KV head.
+struct Pin {
+    std::int32_t kv_head = 0;
+    std::int32_t position = 0;
+    bool operator==(const Pin&) const = default;
+};
+using PinList = std::vector<Pin>;  ///< ascending (kv_head, position)
 
 /// Attention of the prompt, one image for all lanes of one-shot prefill: fp16, max-reduced by `reduction` in both directions
 /// when the full rows do not fit the recorder's budget (1: every cell).
@@ -81,20 +120,36 @@ struct LaneRecord {
     float entropy = 0;   ///< of the next-token distribution, nats
     std::optional<float>
         kl;  ///< KL(lane 0 || this lane) of the next-token distributions, nats; none after free lanes diverged
-    std::optional<bool> agrees;            ///< same most likely token as lane 0
-    float tau = 1;                         ///< in force at this row
-    CacheUse use;                          ///< after the row
-    std::int64_t attended_tokens = 0;      ///< summed over KV heads
-    std::vector<TopToken> top;             ///< most likely next tokens, best first
-    std::vector<Eviction> evictions;       ///< since the row before: by this row, and by commands between
-    std::shared_ptr<const RowBlock> rows;  ///< null: not recorded or thinned out
-    bool ended = false;                    ///< EOS was consumed
-    std::string failure;                   ///< not empty: the lane stopped, and why
+    std::optional<bool> agrees;               ///< same most likely token as lane 0
+    float tau = 1;                            ///< in force at this row
+    CacheUse use;                             ///< after the row
+    std::int64_t attended_tokens = 0;         ///< summed over KV heads
+    std::vector<TopToken> top;                ///< most likely next tokens, best first
+    std::vector<Eviction> evictions;          ///< since the row before: by this row, and by commands between
+    std::shared_ptr<const RowBlock> rows;     ///< null: not recorded or thinned out
+    std::shared_ptr<const HiddenSet> hidden;  ///< null: the row saw all that was stored. Never thinned
+    std::shared_ptr<const PinList> pins;  ///< after the row; null: none. The same list while nothing changes
+    bool ended = false;                   ///< EOS was consumed
+    std::string failure;                  ///< not empty: the lane stopped, and why
+};
+
+/// A stretch of a run between two points where it was rewound. The run is a tree of them; the line from the root to the shown one
+/// is the shown branch. A row and a branch name one record for good.
+struct Branch {
+    int id = 0;
+    int parent = -1;   ///< branch after whose end it goes on; -1: the root, which begins with the prompt
+    int from_row = 0;  ///< goes on from the state after this row
+    int last_row = 0;  ///< processed
+    std::vector<RunCommand> commands;  ///< its own, rows from from_row on
+    bool operator==(const Branch&) const = default;
 };
 
 struct StepTrace {
     std::shared_ptr<const RunInfo> run;
-    int row = 0;  ///< n_prompt - 1 for the record that ends the prompt
+    int row = 0;     ///< n_prompt - 1 for the record that ends the prompt
+    int branch = 0;  ///< that the row belongs to
+    /// The branches beside the shown one, as they stood at this row; null: there are none.
+    std::shared_ptr<const std::vector<Branch>> other_branches;
     std::vector<LaneRecord> lanes;
     std::shared_ptr<const PromptRows> prompt_rows;  ///< with the record that ends the prompt
     std::vector<std::string> commands;              ///< applied before this row, in text form

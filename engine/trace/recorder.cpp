@@ -38,15 +38,37 @@ void Recorder::push(std::shared_ptr<const StepTrace> step) {
         row_bytes_ = dense_bytes_ = 0;
         stride_ = 1;
     }
+    if (!steps_.empty() && steps_.back()->row >= step->row) {
+        KH_ASSERT(steps_.back()->branch != step->branch, "row {} of branch {} after {}", step->row,
+                  step->branch, steps_.back()->row);
+        cut(step->row - 1, dropped);
+    }
     if (steps_.empty()) dense_from_ = step->row;
-    KH_ASSERT(steps_.empty() || steps_.back()->row < step->row, "row {} after {}", step->row,
-              steps_.back()->row);
     const std::size_t bytes = row_bytes(*step);
     steps_.push_back(std::move(step));
     row_bytes_ += bytes;
     dense_bytes_ += bytes;
     thin(dropped);
     version_.fetch_add(1, std::memory_order_release);
+}
+
+void Recorder::rewind(int row) {
+    StepList dropped;
+    const std::lock_guard lock(mutex_);
+    cut(row, dropped);
+    version_.fetch_add(1, std::memory_order_release);
+}
+
+/// Drops the rows after this one.
+void Recorder::cut(int row, StepList& dropped) {
+    while (!steps_.empty() && steps_.back()->row > row) {
+        const std::size_t bytes = row_bytes(*steps_.back());
+        row_bytes_ -= bytes;
+        if (steps_.back()->row >= dense_from_) dense_bytes_ -= bytes;
+        dropped.push_back(std::move(steps_.back()));
+        steps_.pop_back();
+    }
+    dense_from_ = std::min(dense_from_, row + 1);
 }
 
 void Recorder::clear() {

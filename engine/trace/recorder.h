@@ -20,8 +20,11 @@ class Recorder {
   public:
     explicit Recorder(std::size_t row_budget_bytes = std::size_t{512} << 20) : budget_(row_budget_bytes) {}
 
-    /// A record of another run than the last one's clears the history first. Rows must ascend within a run.
+    /// A record of another run than the last one's clears the history first; one of a row that is there
+    /// already (the run was rewound) cuts off that row and the later ones. Rows ascend within a branch.
     void push(std::shared_ptr<const StepTrace> step);
+    /// The run was rewound: drops the rows after this one.
+    void rewind(int row);
     void clear();
 
     /// Changes with every push and clear: a reader copies only when it moved.
@@ -38,6 +41,7 @@ class Recorder {
     Snapshot snapshot() const;
 
   private:
+    void cut(int row, StepList& dropped);
     void thin(StepList& dropped);
 
     const std::size_t budget_;

@@ -22,10 +22,11 @@ void RunHistory::update(const StepList& steps) {
         return;
     }
     // A run only grows: the rows known so far are the head of the list, though their row blocks may have been
-    // thinned out.
+    // thinned out. A row and its branch name one record, and with it all that came before.
     const bool grown = !steps_.empty() && run_id_ == steps.front()->run->id &&
                        steps.size() >= steps_.size() && steps.front()->row == steps_.front()->row &&
-                       steps[steps_.size() - 1]->row == last_row();
+                       steps[steps_.size() - 1]->row == last_row() &&
+                       steps[steps_.size() - 1]->branch == steps_.back()->branch;
     if (!grown) start_over();
     const std::size_t known = steps_.size();
     steps_ = steps;
@@ -39,6 +40,7 @@ void RunHistory::start_over() {
     lanes_.clear();
     capacity_ = 0;
     run_id_ = 0;
+    hidden_row_ = {};
 }
 
 void RunHistory::reserve(int n_positions) {
@@ -54,21 +56,31 @@ void RunHistory::reserve(int n_positions) {
     capacity_ = capacity;
 }
 
+void RunHistory::add_lane(const LaneInfo& info, int row) {
+    Lane lane;
+    const std::optional<int> parent =
+        info.forked_from >= 0 ? lane_from_id(info.forked_from) : std::optional<int>();
+    if (parent) {
+        lane = lanes_[at(*parent)];
+        lane.forked_from = *parent;
+        lane.forked_at = info.forked_at;
+    } else {
+        // A lane added in mid-run was fed lane 0's past.
+        lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
+        lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(row), at(n_prompt()))));
+        lane.evicted_at.assign(at(run().layout.n_kv_heads()) * at(capacity_), -1);
+    }
+    lane.id = info.id;
+    lane.first_row = row;
+    lanes_.push_back(std::move(lane));
+}
+
 void RunHistory::fold(const StepTrace& step) {
+    // All lanes first: a copy begins with what its parent was before this row.
+    for (const LaneRecord& record : step.lanes)
+        if (!lane_from_id(record.info->id)) add_lane(*record.info, step.row);
     for (const LaneRecord& record : step.lanes) {
-        std::optional<int> index = lane_from_id(record.info->id);
-        if (!index) {
-            Lane lane;
-            lane.id = record.info->id;
-            lane.first_row = step.row;
-            // A lane added in mid-run was fed lane 0's past.
-            lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
-            lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(step.row), at(n_prompt()))));
-            lane.evicted_at.assign(at(run().layout.n_kv_heads()) * at(capacity_), -1);
-            lanes_.push_back(std::move(lane));
-            index = static_cast<int>(lanes_.size()) - 1;
-        }
-        Lane& lane = lanes_[at(*index)];
+        Lane& lane = lanes_[at(*lane_from_id(record.info->id))];
         // Records after the end of a lane's text, or after its failure, say nothing new of it.
         if (!lane.ended) {
             lane.last_row = step.row;
@@ -113,9 +125,33 @@ bool RunHistory::stored(int lane, int kv_head, int position, int row) const {
     return position <= row && (evicted < 0 || evicted > row);
 }
 
-bool RunHistory::attended(int lane, int kv_head, int position, int row) const {
+bool RunHistory::held(int lane, int kv_head, int position, int row) const {
     const std::int32_t evicted = evicted_at(lane, kv_head, position);
     return position <= row && (evicted < 0 || evicted >= row);
+}
+
+bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
+    const LaneRecord* record = lane_record(row, lane);
+    if (!record || !record->hidden || !held(lane, kv_head, position, row)) return false;
+    HiddenRow& known = hidden_row_;
+    if (known.lane != lane || known.kv_head != kv_head || known.row != row) {
+        known = {lane, kv_head, row, std::vector<std::uint8_t>(at(row) + 1, 0)};
+        int i = 0;
+        for (int p = 0; p <= row; ++p)
+            if (held(lane, kv_head, p, row)) known.hides[at(p)] = record->hidden->hides(kv_head, i++);
+    }
+    return known.hides[at(position)] != 0;
+}
+
+bool RunHistory::attended(int lane, int kv_head, int position, int row) const {
+    return held(lane, kv_head, position, row) && !hidden(lane, kv_head, position, row);
+}
+
+std::vector<std::int32_t> RunHistory::held_positions(int lane, int kv_head, int row) const {
+    std::vector<std::int32_t> positions;
+    for (int p = 0; p <= row; ++p)
+        if (held(lane, kv_head, p, row)) positions.push_back(p);
+    return positions;
 }
 
 std::vector<std::int32_t> RunHistory::attended_positions(int lane, int kv_head, int row) const {
@@ -125,14 +161,23 @@ std::vector<std::int32_t> RunHistory::attended_positions(int lane, int kv_head, 
     return positions;
 }
 
-/// Calls set(position, index) for the attended positions with ascending index in [begin, end); the counts
+bool RunHistory::pinned(int lane, int kv_head, int position, int row) const {
+    const LaneRecord* record = lane_record(row, lane);
+    if (!record || !record->pins) return false;
+    const auto before = [](const Pin& a, const Pin& b) {
+        return std::pair(a.kv_head, a.position) < std::pair(b.kv_head, b.position);
+    };
+    return std::binary_search(record->pins->begin(), record->pins->end(), Pin{kv_head, position}, before);
+}
+
+/// Calls set(position, index) for the held positions with ascending index in [begin, end); the counts
 /// must agree.
 template <class Set>
-static void scatter(const RunHistory& history, int lane, int kv_head, int row, std::int64_t begin,
-                    std::int64_t end, Set set) {
+void RunHistory::scatter(int lane, int kv_head, int row, std::int64_t begin, std::int64_t end,
+                         Set set) const {
     std::int64_t i = begin;
     for (int p = 0; p <= row && i <= end; ++p) {
-        if (!history.attended(lane, kv_head, p, row)) continue;
+        if (!held(lane, kv_head, p, row)) continue;
         if (i < end) set(at(p), at(i));
         ++i;
     }
@@ -146,7 +191,7 @@ bool RunHistory::attention_row(int lane, int row, int layer, int head, std::span
     const RowBlock& block = *record->rows;
     const std::size_t index = at(layer * run().layout.n_heads() + head);
     std::fill(out.begin(), out.end(), 0.0f);
-    scatter(*this, lane, run().layout.kv_head_from_head(layer, head), row, block.head_offset[index],
+    scatter(lane, run().layout.kv_head_from_head(layer, head), row, block.head_offset[index],
             block.head_offset[index + 1],
             [&](std::size_t p, std::size_t i) { out[p] = float_from_fp16(block.attention[i]); });
     return true;
@@ -158,7 +203,7 @@ bool RunHistory::score_row(int lane, int row, int kv_head, std::span<float> out)
     KH_ASSERT(static_cast<int>(out.size()) > row, "{} values for row {}", out.size(), row);
     const RowBlock& block = *record->rows;
     std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
-    scatter(*this, lane, kv_head, row, block.offset[at(kv_head)], block.offset[at(kv_head) + 1],
+    scatter(lane, kv_head, row, block.offset[at(kv_head)], block.offset[at(kv_head) + 1],
             [&](std::size_t p, std::size_t i) { out[p] = block.scores[i]; });
     return true;
 }

@@ -13,8 +13,8 @@ namespace keyhole {
 
 class RunHistory {
   public:
-    /// Takes the records of a snapshot; a record of another run starts over. Cheap when only a few rows were
-    /// added.
+    /// Takes the records of a snapshot; a record of another run starts over, as do records of which the run
+    /// was rewound. Cheap when only a few rows were added.
     void update(const StepList& steps);
 
     bool empty() const { return steps_.empty(); }
@@ -32,6 +32,8 @@ class RunHistory {
         int first_row = 0;                     ///< first record that has it
         int last_row = 0;                      ///< last row that it processed
         bool ended = false;                    ///< its text ended, or it failed
+        int forked_from = -1;                  ///< index of the lane that it was copied from, past included
+        int forked_at = -1;                    ///< row after which it was copied
         std::vector<int> tokens;               ///< [position] consumed, prompt included
         std::vector<std::int32_t> evicted_at;  ///< [n_kv_heads, capacity]
     };
@@ -47,7 +49,13 @@ class RunHistory {
     int capacity() const { return capacity_; }
     bool stored(int lane, int kv_head, int position, int row) const;
     bool attended(int lane, int kv_head, int position, int row) const;
+    /// Stored when the row came but not seen by it.
+    bool hidden(int lane, int kv_head, int position, int row) const;
     std::vector<std::int32_t> attended_positions(int lane, int kv_head, int row) const;
+    /// Attended and hidden ones: the order of RowBlock.
+    std::vector<std::int32_t> held_positions(int lane, int kv_head, int row) const;
+    /// After the row, as the record of the row says.
+    bool pinned(int lane, int kv_head, int position, int row) const;
 
     /// Attention row of a head by position, out [>= row + 1], 0 where not attended. False when the row block
     /// was thinned out.
@@ -61,6 +69,17 @@ class RunHistory {
     int capacity_ = 0;
     std::uint64_t run_id_ = 0;
 
+    /// Hidden positions of one row and KV head, unpacked: asked for position by position.
+    struct HiddenRow {
+        int lane = -1, kv_head = -1, row = -1;
+        std::vector<std::uint8_t> hides;  // [position]
+    };
+    mutable HiddenRow hidden_row_;
+
+    bool held(int lane, int kv_head, int position, int row) const;
+    void add_lane(const LaneInfo& info, int row);
+    template <class Set>
+    void scatter(int lane, int kv_head, int row, std::int64_t begin, std::int64_t end, Set set) const;
     void start_over();
     void reserve(int n_positions);
     void fold(const StepTrace& step);

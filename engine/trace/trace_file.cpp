@@ -445,7 +445,7 @@ class TraceReader {
             std::vector<std::vector<std::int32_t>> sets;
             block->offset.push_back(0);
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
-                sets.push_back(history.attended_positions(lane, g, rows[i]));
+                sets.push_back(history.held_positions(lane, g, rows[i]));
                 block->offset.push_back(block->offset.back() + static_cast<std::int32_t>(sets.back().size()));
                 const std::size_t line =
                     (i * static_cast<std::size_t>(layout.n_kv_heads()) + static_cast<std::size_t>(g)) *
