@@ -170,7 +170,22 @@ Sequence::Sequence(const Weights& weights) : weights_(weights) {
     values_ = keys_;
 }
 
-Row Sequence::feed(int token, const PositionSets& visible) {
+std::vector<int> places_of(Places places, const std::vector<int>& positions) {
+    std::vector<int> out;
+    int sum = 0, last = 0;
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+        const double gap = positions[i] - last;
+        last = positions[i];
+        sum +=
+            static_cast<int>(gap > 10 ? std::ceil(10 + std::log(std::log(gap - 10 + std::exp(1.0)))) : gap);
+        out.push_back(places == Places::original ? positions[i]
+                      : places == Places::cache  ? static_cast<int>(i)
+                                                 : sum);
+    }
+    return out;
+}
+
+Row Sequence::feed(int token, const PositionSets& visible, Places places) {
     const Weights& w = weights_;
     const double nan = std::numeric_limits<double>::quiet_NaN();
     Row out;
@@ -183,7 +198,7 @@ Row Sequence::feed(int token, const PositionSets& visible) {
         const Vector q = times(layer.q, normed), k = times(layer.k, normed), v = times(layer.v, normed);
         for (int g = 0; g < w.n_kv_heads; ++g) {
             const auto at = static_cast<std::size_t>(g);
-            keys_[l][at].push_back(rotated(head_of(k, g, w.head_dim), next_row_, w.rope_theta));
+            keys_[l][at].push_back(head_of(k, g, w.head_dim));
             values_[l][at].push_back(head_of(v, g, w.head_dim));
         }
         Vector mixed;
@@ -191,12 +206,15 @@ Row Sequence::feed(int token, const PositionSets& visible) {
         out.logits.emplace_back();
         for (int h = 0; h < w.n_heads; ++h) {
             const auto g = static_cast<std::size_t>(h / (w.n_heads / w.n_kv_heads));
-            const Vector query = rotated(head_of(q, h, w.head_dim), next_row_, w.rope_theta);
-            Vector logits;
-            for (int p = 0; p <= next_row_; ++p) {
-                const bool seen = p == next_row_ || visible[l][g].contains(p);
-                const double product = dot(query, keys_[l][g][static_cast<std::size_t>(p)]);
-                logits.push_back(seen ? product / std::sqrt(static_cast<double>(w.head_dim)) : nan);
+            std::vector<int> seen(visible[l][g].begin(), visible[l][g].end());
+            seen.push_back(next_row_);
+            const std::vector<int> place = places_of(places, seen);
+            const Vector query = rotated(head_of(q, h, w.head_dim), place.back(), w.rope_theta);
+            Vector logits(static_cast<std::size_t>(next_row_ + 1), nan);
+            for (std::size_t i = 0; i < seen.size(); ++i) {
+                const auto p = static_cast<std::size_t>(seen[i]);
+                const Vector key = rotated(keys_[l][g][p], place[i], w.rope_theta);
+                logits[p] = dot(query, key) / std::sqrt(static_cast<double>(w.head_dim));
             }
             const Vector attention = softmax(logits);
             Vector output(static_cast<std::size_t>(w.head_dim), 0.0);

@@ -42,6 +42,12 @@ using PositionSets = std::vector<std::vector<std::set<int>>>;
 
 PositionSets empty_sets(const Weights& weights);
 
+/// Where a seen position stands for the model: in the text, at its index among what is seen, or with long gaps shortened as TOVA's
+/// extrapolation does it.
+enum class Places { original, cache, compressed };
+/// Places of ascending positions.
+std::vector<int> places_of(Places places, const std::vector<int>& positions);
+
 /// What one row saw. Values are [layer][query head][position <= row].
 struct Row {
     int row = 0;
@@ -56,13 +62,14 @@ class Sequence {
     explicit Sequence(const Weights& weights);
 
     /// Processes the next token; each KV head's readers see the positions in `visible` and the token itself.
-    Row feed(int token, const PositionSets& visible);
+    Row feed(int token, const PositionSets& visible, Places places = Places::original);
     int next_row() const { return next_row_; }
 
   private:
     const Weights& weights_;
     int next_row_ = 0;
-    std::vector<std::vector<std::vector<Vector>>> keys_, values_;  // [layer][KV head][position][head_dim]
+    std::vector<std::vector<std::vector<Vector>>> keys_,
+        values_;  // [layer][KV head][position][head_dim], keys before rotation
 };
 
 /// softmax over the entries that are not NaN; 0 at those that are.

@@ -119,7 +119,7 @@ std::vector<Gone> Lane::select(double* margin) const {
 
 LaneRow Lane::feed(int token) {
     LaneRow out;
-    out.model = sequence_.feed(token, stored_);
+    out.model = sequence_.feed(token, stored_, policy_.places);
     const int row = out.model.row;
     out.tau = tau_at(row);
     const double weight = row >= n_prompt_ ? policy_.damping : 1.0;

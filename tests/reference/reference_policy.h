@@ -32,6 +32,7 @@ struct Policy {
     PoolOver pool = PoolOver::mean;
     bool stepwise = false;  ///< evict after prompt rows too
     int every = 1;
+    Places places = Places::original;
 };
 
 struct Gone {

@@ -81,6 +81,7 @@ Case changed(Case c, const std::string& keys, const std::function<void(Policy&)>
 std::vector<Case> points_between_presets(int n_decode) {
     const Case h2o = preset_case("h2o", 8, n_decode), keyformer = preset_case("keyformer", 10, n_decode);
     const Case a2sf = preset_case("a2sf", 8, n_decode), tova = preset_case("tova", 8, n_decode);
+    const Case sink = preset_case("sink", 8, n_decode);
     const auto stepwise = [](Policy& p) { p.stepwise = true; };
     Case percent = keyformer;  // of a prompt of 41
     percent.spec = "keyformer:budget=40%";
@@ -103,6 +104,14 @@ std::vector<Case> points_between_presets(int n_decode) {
         changed(h2o, "damping=0.5,prefill=stepwise", [](Policy& p) { p.damping = 0.5, p.stepwise = true; }),
         changed(h2o, "every=4,prefill=stepwise", [](Policy& p) { p.every = 4, p.stepwise = true; }),
         changed(tova, "prefill=stepwise", stepwise),
+        changed(sink, "positions=cache", [](Policy& p) { p.places = Places::cache; }),
+        changed(sink, "positions=compressed", [](Policy& p) { p.places = Places::compressed; }),
+        changed(h2o, "positions=cache", [](Policy& p) { p.places = Places::cache; }),
+        changed(tova, "positions=compressed", [](Policy& p) { p.places = Places::compressed; }),
+        changed(tova, "positions=cache,prefill=stepwise",
+                [](Policy& p) { p.places = Places::cache, p.stepwise = true; }),
+        changed(a2sf, "positions=compressed,prefill=stepwise",
+                [](Policy& p) { p.places = Places::compressed, p.stepwise = true; }),
         changed(tova, "scope=head", [](Policy& p) { p.unit = Unit::head; }),
         changed(tova, "sinks=1", [](Policy& p) { p.sinks = 1; }),
         changed(tova, "scope=shared", [](Policy& p) { p.unit = Unit::shared; }),

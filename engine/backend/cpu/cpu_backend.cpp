@@ -55,6 +55,7 @@ void ModelTables::angles(int position, float* cosine, float* sine) const {
 CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
     : model_(std::move(model)),
       tables_(*model_),
+      turns_(tables_.inverse_frequency),
       pool_(n_threads),
       workers_(static_cast<std::size_t>(pool_.n_threads())) {}
 
@@ -190,6 +191,7 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
         make_room(cache, lane.row);
+        if (cache.policy().positions != Positions::original) turns_.grow(lane.row);
         begin_values(lane);
         lane.out->evictions.clear();
         widen_rows(weights.embedding, lane.token, lane.token + 1, s.x.data() + b * d);
@@ -272,13 +274,22 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
                 cache.positions(g)[order[i]];
     RowScratch& row = scratch.row;
     row.grow(n);
+    const float* keys = cache.keys(g);
+    if (const Positions positions = cache.policy().positions; positions != Positions::original) {
+        scratch.steps.resize(static_cast<std::size_t>(n));
+        grow(scratch.turned, static_cast<std::int64_t>(n) * d);
+        cosine = turns_.row(steps_back(cache, g, positions, scratch.steps));
+        sine = cosine + half;
+        turn_keys(keys, scratch.steps.data(), n, d, turns_.row(0), scratch.turned.data());
+        keys = scratch.turned.data();
+    }
     for (const HeadRef& reader : kv.readers) {
         if (reader.layer != layer) continue;
         const int head = layer * layout.n_heads() + reader.head;
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
         rotate_head(q, cosine, sine, d);
-        dot_keys(q, cache.keys(g), n, d, 1.0f / std::sqrt(static_cast<float>(d)), row.logits.data());
+        dot_keys(q, keys, n, d, 1.0f / std::sqrt(static_cast<float>(d)), row.logits.data());
         const ScoredRow scored = score_row(cache, reader, step.row, row);
         weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);

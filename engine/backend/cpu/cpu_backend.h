@@ -4,6 +4,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cache.h"
+#include "engine/backend/cpu/places.h"
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
 #include "engine/base/threads.h"
@@ -64,6 +65,7 @@ class CpuBackend final : public Backend {
 
     std::shared_ptr<const Model> model_;
     ModelTables tables_;
+    TurnTable turns_;  // as far as a lane with other positions than the original ones needs it
     ThreadPool pool_;
 
     // Scratch of a step, [n_lanes, width] each, grown and kept.
@@ -73,6 +75,8 @@ class CpuBackend final : public Backend {
     /// Scratch of one worker.
     struct WorkerScratch {
         RowScratch row;
+        std::vector<float> turned;  // keys
+        std::vector<std::int32_t> steps;
         UnitScores unit;
         std::vector<int> victims;
     };

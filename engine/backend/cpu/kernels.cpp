@@ -302,6 +302,26 @@ void rotate_head(float* x, const float* cosine, const float* sine, int head_dim)
     }
 }
 
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
+               float* out) {
+    const int half = head_dim / 2, step = static_cast<int>(lanes());
+    for (int s = 0; s < n; ++s, k += head_dim, out += head_dim) {
+        const float* cosine = turns + static_cast<std::int64_t>(steps[s]) * head_dim;
+        const float* sine = cosine + half;
+        int i = 0;
+        for (; i + step <= half; i += step) {
+            const Floats a = load(k + i), b = load(k + half + i), c = load(cosine + i), d = load(sine + i);
+            store(hn::MulAdd(a, c, hn::Mul(b, d)), out + i);
+            store(hn::MulSub(b, c, hn::Mul(a, d)), out + half + i);
+        }
+        for (; i < half; ++i) {
+            const float a = k[i], b = k[half + i];
+            out[i] = a * cosine[i] + b * sine[i];
+            out[half + i] = b * cosine[i] - a * sine[i];
+        }
+    }
+}
+
 const char* target_name() {
     return hwy::TargetName(HWY_TARGET);
 }
@@ -323,6 +343,7 @@ HWY_EXPORT(rms_norm);
 HWY_EXPORT(silu_times);
 HWY_EXPORT(add_to);
 HWY_EXPORT(rotate_head);
+HWY_EXPORT(turn_keys);
 HWY_EXPORT(target_name);
 
 void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
@@ -358,6 +379,10 @@ void add_to(float* x, const float* y, std::int64_t n) {
 }
 void rotate_head(float* x, const float* cosine, const float* sine, int head_dim) {
     HWY_DYNAMIC_DISPATCH(rotate_head)(x, cosine, sine, head_dim);
+}
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
+               float* out) {
+    HWY_DYNAMIC_DISPATCH(turn_keys)(k, steps, n, head_dim, turns, out);
 }
 std::string simd_name() {
     return HWY_DYNAMIC_DISPATCH(target_name)();

@@ -47,6 +47,11 @@ void add_to(float* x, const float* y, std::int64_t n);
 /// 2] each.
 void rotate_head(float* x, const float* cosine, const float* sine, int head_dim);
 
+/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, head_dim]: cosines, then sines, of
+/// the angles of so many positions.
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
+               float* out);
+
 /// The instruction set in use, such as "AVX3".
 std::string simd_name();
 
