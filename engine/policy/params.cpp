@@ -246,7 +246,8 @@ void apply_released(Preset preset, ResolvedPolicy& policy) {
             return;
         case Preset::a2sf:
             policy.scope = Scope::head;
-            policy.keeps_memory = true;
+            // A text of k tokens is kept whole, also where an eviction would leave fewer.
+            policy.counts_columns = policy.keeps_memory = true;
             if (!policy.evicts()) return;
             // The newest is left out of the candidates and always kept; a recent ratio that gives 1 costs a slot besides.
             if (policy.recent == 1) policy.stored = std::max(policy.budget - 1, 1);

@@ -310,6 +310,10 @@ TEST(Dialects, MasksCountColumnsNotTheCache) {
     const ResolvedPolicy keyformer = released(Preset::keyformer, tokens(8), tokens(4), 8);
     EXPECT_FALSE(keyformer.exceeded(8, 7)) << "a prompt of k tokens is kept whole";
     EXPECT_TRUE(keyformer.exceeded(9, 8));
+    // Recent 1 stores k - 1, and a text of k is whole for all that (policies, section 1: length <= k, keep all).
+    const ResolvedPolicy a2sf = released(Preset::a2sf, tokens(8), tokens(1), 8);
+    EXPECT_FALSE(a2sf.exceeded(8, 7));
+    EXPECT_TRUE(a2sf.exceeded(9, 8));
 }
 
 TEST(Dialects, TauRunsPastItsEndInTheReleasedKeyformer) {
