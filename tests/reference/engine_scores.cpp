@@ -1,0 +1,100 @@
+#include "tests/reference/engine_scores.h"
+
+#include "engine/backend/cpu/score.h"
+#include "engine/backend/cpu/select.h"
+#include "engine/model/kv_layout.h"
+#include "engine/policy/lane_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace reference {
+namespace {
+
+using namespace keyhole;
+
+HeadGrid grid_of(const KvLayout& layout) {
+    HeadGrid grid{layout.n_layers(), layout.n_heads(), {}};
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) grid.kv_head.push_back(layout.kv_head_from_head(l, h));
+    return grid;
+}
+
+/// Scores one row of every query head; hidden[g] gets the positions that KV head g does not show the row.
+void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& cache, int row,
+                 cpu::RowScratch& scratch, std::vector<std::set<int>>& hidden) {
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const int g = layout.kv_head_from_head(l, h);
+            scratch.grow(cache.count(g));
+            for (int slot = 0; slot < cache.count(g); ++slot)
+                scratch.logits[static_cast<std::size_t>(slot)] =
+                    static_cast<float>(text.logit(row, l, h, cache.positions(g)[slot]));
+            const cpu::ScoredRow scored = cpu::score_row(cache, {l, h}, row, scratch);
+            for (int slot = 0; scored.hides && slot < cache.count(g); ++slot)
+                if (scratch.hidden[static_cast<std::size_t>(slot)] != 0)
+                    hidden[static_cast<std::size_t>(g)].insert(cache.positions(g)[slot]);
+        }
+}
+
+/// Pooled scores by position, of everything stored.
+std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
+    std::vector<Vector> scores(static_cast<std::size_t>(cache.layout().n_kv_heads()));
+    cpu::UnitScores unit_scores;
+    for (const cpu::Unit& unit : cpu::units_of(cache.layout(), cache.policy().scope)) {
+        cpu::pool_unit(cache, unit.first, unit.last, unit_scores);
+        Vector by_position(static_cast<std::size_t>(row + 1), std::nan(""));
+        for (std::size_t i = 0; i < unit_scores.positions.size(); ++i)
+            by_position[static_cast<std::size_t>(unit_scores.positions[i])] =
+                static_cast<double>(unit_scores.pooled[i]);
+        for (int g = unit.first; g < unit.last; ++g) scores[static_cast<std::size_t>(g)] = by_position;
+    }
+    return scores;
+}
+
+std::set<int> stored(const cpu::CpuKvCache& cache, int g) {
+    const std::vector<std::int32_t> positions = cache.stored_positions(g);
+    if (!std::is_sorted(positions.begin(), positions.end()))
+        throw std::runtime_error("stored positions do not ascend");
+    const std::set<int> unique(positions.begin(), positions.end());
+    if (unique.size() != positions.size()) throw std::runtime_error("a position is stored twice");
+    return unique;
+}
+
+}  // namespace
+
+std::vector<Simulated> run_engine_scores(const Observed& text, const std::string& spec, int n_generate) {
+    const KvLayout layout = KvLayout::grouped(text.n_layers, text.n_heads, text.n_kv_heads);
+    const PolicyParams params = parse_lane_spec(spec).policy;
+    const std::vector<std::string> faults = check_overrides(params, grid_of(layout));
+    if (!faults.empty()) throw std::runtime_error(spec + ": " + faults.front());
+    const ResolvedPolicy policy = resolve(params, text.n_prompt, n_generate, grid_of(layout));
+    cpu::CpuKvCache cache(layout, 1);
+    cache.set_policy(policy);
+    cache.reserve(text.n_rows);
+
+    std::vector<Simulated> rows(static_cast<std::size_t>(layout.n_kv_heads()));
+    cpu::RowScratch scratch;
+    for (int row = 0; row < text.n_rows; ++row) {
+        for (int g = 0; g < layout.n_kv_heads(); ++g) cache.append(g, row);
+        std::vector<std::set<int>> hidden(rows.size());
+        score_heads(text, layout, cache, row, scratch, hidden);
+        // Prefill reads a one-shot prompt with full attention.
+        if (row < text.n_prompt && policy.prefill == PrefillMode::oneshot) hidden.assign(rows.size(), {});
+        const std::vector<Vector> scores = pooled_scores(cache, row);
+        for (int g = 0; g < layout.n_kv_heads(); ++g) {
+            SimulatedRow out;
+            for (int p : stored(cache, g))
+                if (!hidden[static_cast<std::size_t>(g)].contains(p)) out.visible.insert(p);
+            out.scores = scores[static_cast<std::size_t>(g)];
+            rows[static_cast<std::size_t>(g)].push_back(out);
+        }
+        cpu::select_row(cache, row);
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            rows[static_cast<std::size_t>(g)].back().kept = stored(cache, g);
+    }
+    return rows;
+}
+
+}  // namespace reference

@@ -1,0 +1,14 @@
+/// Drives the engine's scoring and selection on given attention logits, without a model: what the simulations are compared with.
+#pragma once
+
+#include "tests/reference/simulation.h"
+
+#include <string>
+
+namespace reference {
+
+/// [KV head of the whole model][row]: a lane of this spec reading the text row by row. n_generate is the horizon of the tau
+/// schedule where the spec names none. One-shot prompts are read as rows that evict only after the last, which gives the same scores.
+std::vector<Simulated> run_engine_scores(const Observed& text, const std::string& spec, int n_generate);
+
+}  // namespace reference
