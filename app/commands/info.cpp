@@ -2,8 +2,12 @@
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/model/model.h"
+#include "engine/policy/lane_spec.h"
+#include "engine/policy/option_help.h"
 
 #include <nlohmann/json.hpp>
+
+#include <array>
 
 namespace keyhole {
 
@@ -82,16 +86,59 @@ void run_info(const RunOptions& options, bool as_json) {
     }
 }
 
+constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
+                                 Preset::dilated, Preset::key,       Preset::h2o,
+                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
+
+/// What a lane spec can say, from the same tables as the window's policy card.
+void run_options(bool as_json) {
+    if (as_json) {
+        nlohmann::json json;
+        for (Preset preset : kPresets)
+            json["presets"].push_back({{"name", preset_name(preset)},
+                                       {"spec", format_lane_spec({preset_params(preset)})},
+                                       {"help", preset_help(preset)},
+                                       {"has_released", has_released_code(preset)},
+                                       {"released", dialect_help(preset)}});
+        for (const OptionHelp& option : option_helps())
+            json["options"].push_back({{"name", option.name},
+                                       {"values", option.values},
+                                       {"help", option.help},
+                                       {"paper", option.paper}});
+        fmt::print("{}\n", json.dump(2));
+        return;
+    }
+    fmt::print(
+        "A lane is preset[:key=value[,key=value]...], such as "
+        "keyformer:budget=64,dialect=released.\n\nPresets\n");
+    for (Preset preset : kPresets) {
+        fmt::print("  {:<12}{}\n", preset_name(preset), preset_help(preset));
+        if (has_released_code(preset)) fmt::print("  {:<12}dialect=released: {}\n", "", dialect_help(preset));
+    }
+    fmt::print("\nKeys\n");
+    for (const OptionHelp& option : option_helps().subspan(1))
+        fmt::print("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "",
+                   option.values, option.paper);
+    fmt::print(
+        "\nbudget, recent, alpha, tau and gain may differ for some layers and heads: alpha@L0-3.H2=0.5. "
+        "Values with "
+        "commas or blanks stand in parentheses.\n");
+}
+
 }  // namespace
 
 void add_info_command(CLI::App& app) {
     auto options = std::make_shared<RunOptions>();
     auto as_json = std::make_shared<bool>(false);
-    CLI::App* command =
-        app.add_subcommand("info", "configuration, parameters and KV bytes per token of a model");
+    auto of_lanes = std::make_shared<bool>(false);
+    CLI::App* command = app.add_subcommand(
+        "info", "configuration, parameters and KV bytes per token of a model; what a lane can be");
     options->add_model(*command);
     command->add_flag("--json", *as_json, "machine-readable");
-    command->callback([options, as_json] { run_info(*options, *as_json); });
+    command->add_flag("--options", *of_lanes,
+                      "presets, dialects and keys of a lane spec, with papers, instead of a model");
+    command->callback(
+        [options, as_json, of_lanes] { *of_lanes ? run_options(*as_json) : run_info(*options, *as_json); });
 }
 
 }  // namespace keyhole

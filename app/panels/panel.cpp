@@ -41,7 +41,7 @@ void run(const PanelContext& context, std::string_view text) {
 }
 
 void tooltip(const PanelContext& context, std::string_view text) {
-    if (!ImGui::IsItemHovered()) return;
+    if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
     ImGui::BeginTooltip();
     ImGui::PushTextWrapPos(context.px(340));
     ImGui::TextUnformatted(text.data(), text.data() + text.size());
@@ -49,8 +49,12 @@ void tooltip(const PanelContext& context, std::string_view text) {
     ImGui::EndTooltip();
 }
 
+void mark_item(const PanelContext& context, std::string_view name) {
+    context.shared.items[std::string(name)] = {ImGui::GetItemRectMin(), ImGui::GetItemRectMax()};
+}
+
 void command_tooltip(const PanelContext& context, std::string_view id) {
-    if (!ImGui::IsItemHovered()) return;
+    if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
     const UserCommand* command = find_command(id);
     if (command == nullptr) return;
     std::string text(command->title);
@@ -67,6 +71,7 @@ bool command_button(const PanelContext& context, std::string_view id, const char
     }
     const bool pressed = ImGui::Button(label, ImVec2(width, 0));
     if (lit) ImGui::PopStyleColor(2);
+    mark_item(context, id);
     command_tooltip(context, id);
     if (pressed) run(context, id);
     return pressed;

@@ -11,6 +11,7 @@
 #include <imgui.h>
 
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,8 @@ struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, by heat map or strip
     std::optional<Pick> next_hovered;  ///< being collected for the next frame
     std::deque<HeatBatch> batches;
+    /// Widgets by name, in window pixels: what a script points at. Of the last frame.
+    std::map<std::string, std::pair<ImVec2, ImVec2>, std::less<>> items;
     // Of the last frame, for dump-cells: the heat map's canvas in framebuffer pixels.
     PixelRect heat_canvas;
     HeatView heat_view;  ///< in framebuffer pixels
@@ -56,7 +59,10 @@ void command_tooltip(const PanelContext& context, std::string_view id);
 /// A button of a command; `lit` when what it switches is on.
 bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
                     float width = 0);
+/// Shows on hover of the last item, greyed ones too.
 void tooltip(const PanelContext& context, std::string_view text);
+/// Gives the last item a name, so that a script can point at it (`point NAME`).
+void mark_item(const PanelContext& context, std::string_view name);
 
 void dim_text(const PanelContext& context, std::string_view text);
 void heading(const PanelContext& context, std::string_view text);

@@ -151,6 +151,13 @@ void remove_lane(AppState& app, std::string_view arguments) {
     }
 }
 
+void set_options(AppState& app, std::string_view items) {
+    if (app.desk.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    if (items.empty()) fail(ErrorCode::wrong_use, "KEY=VALUE is needed, such as dialect=released");
+    const LaneSpec& now = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
+    app.desk.set(app.view.lane, changed_lane_spec(now, items));
+}
+
 void focus_lane(AppState& app, std::string_view arguments) {
     const int lane = numbers(arguments, 1, 1)[0];
     if (lane < 0 || lane >= app.desk.n_lanes())
@@ -476,6 +483,12 @@ const std::array kTable =
                     "INDEX SPEC: takes effect before the next row.",
                     {},
                     [](AppState& app, std::string_view a) { engine_command(app, "lane", a); }},
+        UserCommand{"lane.set",
+                    "",
+                    "Set options of the focused lane",
+                    "KEY=VALUE[,KEY=VALUE]: dialect=released, alpha@L0-3=0.5; the others stay.",
+                    {},
+                    set_options},
         UserCommand{"add",
                     kLanes,
                     "Add a lane",

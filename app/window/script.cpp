@@ -58,7 +58,23 @@ bool Script::may_go_on(const AppState& app, const std::string& what) const {
     fail(ErrorCode::wrong_use, "wait rows N, or wait idle");
 }
 
-bool Script::advance(AppState& app) {
+void Script::point_at(const std::string& rest, const FindItem& find_item) {
+    // Names may hold blanks; what is left after the longest name that exists is where on the widget.
+    for (std::size_t end = rest.size(); end != std::string::npos; end = rest.rfind(' ', end - 1)) {
+        const auto box = find_item ? find_item(rest.substr(0, end)) : std::nullopt;
+        if (box) {
+            std::vector<double> part = {0.5, 0.5};
+            if (end < rest.size()) part = numbers(rest.substr(end), 2, 2);
+            input.mouse_x = (*box)[0] + ((*box)[2] - (*box)[0]) * part[0];
+            input.mouse_y = (*box)[1] + ((*box)[3] - (*box)[1]) * part[1];
+            return;
+        }
+        if (end == 0) break;
+    }
+    fail(ErrorCode::wrong_use, "no widget '{}' is on show", rest);
+}
+
+bool Script::advance(AppState& app, const FindItem& find_item) {
     if (done()) return true;
     const Line& line = lines_[next_];
     try {
@@ -82,6 +98,10 @@ bool Script::advance(AppState& app) {
             const std::vector<double> at = numbers(rest, 2, 2);
             input.mouse_x = at[0];
             input.mouse_y = at[1];
+        } else if (word == "point") {
+            point_at(rest, find_item);
+        } else if (word == "press" || word == "release") {
+            input.held = word == "press";
         } else if (word == "click") {
             input.clicks = rest.empty() ? 1 : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
         } else if (word == "wheel") {

@@ -4,7 +4,9 @@
 ///     wait rows N        until N rows were decoded since the prompt
 ///     wait idle          until nothing is under way
 ///     mouse X Y          the pointer, in window pixels (the real one is ignored while a script runs)
+///     point NAME [X Y]   the pointer on a widget: its id, the option of a card, a cell of a grid; X and Y are parts of it, 0.5 0.5 without
 ///     click              presses and releases the left button; `click 1` the right one
+///     press, release     the left button, to drag between
 ///     wheel N            turns the wheel
 ///     key Ctrl+P         presses a shortcut
 ///     text WORDS         types into the field that has the focus
@@ -14,9 +16,13 @@
 
 #include "app/window/app_state.h"
 
+#include <array>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -24,10 +30,14 @@ namespace keyhole {
 /// Input that a script makes instead of a person; taken by the frame loop.
 struct ScriptInput {
     double mouse_x = -1, mouse_y = -1;
-    int clicks = 0;  ///< button + 1; 0: none
+    int clicks = 0;     ///< button + 1; 0: none
+    bool held = false;  ///< the left button is down until released
     double wheel = 0;
     std::string text;
 };
+
+/// Left, top, right, bottom of a named widget in window pixels; nullopt: none of this name is on show.
+using FindItem = std::function<std::optional<std::array<double, 4>>(std::string_view)>;
 
 class Script {
   public:
@@ -37,7 +47,7 @@ class Script {
 
     bool done() const { return next_ >= lines_.size(); }
     /// Runs the next command; false: it must wait. Throws Error(wrong_use) with the line's number and text.
-    bool advance(AppState& app);
+    bool advance(AppState& app, const FindItem& find_item = {});
     ScriptInput input;
 
   private:
@@ -52,6 +62,7 @@ class Script {
     std::chrono::steady_clock::time_point wait_begin_;
 
     bool may_go_on(const AppState& app, const std::string& what) const;
+    void point_at(const std::string& rest, const FindItem& find_item);
 };
 
 }  // namespace keyhole

@@ -301,7 +301,13 @@ void run_window(WindowOptions options) {
 
         app.refresh();
         if (scripted && settle-- <= 0) {
-            if (options.script->advance(app)) {
+            const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
+                const auto found = shared.items.find(name);
+                if (found == shared.items.end()) return std::nullopt;
+                const auto& [min, max] = found->second;
+                return std::array<double, 4>{min.x, min.y, max.x, max.y};
+            };
+            if (options.script->advance(app, find_item)) {
                 settle = 2;
                 g_frames_wanted = 3;
             }
@@ -342,7 +348,8 @@ void run_window(WindowOptions options) {
             io.MousePos = input.mouse_x < 0 ? ImVec2(-FLT_MAX, -FLT_MAX)
                                             : ImVec2(float(input.mouse_x), float(input.mouse_y));
             for (int button = 0; button < 2; ++button)
-                io.MouseDown[button] = !mouse_was_down && input.clicks == button + 1;
+                io.MouseDown[button] =
+                    (!mouse_was_down && input.clicks == button + 1) || (button == 0 && input.held);
             if (mouse_was_down) input.clicks = 0;
             mouse_was_down = input.clicks != 0;
             io.MouseWheel = static_cast<float>(std::exchange(input.wheel, 0));
@@ -355,6 +362,7 @@ void run_window(WindowOptions options) {
             app.scale_changed = true;
         }
         shared.batches.clear();
+        shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         const PanelContext context{
             app, painter, fonts, shared, app.view.interface_scale * screen_scale, io.DisplayFramebufferScale};

@@ -7,6 +7,7 @@
 #include <array>
 #include <set>
 #include <span>
+#include <utility>
 
 namespace keyhole {
 namespace {
@@ -370,18 +371,11 @@ Preset read_preset(const Reader& reader, Item name) {
     return kPresets[reader.word("preset", name, names)].preset;
 }
 
-}  // namespace
-
-LaneSpec parse_lane_spec(std::string_view text) {
-    const Reader reader(text);
-    const Item whole = spec_text::trimmed({text, 0});
-    const std::size_t colon = whole.text.find(':');
-    LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
-    if (colon == std::string_view::npos) return spec;
-
+/// The items after the colon.
+void read_items(const Reader& reader, Item items, PolicyParams& params) {
     const std::vector<std::string_view> names = key_names();
     std::set<std::string> seen;
-    for (const Item& item : reader.split_commas(whole.part(colon + 1))) {
+    for (const Item& item : reader.split_commas(items)) {
         const std::size_t equals = item.text.find('=');
         if (equals == std::string_view::npos) reader.fault(item, "key=value is expected");
         Item key = spec_text::trimmed(item.part(0, equals));
@@ -394,14 +388,43 @@ LaneSpec parse_lane_spec(std::string_view text) {
         const Item value = spec_text::unwrapped(item.part(equals + 1));
         if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
         if (!override_of.text.empty()) {
-            read_override(reader, names[index], override_of, value, spec.policy);
+            read_override(reader, names[index], override_of, value, params);
         } else if (index < kKeys.size()) {
-            read_key(reader, kKeys[index], value, spec.policy);
+            read_key(reader, kKeys[index], value, params);
         } else {
             read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size()], value);
         }
     }
+}
+
+}  // namespace
+
+LaneSpec parse_lane_spec(std::string_view text) {
+    const Reader reader(text);
+    const Item whole = spec_text::trimmed({text, 0});
+    const std::size_t colon = whole.text.find(':');
+    LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
+    if (colon != std::string_view::npos) read_items(reader, whole.part(colon + 1), spec.policy);
     return spec;
+}
+
+LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items) {
+    std::vector<Override> before = std::exchange(spec.policy.overrides, {});
+    read_items(Reader(items), spec_text::trimmed({items, 0}), spec.policy);
+    std::erase_if(before, [&](const Override& old) {
+        return std::any_of(
+            spec.policy.overrides.begin(), spec.policy.overrides.end(), [&](const Override& o) {
+                return o.field == old.field && format_override_heads(o) == format_override_heads(old);
+            });
+    });
+    spec.policy.overrides.insert(spec.policy.overrides.begin(), before.begin(), before.end());
+    return spec;
+}
+
+std::vector<std::string_view> lane_spec_keys() {
+    std::vector<std::string_view> names;
+    for (const Key& key : kKeys) names.push_back(key.name);
+    return names;
 }
 
 std::string format_lane_spec(const LaneSpec& spec) {

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -16,6 +17,13 @@ struct LaneSpec {
 
 /// Throws Error(wrong_use) naming the spec, the position of the fault (1-based character) and the nearest valid word.
 LaneSpec parse_lane_spec(std::string_view text);
+
+/// The lane with other values for some keys: items as after the colon of a spec, such as `budget=64,alpha@L0=0.5`. An override for heads
+/// that have one of the same key replaces it. Throws as parse_lane_spec.
+LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items);
+
+/// Keys of the spec that set a policy, in its order.
+std::vector<std::string_view> lane_spec_keys();
 
 /// The shortest spec that parses to the same lane: the preset's defaults are left out.
 std::string format_lane_spec(const LaneSpec& spec);

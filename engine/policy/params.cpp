@@ -129,14 +129,16 @@ PolicyParams preset_params(Preset preset) {
     return params;
 }
 
+bool has_released_code(Preset preset) {
+    return preset != Preset::full && preset != Preset::dilated && preset != Preset::key;
+}
+
 std::vector<std::string> validate(const PolicyParams& params) {
     std::vector<std::string> faults;
     if (params.preset == Preset::full && params.budget.unit != Amount::Unit::all) {
         faults.push_back("full keeps every token; take another preset to set a budget");
     }
-    const bool has_code =
-        params.preset != Preset::full && params.preset != Preset::dilated && params.preset != Preset::key;
-    if (params.dialect == Dialect::released && !has_code) {
+    if (params.dialect == Dialect::released && !has_released_code(params.preset)) {
         faults.push_back("nobody released code for this preset; its dialect is paper");
     }
     if (params.preset == Preset::dilated ? params.dilation < 1 : params.dilation != 0) {

@@ -93,6 +93,9 @@ struct PolicyParams {
 /// The defaults of a preset (design: table of presets).
 PolicyParams preset_params(Preset preset);
 
+/// Somebody released code for the preset, so that it has a second dialect.
+bool has_released_code(Preset preset);
+
 /// What is wrong with the values, one sentence each, empty when all is well. Never throws. Values that only do not fit
 /// (recent above budget) are no fault: resolve() clamps them.
 std::vector<std::string> validate(const PolicyParams& params);

@@ -1,6 +1,7 @@
 // The whole program in a window, driven by scripts as a user's; its pixels against what another process
 // exports. Needs a display.
 #include "engine/figure/colormap.h"
+#include "tests/window/program_run.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -19,43 +20,10 @@
 namespace keyhole {
 namespace {
 
-const std::string kModel = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
-const std::string kPrompt = std::string(KH_SOURCE_DIR) + "/assets/prompts/story.txt";
-const std::string kLanes = " --lane full --lane h2o:budget=64 --lane keyformer:budget=64,tau=1..2";
-
-class Program : public ::testing::Test {
-  protected:
-    void SetUp() override {
-        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
-            GTEST_SKIP() << "no display";
-        folder_ = std::filesystem::temp_directory_path() /
-                  ("keyhole-window-" +
-                   std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
-                   std::to_string(::getpid()));
-        std::filesystem::create_directories(folder_);
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
-
-    int run(const std::string& arguments, const std::string& before = "") {
-        const std::string command =
-            before + " timeout 240 '" KH_PROGRAM "' " + arguments + " > '" + path("out.txt") + "' 2>&1";
-        const int status = std::system(command.c_str());
-        std::ifstream file(path("out.txt"));
-        std::ostringstream text;
-        text << file.rdbuf();
-        output_ = text.str();
-        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
-    int run_script(const std::string& script, const std::string& arguments = "") {
-        std::ofstream(path("script.txt")) << script;
-        return run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
-                   " --size 1280x800 --script '" + path("script.txt") + "' " + arguments);
-    }
-    std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-    std::filesystem::path folder_;
-    std::string output_;
-};
+using Program = testing::ProgramRun;
+using testing::kLanes;
+using testing::kModel;
+using testing::kPrompt;
 
 struct Array {
     std::vector<std::int64_t> shape;

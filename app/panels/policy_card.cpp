@@ -1,0 +1,168 @@
+#include "app/panels/policy_card.h"
+
+#include "engine/policy/lane_spec.h"
+
+#include <imgui_stdlib.h>
+
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
+                                 Preset::dilated, Preset::key,       Preset::h2o,
+                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
+
+void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::kDim) {
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%s", std::string(text).c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+}
+
+void draw_preset(PolicyEditor& edit) {
+    PolicyParams& policy = edit.policy;
+    edit.label("preset");
+    ImGui::SetNextItemWidth(edit.room());
+    const bool open = ImGui::BeginCombo("##preset", std::string(preset_name(policy.preset)).c_str());
+    mark_item(edit.context, "preset");
+    if (open) {
+        for (Preset preset : kPresets) {
+            const std::string name(preset_name(preset));
+            if (ImGui::Selectable(name.c_str(), preset == policy.preset) && preset != policy.preset) {
+                const PolicyParams before = policy;
+                policy = preset_params(preset);
+                // A budget that was set by hand stays, and what does not belong to the preset.
+                if (preset != Preset::full && before.budget.unit == Amount::Unit::tokens)
+                    policy.budget = before.budget;
+                policy.shadow = before.shadow;
+                edit.committed = true;
+            }
+            mark_item(edit.context, "preset " + name);
+            tooltip(edit.context, preset_help(preset));
+        }
+        ImGui::EndCombo();
+    }
+    small_words(edit.context, preset_help(policy.preset));
+}
+
+/// Two buttons and the sentence that says what differs; greyed with its reason where nobody released code.
+void draw_dialects(PolicyEditor& edit) {
+    PolicyParams& policy = edit.policy;
+    const PanelContext& context = edit.context;
+    const std::string idle = idle_reason(policy, "dialect");
+    edit.label("dialect");
+    const float gap = context.px(3), width = (edit.room() - gap) / 2;
+    for (const Dialect dialect : {Dialect::paper, Dialect::released}) {
+        if (dialect == Dialect::released) ImGui::SameLine(0, gap);
+        const bool off = dialect == Dialect::released && !idle.empty(), lit = policy.dialect == dialect;
+        if (off) ImGui::BeginDisabled();
+        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
+        const std::string name(dialect_name(dialect));
+        if (ImGui::Button(name.c_str(), {width, 0}) && !lit) {
+            policy.dialect = dialect;
+            edit.committed = true;
+        }
+        if (lit) ImGui::PopStyleColor();
+        if (off) ImGui::EndDisabled();
+        mark_item(context, "dialect " + name);
+        tooltip(context, option_tooltip("dialect", idle));
+    }
+    // Whole where it is in force, else its beginning: the card is short of room.
+    if (policy.dialect == Dialect::released)
+        return small_words(context, dialect_help(policy.preset), theme::kWarm);
+    ImGui::PushFont(context.fonts.small);
+    const std::string cut = fitted(dialect_help(policy.preset), edit.room());
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextUnformatted(cut.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+    tooltip(context, dialect_help(policy.preset));
+}
+
+/// What the draft will store and attend to on this prompt, before it is in force.
+void draw_accounting(const PolicyEditor& edit) {
+    const AppState& app = edit.context.app;
+    if (!app.has_run()) return;
+    const ResolvedPolicy policy = resolve(edit.policy, app.history.n_prompt(), app.history.run().n_generate);
+    small_words(edit.context, accounting_text(policy), theme::kText);
+    tooltip(
+        edit.context,
+        fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after the eviction "
+                    "that follows a row; "
+                    "attended = seen by the row, itself included.{}",
+                    policy.keeps_memory
+                        ? " The released code masks and frees nothing: its memory grows as a full cache's."
+                        : ""));
+}
+
+/// The lane as text; enter takes it over.
+void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
+    const PanelContext& context = edit.context;
+    if (panel.spec_lane != edit.lane || !ImGui::GetIO().WantTextInput) {
+        panel.spec_text = format_lane_spec(panel.draft);
+        panel.spec_lane = edit.lane;
+    }
+    ImGui::AlignTextToFramePadding();
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextUnformatted("spec");
+    ImGui::PopStyleColor();
+    tooltip(context, "The same as text, for the command line and for other lanes. Enter takes it over.");
+    ImGui::SameLine(edit.label_width);
+    ImGui::SetNextItemWidth(edit.room());
+    ImGui::PushFont(context.fonts.small);
+    if (ImGui::InputText("##spec", &panel.spec_text, ImGuiInputTextFlags_EnterReturnsTrue))
+        run(context, fmt::format("lane {} {}", edit.lane, panel.spec_text));
+    mark_item(context, "spec");
+    ImGui::PopFont();
+}
+
+}  // namespace
+
+void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
+    AppState& app = context.app;
+    if (panel.edited != lane) panel.draft = app.desk.lanes()[static_cast<std::size_t>(lane)];
+    PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
+    if (app.has_run()) edit.heads = head_grid(app.history.run().layout);
+    edit.lane = lane;
+    edit.right = right;
+    ImGui::PushTextWrapPos(right - ImGui::GetWindowPos().x);
+    edit.label_width = context.px(70);
+
+    draw_preset(edit);
+    draw_dialects(edit);
+    draw_accounting(edit);
+    edit.row({"budget"});
+    edit.row({"recent"});
+    edit.row({"sinks", "every"});
+    edit.row({"dilation"});
+    edit.row({"alpha"});
+    edit.row({"tau"});
+    edit.row({"horizon"});
+    edit.row({"noise", "draw"});
+    edit.row({"gain", "seed"});
+    edit.row({"damping", "score_dtype"});
+    edit.row({"scope", "pool"});
+    edit.row({"prefill"});
+    edit.row({"positions"});
+    edit.row({"shadow"});
+    edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon", "noise",
+                       "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool", "prefill",
+                       "positions"});
+    draw_spec(panel, edit);
+
+    ImGui::PopTextWrapPos();
+
+    panel.edited = edit.active ? lane : -1;
+    if (!edit.committed) return;
+    panel.edited = -1;
+    const std::vector<std::string> faults = validate(panel.draft.policy);
+    if (faults.empty())
+        app.desk.set(lane, panel.draft);
+    else
+        app.say(faults.front(), true);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,32 @@
+/// What every option of a lane does, in words: one table for the policy card, the command line and the README. Any thread; knows
+/// policy only.
+#pragma once
+
+#include "engine/policy/params.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+struct OptionHelp {
+    std::string_view name;    ///< `preset`, or a key of the lane spec
+    std::string_view values;  ///< examples as a spec writes them, two blanks apart
+    std::string_view help;    ///< what it does, one or two sentences
+    std::string_view paper;   ///< where it comes from: paper and section
+};
+
+/// `preset` first, then every key in the order of the lane spec.
+std::span<const OptionHelp> option_helps();
+/// The option must exist (asserted).
+const OptionHelp& option_help(std::string_view name);
+
+/// Why an option changes nothing that is kept, attended to or measured under these settings, one sentence; empty: it acts.
+/// heads: of the model, where it is known.
+std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
+
+/// What a unit stores and a row attends to once the budget is full: "stores k = 64, attends k + 1 = 65" (policies, section 1).
+std::string accounting_text(const ResolvedPolicy& policy);
+
+}  // namespace keyhole

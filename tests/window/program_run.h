@@ -1,0 +1,72 @@
+/// Runs the whole program as a user does: scripts in its window, commands of its command line, in a folder of its own. Needs a display.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace keyhole::testing {
+
+inline const std::string kModel = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
+inline const std::string kPrompt = std::string(KH_SOURCE_DIR) + "/assets/prompts/story.txt";
+inline const std::string kLanes = " --lane full --lane h2o:budget=64 --lane keyformer:budget=64,tau=1..2";
+
+class ProgramRun : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
+            GTEST_SKIP() << "no display";
+        folder_ = std::filesystem::temp_directory_path() /
+                  ("keyhole-window-" +
+                   std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
+                   std::to_string(::getpid()));
+        std::filesystem::create_directories(folder_);
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    int run(const std::string& arguments, const std::string& before = "") {
+        const std::string command =
+            before + " timeout 240 '" KH_PROGRAM "' " + arguments + " > '" + path("out.txt") + "' 2>&1";
+        const int status = std::system(command.c_str());
+        std::ifstream file(path("out.txt"));
+        std::ostringstream text;
+        text << file.rdbuf();
+        output_ = text.str();
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    int run_script(const std::string& script, const std::string& arguments = "") {
+        std::ofstream(path("script.txt")) << script;
+        return run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
+                   " --size 1280x800 --script '" + path("script.txt") + "' " + arguments);
+    }
+    /// The script on other lanes, in a window tall enough for a whole card; then what the run became, from its trace by another process.
+    nlohmann::json run_of_script(const std::string& lanes, const std::string& script) {
+        std::filesystem::remove(path("run.keyhole"));
+        std::ofstream(path("script.txt"))
+            << script << "\nwait idle\nfile.save " << path("run.keyhole") << "\nquit\n";
+        EXPECT_EQ(run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "' " + lanes +
+                      " --size 1600x1180 --script '" + path("script.txt") + "'"),
+                  0)
+            << output_;
+        EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export run,mask --out '" + path("out") + "'"),
+                  0)
+            << output_;
+        nlohmann::json json;
+        std::ifstream(path("out/run.json")) >> json;
+        return json;
+    }
+    std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+    std::filesystem::path folder_;
+    std::string output_;
+};
+
+}  // namespace keyhole::testing

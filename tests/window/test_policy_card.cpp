@@ -1,0 +1,63 @@
+// The policy card through the real window: a script points at its widgets, and what the run became is read from its trace.
+#include "tests/window/program_run.h"
+
+namespace keyhole {
+namespace {
+
+using PolicyCardRun = testing::ProgramRun;
+
+std::string spec_of(const nlohmann::json& run, std::size_t lane) {
+    return run["lanes"].at(lane)["spec"].get<std::string>();
+}
+
+TEST_F(PolicyCardRun, TheDialectSwitchChangesTheLane) {
+    const nlohmann::json run =
+        run_of_script("--lane full --lane h2o:budget=64 --lane keyformer:budget=64",
+                      "wait idle\nlane.focus 2\npoint dialect released\nclick\nlane.focus 1\npoint "
+                      "dialect released\nclick\nstep 2\nwait rows 2");
+    EXPECT_NE(spec_of(run, 1).find("dialect=released"), std::string::npos) << spec_of(run, 1);
+    EXPECT_NE(spec_of(run, 2).find("dialect=released"), std::string::npos) << spec_of(run, 2);
+    EXPECT_EQ(spec_of(run, 0), "full");
+}
+
+TEST_F(PolicyCardRun, WhereNobodyReleasedCodeTheSwitchDoesNothing) {
+    const nlohmann::json run =
+        run_of_script("--lane full --lane key:budget=64",
+                      "wait idle\nlane.focus 1\npoint dialect released\nclick\nstep 1\nwait rows 1");
+    EXPECT_EQ(spec_of(run, 1).find("released"), std::string::npos) << spec_of(run, 1);
+}
+
+TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
+    const nlohmann::json run =
+        run_of_script("--lane full --lane h2o:budget=64",
+                      "wait idle\nlane.focus 1\npoint preset\nclick\npoint preset dilated\nclick\nlane.set "
+                      "dilation=2\nstep 1\nwait rows 1\n"
+                      "point preset\nclick\npoint preset keyformer\nclick\n"
+                      "point tau curve 0.77 0.2\npress\npoint tau curve 0.77 0.1\nrelease\n"
+                      "lane.set damping=0.5,score_dtype=bf16,positions=cache,shadow=on\npoint "
+                      "shadow\nclick\nstep 1\nwait rows 2");
+    const std::string spec = spec_of(run, 1);
+    EXPECT_EQ(spec.rfind("keyformer:budget=64", 0), 0u) << spec;
+    for (const char* part : {"damping=0.5", "score_dtype=bf16", "positions=cache"})
+        EXPECT_NE(spec.find(part), std::string::npos) << spec;
+    EXPECT_NE(spec.find("tau=1..2."), std::string::npos) << spec;  // the end was dragged up
+    EXPECT_NE(run["commands"].dump().find("dilated:budget=64,dilation=2"), std::string::npos)
+        << run["commands"];
+}
+
+TEST_F(PolicyCardRun, AFaultyOptionIsNamed) {
+    EXPECT_EQ(run_script("wait idle\nlane.focus 1\nlane.set bugdet=3\nquit\n"), 2);
+    EXPECT_NE(output_.find("budget"), std::string::npos) << output_;
+    EXPECT_EQ(run_script("wait idle\npoint no such widget\nquit\n"), 2);
+    EXPECT_NE(output_.find("no such widget"), std::string::npos) << output_;
+}
+
+TEST_F(PolicyCardRun, TheCommandLineExplainsTheSameOptions) {
+    ASSERT_EQ(run("info --options"), 0) << output_;
+    for (const char* words :
+         {"keyformer", "dialect=released", "score_dtype", "StreamingLLM", "alpha@L0-3.H2=0.5"})
+        EXPECT_NE(output_.find(words), std::string::npos) << words;
+}
+
+}  // namespace
+}  // namespace keyhole
