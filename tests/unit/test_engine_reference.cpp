@@ -224,8 +224,12 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
         const std::vector<int> prompt = random_tokens(n, 77);
         std::string notice;
         const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
-        const std::vector<Case> cases = {preset_case("h2o", 8, 10), preset_case("keyformer", 8, 10),
-                                         preset_case("a2sf", 8, 10)};
+        const Case h2o = preset_case("h2o", 8, 10), keyformer = preset_case("keyformer", 8, 10);
+        const std::vector<Case> cases = {
+            h2o, keyformer, preset_case("a2sf", 8, 10),
+            changed(h2o, "scope=shared", [](Policy& p) { p.unit = Unit::shared; }),
+            changed(keyformer, "scope=shared,pool=max",
+                    [](Policy& p) { p.unit = Unit::shared, p.pool = PoolOver::max; })};
         std::vector<std::unique_ptr<keyhole::KvCache>> caches;
         std::vector<keyhole::ResolvedPolicy> policies;
         std::vector<keyhole::RowOutput> out(cases.size());

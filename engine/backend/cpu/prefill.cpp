@@ -16,7 +16,6 @@ namespace keyhole::cpu {
 
 namespace {
 
-constexpr int kTileRows = 64;
 constexpr std::int64_t kRowsPerProduct = 256;     // rows of the prompt in one chunk of a product
 constexpr std::int64_t kOutputsPerProduct = 128;  // and outputs
 constexpr std::int64_t kFeedForwardRows = 512;  // rows of the prompt whose hidden layer is in memory at once
@@ -59,6 +58,9 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     plan_streams();
     if (sink_wants_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(n_streams_) * c.n_heads * kTileRows * n);
+    for (const LanePrefill& lane : lanes_)
+        shared_scores_.push_back(sink_wants_.scores && lane.policy->scope == Scope::shared ? floats(n * n)
+                                                                                           : Pages());
     size_last_row();
 }
 
@@ -332,15 +334,17 @@ void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
 
 }  // namespace
 
-/// Pooled scores after each row of the tile, for the sink. One set over all layers (scope shared) is not
-/// known yet and not emitted.
+/// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
 void Prefill::emit_scores(int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
     const std::int64_t rows = last_row - first_row, columns = last_row;
     const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         const ResolvedPolicy& policy = *lanes_[lane].policy;
-        if (policy.scope == Scope::shared) continue;
+        if (policy.scope == Scope::shared) {
+            pool_shared(lane, layer, first_row, last_row);
+            continue;
+        }
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
             Scratch& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
             grow(pooled, rows * columns);
@@ -349,10 +353,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
                 for (int h = 0; h < layout.n_heads(); ++h) {
                     if (policy.scope == Scope::head && layout.kv_head_from_head(layer, h) != first + index)
                         continue;
-                    const std::int64_t stream_head =
-                        static_cast<std::int64_t>(own_stream(lane, layer, h)) * layout.n_heads() + h;
-                    pool_more(policy.pool, n_readers++ == 0,
-                              data(score_tile_) + (stream_head * kTileRows + i) * n_, columns,
+                    pool_more(policy.pool, n_readers++ == 0, tile_score(lane, layer, h, i), columns,
                               pooled.data() + i * columns);
                 }
                 finish_pool(policy.pool, n_readers, columns, pooled.data() + i * columns);
@@ -361,6 +362,25 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
                            static_cast<int>(rows), static_cast<int>(columns), pooled.data()});
         });
     }
+}
+
+/// Adds a layer's tile to the scores of a lane that pools over all layers; with the last layer they are whole and every KV head's.
+void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_row) {
+    const KvLayout& layout = model_.layout();
+    const Pool pool = lanes_[lane].policy->pool;
+    const int n_heads = layout.n_heads(), n_layers = layout.n_layers(), rows = last_row - first_row;
+    const bool is_last = layer + 1 == n_layers;
+    float* pooled = data(shared_scores_[lane]) + static_cast<std::int64_t>(first_row) * n_;
+    pool_.parallel_for(rows, [&](std::int64_t i, int) {
+        for (int h = 0; h < n_heads; ++h)
+            pool_more(pool, layer == 0 && h == 0, tile_score(lane, layer, h, i), last_row, pooled + i * n_);
+        if (is_last) finish_pool(pool, n_layers * n_heads, last_row, pooled + i * n_);
+    });
+    if (!is_last) return;
+    pool_.parallel_for(layout.n_kv_heads(), [&](std::int64_t g, int) {
+        const KvHead& kv = layout.kv_head(static_cast<int>(g));
+        sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first_row, rows, n_, pooled});
+    });
 }
 
 void Prefill::feed_forward(int layer) {

@@ -32,6 +32,8 @@ class Prefill {
     void run(const std::function<bool(double)>& progress);
 
   private:
+    static constexpr int kTileRows = 64;
+
     /// K, V and scores of one layer, all tokens: freed when the lanes took their share.
     struct LayerStore {
         Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated
@@ -47,6 +49,7 @@ class Prefill {
     void attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
     void fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
     void emit_scores(int layer, int first_row, int last_row);
+    void pool_shared(std::size_t lane, int layer, int first_row, int last_row);
     void feed_forward(int layer);
     void write_last_logits();
     /// Lanes choose and copy what they keep of layers [first_layer, first_layer + stores.size()).
@@ -60,6 +63,12 @@ class Prefill {
     float* score_row(const LayerStore& store, int stream, int head) const {
         return static_cast<float*>(store.scores.data()) +
                (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
+    }
+    /// The score that a head is judged by after row i of the tile.
+    const float* tile_score(std::size_t lane, int layer, int head, std::int64_t i) const {
+        const std::int64_t stream_head =
+            static_cast<std::int64_t>(own_stream(lane, layer, head)) * model_.config().n_heads + head;
+        return static_cast<const float*>(score_tile_.data()) + (stream_head * kTileRows + i) * n_;
     }
     /// The stream of a lane's accumulator for a query head.
     int stream_of(std::size_t lane, int layer, int head, int accumulator) const {
@@ -86,7 +95,10 @@ class Prefill {
     // [lane][n_layers * n_heads][accumulator], -1: does not run
     std::vector<std::vector<std::array<int, kAccumulators>>> stream_of_lane_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
-    Pages score_tile_;  // [n_streams, n_heads, tile rows, n] when the sink wants scores
+    Pages score_tile_;  // [n_streams, n_heads, kTileRows, n] when the sink wants scores
+    // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores: a KV head's share of what the
+    // sink gets
+    std::vector<Pages> shared_scores_;
     using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
     struct Worker {
         Scratch widened, logits, probabilities, tempered, noise, pooled;
