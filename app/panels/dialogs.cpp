@@ -33,6 +33,21 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
     return shown;
 }
 
+/// A window that can be moved aside, at first beside the lanes; false: not to be drawn. End() it either way.
+bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
+    const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
+    ImGui::SetNextWindowPos({context.px(lanes + 16), context.px(90)}, ImGuiCond_Appearing);
+    ImGui::SetNextWindowSizeConstraints({context.px(width), 0},
+                                        {context.px(width), ImGui::GetIO().DisplaySize.y * 0.9f});
+    if (opening) ImGui::SetNextWindowFocus();
+    bool open = true;
+    const bool shown = ImGui::Begin(
+        title, &open,
+        ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoSavedSettings);
+    if (!open) close(context);
+    return shown;
+}
+
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Command palette", 640, opening)) return;
     if (opening) ImGui::SetKeyboardFocusHere();
@@ -260,6 +275,9 @@ void draw(Dialogs& panel, const PanelContext& context) {
             break;
         case Dialog::find:
             draw_field(panel, context, opening, "Find a token", "text within a token", "Find", "find", "");
+            break;
+        case Dialog::overrides:
+            if (begin_beside(context, "Heads set apart", 500, opening)) draw(panel.overrides, context);
             break;
         case Dialog::about:
             draw_about(context, opening);

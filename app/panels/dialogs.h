@@ -2,11 +2,13 @@
 /// thread.
 #pragma once
 
+#include "app/panels/override_matrix.h"
 #include "app/panels/panel.h"
 
 namespace keyhole {
 
 struct Dialogs {
+    OverrideMatrix overrides;
     Dialog shown = Dialog::none;
     std::string text;  ///< of the palette or of the one field
     int selected = 0;  ///< in the palette

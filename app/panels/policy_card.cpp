@@ -1,5 +1,6 @@
 #include "app/panels/policy_card.h"
 
+#include "app/window/override_grid.h"
 #include "engine/policy/lane_spec.h"
 
 #include <imgui_stdlib.h>
@@ -98,6 +99,24 @@ void draw_accounting(const PolicyEditor& edit) {
                         : ""));
 }
 
+/// How many ranges of heads are set apart, and the way to the matrix.
+void draw_overrides(const PolicyEditor& edit) {
+    const std::size_t n = edit.policy.overrides.size();
+    command_button(edit.context, "lane.overrides", "by head…", edit.context.app.dialog == Dialog::overrides);
+    ImGui::SameLine();
+    ImGui::AlignTextToFramePadding();
+    std::string text = n == 0 ? "no head is set apart" : "";
+    for (const Override& o : edit.policy.overrides)
+        text += fmt::format("{}{}@{}", text.empty() ? "" : ", ", override_field_name(o.field),
+                            format_override_heads(o));
+    ImGui::PushFont(edit.context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, n == 0 ? theme::kFaint : theme::kText);
+    ImGui::TextUnformatted(fitted(text, edit.room()).c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+    tooltip(edit.context, text);
+}
+
 /// The lane as text; enter takes it over.
 void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     const PanelContext& context = edit.context;
@@ -151,6 +170,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
     edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon", "noise",
                        "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool", "prefill",
                        "positions"});
+    draw_overrides(edit);
     draw_spec(panel, edit);
 
     ImGui::PopTextWrapPos();

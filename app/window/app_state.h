@@ -36,6 +36,7 @@ enum class Dialog {
     save_screenshot,
     go_to,
     find,
+    overrides,
     about
 };
 

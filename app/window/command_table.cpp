@@ -1,5 +1,6 @@
 #include "app/window/command_table.h"
 
+#include "app/window/override_grid.h"
 #include "engine/base/error.h"
 #include "engine/policy/spec_text.h"
 
@@ -156,6 +157,14 @@ void set_options(AppState& app, std::string_view items) {
     if (items.empty()) fail(ErrorCode::wrong_use, "KEY=VALUE is needed, such as dialect=released");
     const LaneSpec& now = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
     app.desk.set(app.view.lane, changed_lane_spec(now, items));
+}
+
+void drop_overrides(AppState& app, std::string_view field) {
+    if (app.desk.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
+    std::erase_if(spec.policy.overrides,
+                  [&](const Override& o) { return field.empty() || override_field_name(o.field) == field; });
+    app.desk.set(app.view.lane, spec);
 }
 
 void focus_lane(AppState& app, std::string_view arguments) {
@@ -489,6 +498,18 @@ const std::array kTable =
                     "KEY=VALUE[,KEY=VALUE]: dialect=released, alpha@L0-3=0.5; the others stay.",
                     {},
                     set_options},
+        UserCommand{"lane.overrides",
+                    kLanes,
+                    "Set heads apart…",
+                    "Budget, recent, alpha, tau and gain by layer and head.",
+                    {'H', 0},
+                    open_dialog<Dialog::overrides>},
+        UserCommand{"lane.even",
+                    "",
+                    "Drop the lane's overrides",
+                    "[FIELD]: budget, recent, alpha, tau or gain; all without.",
+                    {},
+                    drop_overrides},
         UserCommand{"add",
                     kLanes,
                     "Add a lane",

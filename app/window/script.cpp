@@ -101,7 +101,9 @@ bool Script::advance(AppState& app, const FindItem& find_item) {
         } else if (word == "point") {
             point_at(rest, find_item);
         } else if (word == "press" || word == "release") {
-            input.held = word == "press";
+            input.held = word == "release" ? 0
+                         : rest.empty()    ? 1
+                                           : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
         } else if (word == "click") {
             input.clicks = rest.empty() ? 1 : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
         } else if (word == "wheel") {

@@ -6,7 +6,7 @@
 ///     mouse X Y          the pointer, in window pixels (the real one is ignored while a script runs)
 ///     point NAME [X Y]   the pointer on a widget: its id, the option of a card, a cell of a grid; X and Y are parts of it, 0.5 0.5 without
 ///     click              presses and releases the left button; `click 1` the right one
-///     press, release     the left button, to drag between
+///     press, release     holds the left button (`press 1` the right one), to drag meanwhile; lets go
 ///     wheel N            turns the wheel
 ///     key Ctrl+P         presses a shortcut
 ///     text WORDS         types into the field that has the focus
@@ -30,8 +30,8 @@ namespace keyhole {
 /// Input that a script makes instead of a person; taken by the frame loop.
 struct ScriptInput {
     double mouse_x = -1, mouse_y = -1;
-    int clicks = 0;     ///< button + 1; 0: none
-    bool held = false;  ///< the left button is down until released
+    int clicks = 0;  ///< button + 1; 0: none
+    int held = 0;    ///< button + 1 that is down until released
     double wheel = 0;
     std::string text;
 };

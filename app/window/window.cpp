@@ -349,7 +349,7 @@ void run_window(WindowOptions options) {
                                             : ImVec2(float(input.mouse_x), float(input.mouse_y));
             for (int button = 0; button < 2; ++button)
                 io.MouseDown[button] =
-                    (!mouse_was_down && input.clicks == button + 1) || (button == 0 && input.held);
+                    (!mouse_was_down && input.clicks == button + 1) || input.held == button + 1;
             if (mouse_was_down) input.clicks = 0;
             mouse_was_down = input.clicks != 0;
             io.MouseWheel = static_cast<float>(std::exchange(input.wheel, 0));

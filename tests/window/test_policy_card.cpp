@@ -45,6 +45,25 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
         << run["commands"];
 }
 
+TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
+    const std::string paint =
+        "wait idle\nlane.focus 1\nlane.overrides\npoint override brush 0.5 0.5\npress\npoint override brush "
+        "0.95 0.5\nrelease\n"
+        "point override L4 H3\npress\npoint override L4 H6\nrelease\npoint override L0\nclick\npoint "
+        "override L4 "
+        "H4\nclick 1\n";
+    const std::string spec =
+        spec_of(run_of_script("--lane full --lane a2sf:budget=64", paint + "step 1\nwait rows 1"), 1);
+    for (const char* part : {"alpha@L0=", "alpha@L4.H3=", "alpha@L4.H5-6="})
+        EXPECT_NE(spec.find(part), std::string::npos) << spec;
+    EXPECT_EQ(spec.find("H4"), std::string::npos) << spec;
+    const std::string undone = spec_of(run_of_script("--lane full --lane a2sf:budget=64",
+                                                     paint + "lane.undo\nlane.undo\nstep 1\nwait rows 1"),
+                                       1);
+    EXPECT_NE(undone.find("alpha@L4.H3-6="), std::string::npos) << undone;
+    EXPECT_EQ(undone.find("@L0"), std::string::npos) << undone;
+}
+
 TEST_F(PolicyCardRun, AFaultyOptionIsNamed) {
     EXPECT_EQ(run_script("wait idle\nlane.focus 1\nlane.set bugdet=3\nquit\n"), 2);
     EXPECT_NE(output_.find("budget"), std::string::npos) << output_;

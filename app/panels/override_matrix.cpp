@@ -1,0 +1,276 @@
+#include "app/panels/override_matrix.h"
+
+#include "engine/base/error.h"
+#include "engine/figure/colormap.h"
+#include "engine/policy/lane_spec.h"
+
+#include <imgui_stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::array kFields = {Override::Field::budget, Override::Field::recent, Override::Field::alpha,
+                                Override::Field::tau, Override::Field::gain};
+
+std::string cell_text(double value, Override::Field field) {
+    if (std::isinf(value)) return "all";
+    if (field == Override::Field::budget || field == Override::Field::recent)
+        return fmt::format("{:.0f}", value);
+    std::string text = fmt::format("{:.2f}", value);
+    if (text.starts_with("0.")) text.erase(0, 1);  // narrow cells
+    return text;
+}
+
+/// The value to paint with.
+void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
+    std::optional<OverrideValue>& brush = panel.brushes[static_cast<std::size_t>(panel.field)];
+    if (!brush) {
+        brush = own_value(edit.policy, panel.field);
+        panel.tau_text = "1..2";
+    }
+    const std::string name(override_field_name(panel.field));
+    const float width = edit.context.px(190);
+    ImGui::AlignTextToFramePadding();
+    ImGui::TextUnformatted("paint");
+    ImGui::SameLine();
+    switch (panel.field) {
+        case Override::Field::budget:
+        case Override::Field::recent:
+            edit.amount(name, brush->amount, width);
+            break;
+        case Override::Field::alpha:
+            edit.number("brush", brush->value, 0.005f, 0, 1, "%.2f", width);
+            break;
+        case Override::Field::gain:
+            edit.number("brush", brush->value, 0.01f, 0, 20, "%.2f", width);
+            break;
+        case Override::Field::tau: {
+            ImGui::SetNextItemWidth(width);
+            ImGui::InputTextWithHint("##tau", "1.5, 1..2, 1..2@cosine", &panel.tau_text);
+            try {
+                brush->tau = parse_lane_spec("keyformer:tau=(" + panel.tau_text + ")").policy.tau;
+            } catch (const Error&) {
+                ImGui::SameLine();
+                ImGui::PushStyleColor(ImGuiCol_Text, theme::kFault);
+                ImGui::TextUnformatted("1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
+                ImGui::PopStyleColor();
+            }
+            break;
+        }
+    }
+    mark_item(edit.context, "override brush");
+}
+
+/// Grid with labels. Returns the cells under the pointer: [first, last] layer and head.
+struct GridPlace {
+    ImVec2 min;
+    float label = 0, cell_width = 0, cell_height = 0;
+    int n_layers = 0, n_heads = 0;
+    ImVec2 corner(int layer, int head) const {
+        return {min.x + label + cell_width * static_cast<float>(head),
+                min.y + cell_height * static_cast<float>(layer + 1)};
+    }
+    /// -1: the label of the row or column.
+    std::optional<std::pair<int, int>> under(ImVec2 mouse) const {
+        const int head =
+            mouse.x < min.x + label ? -1 : static_cast<int>((mouse.x - min.x - label) / cell_width);
+        const int layer = static_cast<int>(std::floor((mouse.y - min.y) / cell_height)) - 1;
+        if (mouse.x < min.x || layer < -1 || head >= n_heads || layer >= n_layers) return std::nullopt;
+        return std::pair(layer, head);
+    }
+};
+
+void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const GridPlace& place,
+               const OverrideGrid& grid, const ResolvedPolicy& policy,
+               std::optional<std::pair<int, int>> hovered) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const int row = context.app.view.row;
+    double low = 1e300, high = -1e300;
+    for (int l = 0; l < place.n_layers; ++l)
+        for (int h = 0; h < place.n_heads; ++h) {
+            const double value = effective_value(policy, panel.field, l, h, row);
+            if (std::isinf(value)) continue;
+            low = std::min(low, value);
+            high = std::max(high, value);
+        }
+    if (panel.field == Override::Field::alpha) low = 0, high = 1;
+    ImGui::PushFont(context.fonts.small);
+    const float line = ImGui::GetFontSize();
+    const auto centred = [&](ImVec2 corner, float width, ImU32 color, const std::string& text) {
+        const ImVec2 size = ImGui::CalcTextSize(text.c_str());
+        if (size.x + 2 <= width)
+            list.AddText({corner.x + (width - size.x) / 2, corner.y + (place.cell_height - line) / 2}, color,
+                         text.c_str());
+    };
+    for (int h = 0; h < place.n_heads; ++h)
+        centred(place.corner(-1, h), place.cell_width, theme::kDim, fmt::format("H{}", h));
+    for (int l = 0; l < place.n_layers; ++l) {
+        centred({place.min.x, place.corner(l, 0).y}, place.label, theme::kDim, fmt::format("L{}", l));
+        for (int h = 0; h < place.n_heads; ++h) {
+            const double value = effective_value(policy, panel.field, l, h, row);
+            const double u = high > low ? std::clamp((value - low) / (high - low), 0.0, 1.0) : 0.5;
+            const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(20 + u * 225)];
+            const ImVec2 a = place.corner(l, h), b(a.x + place.cell_width - 2, a.y + place.cell_height - 2);
+            list.AddRectFilled(a, b, theme::rgb(c.r, c.g, c.b, grid.at(l, h) ? 255 : 110), 2);
+            centred(a, place.cell_width - 2, u > 0.6 && grid.at(l, h) ? theme::rgb(16, 20, 24) : theme::kText,
+                    cell_text(value, panel.field));
+            if (grid.at(l, h)) list.AddRect(a, b, theme::kText, 2);
+            if (hovered && (hovered->first == l || hovered->first < 0) &&
+                (hovered->second == h || hovered->second < 0))
+                list.AddRect({a.x - 1, a.y - 1}, {b.x + 1, b.y + 1}, theme::kWarm, 2, 0, 1.5f);
+        }
+    }
+    ImGui::PopFont();
+}
+
+void small_line(const PanelContext& context, const std::string& text, ImU32 color) {
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%s", text.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+}
+
+/// Who is painted together.
+const char* unit_sentence(Scope scope, const HeadGrid& heads) {
+    switch (scope) {
+        case Scope::layer:
+            return "scope=layer keeps one set a layer: a layer is painted as a whole.";
+        case Scope::shared:
+            return "scope=shared keeps one set for the model: it is painted as a whole.";
+        case Scope::head:
+            break;
+    }
+    const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.end()) + 1;
+    return n_kv < heads.n_layers * heads.n_heads ? "Heads that read one KV head are painted together." : "";
+}
+
+/// Left paints, right clears; from the press to the release is one change.
+void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane, const HeadGrid& heads,
+           const std::optional<std::pair<int, int>>& under) {
+    if (!panel.painting && ImGui::IsItemHovered() && under)
+        for (int button : {0, 1})
+            if (ImGui::IsMouseClicked(button)) {
+                panel.painting = true;
+                panel.clearing = button == 1;
+                panel.draft = lane.policy;
+                panel.last_cell = *under;
+            }
+    if (!panel.painting) return;
+    if (under) {
+        OverrideGrid grid(panel.draft, panel.field, heads);
+        const auto [layer, head] = *under;
+        const auto [layer_before, head_before] = std::exchange(panel.last_cell, *under);
+        const int n_steps = std::max({std::abs(layer - layer_before), std::abs(head - head_before), 1});
+        for (int i = 1; i <= n_steps; ++i) {
+            const int l = layer_before + (layer - layer_before) * i / n_steps;
+            const int h = head_before + (head - head_before) * i / n_steps;
+            grid.paint(l < 0 ? 0 : l, l < 0 ? heads.n_layers - 1 : l, h < 0 ? 0 : h,
+                       h < 0 ? heads.n_heads - 1 : h,
+                       panel.clearing ? std::nullopt : panel.brushes[static_cast<std::size_t>(panel.field)]);
+        }
+        panel.draft = grid.written(panel.draft);
+    }
+    if (ImGui::IsMouseDown(panel.clearing ? 1 : 0)) return;
+    panel.painting = false;
+    std::vector<std::string> faults = validate(panel.draft);
+    if (faults.empty()) faults = check_overrides(panel.draft, heads);
+    if (faults.empty())
+        context.app.desk.set(context.app.view.lane, LaneSpec{panel.draft});
+    else
+        context.app.say(faults.front(), true);
+}
+
+}  // namespace
+
+void draw(OverrideMatrix& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.has_run() || app.view.lane >= app.desk.n_lanes()) return;
+    const LaneSpec lane = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
+    const HeadGrid heads = head_grid(app.history.run().layout);
+    if (!panel.painting) panel.draft = lane.policy;
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
+    heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)));
+    ImGui::PopStyleColor();
+    for (const Override::Field field : kFields) {
+        ImGui::SameLine();
+        const std::string name(override_field_name(field));
+        if (ImGui::RadioButton(name.c_str(), panel.field == field)) panel.field = field;
+        mark_item(context, "override field " + name);
+        tooltip(context, option_tooltip(name, idle_reason(lane.policy, name, heads)));
+    }
+    PolicyParams brush_params = lane.policy;
+    TauDrag unused;
+    PolicyEditor edit{context, brush_params, unused, heads};
+    draw_brush(panel, edit);
+    const std::string idle = idle_reason(lane.policy, override_field_name(panel.field), heads);
+    const bool off = lane.policy.preset == Preset::full;
+    ImGui::SameLine();
+    const OverrideGrid shown(panel.draft, panel.field, heads);
+    if (shown.empty()) ImGui::BeginDisabled();
+    if (ImGui::Button("clear the grid")) {
+        OverrideGrid clear(lane.policy, panel.field, heads);
+        clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
+        app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy)});
+    }
+    mark_item(context, "override clear");
+    if (shown.empty()) ImGui::EndDisabled();
+    if (!idle.empty()) small_line(context, "Without effect here: " + idle, theme::kWarm);
+
+    GridPlace place;
+    place.min = ImGui::GetCursorScreenPos();
+    place.n_layers = heads.n_layers;
+    place.n_heads = heads.n_heads;
+    place.label = context.px(34);
+    place.cell_width =
+        std::clamp((ImGui::GetContentRegionAvail().x - place.label) / static_cast<float>(heads.n_heads),
+                   context.px(9), context.px(56));
+    place.cell_height =
+        std::clamp(context.px(430) / static_cast<float>(heads.n_layers + 1), context.px(9), context.px(24));
+    const ImVec2 size(place.label + place.cell_width * static_cast<float>(heads.n_heads),
+                      place.cell_height * static_cast<float>(heads.n_layers + 1));
+    ImGui::InvisibleButton("grid", size,
+                           ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
+    mark_item(context, "override grid");
+    const std::optional<std::pair<int, int>> under =
+        ImGui::IsItemHovered() || panel.painting ? place.under(ImGui::GetMousePos()) : std::nullopt;
+    for (int l = -1; l < heads.n_layers; ++l)
+        for (int h = -1; h < heads.n_heads; ++h) {
+            ImVec2 a = place.corner(l, std::max(h, 0));
+            if (h < 0) a.x = place.min.x;
+            const float width = h < 0 ? place.label : place.cell_width;
+            context.shared.items[fmt::format("override{}{}", l < 0 ? "" : fmt::format(" L{}", l),
+                                             h < 0 ? (l < 0 ? " all" : "") : fmt::format(" H{}", h))] = {
+                a, {a.x + width, a.y + place.cell_height}};
+        }
+    if (!off) paint(panel, context, lane, heads, under);
+
+    const ResolvedPolicy policy =
+        resolve(panel.draft, app.history.n_prompt(), app.history.run().n_generate, heads);
+    draw_grid(panel, context, place, OverrideGrid(panel.draft, panel.field, heads), policy, under);
+    if (under && under->first >= 0 && under->second >= 0 && !panel.painting) {
+        const auto [l, h] = *under;
+        const auto& told = shown.at(l, h);
+        tooltip(context,
+                fmt::format("Layer {}, head {} (KV head {}): {} {}{}", l, h,
+                            heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)],
+                            override_field_name(panel.field),
+                            cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
+                            told ? ", set apart" : ", as the lane"));
+    }
+    small_line(context,
+               off ? "full keeps every token: take another preset first."
+                   : fmt::format("Click or drag paints, right button clears; a label paints its layer or "
+                                 "head, the corner all. "
+                                 "Numbers are in force for the shown row, framed cells are set apart. {}",
+                                 unit_sentence(policy.scope, heads)),
+               theme::kDim);
+    small_line(context, format_lane_spec({panel.draft}), theme::kText);
+}
+
+}  // namespace keyhole
