@@ -263,19 +263,20 @@ class Cases {
             });
         add(spec("a2sf", "alpha@L0=0.9,alpha@L1=1"), Unit::head,
             [=](const Observed& t, const Readers& r, const NoiseOf&) {
-                return a2sf(t, r, k, {}, layer_of(r) == 0 ? 0.9 : 1.0, kMean, kEveryRow);
+                const int l = layer_of(r);
+                return a2sf(t, r, k, {}, l == 0 ? 0.9 : l == 1 ? 1.0 : 0.2, kMean, kEveryRow);
             });
         add(spec("tova", fmt::format("budget@L0={},alpha@L1=0.5", other)), Unit::layer,
             [=](const Observed& t, const Readers& r, const NoiseOf&) {
-                return layer_of(r) == 0 ? tova(t, r, other, {}, kMean, kEveryRow)
-                                        : a2sf(t, r, k, {}, 0.5, kMean, kEveryRow);
+                return layer_of(r) == 1 ? a2sf(t, r, k, {}, 0.5, kMean, kEveryRow)
+                                        : tova(t, r, layer_of(r) == 0 ? other : k, {}, kMean, kEveryRow);
             });
         add(
             spec("keyformer", "recent=1,tau@L1=3,gain@L0=0.5"), Unit::head,
             [=](const Observed& t, const Readers& r, const NoiseOf& noise) {
-                const bool low = layer_of(r) == 0;
+                const int l = layer_of(r);
                 return keyformer(t, r, k, newest_of(k, 1),
-                                 {low ? linear_tau(1, 2, T) : constant_tau(3), noise, low ? 0.5 : 1, 1},
+                                 {l == 1 ? constant_tau(3) : linear_tau(1, 2, T), noise, l == 0 ? 0.5 : 1, 1},
                                  kMean, kEveryRow);
             },
             drawn_noise(Noise::gumbel, false, 1));

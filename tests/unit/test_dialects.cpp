@@ -78,7 +78,7 @@ class Dialects : public testing::TestWithParam<Shape> {
     Tally tally_;
 };
 
-TEST_P(Dialects, EngineKeepsWhatTheSimulationKeeps) {
+TEST_P(Dialects, CpuKeepsWhatTheSimulationKeeps) {
     // Zero, one, few, about the prompt, and as much as or more than the text will ever have.
     for (int k : {0, 1, 2, 3, 6, 9, GetParam().n_prompt, GetParam().n_prompt + kDecode - 1,
                   GetParam().n_prompt + kDecode, 500})

@@ -534,7 +534,7 @@ TEST_P(PolicyByHand, SimulationAgrees) {
     }
 }
 
-TEST_P(PolicyByHand, EngineAgrees) {
+TEST_P(PolicyByHand, CpuAgrees) {
     const HandCase& c = GetParam();
     const std::vector<Simulated> rows = run_engine_scores(text_of(c), c.spec, 2);
     ASSERT_EQ(rows.size(), c.expected.size());
