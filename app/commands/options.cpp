@@ -96,10 +96,26 @@ std::string read_prompt_file(const std::string& file) {
     return text;
 }
 
+/// `rewind +N` as `rewind ROW`.
+static std::string with_row(std::string command, int n_prompt) {
+    constexpr std::string_view kRelative = "rewind +";
+    if (!command.starts_with(kRelative)) return command;
+    const auto row = parse_command("rewind " + command.substr(kRelative.size()));
+    return fmt::format("rewind {}", n_prompt - 1 + std::get<Rewind>(row).row);
+}
+
+/// The row at which a script is after a command.
+static int row_after(const LoggedCommand& logged, int n_prompt) {
+    if (const auto* rewind = std::get_if<Rewind>(&logged.command)) return rewind->row;
+    // How far a branch went shows when the script runs.
+    return std::holds_alternative<GoToBranch>(logged.command) ? n_prompt - 1 : logged.row;
+}
+
 std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
     std::ifstream in(file);
     if (!in) fail(ErrorCode::bad_file, "cannot open the script {}; check the path", file);
     std::vector<LoggedCommand> commands;
+    int earliest = n_prompt - 1;
     std::string line;
     for (int number = 1; std::getline(in, line); ++number) {
         const std::size_t begin = line.find_first_not_of(" \t\r");
@@ -117,9 +133,9 @@ std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
             if (row < n_prompt - 1)
                 fail(ErrorCode::wrong_use, "row {} is before the end of the prompt (row {})", row,
                      n_prompt - 1);
-            if (!commands.empty() && row < commands.back().row)
-                fail(ErrorCode::wrong_use, "row {} comes after row {}", row, commands.back().row);
-            commands.push_back({row, parse_command(line.substr(blank + 1))});
+            if (row < earliest) fail(ErrorCode::wrong_use, "row {} comes after row {}", row, earliest);
+            commands.push_back({row, parse_command(with_row(line.substr(blank + 1), n_prompt))});
+            earliest = row_after(commands.back(), n_prompt);
         } catch (const Error& error) {
             fail(ErrorCode::wrong_use, "{}:{}: {}", file, number, error.what());
         } catch (const std::exception&) {

@@ -46,7 +46,8 @@ std::string demo_model_folder();
 std::string read_prompt_file(const std::string& file);
 
 /// A script is one command a line, stamped with when it applies: `+N command` after N generated tokens, `N command` after row N. `#` starts
-/// a comment. Rows must not descend. Throws Error(wrong_use) with file and line.
+/// a comment. Rows must not descend, but after `rewind ROW` they start again from that row, and after `branch N` from where it ends.
+/// `rewind +N` is back to after N generated tokens. Throws Error(wrong_use) with file and line.
 std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt);
 
 struct LoadedModel {

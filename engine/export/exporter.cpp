@@ -44,8 +44,15 @@ class Stream {
         written_[static_cast<std::size_t>(line)] = 1;
     }
 
+    /// Rows from this one on are void.
+    void cut(std::int64_t row) {
+        std::fill(written_.begin() + std::min(row * n_units_, static_cast<std::int64_t>(written_.size())),
+                  written_.end(), std::uint8_t{0});
+        was_cut_ = true;
+    }
+
     void finish(int n_rows, int n_positions) {
-        if (absent_ != 0) {
+        if (absent_ != 0 || was_cut_) {
             const std::vector<float> empty(static_cast<std::size_t>(writer_.shape().back()), absent_);
             for (std::int64_t line = 0; line < n_rows * n_units_; ++line)
                 if (!written_[static_cast<std::size_t>(line)])
@@ -67,14 +74,22 @@ class Stream {
     float absent_;
     std::int64_t n_units_;
     std::vector<std::uint8_t> written_;
+    bool was_cut_ = false;
 };
 
 /// What one lane streams.
 struct LaneStreams {
     int id = 0;
+    int first_row = -1;  // that it got its id at
     std::filesystem::path folder;
     std::unique_ptr<Stream> attention, logits, noise, scores;
     std::vector<float> thresholds;  // [n_rows, n_kv_heads]
+
+    std::vector<Stream*> streams() const {
+        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get()};
+        std::erase(all, nullptr);
+        return all;
+    }
 };
 
 void write_next(const LaneRows& rows, const std::filesystem::path& path) {
@@ -185,21 +200,45 @@ struct ExportSink::Impl final : PrefillSink {
         lanes.push_back(std::move(lane));
     }
 
+    /// Of a branch that is not shown.
+    static void remove_lane(const LaneStreams& lane) {
+        std::error_code ignored;
+        for (Stream* stream : lane.streams()) std::filesystem::remove(stream->path(), ignored);
+        std::filesystem::remove(lane.folder, ignored);
+    }
+
     /// Ids are bound to folders in the order in which records show them, as RunHistory numbers its lanes.
     LaneStreams& lane_of(const StepTrace& step, int index) {
         for (const LaneRecord& record : step.lanes) {
             const int id = record.info->id;
             if (std::any_of(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; }))
                 continue;
-            const auto unbound =
+            auto place =
                 std::find_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->id < 0; });
-            if (unbound != lanes.end())
-                (*unbound)->id = id;
-            else
-                add_lane(id);
+            if (place == lanes.end()) {
+                add_lane(-1);
+                place = lanes.end() - 1;
+            }
+            LaneStreams& lane = **place;
+            lane.id = id;
+            lane.first_row = step.row;
         }
         const int id = step.lanes[static_cast<std::size_t>(index)].info->id;
         return **std::find_if(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; });
+    }
+
+    /// Lanes that came after the row give their places back.
+    void rewind(int row) {
+        const std::int64_t first_void = std::max(0, row + 1 - range.first_row);
+        for (auto& lane : lanes) {
+            if (lane->first_row > row) lane->id = lane->first_row = -1;
+            for (Stream* stream : lane->streams()) stream->cut(first_void);
+            const auto from = std::min(
+                static_cast<std::size_t>(first_void) * static_cast<std::size_t>(shape.layout.n_kv_heads()),
+                lane->thresholds.size());
+            std::fill(lane->thresholds.begin() + static_cast<std::ptrdiff_t>(from), lane->thresholds.end(),
+                      kNan);
+        }
     }
 
     void write_heads(Stream& stream, int row, const RowValues& values, const std::vector<float>& data) {
@@ -286,10 +325,9 @@ struct ExportSink::Impl final : PrefillSink {
         range.last_row = std::min(range.last_row, history.last_row());
         range.first_row = std::min(range.first_row, range.last_row + 1);
         for (auto& lane : lanes)
-            for (Stream* stream :
-                 {lane->attention.get(), lane->logits.get(), lane->noise.get(), lane->scores.get()})
-                if (stream) stream->finish(range.n_rows(), range.n_positions());
+            for (Stream* stream : lane->streams()) stream->finish(range.n_rows(), range.n_positions());
         const std::size_t n = std::min(lanes.size(), history.lanes().size());
+        for (std::size_t i = n; i < lanes.size(); ++i) remove_lane(*lanes[i]);
         for (std::size_t i = 0; i < n; ++i) {
             LaneArrays arrays;
             const auto open = [&](const std::unique_ptr<Stream>& from, std::optional<StreamedArray>& to) {
@@ -324,6 +362,10 @@ PrefillSink* ExportSink::prefill() {
 
 void ExportSink::row(const StepTrace& step, int lane, const RowOutput& out) {
     impl_->row(step, lane, out);
+}
+
+void ExportSink::rewind(int row) {
+    impl_->rewind(row);
 }
 
 void ExportSink::finish(const RunHistory& history, const Progress& progress) {

@@ -21,6 +21,7 @@ class ExportSink final : public RowSink {
 
     PrefillSink* prefill() override;
     void row(const StepTrace& step, int lane, const RowOutput& out) override;
+    void rewind(int row) override;
 
     /// Closes the arrays (cut to the rows that came) and writes the rest from them and the history. progress: 0..1 with what is
     /// being written. Call once. Throws Error(io).

@@ -61,6 +61,7 @@ Json lane_json(const RunHistory& history, int lane) {
     out["id"] = info.id;
     out["spec"] = last.effective;
     out["requested"] = last.spec;
+    if (info.forked_from >= 0) out["forked_from"] = {{"lane", info.forked_from}, {"row", info.forked_at}};
     const std::span<const int> tokens =
         std::span(info.tokens).subspan(static_cast<std::size_t>(history.n_prompt()));
     out["tokens"] = tokens;
@@ -72,6 +73,21 @@ Json lane_json(const RunHistory& history, int lane) {
         const LaneRecord* record = row < info.first_row ? nullptr : history.lane_record(row, lane);
         out["steps"].push_back(record ? step_json(run, history.at_row(row), *record) : Json(nullptr));
     }
+    return out;
+}
+
+Json command_json(const RunCommand& command) {
+    return {{"row", command.row}, {"text", command.text}};
+}
+
+Json branch_json(const Branch& branch) {
+    Json out;
+    out["id"] = branch.id;
+    out["parent"] = branch.parent;
+    out["from_row"] = branch.from_row;
+    out["last_row"] = branch.last_row;
+    out["commands"] = Json::array();
+    for (const RunCommand& command : branch.commands) out["commands"].push_back(command_json(command));
     return out;
 }
 
@@ -133,8 +149,12 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     out["seed"] = run.seed;
     out["backend"] = run.backend;
     out["commands"] = Json::array();
-    for (const RunCommand& command : commands_of(history))
-        out["commands"].push_back({{"row", command.row}, {"text", command.text}});
+    for (const RunCommand& command : commands_of(history)) out["commands"].push_back(command_json(command));
+    const StepTrace& last = *history.steps().back();
+    out["branch"] = last.branch;
+    out["branches"] = Json::array();
+    if (last.other_branches)
+        for (const Branch& branch : *last.other_branches) out["branches"].push_back(branch_json(branch));
     out["kv_heads"] = kv_heads_json(run.layout);
     out["lanes"] = Json::array();
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)

@@ -14,6 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// For rewinding; copies of the demo model's lanes take a few MB.
+constexpr std::size_t kCheckpointBytes = std::size_t{256} << 20;
+
 template <class... Handlers>
 struct Overloaded : Handlers... {
     using Handlers::operator()...;
@@ -111,8 +114,10 @@ struct Engine::Impl {
                 s.progress = 0;
                 s.tokens_per_s = 0;
                 s.run = start.run;
+                s.branch = 0;
+                s.other_branches.clear();
             });
-            session = std::make_unique<Session>(loaded, *backend, start.run);
+            session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
             recorder.push(session->prefill([&](double done) {
                 set_status([&](EngineStatus& s) { s.progress = done; });
                 return !queue.supersedes_run();
@@ -160,14 +165,36 @@ struct Engine::Impl {
                 fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
                      format_command(command));
             session->apply(command);
+            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
+                turned_back();
         } catch (const std::exception& error) {
             fault = error.what();
         }
         pending_commands.fetch_sub(1);
         set_status([&](EngineStatus& s) {
-            if (session != nullptr) s.run = session->run_spec();
+            if (session != nullptr) {
+                s.run = session->run_spec();
+                s.branch = session->branch();
+                s.other_branches = session->other_branches();
+            }
             s.message = fault;
         });
+    }
+
+    /// The session is at an earlier row: readers see that, rows to the end of a branch follow, and what was finished is not.
+    void turned_back() {
+        recorder.rewind(session->next_row() - 1);
+        while (session->catching_up() && !queue.supersedes_run()) {
+            const auto step = session->step();
+            KH_ASSERT(step != nullptr);
+            recorder.push(step);
+            if (wake) wake();
+        }
+        next_row_at = Clock::now();
+        if (rows_left == 0 && session->finished())
+            stop(EnginePhase::finished, session->finish_reason());
+        else if (rows_left == 0)
+            set_status([](EngineStatus& s) { s.phase = EnginePhase::idle; });
     }
 
     void decode_row() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace keyhole {
 
@@ -21,7 +22,9 @@ struct EngineStatus {
     double progress = 0;      ///< of loading and prefill, 0..1
     double tokens_per_s = 0;  ///< of the last second of running
     std::string backend;
-    RunSpec run;  ///< as asked for, log included: what an export re-runs
+    RunSpec run;     ///< as asked for, log of the shown branch included: what an export re-runs
+    int branch = 0;  ///< shown
+    std::vector<Branch> other_branches;  ///< to go back to
     int pending_commands = 0;
 };
 
@@ -40,7 +43,9 @@ class Engine {
     void stop();                             ///< within one step
     void step(int n_rows = 1);               ///< decode so many rows, then stop
     void set_speed(double rows_per_second);  ///< 0: as fast as it goes
-    void send(Command command);              ///< takes effect before the next row
+    /// Takes effect before the next row. Rewind and GoToBranch work on a finished run too, which can go on then; the recorder
+    /// loses the rows that were cut. The rows to a branch's end are decoded at once.
+    void send(Command command);
 
     Recorder& recorder();
     EngineStatus status() const;

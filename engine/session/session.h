@@ -32,8 +32,10 @@ struct RunSpec {
 
 class Session {
   public:
-    /// Tokenizes the prompt. Throws Error(wrong_use): empty or over-long prompt, no lanes.
-    Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink = nullptr);
+    /// Tokenizes the prompt. Throws Error(wrong_use): empty or over-long prompt, no lanes. checkpoint_bytes: for copies of the
+    /// state on the way, which make rewinding quick; 0: a rewind runs from the prompt.
+    Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink = nullptr,
+            std::size_t checkpoint_bytes = 0);
     ~Session();
 
     /// Processes the prompt; returns its record (row n_prompt - 1). Call once, first. progress as in
@@ -42,7 +44,13 @@ class Session {
 
     /// Applies a command between tokens and logs it; what it evicts shows in the next record. Throws
     /// Error(wrong_use) and leaves all as it was.
+    ///
+    /// Rewind brings back the state right after a row, exactly: what follows equals a run that never went further. It is no part
+    /// of the log; what it cuts off becomes a branch. GoToBranch goes back to where that branch parted, and step() then lives it
+    /// again with its commands while catching_up(). Records of the rows that were cut come again; a sink hears of it.
     void apply(const Command& command);
+    /// On the way to the end of a branch: step() applies the branch's commands, others are refused.
+    bool catching_up() const;
 
     /// Feeds one token to every lane; nullptr when finished().
     std::shared_ptr<const StepTrace> step();
@@ -55,8 +63,12 @@ class Session {
 
     int next_row() const;
     const RunInfo& run() const;
+    /// Commands of the shown branch.
     const std::vector<LoggedCommand>& log() const;
-    /// The run as it went, commands included: replaying it gives the same bits.
+    /// The shown branch's number, and the branches beside it.
+    int branch() const;
+    std::vector<Branch> other_branches() const;
+    /// The shown branch as it went, commands included: replaying it gives the same bits.
     RunSpec run_spec() const;
 
   private:
@@ -65,8 +77,13 @@ class Session {
 };
 
 /// Runs a whole RunSpec with its commands at their rows up to and including row `last_row` (or its end),
-/// handing every record to `each`.
+/// handing every record to `each`. The commands may rewind: those after it are stamped from its row on. Where the run ends
+/// before a command's row, what comes next is the first rewind or branch after it. Throws Error(wrong_use) when a command's
+/// row is past.
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
             RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each);
+
+/// The RunSpec that a record's run was started with; `commands` in text form.
+RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands);
 
 }  // namespace keyhole

@@ -16,6 +16,9 @@ class RowSink {
     virtual PrefillSink* prefill() { return nullptr; }
     /// lane: index of the record in `step`. `out` holds what RunSpec::wants asks for.
     virtual void row(const StepTrace& step, int lane, const RowOutput& out) = 0;
+    /// The run was rewound to right after this row: what came of later rows is void, they come again. Lanes that a record showed
+    /// first after it are gone; their ids may be given anew.
+    virtual void rewind(int row) { (void)row; }
 };
 
 }  // namespace keyhole

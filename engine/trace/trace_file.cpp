@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kMagic = "KHFRAME1";
+constexpr std::string_view kMagic = "KHFRAME2";
 constexpr const char* kFrames = "frames.bin";
 
 [[noreturn]] void fail_io(const fs::path& path, const char* what) {
@@ -93,6 +93,9 @@ std::string pack(const StepTrace& step, bool with_run) {
     out.text(format_trace_json(one, with_run));
     for (const LaneRecord& lane : step.lanes) {
         out.put(lane.evictions);
+        out.put(lane.pins ? *lane.pins : PinList());
+        out.put(lane.hidden ? lane.hidden->offset : std::vector<std::int32_t>());
+        out.put(lane.hidden ? lane.hidden->bits : std::vector<std::uint8_t>());
         if (!lane.rows) continue;
         out.put(lane.rows->offset);
         out.put(lane.rows->head_offset);
@@ -118,6 +121,14 @@ std::shared_ptr<const StepTrace> unpack(std::string_view bytes, std::string_view
     auto step = std::make_shared<StepTrace>(*parsed.steps.front());
     for (std::size_t i = 0; i < step->lanes.size(); ++i) {
         in.get(step->lanes[i].evictions);
+        PinList pins;
+        in.get(pins);
+        if (!pins.empty()) step->lanes[i].pins = std::make_shared<const PinList>(std::move(pins));
+        HiddenSet hidden;
+        in.get(hidden.offset);
+        in.get(hidden.bits);
+        if (!hidden.offset.empty())
+            step->lanes[i].hidden = std::make_shared<const HiddenSet>(std::move(hidden));
         if (!parsed.parts[0][i].any) continue;
         auto block = std::make_shared<RowBlock>();
         in.get(block->offset);
@@ -140,6 +151,7 @@ std::shared_ptr<const StepTrace> unpack(std::string_view bytes, std::string_view
 /// The records of a spool up to the first that is not whole.
 StepList read_frames(const fs::path& path) {
     StepList steps;
+    std::shared_ptr<const RunInfo> run;
     const MappedFile file(path);
     std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     constexpr std::size_t kHead = 24;
@@ -150,7 +162,10 @@ StepList read_frames(const fs::path& path) {
         if (length > rest.size() - kHead) break;
         const std::string_view payload = rest.substr(kHead, length);
         if (fnv1a(payload) != hash) break;
-        steps.push_back(unpack(payload, path.string(), steps.empty() ? nullptr : steps.front()->run));
+        auto step = unpack(payload, path.string(), run);
+        run = step->run;
+        while (!steps.empty() && steps.back()->row >= step->row) steps.pop_back();  // rewound
+        steps.push_back(std::move(step));
         rest.remove_prefix(kHead + length);
     }
     return steps;
@@ -229,6 +244,51 @@ class ScratchFolder {
   private:
     fs::path path_;
 };
+
+/// What a lane's pins became at the rows where they changed, and the positions that its rows did not see.
+void add_pins_and_hidden(ZipWriter& zip, const RunHistory& history, int lane) {
+    const int n_kv_heads = history.run().layout.n_kv_heads();
+    const std::string prefix = fmt::format("lane{}/", lane);
+    std::vector<std::int32_t> changes, rows;
+    std::shared_ptr<const PinList> before;
+    std::vector<const HiddenSet*> sets;
+    std::size_t width = 0;
+    const auto tell = [&](int row, const PinList* those, const PinList* others, int pinned) {
+        for (const Pin& pin : those ? *those : PinList())
+            if (!others || std::find(others->begin(), others->end(), pin) == others->end())
+                changes.insert(changes.end(), {row, pin.kv_head, pin.position, pinned});
+    };
+    for (const auto& step : history.steps()) {
+        const LaneRecord* record = history.lane_record(step->row, lane);
+        if (!record) continue;
+        if (record->pins != before) {
+            tell(step->row, before.get(), record->pins.get(), 0);
+            tell(step->row, record->pins.get(), before.get(), 1);
+            before = record->pins;
+        }
+        if (!record->hidden) continue;
+        rows.push_back(step->row);
+        sets.push_back(record->hidden.get());
+        for (std::size_t g = 0; g + 1 < sets.back()->offset.size(); ++g)
+            width = std::max(width,
+                             static_cast<std::size_t>(sets.back()->offset[g + 1] - sets.back()->offset[g]));
+    }
+    if (!changes.empty())
+        zip.add(prefix + "pins.npy",
+                encode_npy(NpyType::i32, {static_cast<std::int64_t>(changes.size() / 4), 4}, changes.data()));
+    if (rows.empty()) return;
+    std::vector<std::uint8_t> bits(rows.size() * static_cast<std::size_t>(n_kv_heads) * width, 0);
+    for (std::size_t i = 0; i < sets.size(); ++i)
+        for (std::size_t g = 0; g + 1 < sets[i]->offset.size(); ++g)
+            std::copy(
+                sets[i]->bits.begin() + sets[i]->offset[g], sets[i]->bits.begin() + sets[i]->offset[g + 1],
+                bits.begin() +
+                    static_cast<std::ptrdiff_t>((i * static_cast<std::size_t>(n_kv_heads) + g) * width));
+    const auto n = static_cast<std::int64_t>(rows.size());
+    zip.add(prefix + "hidden_rows.npy", encode_npy(NpyType::i32, {n}, rows.data()));
+    zip.add(prefix + "hidden.npy",
+            encode_npy(NpyType::u8, {n, n_kv_heads, static_cast<std::int64_t>(width)}, bits.data()));
+}
 
 /// Arrays of one lane.
 void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::path& scratch) {
@@ -375,7 +435,11 @@ class TraceReader {
         for (const auto& [id, index] : lane_index_) read_evictions(id, index);
         RunHistory history;
         history.update({steps_.begin(), steps_.end()});
-        for (const auto& [id, index] : lane_index_) read_rows(history, id, index);
+        for (const auto& [id, index] : lane_index_) {
+            read_rows(history, id, index);
+            read_pins(id, index);
+            read_hidden(history, id, index);
+        }
         read_prompt();
         return {steps_.begin(), steps_.end()};
     }
@@ -405,6 +469,64 @@ class TraceReader {
                 e.position >= n_positions || e.row < -1 || e.row >= n_positions)
                 zip_.bad(name, fmt::format("line {} is of no row, KV head or position of the run", i / 4));
             lane->evictions.push_back(e);
+        }
+    }
+
+    void read_pins(int id, int index) {
+        const std::string name = fmt::format("lane{}/pins.npy", index);
+        if (!zip_.contains(name)) return;
+        const auto values = zip_.array(name, NpyType::i32, {-1, 4}).as<std::int32_t>();
+        const auto before = [](const Pin& a, const Pin& b) {
+            return std::pair(a.kv_head, a.position) < std::pair(b.kv_head, b.position);
+        };
+        std::size_t i = 0;
+        std::shared_ptr<const PinList> pins;
+        for (const auto& step : steps_) {
+            LaneRecord* lane = record(step->row, id).first;
+            PinList changed = pins ? *pins : PinList();
+            const std::size_t first = i;
+            for (; i + 4 <= values.size() && values[i] <= step->row; i += 4) {
+                const Pin pin{values[i + 1], values[i + 2]};
+                if (!lane || values[i] != step->row || pin.kv_head < 0 ||
+                    pin.kv_head >= run().layout.n_kv_heads() || pin.position < 0 || pin.position > step->row)
+                    zip_.bad(name,
+                             fmt::format("line {} is of no row, KV head or position of the run", i / 4));
+                std::erase(changed, pin);
+                if (values[i + 3] != 0)
+                    changed.insert(std::lower_bound(changed.begin(), changed.end(), pin, before), pin);
+            }
+            if (i > first) pins = changed.empty() ? nullptr : std::make_shared<const PinList>(changed);
+            if (lane) lane->pins = pins;
+        }
+        if (i != values.size()) zip_.bad(name, "it goes on after the last row");
+    }
+
+    void read_hidden(const RunHistory& history, int id, int index) {
+        const std::string rows_name = fmt::format("lane{}/hidden_rows.npy", index),
+                          name = fmt::format("lane{}/hidden.npy", index);
+        if (!zip_.contains(rows_name)) return;
+        const auto rows = zip_.array(rows_name, NpyType::i32, {-1}).as<std::int32_t>();
+        const int n_kv_heads = run().layout.n_kv_heads(), lane = *history.lane_from_id(id);
+        const NpyArray array =
+            zip_.array(name, NpyType::u8, {static_cast<std::int64_t>(rows.size()), n_kv_heads, -1});
+        const auto bits = array.as<std::uint8_t>();
+        const auto width = static_cast<std::size_t>(array.shape[2]);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            LaneRecord* to = record(rows[i], id).first;
+            if (!to || to->hidden) zip_.bad(rows_name, fmt::format("row {} has no such record", rows[i]));
+            auto set = std::make_shared<HiddenSet>();
+            set->offset.push_back(0);
+            for (int g = 0; g < n_kv_heads; ++g) {
+                const std::size_t n = (history.held_positions(lane, g, rows[i]).size() + 7) / 8;
+                if (n > width) zip_.bad(name, "it is narrower than what the lane stored");
+                const auto from =
+                    bits.begin() +
+                    static_cast<std::ptrdiff_t>(
+                        (i * static_cast<std::size_t>(n_kv_heads) + static_cast<std::size_t>(g)) * width);
+                set->bits.insert(set->bits.end(), from, from + static_cast<std::ptrdiff_t>(n));
+                set->offset.push_back(static_cast<std::int32_t>(set->bits.size()));
+            }
+            to->hidden = std::move(set);
         }
     }
 
@@ -509,8 +631,10 @@ void write_trace(const StepList& steps, const fs::path& path) {
     const std::string json = format_trace_json(steps, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
     zip.add("run.json", {bytes.begin(), bytes.end()});
-    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane)
+    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane) {
         add_lane(zip, history, lane, scratch.path());
+        add_pins_and_hidden(zip, history, lane);
+    }
     if (!steps.empty() && steps.front()->prompt_rows) {
         const PromptRows& prompt = *steps.front()->prompt_rows;
         const RunInfo& run = history.run();

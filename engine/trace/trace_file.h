@@ -5,6 +5,9 @@
 ///     prompt_attention.npy           f16 [layers * heads, size, size], max-reduced by `prompt_reduction.npy` i32 [1]
 ///     lane<i>/evicted_at.npy         i32 [KV heads, positions], row whose processing evicted the position, -1 never
 ///     lane<i>/evictions.npy          i32 [n, 4]: record's row, KV head, position, evicting row
+///     lane<i>/pins.npy               i32 [n, 4]: record's row, KV head, position, 1 pinned or 0 no longer
+///     lane<i>/hidden_rows.npy        i32 [n]: rows that did not see all that was stored
+///     lane<i>/hidden.npy             u8 [n, KV heads, bytes]: bit i % 8 of byte i / 8 is the i-th position that was stored
 ///     lane<i>/rows.npy               i32 [rows kept]: those that the arrays below hold
 ///     lane<i>/attention.npy          f16 [rows kept, layers, heads, positions], 0 where not attended
 ///     lane<i>/scores.npy             f32 [rows kept, KV heads, positions], NaN where not attended
@@ -29,7 +32,8 @@ class TraceWriter {
     TraceWriter(const TraceWriter&) = delete;
     TraceWriter& operator=(const TraceWriter&) = delete;
 
-    /// Records of one run in ascending rows; on disk when it returns. Throws Error(io).
+    /// Records of one run in ascending rows; on disk when it returns. A row that came already cuts off the later ones: a trace holds
+    /// the shown branch, and names the others. Throws Error(io).
     void append(const StepTrace& step);
     /// Writes the trace file and removes the spool. Throws Error(io), and then leaves the spool.
     void finish();

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "keyhole-trace";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;        // 1: no branches, forks, pins and hidden positions, and no start
 constexpr int kLargest = 1 << 20;  // no count of layers, heads or tokens comes near
 
 /// NaN is null, infinities are words: JSON has neither.
@@ -99,6 +99,11 @@ Json run_json(const RunInfo& run) {
             {"prompt_tokens", run.prompt_tokens},
             {"seed", run.seed},
             {"n_generate", run.n_generate},
+            {"start",
+             {{"lanes", run.start.lanes},
+              {"sampling", run.start.sampling},
+              {"follow", run.start.follow},
+              {"ignore_eos", run.start.ignore_eos}}},
             {"token_display", run.token_display},
             {"token_bytes", std::move(bytes)}};
 }
@@ -136,6 +141,13 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
         throw std::runtime_error("the prompt has no tokens");
     run->seed = json.at("seed");
     run->n_generate = to_int(json.at("n_generate"), 0, 1 << 30);
+    if (json.contains("start")) {
+        const Json& start = json.at("start");
+        run->start.lanes = start.at("lanes").get<std::vector<std::string>>();
+        run->start.sampling = start.at("sampling");
+        run->start.follow = start.at("follow");
+        run->start.ignore_eos = start.at("ignore_eos");
+    }
     run->token_display = json.at("token_display").get<std::vector<std::string>>();
     for (const Json& token : json.at("token_bytes")) run->token_bytes.push_back(unhex(token));
     return run;
@@ -143,7 +155,9 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
 
 Json lane_info_json(const LaneInfo& info) {
     // The policy follows from the spec.
-    return {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
+    Json out = {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
+    if (info.forked_from >= 0) out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
+    return out;
 }
 
 std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo& run) {
@@ -152,9 +166,42 @@ std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo&
     info->id = to_int(json.at("id"), 0, kInt);
     info->spec = json.at("spec");
     info->effective = json.at("effective");
+    if (json.contains("forked")) {
+        info->forked_from = to_int(json.at("forked").at("from"), 0, kInt);
+        info->forked_at = to_int(json.at("forked").at("at"), 0, kLargest);
+    }
     info->policy =
         resolve(parse_lane_spec(info->spec).policy, run.n_prompt(), run.n_generate, head_grid(run.layout));
     return info;
+}
+
+Json branches_json(const std::vector<Branch>& branches) {
+    Json list = Json::array();
+    for (const Branch& branch : branches) {
+        Json commands = Json::array();
+        for (const RunCommand& command : branch.commands) commands.push_back({command.row, command.text});
+        list.push_back({{"id", branch.id},
+                        {"parent", branch.parent},
+                        {"from_row", branch.from_row},
+                        {"last_row", branch.last_row},
+                        {"commands", std::move(commands)}});
+    }
+    return list;
+}
+
+std::vector<Branch> parse_branches(const Json& json) {
+    constexpr std::int64_t kInt = 0x7fffffff;
+    std::vector<Branch> branches;
+    for (const Json& from : json) {
+        Branch& branch = branches.emplace_back();
+        branch.id = to_int(from.at("id"), 0, kInt);
+        branch.parent = to_int(from.at("parent"), -1, kInt);
+        branch.from_row = to_int(from.at("from_row"), 0, kLargest);
+        branch.last_row = to_int(from.at("last_row"), branch.from_row, kLargest);
+        for (const Json& command : from.at("commands"))
+            branch.commands.push_back({to_int(command.at(0), 0, kLargest), command.at(1)});
+    }
+    return branches;
 }
 
 Json record_json(const LaneRecord& lane, std::size_t info) {
@@ -207,12 +254,17 @@ LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<cons
 
 ParsedTrace parse(const Json& json, std::shared_ptr<const RunInfo> run) {
     if (json.at("format") != kFormat) throw std::runtime_error("its format is not " + std::string(kFormat));
-    if (json.at("version") != kVersion)
-        throw std::runtime_error(fmt::format("it has version {}, this Keyhole reads version {}",
-                                             json.at("version").dump(), kVersion));
+    const Json& version = json.at("version");
+    if (version != 1 && version != kVersion)
+        throw std::runtime_error(
+            fmt::format("it has version {}, this Keyhole reads versions 1 to {}", version.dump(), kVersion));
     if (!run) run = parse_run(json.at("run"));
     std::vector<std::shared_ptr<const LaneInfo>> infos;
     for (const Json& info : json.at("lane_settings")) infos.push_back(parse_lane_info(info, *run));
+    std::vector<std::shared_ptr<const std::vector<Branch>>> branches;
+    if (json.contains("other_branches"))
+        for (const Json& list : json.at("other_branches"))
+            branches.push_back(std::make_shared<const std::vector<Branch>>(parse_branches(list)));
     ParsedTrace trace;
     int last_row = run->n_prompt() - 2;
     for (const Json& from : json.at("steps")) {
@@ -221,6 +273,10 @@ ParsedTrace parse(const Json& json, std::shared_ptr<const RunInfo> run) {
         step->row = to_int(from.at("row"), last_row + 1, kLargest);
         last_row = step->row;
         step->step_ms = to_float(from.at("ms"));
+        if (from.contains("branch")) step->branch = to_int(from.at("branch"), 0, 0x7fffffff);
+        if (from.contains("others"))
+            step->other_branches =
+                branches.at(static_cast<std::size_t>(to_int(from.at("others"), 0, kLargest)));
         step->commands = from.at("commands").get<std::vector<std::string>>();
         std::vector<RowParts> parts(from.at("lanes").size());
         for (std::size_t i = 0; i < parts.size(); ++i)
@@ -237,7 +293,8 @@ std::string format_trace_json(const StepList& steps, bool with_run) {
     Json out = {{"format", kFormat}, {"version", kVersion}};
     if (with_run && !steps.empty()) out["run"] = run_json(*steps.front()->run);
     std::vector<const LaneInfo*> infos;
-    Json list = Json::array();
+    Json list = Json::array(), branches = Json::array();
+    const std::vector<Branch>* last_branches = nullptr;
     for (const auto& step : steps) {
         Json lanes = Json::array();
         for (const LaneRecord& lane : step->lanes) {
@@ -245,11 +302,18 @@ std::string format_trace_json(const StepList& steps, bool with_run) {
             lanes.push_back(record_json(lane, static_cast<std::size_t>(it - infos.begin())));
             if (it == infos.end()) infos.push_back(lane.info.get());
         }
-        list.push_back({{"row", step->row},
-                        {"ms", number(step->step_ms)},
-                        {"commands", step->commands},
-                        {"lanes", std::move(lanes)}});
+        Json& out_step = list.emplace_back(Json{{"row", step->row},
+                                                {"branch", step->branch},
+                                                {"ms", number(step->step_ms)},
+                                                {"commands", step->commands},
+                                                {"lanes", std::move(lanes)}});
+        if (!step->other_branches) continue;
+        if (step->other_branches.get() != last_branches)
+            branches.push_back(branches_json(*step->other_branches));
+        last_branches = step->other_branches.get();
+        out_step["others"] = branches.size() - 1;
     }
+    out["other_branches"] = std::move(branches);
     out["lane_settings"] = Json::array();
     for (const LaneInfo* info : infos) out["lane_settings"].push_back(lane_info_json(*info));
     out["steps"] = std::move(list);

@@ -354,9 +354,9 @@ TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
     zip_fread(file, text.data(), text.size());
     zip_fclose(file);
     zip_discard(zip);
-    text.replace(text.find("\"version\":1"), 11, "\"version\":2");
+    text.replace(text.find("\"version\":2"), 11, "\"version\":3");
     change_member(path_, "run.json", &text);
-    EXPECT_NE(error_of(path_).find("version 2"), std::string::npos);
+    EXPECT_NE(error_of(path_).find("version 3"), std::string::npos);
 }
 
 TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {

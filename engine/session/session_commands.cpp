@@ -1,0 +1,278 @@
+#include "engine/base/error.h"
+#include "engine/session/session_impl.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+bool is_stored(const KvCache& cache, int kv_head, int position) {
+    const std::vector<std::int32_t> stored = cache.stored_positions(kv_head);
+    return std::binary_search(stored.begin(), stored.end(), position);
+}
+
+std::string place_text(const TokenPlace& at) {
+    if (at.layer < 0) return "anywhere";
+    return at.head < 0 ? fmt::format("in L{}", at.layer) : fmt::format("in L{}.H{}", at.layer, at.head);
+}
+
+/// "0-3, 17, 20-31", the newest ones where there are many.
+std::string ranges_text(const std::vector<std::int32_t>& positions) {
+    std::vector<std::string> ranges;
+    for (std::size_t i = 0; i < positions.size();) {
+        std::size_t end = i + 1;
+        while (end < positions.size() && positions[end] == positions[end - 1] + 1) ++end;
+        ranges.push_back(end - i == 1 ? fmt::format("{}", positions[i])
+                                      : fmt::format("{}-{}", positions[i], positions[end - 1]));
+        i = end;
+    }
+    constexpr std::size_t kShown = 8;
+    const bool many = ranges.size() > kShown;
+    if (many) ranges.erase(ranges.begin(), ranges.end() - kShown);
+    return ranges.empty() ? "nothing" : (many ? "..., " : "") + fmt::format("{}", fmt::join(ranges, ", "));
+}
+
+/// Rows after which a token left.
+std::string left_text(const Lane& lane, const std::vector<int>& heads, int position) {
+    int first = -1, last = -1;
+    for (const auto& gone : lane.left)
+        for (const Eviction& e : *gone)
+            if (e.position == position && std::binary_search(heads.begin(), heads.end(), e.kv_head)) {
+                first = first < 0 ? e.row : std::min(first, e.row);
+                last = std::max(last, e.row);
+            }
+    return first == last ? fmt::format("it left after row {}", last)
+                         : fmt::format("it left after rows {} to {}", first, last);
+}
+
+}  // namespace
+
+Lane& Session::Impl::lane_at(int index) {
+    if (index < 0 || static_cast<std::size_t>(index) >= lanes.size())
+        fail(ErrorCode::wrong_use, "lane {} does not exist; there are lanes 0 to {}", index,
+             lanes.size() - 1);
+    return lanes[static_cast<std::size_t>(index)];
+}
+
+/// What the text forms refuse as they are read; the window fills structs.
+void Session::Impl::check(const LaneSpec& spec) const {
+    std::vector<std::string> faults = validate(spec.policy);
+    if (faults.empty()) faults = check_overrides(spec.policy, head_grid(run->layout));
+    if (!faults.empty())
+        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec),
+             faults.front());
+}
+
+/// A command of the log, whether given now or lived again.
+void Session::Impl::perform(const Command& command) {
+    if (const auto* set = std::get_if<SetLane>(&command)) {
+        set_lane(*set);
+    } else if (const auto* add = std::get_if<AddLane>(&command)) {
+        add_lane(*add);
+    } else if (const auto* remove = std::get_if<RemoveLane>(&command)) {
+        lane_at(remove->index);
+        if (remove->index == 0)
+            fail(ErrorCode::wrong_use, "lane 0 is the reference of the others and stays; remove another one");
+        lanes.erase(lanes.begin() + remove->index);
+    } else if (const auto* on = std::get_if<SetFollow>(&command)) {
+        follow = on->on;
+    } else if (const auto* values = std::get_if<SetSampling>(&command)) {
+        sampling = values->sampling;
+        for (Lane& lane : lanes) read_logits(lane, row);
+    } else if (const auto* fork = std::get_if<ForkLane>(&command)) {
+        fork_lane(*fork);
+    } else if (const auto* evict = std::get_if<EvictToken>(&command)) {
+        touch_token(evict->at, command);
+    } else if (const auto* pin = std::get_if<PinToken>(&command)) {
+        touch_token(pin->at, command);
+    } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
+        touch_token(unpin->at, command);
+    }
+}
+
+void Session::Impl::set_lane(const SetLane& command) {
+    check(command.spec);
+    Lane& lane = lane_at(command.index);
+    if (lacks(lane, command.spec)) {
+        Lane again = lived_again(lane, command.spec);
+        lane_at(command.index) = std::move(again);
+    }
+    meet(lane_at(command.index), command, row);
+}
+
+/// The spec needs what the lane's cache has not kept.
+bool Session::Impl::lacks(const Lane& lane, const LaneSpec& spec) const {
+    return spec.policy.shadow && !lane.policy().shadow;
+}
+
+/// The lane as it is, lived from the prompt with its own past tokens and commands, but with what `spec` needs kept from the start.
+Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
+    const auto change = [&](LaneSpec& past) { past.policy.shadow = spec.policy.shadow; };
+    Lane again;
+    static_cast<LaneState&>(again) = from;
+    std::vector<std::vector<std::int32_t>> stored;
+    for (int g = 0; g < run->layout.n_kv_heads(); ++g) stored.push_back(from.cache->stored_positions(g));
+    LaneSpec born_as = again.born_as;
+    change(born_as);
+    lanes.push_back(new_lane(*again.info, born_as));  // `from` may have moved
+    try {
+        live(again.tokens, again.life, change);
+        for (int g = 0; g < run->layout.n_kv_heads(); ++g)
+            if (lanes.back().cache->stored_positions(g) != stored[static_cast<std::size_t>(g)])
+                fail(ErrorCode::unsupported,
+                     "lane '{}' keeps other tokens when it runs again from the prompt; start with shadow=on "
+                     "instead",
+                     again.info->spec);
+    } catch (...) {
+        lanes.pop_back();
+        throw;
+    }
+    again.cache = std::move(lanes.back().cache);
+    again.out = std::move(lanes.back().out);
+    again.spec = lanes.back().spec;
+    again.info = lanes.back().info;
+    lanes.pop_back();
+    return again;
+}
+
+/// The new lane runs the prompt, then the reference lane's tokens up to the present row.
+void Session::Impl::add_lane(const AddLane& command) {
+    check(command.spec);
+    LaneInfo identity;
+    identity.id = next_lane_id;
+    lanes.push_back(new_lane(identity, command.spec));
+    try {
+        live(history, {}, {});
+    } catch (...) {
+        lanes.pop_back();
+        throw;
+    }
+    ++next_lane_id;
+}
+
+void Session::Impl::fork_lane(const ForkLane& command) {
+    if (command.spec) check(*command.spec);
+    const Lane& parent = lane_at(command.index);
+    Lane lane = parent.copy();
+    LaneInfo identity;
+    identity.id = lane.id = next_lane_id;
+    // Readers copy what records have told of the parent: of one that none has told of, pending holds all.
+    identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
+    identity.forked_at = parent.recorded ? row : parent.info->forked_at;
+    lane.info = lane_info(identity, lane.spec);
+    lane.recorded = false;
+    if (command.spec) {
+        if (lacks(lane, *command.spec)) lane = lived_again(lane, *command.spec);
+        meet(lane, SetLane{command.index, *command.spec}, row);
+    }
+    lanes.push_back(std::move(lane));
+    ++next_lane_id;
+}
+
+/// Evicts, pins or unpins by hand.
+void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
+    Lane& lane = lane_at(at.index);
+    const KvLayout& layout = run->layout;
+    if (at.layer >= layout.n_layers() || at.head >= layout.n_heads())
+        fail(ErrorCode::wrong_use, "there is no L{}{}; the model has layers 0 to {} of query heads 0 to {}",
+             at.layer, at.head < 0 ? "" : fmt::format(".H{}", at.head), layout.n_layers() - 1,
+             layout.n_heads() - 1);
+    if (at.position < 0 || at.position > row)
+        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", at.position, row);
+    const std::vector<int> heads = kv_heads_at(at);
+    if (std::holds_alternative<UnpinToken>(command)) {
+        const bool pinned =
+            lane.pins != nullptr && std::any_of(lane.pins->begin(), lane.pins->end(), [&](const Pin& pin) {
+                return pin.position == at.position &&
+                       std::binary_search(heads.begin(), heads.end(), pin.kv_head);
+            });
+        if (!pinned)
+            fail(ErrorCode::wrong_use, "token {} of lane {} is not pinned {}; nothing to unpin", at.position,
+                 at.index, place_text(at));
+    } else if (std::none_of(heads.begin(), heads.end(),
+                            [&](int g) { return is_stored(*lane.cache, g, at.position); })) {
+        const std::string kept = ranges_text(lane.cache->stored_positions(heads.front()));
+        fail(ErrorCode::wrong_use, "token {} of lane {} is not stored {}: {}; stored {}: {}", at.position,
+             at.index, place_text(at), left_text(lane, heads, at.position),
+             heads.size() == 1 ? "there" : "in the first KV head there", kept);
+    }
+    meet(lane, command, row);
+}
+
+void Session::Impl::apply_scheduled() {
+    for (; !scheduled.empty() && scheduled.front().row == row; scheduled.pop_front()) {
+        perform(scheduled.front().command);
+        commands_since.push_back(format_command(scheduled.front().command));
+    }
+}
+
+/// The state right after a row, lived again from the nearest checkpoint or the prompt. commands: those of the rows before.
+void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& commands) {
+    SessionState before = std::move(static_cast<SessionState&>(*this));
+    quiet = true;
+    checkpoints.drop_after(to_row);
+    try {
+        if (const SessionState* kept = checkpoints.latest(to_row)) {
+            static_cast<SessionState&>(*this) = kept->copy();
+        } else {
+            static_cast<SessionState&>(*this) = first_state();
+            prefill(0, {}, false);
+            row = n_prompt() - 1;
+            settle();
+        }
+        std::size_t next = 0;
+        while (next < commands.size() && commands[next].row < row) ++next;
+        while (row < to_row) {
+            for (; next < commands.size() && commands[next].row == row; ++next)
+                perform(commands[next].command);
+            feed_row();
+            settle();
+            checkpoints.offer(*this);
+        }
+    } catch (...) {
+        static_cast<SessionState&>(*this) = std::move(before);
+        quiet = false;
+        throw;
+    }
+    quiet = false;
+}
+
+namespace {
+
+std::vector<LoggedCommand> before_row(std::vector<LoggedCommand> commands, int row) {
+    std::erase_if(commands, [&](const LoggedCommand& logged) { return logged.row >= row; });
+    return commands;
+}
+
+}  // namespace
+
+void Session::Impl::rewind(const Rewind& command) {
+    if (command.row < n_prompt() - 1 || command.row > row)
+        fail(ErrorCode::wrong_use, "cannot rewind to row {}; there are rows {} (the end of the prompt) to {}",
+             command.row, n_prompt() - 1, row);
+    if (command.row == row && (log.empty() || log.back().row < row)) return;  // nothing came after
+    restore(command.row, before_row(log, command.row));
+    tree.rewind(command.row);
+    branches_changed();
+}
+
+void Session::Impl::go_to_branch(const GoToBranch& command) {
+    const BranchTree::Way way = tree.way_to(command.id);
+    restore(way.from_row, before_row(log, way.from_row));
+    tree.go_to(command.id);
+    scheduled.assign(way.commands.begin(), way.commands.end());
+    caught_up_at = way.last_row;
+    branches_changed();
+    apply_scheduled();
+}
+
+/// The shown branch is another one, and the state that of the last row that it shares with the one before.
+void Session::Impl::branches_changed() {
+    log = tree.line();
+    const std::vector<Branch> list = tree.others();
+    others = list.empty() ? nullptr : std::make_shared<const std::vector<Branch>>(list);
+    if (sink != nullptr) sink->rewind(row);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,70 @@
+/// Inside of Session, shared by its source files: the running state (lanes.cpp), records and rows (session.cpp), commands
+/// (session_commands.cpp).
+#pragma once
+
+#include "engine/session/branch_tree.h"
+#include "engine/session/checkpoints.h"
+#include "engine/session/session.h"
+
+#include <deque>
+
+namespace keyhole {
+
+struct Session::Impl : SessionState {
+    std::shared_ptr<const Model> model;
+    Backend& backend;
+    RunSpec start;  // as it began
+    RowSink* sink;
+    std::shared_ptr<RunInfo> run;
+    BranchTree tree{0};
+    std::shared_ptr<const std::vector<Branch>> others;  // as records name them; null: none
+    std::vector<LoggedCommand> log;                     // of the shown branch
+    Checkpoints checkpoints;
+    bool quiet = false;                   // rows lived again are not recorded
+    std::deque<LoggedCommand> scheduled;  // of the branch being caught up with
+    int caught_up_at = -1;
+
+    Impl(std::shared_ptr<const Model> m, Backend& b, RunSpec s, RowSink* k, std::size_t checkpoint_bytes)
+        : model(std::move(m)), backend(b), start(std::move(s)), sink(k), checkpoints(checkpoint_bytes) {}
+
+    int n_prompt() const { return run->n_prompt(); }
+    RowWants wants() const { return quiet ? RowWants{} : start.wants; }
+
+    // Lanes and rows (session_lanes.cpp).
+    SessionState first_state();
+    std::shared_ptr<const LaneInfo> lane_info(const LaneInfo& identity, const LaneSpec& spec) const;
+    Lane new_lane(const LaneInfo& identity, const LaneSpec& spec) const;
+    void read_logits(Lane& lane, int at_row) const;
+    std::shared_ptr<const PromptRows> prefill(std::size_t first_lane,
+                                              const std::function<bool(double)>& progress, bool to_sink);
+    void feed(const std::vector<std::size_t>& which, int at_row,
+              const std::function<int(const Lane&)>& token_of);
+    void feed_row();
+    void settle();
+    void live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
+              const std::function<void(LaneSpec&)>& change);
+    void meet(Lane& lane, const Command& command, int at_row) const;
+    std::vector<int> kv_heads_at(const TokenPlace& at) const;
+
+    // Records (session.cpp).
+    StepTrace bare_step(int at_row) const;
+    std::shared_ptr<const StepTrace> record(float ms, std::shared_ptr<const PromptRows> prompt_rows);
+
+    // Commands (session_commands.cpp).
+    Lane& lane_at(int index);
+    void check(const LaneSpec& spec) const;
+    void perform(const Command& command);
+    void set_lane(const SetLane& command);
+    void add_lane(const AddLane& command);
+    void fork_lane(const ForkLane& command);
+    bool lacks(const Lane& lane, const LaneSpec& spec) const;
+    Lane lived_again(const Lane& from, const LaneSpec& spec);
+    void touch_token(const TokenPlace& at, const Command& command);
+    void apply_scheduled();
+    void restore(int to_row, const std::vector<LoggedCommand>& commands);
+    void rewind(const Rewind& command);
+    void go_to_branch(const GoToBranch& command);
+    void branches_changed();
+};
+
+}  // namespace keyhole

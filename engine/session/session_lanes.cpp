@@ -1,0 +1,238 @@
+#include "engine/base/error.h"
+#include "engine/metrics/distribution.h"
+#include "engine/session/prompt_tiles.h"
+#include "engine/session/sampler.h"
+#include "engine/session/session_impl.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace keyhole {
+
+namespace {
+
+/// What left by a command, for the next record and for refusals.
+void note_gone(Lane& lane, std::vector<Eviction> gone) {
+    if (gone.empty()) return;
+    lane.pending.insert(lane.pending.end(), gone.begin(), gone.end());
+    lane.left.push_back(std::make_shared<const std::vector<Eviction>>(std::move(gone)));
+}
+
+/// What left with the row just processed.
+void note_row(Lane& lane) {
+    if (!lane.out.evictions.empty())
+        lane.left.push_back(std::make_shared<const std::vector<Eviction>>(lane.out.evictions));
+}
+
+std::shared_ptr<const PinList> pins_of(const KvCache& cache, int n_kv_heads) {
+    PinList pins;
+    for (int g = 0; g < n_kv_heads; ++g)
+        for (std::int32_t position : cache.pinned_positions(g)) pins.push_back({g, position});
+    return pins.empty() ? nullptr : std::make_shared<const PinList>(std::move(pins));
+}
+
+}  // namespace
+
+/// The lanes of the start, before the prompt.
+SessionState Session::Impl::first_state() {
+    SessionState state;
+    state.follow = start.follow;
+    state.sampling = start.sampling;
+    for (const LaneSpec& spec : start.lanes) {
+        LaneInfo identity;
+        identity.id = state.next_lane_id++;
+        state.lanes.push_back(new_lane(identity, spec));
+    }
+    return state;
+}
+
+/// identity: id and parentage.
+std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identity,
+                                                         const LaneSpec& spec) const {
+    auto info = std::make_shared<LaneInfo>();
+    info->id = identity.id;
+    info->forked_from = identity.forked_from;
+    info->forked_at = identity.forked_at;
+    info->spec = format_lane_spec(spec);
+    info->effective = format_effective_spec(spec, n_prompt(), start.n_generate);
+    info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(run->layout));
+    return info;
+}
+
+Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) const {
+    Lane lane;
+    lane.id = identity.id;
+    lane.spec = lane.born_as = spec;
+    lane.info = lane_info(identity, spec);
+    lane.cache = backend.make_cache();
+    backend.apply_policy(*lane.cache, lane.policy(), -1);
+    return lane;
+}
+
+/// The next-token distribution of the row just processed and the lane's own choice.
+void Session::Impl::read_logits(Lane& lane, int at_row) const {
+    lane.log_probs.resize(lane.out.next_logits.size());
+    log_softmax(lane.out.next_logits, lane.log_probs);
+    lane.predicted = choose_token(lane.out.next_logits, sampling, sampling_uniform(start.seed, at_row));
+}
+
+/// Prompt of the lanes from first_lane on: one-shot ones together, stepwise ones row by row.
+std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
+                                                         const std::function<bool(double)>& progress,
+                                                         bool to_sink) {
+    std::vector<LanePrefill> oneshot;
+    std::vector<int> oneshot_lanes;
+    std::vector<std::size_t> stepwise;
+    for (std::size_t i = first_lane; i < lanes.size(); ++i) {
+        Lane& lane = lanes[i];
+        lane.token = run->prompt_tokens.back();
+        lane.token_log_prob = std::numeric_limits<float>::quiet_NaN();
+        if (lane.policy().prefill == PrefillMode::stepwise) {
+            stepwise.push_back(i);
+            continue;
+        }
+        oneshot.push_back({lane.cache.get(), &lane.info->policy, wants(), &lane.out});
+        oneshot_lanes.push_back(static_cast<int>(i));
+    }
+    std::shared_ptr<const PromptRows> rows;
+    if (!oneshot.empty()) {
+        PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
+        std::optional<LaneTiles> tiles;
+        if (outer != nullptr) tiles.emplace(*outer, oneshot_lanes, stepwise.empty());
+        if (to_sink && start.wants.attention) {
+            PromptRecorder recorder(*run, tiles ? &*tiles : nullptr);
+            backend.prefill(run->prompt_tokens, oneshot, &recorder, progress);
+            rows = recorder.take();
+        } else {
+            backend.prefill(run->prompt_tokens, oneshot, tiles ? &*tiles : nullptr, progress);
+        }
+    }
+    for (int i = 0; i < n_prompt() && !stepwise.empty(); ++i) {
+        if (progress && !progress(static_cast<double>(i) / n_prompt()))
+            fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_prompt());
+        feed(stepwise, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
+        const bool last = i == n_prompt() - 1;
+        for (std::size_t n : stepwise) {
+            Lane& lane = lanes[n];
+            if (!last)
+                lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
+            if (!last && to_sink && sink != nullptr && sink->prefill() != nullptr)
+                sink->row(bare_step(i), static_cast<int>(n), lane.out);
+        }
+    }
+    for (int i : oneshot_lanes) note_row(lanes[static_cast<std::size_t>(i)]);
+    for (std::size_t i = first_lane; i < lanes.size(); ++i) read_logits(lanes[i], n_prompt() - 1);
+    return rows;
+}
+
+void Session::Impl::feed(const std::vector<std::size_t>& which, int at_row,
+                         const std::function<int(const Lane&)>& token_of) {
+    std::vector<LaneStep> steps;
+    for (std::size_t i : which) {
+        Lane& lane = lanes[i];
+        steps.push_back({lane.cache.get(), &lane.info->policy, token_of(lane), at_row, wants(), &lane.out});
+    }
+    backend.step(steps);
+    for (std::size_t i : which) note_row(lanes[i]);
+}
+
+/// The next row of every lane that goes on.
+void Session::Impl::feed_row() {
+    const int next = row + 1, reference_token = lanes.front().predicted;
+    std::vector<std::size_t> which;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        Lane& lane = lanes[i];
+        if (!lane.active()) continue;
+        which.push_back(i);
+        lane.token = follow ? reference_token : lane.predicted;
+        lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(lane.token)];
+        lane.diverged = lane.diverged || lane.token != lanes.front().token || !lanes.front().active();
+    }
+    feed(which, next, [](const Lane& lane) { return lane.token; });
+    history.push_back(lanes.front().token);
+    row = next;
+    const std::vector<int>& eos = model->config().eos;
+    for (std::size_t i : which) {
+        Lane& lane = lanes[i];
+        lane.tokens.push_back(lane.token);
+        read_logits(lane, row);
+        lane.out_is_new = true;
+        lane.ended = !start.ignore_eos && std::find(eos.begin(), eos.end(), lane.token) != eos.end();
+    }
+}
+
+/// What record() does to the lanes, without a record.
+void Session::Impl::settle() {
+    commands_since.clear();
+    for (Lane& lane : lanes) {
+        lane.pending.clear();
+        lane.out_is_new = false;
+        lane.recorded = true;
+        lane.out.values = {};
+    }
+}
+
+/// The last lane, new, processes the prompt and then `tokens`, and meets its life on the way, its specs changed by `change`.
+void Session::Impl::live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
+                         const std::function<void(LaneSpec&)>& change) {
+    const std::size_t last = lanes.size() - 1;
+    std::size_t met = 0;
+    const auto meet_until = [&](int at_row) {
+        for (; met < life.size() && life[met].row <= at_row; ++met) {
+            Command command = life[met].command;
+            if (auto* set = std::get_if<SetLane>(&command); set != nullptr && change) change(set->spec);
+            meet(lanes[last], command, life[met].row);
+        }
+    };
+    prefill(last, {}, false);
+    Lane& lane = lanes[last];
+    lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const int at_row = n_prompt() + static_cast<int>(i);
+        meet_until(at_row - 1);
+        lane.token = tokens[i];
+        lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(tokens[i])];
+        feed({last}, at_row, [](const Lane& fed) { return fed.token; });
+        lane.tokens.push_back(lane.token);
+        lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
+        read_logits(lane, at_row);
+    }
+    meet_until(row);
+}
+
+/// A command that concerns one lane alone, known to be valid.
+void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
+    const int n_kv_heads = run->layout.n_kv_heads();
+    if (const auto* set = std::get_if<SetLane>(&command)) {
+        auto info = lane_info(*lane.info, set->spec);
+        note_gone(lane, backend.apply_policy(*lane.cache, info->policy, at_row));
+        lane.spec = set->spec;
+        lane.info = std::move(info);
+    } else if (const auto* evict = std::get_if<EvictToken>(&command)) {
+        std::vector<Eviction> gone;
+        for (int g : kv_heads_at(evict->at))
+            if (lane.cache->evict(g, evict->at.position)) gone.push_back({g, evict->at.position, at_row});
+        note_gone(lane, std::move(gone));
+    } else if (const auto* pin = std::get_if<PinToken>(&command)) {
+        for (int g : kv_heads_at(pin->at)) lane.cache->set_pinned(g, pin->at.position, true);
+    } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
+        for (int g : kv_heads_at(unpin->at)) lane.cache->set_pinned(g, unpin->at.position, false);
+    }
+    if (!std::holds_alternative<SetLane>(command)) lane.pins = pins_of(*lane.cache, n_kv_heads);
+    lane.life.push_back({at_row, command});
+}
+
+/// Ascending, each once.
+std::vector<int> Session::Impl::kv_heads_at(const TokenPlace& at) const {
+    std::vector<int> heads;
+    for (int layer = 0; layer < run->layout.n_layers(); ++layer)
+        for (int head = 0; head < run->layout.n_heads(); ++head)
+            if ((at.layer < 0 || at.layer == layer) && (at.head < 0 || at.head == head))
+                heads.push_back(run->layout.kv_head_from_head(layer, head));
+    std::sort(heads.begin(), heads.end());
+    heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
+    return heads;
+}
+
+}  // namespace keyhole
