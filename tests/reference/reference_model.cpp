@@ -185,7 +185,7 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
     return out;
 }
 
-Row Sequence::feed(int token, const PositionSets& visible, Places places) {
+Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself) {
     const Weights& w = weights_;
     const double nan = std::numeric_limits<double>::quiet_NaN();
     Row out;
@@ -206,12 +206,14 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places) {
         out.logits.emplace_back();
         for (int h = 0; h < w.n_heads; ++h) {
             const auto g = static_cast<std::size_t>(h / (w.n_heads / w.n_kv_heads));
-            std::vector<int> seen(visible[l][g].begin(), visible[l][g].end());
-            seen.push_back(next_row_);
+            std::set<int> stored = visible[l][g];
+            stored.insert(next_row_);  // the query stands where its own token does
+            const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);
             const Vector query = rotated(head_of(q, h, w.head_dim), place.back(), w.rope_theta);
             Vector logits(static_cast<std::size_t>(next_row_ + 1), nan);
             for (std::size_t i = 0; i < seen.size(); ++i) {
+                if (seen[i] == next_row_ && !sees_itself) continue;
                 const auto p = static_cast<std::size_t>(seen[i]);
                 const Vector key = rotated(keys_[l][g][p], place[i], w.rope_theta);
                 logits[p] = dot(query, key) / std::sqrt(static_cast<double>(w.head_dim));

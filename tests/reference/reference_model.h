@@ -61,8 +61,9 @@ class Sequence {
   public:
     explicit Sequence(const Weights& weights);
 
-    /// Processes the next token; each KV head's readers see the positions in `visible` and the token itself.
-    Row feed(int token, const PositionSets& visible, Places places = Places::original);
+    /// Processes the next token; each KV head's readers see the positions in `visible` and, unless told otherwise, the token itself.
+    Row feed(int token, const PositionSets& visible, Places places = Places::original,
+             bool sees_itself = true);
     int next_row() const { return next_row_; }
 
   private:

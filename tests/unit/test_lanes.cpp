@@ -10,8 +10,17 @@
 namespace reference {
 namespace {
 
-const std::vector<std::string> kSpecs = {"full",          "window:budget=10",    "h2o:budget=16",
-                                         "tova:budget=5", "keyformer:budget=20", "a2sf:budget=16,pool=max"};
+const std::vector<std::string> kSpecs = {"full",
+                                         "window:budget=10",
+                                         "h2o:budget=16",
+                                         "tova:budget=5",
+                                         "keyformer:budget=20",
+                                         "a2sf:budget=16,pool=max",
+                                         "dilated:budget=6",
+                                         "h2o:budget=16,dialect=released",
+                                         "keyformer:budget=20,dialect=released",
+                                         "a2sf:budget=9,dialect=released",
+                                         "h2o:budget=16,budget@L1=5,recent@L0=2"};
 
 class EngineLanes : public testing::Test {
   protected:

@@ -39,6 +39,15 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
         for (const keyhole::RowOutput& row : lane) n += row.evictions.size();
         return n;
     }
+    /// Positions that a KV head showed the row.
+    static std::set<int> visible_positions(const keyhole::RowOutput& out, int g) {
+        std::set<int> visible = attended_positions(out, g);
+        const auto first = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g)]),
+                   last = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g) + 1]);
+        for (std::size_t i = first; i < last && !out.values.hidden.empty(); ++i)
+            if (out.values.hidden[i] != 0) visible.erase(out.values.positions[i]);
+        return visible;
+    }
     int n_kv_heads() const { return model_->layout().n_kv_heads(); }
 
     TinyModel tiny_;
@@ -86,11 +95,100 @@ TEST_P(PolicyIdentities, OnlyRecentIsWindow) {
     }
 }
 
+// The released A2SF forces the newest token: what a window of one does in the papers' rule.
+TEST_P(PolicyIdentities, ReleasedA2sfIsItsNeighbourWithAWindowOfOne) {
+    const LaneRows rows =
+        run({"a2sf:budget=12,alpha=1,dialect=released", "h2o:budget=12,recent=1",
+             "a2sf:budget=12,alpha=0,dialect=released", "tova:budget=12,scope=head,recent=1",
+             "a2sf:budget=12,recent=4,dialect=released", "a2sf:budget=12,recent=4"});
+    for (std::size_t pair : {0u, 2u, 4u}) {
+        expect_same_decoding(rows, pair, pair + 1);
+        EXPECT_GT(n_evictions(rows[pair]), 0u);
+    }
+}
+
+// Nothing but recent tokens: the released codes see k tokens, the row's own included.
+TEST_P(PolicyIdentities, OnlyRecentIsTheReleasedWindow) {
+    const LaneRows rows =
+        run({"window:budget=12,dialect=released", "keyformer:budget=12,recent=12,dialect=released",
+             "h2o:budget=12,recent=12,dialect=released"});
+    expect_same_decoding(rows, 0, 1);
+    for (std::size_t t = 1; t < rows[0].size(); ++t)
+        for (int g = 0; g < n_kv_heads(); ++g) {
+            std::set<int> newest;
+            for (int p = kPrompt + static_cast<int>(t) - 12; p < kPrompt + static_cast<int>(t); ++p)
+                newest.insert(p);
+            for (std::size_t lane : {0u, 1u, 2u})
+                EXPECT_EQ(visible_positions(rows[lane][t], g), newest) << lane;
+        }
+}
+
+// TOVA's code has nothing that its paper with a prompt read at once has not.
+TEST_P(PolicyIdentities, ReleasedTovaIsTovaReadAtOnce) {
+    expect_same_decoding(run({"tova:budget=12", "tova:budget=12,dialect=released,prefill=stepwise"}), 0, 1);
+}
+
+TEST_P(PolicyIdentities, TovaNeverDropsProtectedFirstTokens) {
+    const LaneRows rows = run({"tova:budget=6", "tova:budget=6,sinks=1", "tova:budget=6,sinks=4"});
+    for (std::size_t t = 0; t < rows[0].size(); ++t)
+        for (int g = 0; g < n_kv_heads(); ++g) {
+            EXPECT_TRUE(stored_positions(rows[1][t], g).contains(0));
+            const std::set<int> stored = stored_positions(rows[2][t], g);
+            for (int p = 0; p < 4; ++p) EXPECT_TRUE(stored.contains(p));
+            EXPECT_EQ(stored.size(), 6u);
+        }
+    EXPECT_NE(stored_positions(rows[0].back(), 0), stored_positions(rows[2].back(), 0));
+}
+
+// Dropped entries and masked ones must give the same outputs: the reference keeps every K and V and masks what the engine has
+// dropped or hides.
+TEST_P(PolicyIdentities, MaskedAndDroppedOutputsAgree) {
+    const std::vector<std::string> specs = {
+        "window:budget=9,dialect=released",       "h2o:budget=9,dialect=released",
+        "h2o:budget=9,recent=0,dialect=released", "tova:budget=9,dialect=released",
+        "keyformer:budget=9,dialect=released",    "keyformer:budget=9,recent=0,dialect=released",
+        "a2sf:budget=9,dialect=released",         "dilated:budget=4",
+        "dilated:budget=3,dilation=2,every=4",    "tova:budget=9,prefill=stepwise",
+        "h2o:budget=9,budget@L1=20,recent@L0=2"};
+    const LaneRows rows = run(specs);
+    const Weights weights = load_weights(tiny_.folder());
+    const std::vector<int> tokens = random_tokens(kPrompt + kDecode, GetParam() + 50);
+    const int per_layer = n_kv_heads() / weights.n_layers;
+    for (std::size_t n = 0; n < specs.size(); ++n) {
+        if (specs[n].find("stepwise") != std::string::npos)
+            continue;  // prompt rows saw less: compare_with_reference has it
+        Sequence sequence(weights);
+        PositionSets visible = empty_sets(weights);
+        for (int row = 0; row < kPrompt + kDecode; ++row) {
+            const int t = row - (kPrompt - 1);
+            for (int g = 0; g < n_kv_heads(); ++g) {
+                std::set<int>& of_head =
+                    visible[static_cast<std::size_t>(g / per_layer)][static_cast<std::size_t>(g % per_layer)];
+                if (t > 0) of_head = visible_positions(rows[n][static_cast<std::size_t>(t)], g);
+                if (t <= 0) of_head.insert(row);
+            }
+            const bool sees_itself = visible[0][0].contains(row);
+            const Row expected =
+                sequence.feed(tokens[static_cast<std::size_t>(row)], visible, Places::original, sees_itself);
+            if (t < 0) continue;
+            double scale = 0;
+            for (double logit : expected.next_logits) scale = std::max(scale, std::abs(logit));
+            const std::vector<float>& got = rows[n][static_cast<std::size_t>(t)].next_logits;
+            for (std::size_t v = 0; v < got.size(); ++v)
+                ASSERT_NEAR(got[v], expected.next_logits[v], 1e-4 * scale) << specs[n] << " row " << row;
+        }
+    }
+}
+
 TEST_P(PolicyIdentities, BudgetBeyondTheLengthIsFullToTheBit) {
     for (const std::string length : {"75", "76", "1000"}) {  // 45 + 30 positions in all
         std::vector<std::string> specs = {"full"};
         for (const char* preset : {"window", "sink", "key", "h2o", "tova", "keyformer", "a2sf"})
             specs.push_back(std::string(preset) + ":budget=" + length);
+        for (const char* preset : {"window", "sink", "h2o", "tova", "keyformer", "a2sf"})
+            specs.push_back(std::string(preset) + ":dialect=released,budget=" + length);
+        specs.push_back("h2o:recent=0,dialect=released,budget=" + length);
+        specs.push_back("h2o:scope=shared,budget=" + length);
         specs.push_back("h2o:prefill=stepwise,budget=" + length);
         const LaneRows rows = run(specs);
         for (std::size_t n = 1; n < specs.size(); ++n) {
@@ -119,10 +217,24 @@ TEST_P(PolicyIdentities, SumAndMeanRankAlikeAndMaxOfOneReaderToo) {
 }
 
 TEST_P(PolicyIdentities, SetsNestAndKeepTheirSize) {
-    const std::vector<std::string> specs = {
-        "window:budget=9",          "sink:budget=9", "key:budget=9",         "h2o:budget=9", "tova:budget=9",
-        "keyformer:budget=9",       "a2sf:budget=9", "h2o:budget=9,every=4", "h2o:budget=1", "tova:budget=1",
-        "h2o:budget=9,scope=shared"};
+    const std::vector<std::string> specs = {"window:budget=9",
+                                            "sink:budget=9",
+                                            "key:budget=9",
+                                            "h2o:budget=9",
+                                            "tova:budget=9",
+                                            "keyformer:budget=9",
+                                            "a2sf:budget=9",
+                                            "h2o:budget=9,every=4",
+                                            "h2o:budget=1",
+                                            "tova:budget=1",
+                                            "h2o:budget=9,scope=shared",
+                                            "h2o:budget=9,dialect=released",
+                                            "keyformer:budget=10,dialect=released",
+                                            "a2sf:budget=9,dialect=released",
+                                            "a2sf:budget=10,recent=1,dialect=released",
+                                            "window:budget=10,dialect=released",
+                                            "dilated:budget=5",
+                                            "sink:budget=9,dialect=released"};
     const LaneRows rows = run(specs);
     for (std::size_t n = 0; n < specs.size(); ++n)
         for (int g = 0; g < n_kv_heads(); ++g)
@@ -132,7 +244,8 @@ TEST_P(PolicyIdentities, SetsNestAndKeepTheirSize) {
                 expected.insert(row);
                 ASSERT_EQ(attended_positions(rows[n][t], g), expected) << specs[n] << " row " << row;
                 if (specs[n].find("every") == std::string::npos) {
-                    const std::size_t budget = specs[n].find("budget=1") != std::string::npos ? 1 : 9;
+                    // Budget 10 where the code stores one fewer; 5 tokens two apart span 9.
+                    const std::size_t budget = specs[n].ends_with("budget=1") ? 1 : 9;
                     ASSERT_EQ(stored_positions(rows[n][t], g).size(), budget) << specs[n] << " row " << row;
                 }
             }
