@@ -1,7 +1,7 @@
 #version 330 core
 // Colours of a matrix of one head: rows i over positions p, each pixel one block of the pyramid.
 //
-// values      x = position block, y = row block, layer = matrix; value, NaN: none. Level j of the mipmaps holds
+// values      x = position block, y = row block, layer = matrix; value, NaN: none, -1: stored and hidden from the row. Level j of the mipmaps holds
 //             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
 // evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
 // colors      x = 0..255, the colour table
@@ -38,6 +38,7 @@ uniform vec3 color_evicted;
 uniform vec3 color_hatch;
 uniform vec3 color_kept;
 uniform vec3 color_last_seen;
+uniform vec3 color_hidden;
 
 out vec4 frag_color;
 
@@ -56,6 +57,11 @@ vec3 color_of(float v) {
 
 vec3 hatched(ivec2 pixel) {
     return (pixel.x + pixel.y) % 6 < 2 ? color_hatch : color_evicted;
+}
+
+// Stored, unseen by the row: dots, where evicted cells have stripes.
+vec3 dotted(ivec2 pixel) {
+    return (pixel.x % 3 == 0 && pixel.y % 3 == 0) ? color_kept : color_hidden;
 }
 
 void main() {
@@ -85,16 +91,19 @@ void main() {
         last_seen = last_seen || (e >= first_born && e < end.y);
     }
 
+    float v = texelFetch(values, ivec3(block, matrix), level).x;
     vec3 color;
     if (born == 0) {
         color = color_unborn;
     } else if (mode == 1) {
         vec3 ground = gone > 0 ? hatched(pixel) : color_kept;
         color = mix(ground, color_kept, float(born - gone) / float(born));
+        if (v == -1.0) color = dotted(pixel);
         if (last_seen) color = color_last_seen;
     } else {
-        float v = texelFetch(values, ivec3(block, matrix), level).x;
-        if (!is_nan(v))
+        if (v == -1.0)
+            color = shows_mask != 0 ? dotted(pixel) : color_of(0.0);
+        else if (!is_nan(v))
             color = color_of(v);
         else if (gone > 0)
             color = shows_mask != 0 ? hatched(pixel) : color_of(0.0);

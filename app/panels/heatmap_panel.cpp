@@ -1,6 +1,7 @@
 #include "app/panels/heatmap_panel.h"
 
 #include "app/window/run_rows.h"
+#include "app/window/token_state.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -173,8 +174,11 @@ void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
         y += context.px(18);
     };
     item(HeatGround::kKept, false, "kept");
+    item(HeatGround::kHidden, false, "hidden");
     item(HeatGround::kLastSeen, false, "last seen");
     item(HeatGround::kEvicted, true, "evicted");
+    list.AddRectFilled({x + box / 2 - 1, y}, {x + box / 2 + 1, y + box}, theme::kText);
+    list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, "pinned");
 }
 
 void handle_mouse(HeatmapPanel& panel, const PanelContext& context, const Canvas& canvas, int n) {
@@ -203,6 +207,7 @@ void handle_mouse(HeatmapPanel& panel, const PanelContext& context, const Canvas
         panel.press = io.MousePos;
         panel.boxing = true;
     }
+    bool asks_for_menu = false;
     if (panel.boxing && ImGui::IsMouseReleased(1)) {
         panel.boxing = false;
         const float width = std::abs(io.MousePos.x - panel.press.x),
@@ -218,6 +223,8 @@ void handle_mouse(HeatmapPanel& panel, const PanelContext& context, const Canvas
             view.left = corner.x;
             view.top = corner.y;
             view.fitted = false;
+        } else {
+            asks_for_menu = true;
         }
     }
     if (panel.boxing && ImGui::IsMouseDragging(1, 4))
@@ -226,6 +233,10 @@ void handle_mouse(HeatmapPanel& panel, const PanelContext& context, const Canvas
     const CanvasPoint cell = view.cell_at(mouse);
     const int row = static_cast<int>(std::floor(cell.y)), position = static_cast<int>(std::floor(cell.x));
     const bool on_cell = hovered && row >= 0 && row < n && position >= 0 && position <= row;
+    if (asks_for_menu && on_cell) {
+        app.view.pick_cell({row, position}, false);
+        context.shared.open_token_menu = true;
+    }
     if (on_cell) context.shared.next_hovered = Pick{row, position};
     if (ImGui::IsItemDeactivated() && !panel.panning && on_cell)
         app.view.pick_cell({row, position}, io.KeyShift);
@@ -249,6 +260,23 @@ void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, I
     list.PopClipRect();
 }
 
+/// A line over each token that is pinned in the focused head after the shown row, from its birth on.
+void draw_pins(const PanelContext& context, const Canvas& canvas) {
+    const AppState& app = context.app;
+    const LaneRecord* record = app.record(app.view.lane);
+    if (record == nullptr || record->pins == nullptr) return;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.PushClipRect(canvas.min, canvas.max(), true);
+    for (const Pin& pin : *record->pins) {
+        if (pin.kv_head != app.focused_kv_head()) continue;
+        const ImVec2 top = canvas.at(app.view.heat, pin.position + 0.5, pin.position + 0.5),
+                     bottom = canvas.at(app.view.heat, pin.position + 0.5, app.view.row + 1);
+        list.AddLine(top, bottom, theme::faded(theme::kText, 0.8f), 2);
+        list.AddCircleFilled(top, context.px(3), theme::kText);
+    }
+    list.PopClipRect();
+}
+
 std::string cell_caption(const AppState& app, Pick cell) {
     const int lane = app.shown_lane();
     const int g = app.focused_kv_head();
@@ -257,8 +285,11 @@ std::string cell_caption(const AppState& app, Pick cell) {
         fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_text(app.history, lane, cell.row),
                     cell.position, token_text(app.history, lane, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
-    if (!app.history.attended(lane, g, cell.position, cell.row))
-        return text + fmt::format("   evicted at row {}", app.history.evicted_at(lane, g, cell.position));
+    const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
+    if (is == TokenPresence::hidden)
+        return text + "   " + presence_text(app.history, lane, g, cell.position, cell.row);
+    if (is == TokenPresence::evicted)
+        return text + fmt::format("   evicted after row {}", app.history.evicted_at(lane, g, cell.position));
     if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
         text += fmt::format("   p = {}", number_text(double(values[p])));
     if (score_values(app.history, lane, cell.row, g, values))
@@ -331,6 +362,8 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
         draw_mask_legend(context, canvas);
     else
         draw_color_bar(panel, context, canvas, quad.scale);
+
+    draw_pins(context, canvas);
 
     // The end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);

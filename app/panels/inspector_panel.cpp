@@ -1,6 +1,6 @@
 #include "app/panels/inspector_panel.h"
 
-#include "app/window/run_rows.h"
+#include "app/panels/cell_view.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,106 +8,6 @@
 namespace keyhole {
 
 namespace {
-
-/// Place of values[index] among those that are not NaN, largest first, and how many there are.
-std::pair<int, int> rank_of(const std::vector<float>& values, std::size_t index) {
-    int above = 0, n = 0;
-    for (const float value : values) {
-        if (std::isnan(value)) continue;
-        ++n;
-        if (value > values[index]) ++above;
-    }
-    return {above + 1, n};
-}
-
-void row(const PanelContext& context, const char* name, const std::string& value,
-         ImU32 color = theme::kText) {
-    ImGui::TableNextRow();
-    ImGui::TableNextColumn();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextUnformatted(name);
-    ImGui::PopStyleColor();
-    ImGui::TableNextColumn();
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    const std::string cut = fitted(value, ImGui::GetContentRegionAvail().x);
-    ImGui::TextUnformatted(cut.c_str());
-    ImGui::PopStyleColor();
-    if (cut != value) tooltip(context, value);
-}
-
-void draw_cell(const PanelContext& context) {
-    AppState& app = context.app;
-    const std::optional<Pick> shown = context.shared.hovered ? context.shared.hovered : app.view.pick;
-    heading(context, context.shared.hovered || !app.view.pick ? "Cell" : "Picked cell");
-    if (!shown || shown->row > app.last_row() || shown->position > shown->row) {
-        ImGui::PushFont(context.fonts.small);
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-        ImGui::TextWrapped("Point at a cell of the heat map or a word of the text; a click picks it.");
-        ImGui::PopStyleColor();
-        ImGui::PopFont();
-        return;
-    }
-    const int lane = app.shown_lane(), g = app.focused_kv_head();
-    const Pick cell = *shown;
-    const std::size_t p = static_cast<std::size_t>(cell.position);
-    if (!ImGui::BeginTable("cell", 2, ImGuiTableFlags_SizingFixedFit)) return;
-    ImGui::TableSetupColumn("name", 0, context.px(76));
-    ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
-    row(context, "query",
-        fmt::format("“{}”  row {}", visible(token_text(app.history, lane, cell.row)), cell.row));
-    row(context, "key",
-        fmt::format("“{}”  position {}", visible(token_text(app.history, lane, cell.position)),
-                    cell.position));
-    const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
-    const bool attended = app.history.attended(lane, g, cell.position, cell.row);
-    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
-    if (!attended) {
-        row(context, "attention", "none: the token is gone", theme::kDim);
-    } else if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values)) {
-        const auto [rank, n] = rank_of(values, p);
-        row(context, "attention", fmt::format("{}   rank {} of {}", number_text(double(values[p])), rank, n));
-    } else {
-        row(context, "attention", "not recorded", theme::kDim);
-    }
-    if (attended && score_values(app.history, lane, cell.row, g, values)) {
-        const auto [rank, n] = rank_of(values, p);
-        row(context, "score", fmt::format("{}   rank {} of {}", number_text(double(values[p])), rank, n));
-        const float threshold = threshold_at(app.history, lane, cell.row, g);
-        if (!std::isnan(threshold))
-            row(context, "threshold",
-                fmt::format("{}   {}", number_text(double(threshold)),
-                            values[p] < threshold ? "below" : "at or above"),
-                values[p] < threshold ? theme::kWarm : theme::kText);
-    } else {
-        row(context, "score",
-            cell.row < app.history.n_prompt() - 1 ? "not recorded for prompt rows"
-            : attended                            ? "not recorded"
-                                                  : "–",
-            theme::kDim);
-    }
-    const LaneRecord* record =
-        app.history.lane_record(std::max(evicted >= 0 ? evicted : app.view.row, app.first_row()), lane);
-    if (record == nullptr) record = app.record(app.view.lane);
-    row(context, "born",
-        cell.position < app.history.n_prompt() ? fmt::format("in the prompt, row {}", cell.position)
-                                               : fmt::format("decoded at row {}", cell.position));
-    if (evicted < 0)
-        row(context, "evicted", "never: still held", theme::kGood);
-    else
-        row(context, "evicted",
-            fmt::format(
-                "at row {} “{}”{}", evicted, visible(token_text(app.history, lane, evicted)),
-                record != nullptr
-                    ? fmt::format(" by {}", preset_name(parse_lane_spec(record->info->spec).policy.preset))
-                    : ""),
-            theme::kWarm);
-    const int n_kv = app.history.run().layout.n_kv_heads();
-    int holders = 0;
-    for (int i = 0; i < n_kv; ++i)
-        holders += app.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
-    row(context, "held by", fmt::format("{} of {} KV heads at row {}", holders, n_kv, app.view.row));
-    ImGui::EndTable();
-}
 
 void draw_next_tokens(const PanelContext& context) {
     AppState& app = context.app;
@@ -261,7 +161,7 @@ void draw(InspectorPanel&, const PanelContext& context) {
     if (!context.app.has_run()) return;
     draw_next_tokens(context);
     ImGui::Dummy({0, context.px(6)});
-    draw_cell(context);
+    draw_cell_view(context);
     ImGui::Dummy({0, context.px(6)});
     draw_memory(context);
     ImGui::Dummy({0, context.px(6)});

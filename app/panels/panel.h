@@ -28,6 +28,7 @@ struct HeatBatch {
 struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, by heat map or strip
     std::optional<Pick> next_hovered;  ///< being collected for the next frame
+    bool open_token_menu = false;      ///< asks for the menu of the picked token
     std::deque<HeatBatch> batches;
     /// Widgets by name, in window pixels: what a script points at. Of the last frame.
     std::map<std::string, std::pair<ImVec2, ImVec2>, std::less<>> items;

@@ -2,8 +2,67 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace keyhole {
+
+namespace {
+
+/// Branches beside the one on show: of a live run as the engine has them, of a trace as its last record tells.
+std::span<const Branch> other_branches(const AppState& app) {
+    if (app.live()) return app.status.other_branches;
+    const auto& told = app.history.steps().back()->other_branches;
+    return told == nullptr ? std::span<const Branch>() : std::span<const Branch>(*told);
+}
+
+std::string branch_text(const Branch& branch) {
+    std::string text =
+        fmt::format("branch {}: leaves after row {}, to row {}", branch.id, branch.from_row, branch.last_row);
+    for (const RunCommand& command : branch.commands)
+        text += fmt::format("\n   after {}: {}", command.row, command.text);
+    return text;
+}
+
+/// Going back, forking, and the way to what was left behind.
+void draw_branch_buttons(const PanelContext& context) {
+    AppState& app = context.app;
+    const std::span<const Branch> branches = other_branches(app);
+    if (!app.live()) ImGui::BeginDisabled();
+    command_button(context, "rewind", fmt::format("go back to {}", app.view.row).c_str());
+    ImGui::SameLine(0, context.px(2));
+    command_button(context, "fork.here", "fork");
+    if (!app.live()) ImGui::EndDisabled();
+    if (branches.empty()) return;
+    ImGui::SameLine(0, context.px(2));
+    if (ImGui::Button(fmt::format("branches: {}", branches.size()).c_str())) ImGui::OpenPopup("branches");
+    mark_item(context, "branches");
+    tooltip(context, "Branches that going back left behind. Choose one to go on from its end.");
+    if (!ImGui::BeginPopup("branches")) return;
+    for (const Branch& branch : branches) {
+        if (ImGui::MenuItem(branch_text(branch).c_str(), nullptr, false, app.live()))
+            run(context, fmt::format("branch {}", branch.id));
+        mark_item(context, fmt::format("branch {}", branch.id));
+    }
+    ImGui::EndPopup();
+}
+
+/// Where branches leave (rhombs) and lanes were forked (in their colour), along the upper edge.
+void draw_forks(const PanelContext& context, ImDrawList& list, float top, const auto& x_of) {
+    const AppState& app = context.app;
+    const auto rhomb = [&](float x, ImU32 color) {
+        const float r = context.px(4), y = top + r + 1;
+        list.AddQuadFilled({x, y - r}, {x + r, y}, {x, y + r}, {x - r, y}, color);
+    };
+    for (const Branch& branch : other_branches(app))
+        if (branch.from_row <= app.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
+    for (int card = 0; card < app.desk.n_lanes(); ++card)
+        if (const std::optional<int> lane = app.history_lane(card)) {
+            const RunHistory::Lane& l = app.history.lanes()[static_cast<std::size_t>(*lane)];
+            if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(card));
+        }
+}
+
+}  // namespace
 
 void draw(TimeBar&, const PanelContext& context) {
     AppState& app = context.app;
@@ -21,6 +80,8 @@ void draw(TimeBar&, const PanelContext& context) {
     command_button(context, "time.last", "▶|");
     ImGui::SameLine(0, context.px(6));
     command_button(context, "time.follow", "newest", app.view.follows_newest);
+    ImGui::SameLine(0, context.px(10));
+    draw_branch_buttons(context);
     ImGui::SameLine(0, context.px(10));
 
     const ImVec2 min = ImGui::GetCursorScreenPos();
@@ -55,6 +116,7 @@ void draw(TimeBar&, const PanelContext& context) {
             list.AddTriangleFilled({x - 4, min.y + 1}, {x + 4, min.y + 1}, {x, min.y + 8}, theme::kAccent);
         }
     }
+    draw_forks(context, list, min.y, x_of);
     // KL to lane 0 of every lane.
     for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
@@ -96,9 +158,12 @@ void draw(TimeBar&, const PanelContext& context) {
                                 step.lanes[i].kl ? fmt::format("KL {:.4f}, ", double(*step.lanes[i].kl)) : "",
                                 fmt::format("{} evictions", step.lanes[i].evictions.size()));
         for (const std::string& command : step.commands) text += "\n" + command;
+        for (const Branch& branch : other_branches(app))
+            if (branch.from_row == row) text += "\n" + branch_text(branch);
         tooltip(context, text +
                              "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
-                             "Triangles: changes.");
+                             "Triangles: changes. Rhombs: branches and forks.\nDragging looks back; going "
+                             "back is a button.");
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
                  fmt::format("row {}", app.view.row).c_str());

@@ -98,9 +98,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (picked) list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 2, 0, 1.5f);
         if (over && over->position == p)
             list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+        context.shared.items[fmt::format("token {}", p)] = {min, max};
         if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
             context.shared.next_hovered = Pick{app.view.row, p};
             if (ImGui::IsMouseClicked(0)) app.view.pick_cell({app.view.row, p}, ImGui::GetIO().KeyShift);
+            if (ImGui::IsMouseClicked(1)) {
+                app.view.pick_cell({app.view.row, p}, false);
+                context.shared.open_token_menu = true;
+            }
             ImGui::SetTooltip("position %d: kept by %.0f %% of the KV heads%s", p, double(share[i]) * 100,
                               scored && score[i] >= 0
                                   ? fmt::format("\nscore {}", number_text(double(score[i]))).c_str()

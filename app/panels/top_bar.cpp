@@ -93,7 +93,8 @@ void draw_menus(TopBar&, const PanelContext& context) {
     ImGui::TextUnformatted("Keyhole");
     ImGui::PopFont();
     ImGui::Dummy({context.px(6), 0});
-    static constexpr std::array<const char*, 6> kMenus = {"File", "Run", "View", "Time", "Lanes", "Help"};
+    static constexpr std::array<const char*, 7> kMenus = {"File",  "Run",   "View", "Time",
+                                                          "Token", "Lanes", "Help"};
     for (const char* menu : kMenus) {
         if (!ImGui::BeginMenu(menu)) continue;
         for (const UserCommand& command : command_table()) {

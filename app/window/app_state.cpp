@@ -13,6 +13,7 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
       wake(std::move(wake_window)),
       desk([this](Command command) {
           requested();
+          message_before_command_ = status.message;
           if (live()) engine_->send(std::move(command));
       }),
       engine_(std::make_unique<Engine>(backend, wake)) {}
@@ -64,9 +65,41 @@ void AppState::stop() {
 void AppState::step(int n_rows) {
     if (!live() || !has_run()) return;
     requested();
-    awaited_row_ = std::max(awaited_row_, last_row()) + n_rows;
+    awaited_row_ = std::max(awaited_row_, turned_to_.value_or(last_row())) + n_rows;
     view.follows_newest = true;
     engine_->step(n_rows);
+}
+
+void AppState::need_live_run() const {
+    if (!live()) fail(ErrorCode::wrong_use, "an opened trace cannot be changed; start a run");
+    if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
+}
+
+void AppState::rewind(int row) {
+    need_live_run();
+    if (row < first_row() || row > last_row())
+        fail(ErrorCode::wrong_use, "rows to go back to are {} (the end of the prompt) to {}", first_row(),
+             last_row());
+    stop();
+    turned_to_ = row;
+    view.follows_newest = true;
+    view.pick.reset();
+    desk.run(Rewind{row});
+    say(fmt::format("went back to row {}; what came after is kept as a branch", row));
+}
+
+void AppState::go_to_branch(int id) {
+    need_live_run();
+    for (const Branch& branch : status.other_branches) {
+        if (branch.id != id) continue;
+        stop();
+        turned_to_ = branch.last_row;
+        view.follows_newest = true;
+        desk.run(GoToBranch{id});
+        say(fmt::format("branch {}, to its row {}", id, branch.last_row));
+        return;
+    }
+    fail(ErrorCode::wrong_use, "there is no branch {} beside the one on show", id);
 }
 
 void AppState::set_speed(double rows_per_second) {
@@ -125,6 +158,15 @@ bool AppState::refresh() {
         }
     }
     const bool failed = status.phase == EnginePhase::failed;
+    if (live() && status.pending_commands == 0) turned_to_.reset();
+    if (live() && message_before_command_ && status.pending_commands == 0 &&
+        status.message != *message_before_command_) {
+        message_before_command_.reset();
+        if (!failed && !status.message.empty()) {
+            refusal = status.message;
+            say(refusal, true);
+        }
+    }
     if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
     export_running_ = export_job.running();
     if (start_pending_) {

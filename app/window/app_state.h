@@ -64,6 +64,7 @@ struct AppState {
     double speed = 0;    ///< rows per second; 0: as fast as it goes
     std::string notice;  ///< last result or failure of a command, for the status line
     bool notice_is_fault = false;
+    std::string refusal;  ///< of the last command that the engine refused, until a script has read it
 
     // --- requests to the frame loop ---
     std::optional<std::filesystem::path> screenshot;
@@ -87,6 +88,12 @@ struct AppState {
     void save_trace(const std::filesystem::path& path);
     /// The focused view with axes, scale and caption, drawn from the data, not from the window.
     void save_picture(const std::filesystem::path& path);
+    /// Back to the state after a row; what comes after becomes a branch. Throws Error(wrong_use) for a row that is not there.
+    void rewind(int row);
+    /// To the end of a branch that a rewind left. Throws Error(wrong_use).
+    void go_to_branch(int id);
+    /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
+    void need_live_run() const;
     void say(std::string text, bool fault = false);
 
     /// Takes what the engine has made since the last frame. True when something changed.
@@ -115,6 +122,8 @@ struct AppState {
     std::uint64_t shown_run_ = 0;
     std::optional<std::uint64_t> start_pending_;  // id of the run before it
     int awaited_row_ = -1;
+    std::optional<int> turned_to_;                       // row of a rewind that is under way
+    std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
     bool export_running_ = false;
     std::chrono::steady_clock::time_point requested_at_;
     void requested();

@@ -1,5 +1,6 @@
 #include "app/window/command_table.h"
 
+#include "app/window/history_commands.h"
 #include "app/window/override_grid.h"
 #include "engine/base/error.h"
 #include "engine/policy/spec_text.h"
@@ -201,8 +202,18 @@ void copy_lane(AppState& app, std::string_view) {
     app.say("copied " + app.clipboard_out);
 }
 
+void evict_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "evict", arguments);
+}
+void pin_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "pin", arguments);
+}
+void unpin_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "unpin", arguments);
+}
+
 constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", kTime = "Time", kLanes = "Lanes",
-                           kHelp = "Help";
+                           kTokens = "Token", kHelp = "Help";
 
 const std::array kTable =
     {
@@ -304,6 +315,75 @@ const std::array kTable =
             "N: the state after row N.",
             {},
             [](AppState& app, std::string_view a) { move_time(app, numbers(a, 1, 1)[0] - app.view.row); }},
+        UserCommand{"rewind",
+                    kTime,
+                    "Go back to the shown row",
+                    "[ROW]: the run goes on from there, anew; what came after is kept as a branch.",
+                    {'B', kCtrl},
+                    rewind_run},
+        UserCommand{
+            "fork.here",
+            kTime,
+            "Fork the lane at the shown row",
+            "A copy of the focused lane goes on beside it. At an earlier row the run goes back there first.",
+            {'K', kCtrl},
+            fork_here},
+        UserCommand{"branch",
+                    "",
+                    "Go to a branch",
+                    "ID: to the end of what going back left behind.",
+                    {},
+                    go_to_branch},
+        UserCommand{"fork",
+                    "",
+                    "Fork a lane",
+                    "[LANE [SPEC]]: a copy that goes on beside it, with other settings where given.",
+                    {},
+                    fork_lane},
+        // --- tokens ---
+        UserCommand{"evict",
+                    kTokens,
+                    "Evict the picked token here",
+                    "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: after the newest row.",
+                    {'X', 0},
+                    evict_token},
+        UserCommand{"evict.layer",
+                    kTokens,
+                    "Evict the picked token in this layer",
+                    "",
+                    {},
+                    [](AppState& app, std::string_view) { evict_token(app, "layer"); }},
+        UserCommand{"evict.all",
+                    kTokens,
+                    "Evict the picked token everywhere",
+                    "",
+                    {'X', kShift},
+                    [](AppState& app, std::string_view) { evict_token(app, "all"); }},
+        UserCommand{
+            "pin",
+            kTokens,
+            "Pin the picked token here",
+            "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: no policy evicts it; it counts in the budget.",
+            {'P', 0},
+            pin_token},
+        UserCommand{"pin.all",
+                    kTokens,
+                    "Pin the picked token everywhere",
+                    "",
+                    {'P', kShift},
+                    [](AppState& app, std::string_view) { pin_token(app, "all"); }},
+        UserCommand{"unpin",
+                    kTokens,
+                    "Unpin the picked token here",
+                    "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]",
+                    {'U', 0},
+                    unpin_token},
+        UserCommand{"unpin.all",
+                    kTokens,
+                    "Unpin the picked token everywhere",
+                    "",
+                    {'U', kShift},
+                    [](AppState& app, std::string_view) { unpin_token(app, "all"); }},
         // --- view ---
         UserCommand{"mode.attention",
                     kView,

@@ -16,8 +16,8 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     const int n_rows = history.n_positions();
     row_.resize(static_cast<std::size_t>(n_rows));
 
-    const Key focus_key{run.id, history.lanes()[static_cast<std::size_t>(lane)].id, view.layer, view.head,
-                        view.mode == HeatMode::score ? HeatMode::score : HeatMode::attention};
+    const Key focus_key{history.generation(), history.lanes()[static_cast<std::size_t>(lane)].id, view.layer,
+                        view.head, view.mode == HeatMode::score ? HeatMode::score : HeatMode::attention};
     if (focus_key != focus_key_) {
         focus_.clear();
         focus_rows_ = 0;
@@ -35,7 +35,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         if (out_of_time()) break;
     }
 
-    const Key atlas_key{run.id, focus_key.lane, 0, 0, HeatMode::attention};
+    const Key atlas_key{history.generation(), focus_key.lane, 0, 0, HeatMode::attention};
     const std::size_t n_all = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
     if (atlas_key != atlas_key_ || atlas_.size() != n_all) {
         atlas_.assign(n_all, HeadMatrix(kThumbnailSide, kThumbnailSide));

@@ -30,7 +30,7 @@ class HeatData {
 
   private:
     struct Key {
-        std::uint64_t run = 0;
+        std::uint64_t history = 0;  ///< generation: a rewound run starts over
         int lane = -1;
         int layer = -1;
         int head = -1;

@@ -131,8 +131,8 @@ void HeatPainter::update_evictions(const RunHistory& history, int lane) {
     const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
     const int heads = history.run().layout.n_kv_heads();
     const int width = std::min(history.capacity(), texture_limit_);
-    if (!evicted_ || evicted_width_ != width || evicted_heads_ != heads || evicted_run_ != history.run().id ||
-        evicted_lane_ != shown.id) {
+    if (!evicted_ || evicted_width_ != width || evicted_heads_ != heads ||
+        evicted_history_ != history.generation() || evicted_lane_ != shown.id) {
         evicted_ = make_texture(GL_TEXTURE_2D);
         glPixelStorei(GL_UNPACK_ROW_LENGTH, history.capacity());
         glTexImage2D(GL_TEXTURE_2D, 0, GL_R32I, width, heads, 0, GL_RED_INTEGER, GL_INT,
@@ -140,7 +140,7 @@ void HeatPainter::update_evictions(const RunHistory& history, int lane) {
         glPixelStorei(GL_UNPACK_ROW_LENGTH, 0);
         evicted_width_ = width;
         evicted_heads_ = heads;
-        evicted_run_ = history.run().id;
+        evicted_history_ = history.generation();
         evicted_lane_ = shown.id;
         evicted_row_ = history.last_row();
         return;
@@ -220,6 +220,7 @@ void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_heig
     set_color("color_hatch", HeatGround::kHatch);
     set_color("color_kept", HeatGround::kKept);
     set_color("color_last_seen", HeatGround::kLastSeen);
+    set_color("color_hidden", HeatGround::kHidden);
 
     glActiveTexture(GL_TEXTURE2);
     glBindTexture(GL_TEXTURE_2D, colors_.name());

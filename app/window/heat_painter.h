@@ -56,7 +56,7 @@ class HeatPainter {
     GlTexture evicted_;
     int evicted_width_ = 0;
     int evicted_heads_ = 0;
-    std::uint64_t evicted_run_ = 0;
+    std::uint64_t evicted_history_ = 0;  // generation
     int evicted_lane_ = -1;
     int evicted_row_ = -1;  // last row whose evictions are in the texture
     int texture_limit_ = 0;
@@ -79,6 +79,7 @@ struct HeatGround {
     static constexpr Rgb8 kHatch{66, 70, 82};
     static constexpr Rgb8 kKept{64, 138, 190};
     static constexpr Rgb8 kLastSeen{238, 150, 34};
+    static constexpr Rgb8 kHidden{126, 84, 140};
 };
 
 }  // namespace keyhole

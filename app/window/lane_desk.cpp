@@ -10,6 +10,14 @@ std::size_t at(int i) {
     return static_cast<std::size_t>(i);
 }
 
+/// The token that a command touches by hand, or null.
+const TokenPlace* place_of(const Command& command) {
+    if (const auto* evict = std::get_if<EvictToken>(&command)) return &evict->at;
+    if (const auto* pin = std::get_if<PinToken>(&command)) return &pin->at;
+    if (const auto* unpin = std::get_if<UnpinToken>(&command)) return &unpin->at;
+    return nullptr;
+}
+
 }  // namespace
 
 std::vector<LaneSpec> lanes_after_log(const RunSpec& run) {
@@ -21,6 +29,9 @@ std::vector<LaneSpec> lanes_after_log(const RunSpec& run) {
             lanes.push_back(add->spec);
         } else if (const auto* remove = std::get_if<RemoveLane>(&logged.command)) {
             if (remove->index < static_cast<int>(lanes.size())) lanes.erase(lanes.begin() + remove->index);
+        } else if (const auto* fork = std::get_if<ForkLane>(&logged.command)) {
+            if (fork->index < static_cast<int>(lanes.size()))
+                lanes.push_back(fork->spec.value_or(lanes[at(fork->index)]));
         }
     }
     return lanes;
@@ -89,7 +100,16 @@ void LaneDesk::run(const Command& command) {
         remove(removal->index);
     } else if (const auto* follow = std::get_if<SetFollow>(&command)) {
         set_follow(follow->on);
+    } else if (const auto* fork = std::get_if<ForkLane>(&command)) {
+        check(fork->index, 0);
+        lanes_.push_back(fork->spec.value_or(lanes_[at(fork->index)]));
+        send_(command);
+    } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
+        done_.clear();  // the lanes become what they were there
+        undone_.clear();
+        send_(command);
     } else {
+        if (const TokenPlace* place = place_of(command)) check(place->index, 0);
         send_(command);
     }
 }

@@ -7,6 +7,14 @@
 
 namespace keyhole {
 
+int lane_of_row(const RunHistory& history, int lane, int row) {
+    const auto lanes = history.lanes();
+    for (std::size_t i = static_cast<std::size_t>(lane);
+         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at; i = static_cast<std::size_t>(lane))
+        lane = lanes[i].forked_from;
+    return lane;
+}
+
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
@@ -18,6 +26,7 @@ std::size_t at(std::int64_t i) {
 /// The prompt's image holds this row of the lane.
 const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
     if (row >= history.n_prompt() - 1) return nullptr;
+    lane = lane_of_row(history, lane, row);
     const PromptRows* image = history.steps().front()->prompt_rows.get();
     if (image == nullptr) return nullptr;
     // Lanes that evict inside the prompt saw other rows than the image shows; an added lane saw the same.
@@ -34,6 +43,7 @@ void image_row(const PromptRows& image, std::size_t head, int row, std::span<flo
 }
 
 const RowBlock* row_block(const RunHistory& history, int lane, int row) {
+    lane = lane_of_row(history, lane, row);
     const LaneRecord* record = history.lane_record(row, lane);
     return record == nullptr ? nullptr : record->rows.get();
 }
@@ -47,10 +57,12 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
         image_row(*image, at(layer * layout.n_heads() + head), row, out);
         return true;
     }
+    lane = lane_of_row(history, lane, row);
     if (!history.attention_row(lane, row, layer, head, out)) return false;
     const int g = layout.kv_head_from_head(layer, head);
     for (int p = 0; p <= row; ++p)
-        if (!history.attended(lane, g, p, row)) out[at(p)] = kNone;
+        if (!history.attended(lane, g, p, row))
+            out[at(p)] = history.hidden(lane, g, p, row) ? kHiddenValue : kNone;
     return true;
 }
 
@@ -65,6 +77,7 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
             }
         return true;
     }
+    lane = lane_of_row(history, lane, row);
     const RowBlock* block = row_block(history, lane, row);
     if (block == nullptr || block->attention.empty()) return false;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
@@ -75,8 +88,9 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
             const std::size_t n = std::min(positions.size(), at(block->head_offset[index + 1]) - begin);
             std::fill(values.begin(), values.end(), kNone);
             for (std::size_t i = 0; i < n; ++i)
-                if (!history.hidden(lane, g, positions[i], row))
-                    values[at(positions[i])] = float_from_fp16(block->attention[begin + i]);
+                values[at(positions[i])] = history.hidden(lane, g, positions[i], row)
+                                               ? kHiddenValue
+                                               : float_from_fp16(block->attention[begin + i]);
             each(reader.layer, reader.head, values);
         }
     }
@@ -85,7 +99,7 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
 
 bool score_values(const RunHistory& history, int lane, int row, int kv_head, std::span<float> out) {
     if (row < history.n_prompt() - 1) return false;
-    return history.score_row(lane, row, kv_head, out);
+    return history.score_row(lane_of_row(history, lane, row), row, kv_head, out);
 }
 
 float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
@@ -112,7 +126,10 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     if (stride > 1)
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
     const int first = history.lanes()[at(lane)].first_row;
-    if (first > history.steps().front()->row)
+    if (history.lanes()[at(lane)].forked_from >= 0)
+        note += fmt::format("{}lane forked after row {}", note.empty() ? "" : ", ",
+                            history.lanes()[at(lane)].forked_at);
+    else if (first > history.steps().front()->row)
         note += fmt::format("{}lane added at row {}", note.empty() ? "" : ", ", first);
     return note;
 }

@@ -10,8 +10,14 @@
 
 namespace keyhole {
 
+/// In place of a probability: the token was stored, and the row did not see it (dilated gaps, released H2O's one-row blink).
+inline constexpr float kHiddenValue = -1;
+
+/// Index of the lane that lived a row of a lane's past: before a fork its parent, or the parent's.
+int lane_of_row(const RunHistory& history, int lane, int row);
+
 /// Attention probabilities of (layer, head) at a row; out [>= row + 1] is filled up to row. NaN where the
-/// position was evicted before. False, out untouched: this row is not recorded.
+/// position was evicted before, kHiddenValue where it was stored and hidden. False, out untouched: this row is not recorded.
 bool attention_values(const RunHistory& history, int lane, int row, int layer, int head,
                       std::span<float> out);
 

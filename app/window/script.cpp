@@ -6,6 +6,7 @@
 #include <charconv>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace keyhole {
 
@@ -94,6 +95,7 @@ bool Script::advance(AppState& app, const FindItem& find_item) {
                 return false;
             }
             waiting_ = false;
+            if (!app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
         } else if (word == "mouse") {
             const std::vector<double> at = numbers(rest, 2, 2);
             input.mouse_x = at[0];

@@ -1,6 +1,7 @@
 #include "app/window/window.h"
 
 #include "app/panels/atlas_panel.h"
+#include "app/panels/cell_view.h"
 #include "app/panels/curves_panel.h"
 #include "app/panels/dialogs.h"
 #include "app/panels/heatmap_panel.h"
@@ -199,6 +200,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, view.bottom_height, bottom_height, -1);
     ImGui::End();
     draw(panels.dialogs, context);
+    draw_token_menu(context);
 }
 
 void dispatch_keys(std::vector<KeyPress>& keys, const PanelContext& context, Dialogs& dialogs) {

@@ -40,6 +40,7 @@ void RunHistory::start_over() {
     lanes_.clear();
     capacity_ = 0;
     run_id_ = 0;
+    ++generation_;
     hidden_row_ = {};
 }
 

@@ -17,6 +17,9 @@ class RunHistory {
     /// was rewound. Cheap when only a few rows were added.
     void update(const StepList& steps);
 
+    /// Changes when it starts over: what a reader made of earlier rows may no longer hold.
+    std::uint64_t generation() const { return generation_; }
+
     bool empty() const { return steps_.empty(); }
     const RunInfo& run() const { return *steps_.front()->run; }
     const StepList& steps() const { return steps_; }
@@ -68,6 +71,7 @@ class RunHistory {
     std::vector<Lane> lanes_;
     int capacity_ = 0;
     std::uint64_t run_id_ = 0;
+    std::uint64_t generation_ = 0;
 
     /// Hidden positions of one row and KV head, unpacked: asked for position by position.
     struct HiddenRow {

@@ -52,11 +52,13 @@ class ProgramRun : public ::testing::Test {
         std::filesystem::remove(path("run.keyhole"));
         std::ofstream(path("script.txt"))
             << script << "\nwait idle\nfile.save " << path("run.keyhole") << "\nquit\n";
-        EXPECT_EQ(run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "' " + lanes +
-                      " --size 1600x1180 --script '" + path("script.txt") + "'"),
-                  0)
+        const bool has_prompt = lanes.find("--prompt-file") != std::string::npos;
+        EXPECT_EQ(
+            run("gui --model '" + kModel + "' " + (has_prompt ? "" : "--prompt-file '" + kPrompt + "' ") +
+                lanes + " --size 1600x1180 --script '" + path("script.txt") + "'"),
+            0)
             << output_;
-        EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export run,mask --out '" + path("out") + "'"),
+        EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export run --out '" + path("out") + "'"),
                   0)
             << output_;
         nlohmann::json json;

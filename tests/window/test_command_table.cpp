@@ -23,7 +23,7 @@ TEST(CommandTable, NoTwoShortcutsClash) {
 }
 
 TEST(CommandTable, IdsAreUniqueAndTitled) {
-    const std::set<std::string_view> menus = {"", "File", "Run", "View", "Time", "Lanes", "Help"};
+    const std::set<std::string_view> menus = {"", "File", "Run", "View", "Time", "Token", "Lanes", "Help"};
     std::set<std::string_view> ids;
     for (const UserCommand& command : command_table()) {
         EXPECT_TRUE(ids.insert(command.id).second) << command.id;

@@ -197,5 +197,50 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
         }
 }
 
+TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
+    // Every third position of the rows after the prompt is stored and unseen.
+    StepList steps = testing::synthetic_run(
+        {.n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .n_prompt = 20, .n_decoded = 10, .budgets = {0}});
+    for (auto& step : steps) {
+        if (step->row < 20) continue;
+        auto hidden = std::make_shared<HiddenSet>();
+        hidden->bits.assign(static_cast<std::size_t>(step->row / 8 + 1), 0);
+        for (int p = 0; p <= step->row; p += 3)
+            hidden->bits[static_cast<std::size_t>(p / 8)] |= static_cast<std::uint8_t>(1 << (p % 8));
+        hidden->offset = {0, static_cast<std::int32_t>(hidden->bits.size())};
+        auto changed = std::make_shared<StepTrace>(*step);
+        changed->lanes[0].hidden = hidden;
+        step = changed;
+    }
+    RunHistory history;
+    history.update(steps);
+    HeatData data;
+    ViewState view;
+    view.mode = HeatMode::mask;
+    prepare(data, history, 0, view);
+    painter_->update(data, history, 0);
+    HeatQuad quad = whole_canvas();
+    quad.mode = HeatMode::mask;
+    quad.shown_row = 29;
+    quad.view.fit(30, 30, kSize, kSize);
+    const auto share_of = [&](int row, int position, Rgb8 color) {
+        int n = 0;
+        for (int y = 1; y < 9; ++y)
+            for (int x = 1; x < 9; ++x) n += close(pixel(position * 10 + x, row * 10 + y), color);
+        return n / 64.0;
+    };
+    for (const HeatMode mode : {HeatMode::mask, HeatMode::attention}) {
+        quad.mode = mode;
+        draw(quad);
+        EXPECT_GT(share_of(25, 3, HeatGround::kHidden), 0.8);
+        EXPECT_LT(share_of(25, 3, HeatGround::kHidden), 1.0);  // dotted: a pattern, not colour alone
+        EXPECT_EQ(share_of(25, 4, HeatGround::kHidden), 0.0);
+    }
+    quad.mode = HeatMode::mask;
+    draw(quad);
+    EXPECT_EQ(share_of(25, 4, HeatGround::kKept), 1.0);
+    EXPECT_EQ(share_of(10, 3, HeatGround::kKept), 1.0);  // a prompt row
+}
+
 }  // namespace
 }  // namespace keyhole

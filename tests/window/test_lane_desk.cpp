@@ -50,6 +50,29 @@ TEST(LaneDesk, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
     EXPECT_FALSE(desk.follow());
 }
 
+TEST(LaneDesk, ForksJoinAndARewindForgetsUndo) {
+    std::vector<std::string> sent;
+    LaneDesk desk([&](Command command) { sent.push_back(format_command(command)); });
+    desk.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
+    desk.run(parse_command("fork 1"));
+    desk.run(parse_command("fork 1 tova:budget=16"));
+    ASSERT_EQ(desk.n_lanes(), 4);
+    EXPECT_EQ(desk.lanes()[2], desk.lanes()[1]);
+    EXPECT_EQ(desk.lanes()[3], parse_lane_spec("tova:budget=16"));
+    EXPECT_THROW(desk.run(parse_command("fork 9")), Error);
+    EXPECT_THROW(desk.run(parse_command("evict 9 3")), Error);
+    desk.run(parse_command("pin 3 5 L1"));
+    EXPECT_EQ(sent.back(), "pin 3 5 L1");
+    desk.set(1, parse_lane_spec("h2o:budget=32"));
+    desk.run(Rewind{12});
+    EXPECT_FALSE(desk.undo());
+    RunSpec run;
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
+    run.commands = {{10, parse_command("fork 1")}, {11, parse_command("fork 0 key:budget=8")}};
+    EXPECT_EQ(lanes_after_log(run), (std::vector<LaneSpec>{run.lanes[0], run.lanes[1], run.lanes[1],
+                                                           parse_lane_spec("key:budget=8")}));
+}
+
 TEST(Script, FaultsNameTheLine) {
     AppState app({}, {});
     Script script =

@@ -1,0 +1,224 @@
+#include "app/panels/cell_view.h"
+
+#include "app/window/run_rows.h"
+#include "app/window/token_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+void row(const PanelContext& context, const char* name, const std::string& value, const char* help,
+         ImU32 color = theme::kText) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextUnformatted(name);
+    ImGui::PopStyleColor();
+    tooltip(context, help);
+    ImGui::TableNextColumn();
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    const std::string cut = fitted(value, ImGui::GetContentRegionAvail().x);
+    ImGui::TextUnformatted(cut.c_str());
+    ImGui::PopStyleColor();
+    if (cut != value) tooltip(context, value);
+}
+
+void draw_attention(const PanelContext& context, int lane, Pick cell) {
+    const AppState& app = context.app;
+    constexpr const char* kHelp =
+        "Probability that the row gave the token in the focused head, and its place among all.";
+    const TokenPresence is = presence(app.history, lane, app.focused_kv_head(), cell.position, cell.row);
+    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
+    if (is == TokenPresence::evicted)
+        return row(context, "attention", "none: the token is gone", kHelp, theme::kDim);
+    if (is == TokenPresence::hidden)
+        return row(context, "attention", "none: hidden from the row", kHelp, theme::kDim);
+    if (!attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
+        return row(context, "attention", "not recorded", kHelp, theme::kDim);
+    const float value = values[static_cast<std::size_t>(cell.position)];
+    int above = 0, n = 0;
+    for (const float other : values) {
+        if (std::isnan(other) || other == kHiddenValue) continue;
+        ++n;
+        above += other > value ? 1 : 0;
+    }
+    row(context, "attention", fmt::format("{}   rank {} of {}", number_text(double(value)), above + 1, n),
+        kHelp);
+}
+
+void draw_score(const PanelContext& context, int lane, Pick cell) {
+    const AppState& app = context.app;
+    constexpr const char* kScore =
+        "By which the head keeps tokens: pooled over the query heads that share it, after the row.";
+    constexpr const char* kRank =
+        "Place among the tokens that compete: not the protected first and newest ones, not pinned ones.";
+    constexpr const char* kThreshold =
+        "Lowest score that stayed at this row among those that compete; margin = score - threshold.";
+    const auto standing =
+        competition(app.history, lane, app.view.layer, app.view.head, cell.position, cell.row);
+    if (!standing) {
+        row(context, "score",
+            cell.row < app.history.n_prompt() - 1 ? "not recorded for prompt rows" : "not recorded", kScore,
+            theme::kDim);
+        return;
+    }
+    row(context, "score", number_text(double(standing->score)), kScore);
+    if (!standing->competes) {
+        row(context, "rank", "none: " + standing->why_not, kRank, theme::kDim);
+    } else {
+        row(context, "rank", fmt::format("{} of {} that compete", standing->rank, standing->n), kRank);
+    }
+    if (std::isnan(standing->threshold)) {
+        row(context, "threshold", "none: nothing had to leave", kThreshold, theme::kDim);
+        return;
+    }
+    const bool below = standing->margin < 0;
+    row(context, "threshold",
+        standing->competes ? fmt::format("{}   margin {}{}", number_text(double(standing->threshold)),
+                                         below ? "" : "+", number_text(double(standing->margin)))
+                           : number_text(double(standing->threshold)),
+        kThreshold, below ? theme::kWarm : theme::kText);
+}
+
+void draw_history(const PanelContext& context, int lane, Pick cell) {
+    const AppState& app = context.app;
+    const int g = app.focused_kv_head(), n_kv = app.history.run().layout.n_kv_heads();
+    const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
+    row(context, "cache", presence_text(app.history, lane, g, cell.position, cell.row),
+        "Stored: in the cache after the eviction that follows the row. Attended: seen by the row.",
+        is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::kWarm : theme::kText);
+    row(context, "born",
+        cell.position < app.history.n_prompt() ? fmt::format("in the prompt, row {}", cell.position)
+                                               : fmt::format("decoded at row {}", cell.position),
+        "The row that consumed the token.");
+    const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
+    constexpr const char* kEvicted =
+        "In the focused head: the last row that could see the token, and who took it.";
+    if (evicted < 0)
+        row(context, "evicted", "never: still held", kEvicted, theme::kGood);
+    else
+        row(context, "evicted",
+            fmt::format("after row {} “{}”", evicted, visible(token_text(app.history, lane, evicted))),
+            kEvicted, theme::kWarm);
+    if (evicted >= 0)
+        row(context, "by", eviction_cause(app.history, lane, g, cell.position),
+            "The policy, a command by hand, or a change of the lane's settings.", theme::kWarm);
+    int holders = 0, pins = 0;
+    for (int i = 0; i < n_kv; ++i) {
+        holders += app.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
+        pins += app.history.pinned(lane, i, cell.position, app.view.row) ? 1 : 0;
+    }
+    row(context, "held by",
+        fmt::format("{} of {} KV heads{} at row {}", holders, n_kv,
+                    pins > 0 ? fmt::format(", pinned in {}", pins) : "", app.view.row),
+        "KV heads of all layers that store the token after the shown row.");
+}
+
+/// Evict, pin, unpin, fork, go back: on the picked token.
+void draw_actions(const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.live() || !app.view.pick) return;
+    const float gap = context.px(3);
+    ImGui::PushFont(context.fonts.small);
+    const bool pinned =
+        app.history.pinned(app.shown_lane(), app.focused_kv_head(), app.view.pick->position, app.last_row());
+    command_button(context, "evict", "evict");
+    ImGui::SameLine(0, gap);
+    command_button(context, "evict.all", "evict everywhere");
+    ImGui::SameLine(0, gap);
+    pinned ? command_button(context, "unpin", "unpin", true) : command_button(context, "pin", "pin");
+    ImGui::SameLine(0, gap);
+    if (ImGui::Button("more…")) context.shared.open_token_menu = true;
+    mark_item(context, "token menu");
+    ImGui::PopFont();
+}
+
+}  // namespace
+
+void draw_cell_view(const PanelContext& context) {
+    AppState& app = context.app;
+    const std::optional<Pick> shown = context.shared.hovered ? context.shared.hovered : app.view.pick;
+    heading(context, context.shared.hovered || !app.view.pick ? "Cell" : "Picked cell");
+    if (!shown || shown->row > app.last_row() || shown->position > shown->row) {
+        ImGui::PushFont(context.fonts.small);
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+        ImGui::TextWrapped("Point at a cell of the heat map or a word of the text; a click picks it.");
+        ImGui::PopStyleColor();
+        ImGui::PopFont();
+        return;
+    }
+    const int lane = app.shown_lane();
+    const Pick cell = *shown;
+    if (ImGui::BeginTable("cell", 2, ImGuiTableFlags_SizingFixedFit)) {
+        ImGui::TableSetupColumn("name", 0, context.px(76));
+        ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
+        row(context, "query",
+            fmt::format("“{}”  row {}", visible(token_text(app.history, lane, cell.row)), cell.row),
+            "The row: the token that was consumed and attends.");
+        row(context, "key",
+            fmt::format("“{}”  position {}", visible(token_text(app.history, lane, cell.position)),
+                        cell.position),
+            "The column: the token that is attended to.");
+        draw_attention(context, lane, cell);
+        draw_score(context, lane, cell);
+        draw_history(context, lane, cell);
+        ImGui::EndTable();
+    }
+    draw_actions(context);
+}
+
+void draw_token_menu(const PanelContext& context) {
+    AppState& app = context.app;
+    if (std::exchange(context.shared.open_token_menu, false) && app.has_run() && app.view.pick)
+        ImGui::OpenPopup("token menu");
+    if (!ImGui::BeginPopup("token menu")) return;
+    if (!app.view.pick || app.view.pick->row > app.last_row()) {
+        ImGui::EndPopup();
+        return;
+    }
+    const Pick cell = *app.view.pick;
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
+    heading(context, fmt::format("lane {}", app.view.lane));
+    ImGui::PopStyleColor();
+    ImGui::SameLine();
+    ImGui::TextUnformatted(fmt::format("“{}”  position {}",
+                                       visible(token_text(app.history, app.shown_lane(), cell.position)),
+                                       cell.position)
+                               .c_str());
+    if (!app.live()) {
+        dim_text(context, "an opened trace cannot be changed");
+        ImGui::EndPopup();
+        return;
+    }
+    if (app.view.row < app.last_row())
+        dim_text(context, fmt::format("by hand means: after the newest row, {}", app.last_row()));
+    ImGui::Separator();
+    const std::string here = fmt::format("L{}.H{}", app.view.layer, app.view.head),
+                      layer = fmt::format("layer {}", app.view.layer);
+    const auto item = [&](const std::string& text, std::string_view command) {
+        const UserCommand* known = find_command(command.substr(0, command.find(' ')));
+        const std::string keys = known == nullptr || command.find(' ') != std::string_view::npos
+                                     ? ""
+                                     : shortcut_text(known->shortcut);
+        if (ImGui::MenuItem(text.c_str(), keys.c_str())) run(context, command);
+        mark_item(context, "menu " + std::string(command));
+        if (known != nullptr) tooltip(context, known->help);
+    };
+    for (const char* verb : {"evict", "pin", "unpin"}) {
+        const std::string v(verb), name = v == "evict" ? "Evict" : v == "pin" ? "Pin" : "Unpin";
+        item(fmt::format("{} here ({})", name, here), v);
+        item(fmt::format("{} in {}", name, layer), v + " layer");
+        item(fmt::format("{} everywhere", name), v + ".all");
+        ImGui::Separator();
+    }
+    item(fmt::format("Go back to row {}", cell.row), fmt::format("rewind {}", cell.row));
+    item(fmt::format("Fork lane {} at row {}", app.view.lane, app.view.row), "fork.here");
+    item(fmt::format("Show row {}", cell.row), fmt::format("row {}", cell.row));
+    ImGui::EndPopup();
+}
+
+}  // namespace keyhole
