@@ -19,7 +19,10 @@ struct Sampling {
     bool operator==(const Sampling&) const = default;
 };
 
-struct SetLane {  ///< lane <index> <spec>
+/// lane <index> <spec>. What is gone stays gone: a switch from scope head to layer selects among what a KV head still holds, so
+/// that heads may hold fewer tokens than the budget until new ones come. Switching the shadow on lives the lane again from the
+/// prompt, with its own tokens and commands.
+struct SetLane {
     int index = 0;
     LaneSpec spec;
     bool operator==(const SetLane&) const = default;

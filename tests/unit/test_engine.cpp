@@ -103,6 +103,42 @@ TEST_F(EngineThread, RecordsAreThoseOfTheSession) {
         }
 }
 
+TEST_F(EngineThread, AFinishedRunIsRewoundGoesOnAndComesBackToItsBranch) {
+    start(40);
+    engine_.step(10);
+    ASSERT_TRUE(wait_for_row(29));
+    engine_.send(keyhole::parse_command("fork 1 tova:budget=5"));
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    const keyhole::StepList first = steps();
+    const auto settled = [&] { return engine_.status().pending_commands == 0; };
+    engine_.send(keyhole::parse_command("rewind 25"));
+    ASSERT_TRUE(wait_for(settled));
+    EXPECT_EQ(engine_.status().phase, EnginePhase::idle);
+    EXPECT_EQ(steps().back()->row, 25);
+    EXPECT_EQ(steps().back().get(), first[6].get());
+    ASSERT_EQ(engine_.status().other_branches.size(), 1u);
+    EXPECT_TRUE(engine_.status().run.commands.empty());
+    engine_.send(keyhole::parse_command("evict 1 25"));
+    engine_.play();
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(steps().back()->lanes.size(), 2u);
+    engine_.send(keyhole::parse_command("branch 1"));
+    ASSERT_TRUE(wait_for(settled));
+    EXPECT_EQ(engine_.status().phase, EnginePhase::finished);
+    const keyhole::StepList back = steps();
+    ASSERT_EQ(back.size(), first.size());
+    for (std::size_t t = 0; t < back.size(); ++t)
+        for (std::size_t n = 0; n < back[t]->lanes.size(); ++n) {
+            EXPECT_EQ(back[t]->lanes[n].entropy, first[t]->lanes[n].entropy) << t;
+            EXPECT_EQ(back[t]->lanes[n].evictions, first[t]->lanes[n].evictions) << t;
+        }
+    keyhole::RunHistory history;
+    history.update(first);
+    history.update(back);
+    EXPECT_EQ(history.steps().back().get(), back.back().get());
+}
+
 TEST_F(EngineThread, StopsWithinOneStep) {
     start(0);
     engine_.play();

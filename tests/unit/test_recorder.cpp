@@ -123,6 +123,34 @@ TEST(Recorder, AnotherRunAndClearStartOver) {
     EXPECT_NE(recorder.version(), version);
 }
 
+TEST(Recorder, ARewoundRunLosesItsLaterRowsAndTheirBytes) {
+    Recorder recorder(10 * 400);
+    const auto run = testing_trace::make_run();
+    for (int row = 5; row < 25; ++row) recorder.push(step_of(run, row, 100));
+    const std::uint64_t version = recorder.version();
+    recorder.rewind(18);
+    EXPECT_GT(recorder.version(), version);
+    const auto held = [&] {
+        std::size_t bytes = 0;
+        for (const auto& step : recorder.snapshot().steps)
+            if (step->lanes[0].rows) bytes += step->lanes[0].rows->bytes();
+        return bytes;
+    };
+    EXPECT_EQ(recorder.snapshot().steps.back()->row, 18);
+    EXPECT_EQ(recorder.snapshot().row_bytes, held());
+    // A row that is there already, of another branch, cuts by itself.
+    auto again = step_of(run, 12, 100);
+    std::const_pointer_cast<StepTrace>(again)->branch = 2;
+    recorder.push(again);
+    EXPECT_EQ(recorder.snapshot().steps.size(), 8u);
+    EXPECT_EQ(recorder.snapshot().steps.back().get(), again.get());
+    EXPECT_EQ(recorder.snapshot().row_bytes, held());
+    EXPECT_LE(recorder.snapshot().dense_from, 12);
+    for (int row = 13; row < 40; ++row) recorder.push(step_of(run, row, 100));
+    EXPECT_EQ(recorder.snapshot().row_bytes, held());
+    EXPECT_LE(held(), 4000u);
+}
+
 TEST(Recorder, ReadersOnOtherThreadsSeeWholeSteps) {
     Recorder recorder(8 * 400);
     const auto run = testing_trace::make_run();
