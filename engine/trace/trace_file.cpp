@@ -112,8 +112,8 @@ std::string pack(const StepTrace& step, bool with_run) {
     return out.bytes();
 }
 
-std::shared_ptr<const StepTrace> unpack(std::string_view bytes, std::string_view name,
-                                        std::shared_ptr<const RunInfo> run) {
+std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
+                                  std::shared_ptr<const RunInfo> run) {
     Unpacker in(bytes);
     const ParsedTrace parsed = parse_trace_json(in.text(), name, std::move(run));
     if (parsed.steps.size() != 1)
@@ -148,6 +148,21 @@ std::shared_ptr<const StepTrace> unpack(std::string_view bytes, std::string_view
     return step;
 }
 
+/// What does not change from row to row is one object again, as it was before each frame got its own.
+void share(StepTrace& step, const StepTrace& before) {
+    if (step.other_branches && before.other_branches && *step.other_branches == *before.other_branches)
+        step.other_branches = before.other_branches;
+    for (LaneRecord& lane : step.lanes)
+        for (const LaneRecord& known : before.lanes) {
+            const LaneInfo &a = *lane.info, &b = *known.info;
+            if (a.id != b.id) continue;
+            if (a.spec == b.spec && a.effective == b.effective && a.forked_from == b.forked_from &&
+                a.forked_at == b.forked_at)
+                lane.info = known.info;
+            if (lane.pins && known.pins && *lane.pins == *known.pins) lane.pins = known.pins;
+        }
+}
+
 /// The records of a spool up to the first that is not whole.
 StepList read_frames(const fs::path& path) {
     StepList steps;
@@ -164,6 +179,7 @@ StepList read_frames(const fs::path& path) {
         if (fnv1a(payload) != hash) break;
         auto step = unpack(payload, path.string(), run);
         run = step->run;
+        if (!steps.empty()) share(*step, *steps.back());
         while (!steps.empty() && steps.back()->row >= step->row) steps.pop_back();  // rewound
         steps.push_back(std::move(step));
         rest.remove_prefix(kHead + length);
