@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace keyhole {
@@ -43,12 +44,22 @@ struct RowValues {
 };
 
 /// What full attention on the lane's own queries says about the row, per (layer, query head), [n_layers * n_heads] each; empty
-/// without a shadow. Equations: metrics/attention.h.
+/// without a shadow. Equations: metrics/measures.h.
 struct ShadowRow {
     std::vector<float> retained_mass;      ///< full-row probability on the attended set; what is left is lost
-    std::vector<float> cosine_ideal;       ///< between the lane's row and the ideal row of the same size
+    std::vector<float> cosine_ideal;       ///< between the lane's row and the row that keeps the best k
     std::vector<float> cosine_full;        ///< between the lane's row and the full row
     std::vector<float> output_similarity;  ///< cosine of the attention outputs, before the output projection
+};
+
+/// Means over layers and query heads of one row, for records; NaN: not computed. Equations: metrics/measures.h.
+struct RowMeasures {
+    static constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    float retained_mass = kNone;  ///< this and the next three: of ShadowRow
+    float cosine_ideal = kNone;
+    float cosine_full = kNone;
+    float output_similarity = kNone;
+    float sink_share = kNone;  ///< only where the row's attention was wanted
 };
 
 /// Filled by a backend, owned and reused by the caller.
@@ -64,6 +75,7 @@ struct CacheUse {
     std::int64_t stored_tokens = 0;  ///< summed over KV heads
     std::int64_t stored_bytes = 0;
     std::int64_t allocated_bytes = 0;  ///< what the system has given, scores included
+    std::int64_t shadow_bytes = 0;     ///< K and V kept for measures only, in neither of the above
 };
 
 }  // namespace keyhole

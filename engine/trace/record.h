@@ -125,6 +125,8 @@ struct LaneRecord {
     CacheUse use;                             ///< after the row
     std::int64_t attended_tokens = 0;         ///< summed over KV heads
     std::vector<TopToken> top;                ///< most likely next tokens, best first
+    RowMeasures measures;                     ///< means over layers and heads
+    std::shared_ptr<const ShadowRow> shadow;  ///< the same by layer and head; null: no shadow. Never thinned
     std::vector<Eviction> evictions;          ///< since the row before: by this row, and by commands between
     std::shared_ptr<const RowBlock> rows;     ///< null: not recorded or thinned out
     std::shared_ptr<const HiddenSet> hidden;  ///< null: the row saw all that was stored. Never thinned

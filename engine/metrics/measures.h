@@ -1,0 +1,29 @@
+/// What Keyhole measures, each thing once: name, unit, equation and one sentence. run.json, tooltips and README read this table.
+/// Constant; any thread; knows nothing.
+///
+/// Letters of the equations, at row t of a lane, for one layer and query head:
+///     a_p  probability that the lane's row gives to position p, 0 where p is hidden or evicted; A = what the row attends to
+///     f_p  the same with nothing ever removed: softmax over all p <= t of the lane's own query and keys, at original positions
+///     I    the ideal set: t itself and the k positions below t with the largest f, the newer of equal ones; k = the head's budget
+///     S_t  positions stored after row t and the eviction that follows it
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace keyhole {
+
+struct Measure {
+    std::string_view name;  ///< as in run.json and metrics.csv
+    std::string_view label;
+    std::string_view unit;  ///< "1": a share or a cosine
+    std::string_view equation;
+    std::string_view help;  ///< one sentence
+};
+
+std::span<const Measure> measures();
+
+/// Asserts that the table has it.
+const Measure& measure(std::string_view name);
+
+}  // namespace keyhole
