@@ -14,7 +14,7 @@ namespace {
 
 using keyhole::RowOutput;
 
-constexpr keyhole::RowWants kAll{true, true, true, true};
+constexpr keyhole::RowWants kAll{true, true, true, true, true};
 
 struct EngineLane {
     std::unique_ptr<keyhole::KvCache> cache;

@@ -204,6 +204,8 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         Vector mixed;
         out.attention.emplace_back();
         out.logits.emplace_back();
+        out.full.emplace_back();
+        out.output_similarity.emplace_back();
         for (int h = 0; h < w.n_heads; ++h) {
             const auto g = static_cast<std::size_t>(h / (w.n_heads / w.n_kv_heads));
             std::set<int> stored = visible[l][g];
@@ -226,6 +228,21 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             mixed.insert(mixed.end(), output.begin(), output.end());
             out.attention.back().push_back(attention);
             out.logits.back().push_back(logits);
+
+            Vector every;
+            const Vector there = rotated(head_of(q, h, w.head_dim), next_row_, w.rope_theta);
+            for (int p = 0; p <= next_row_; ++p) {
+                const Vector key = rotated(keys_[l][g][static_cast<std::size_t>(p)], p, w.rope_theta);
+                every.push_back(dot(there, key) / std::sqrt(static_cast<double>(w.head_dim)));
+            }
+            const Vector full = softmax(every);
+            Vector full_output(output.size(), 0.0);
+            for (std::size_t p = 0; p < full.size(); ++p)
+                for (std::size_t c = 0; c < output.size(); ++c)
+                    full_output[c] += full[p] * values_[l][g][p][c];
+            out.full.back().push_back(full);
+            out.output_similarity.back().push_back(
+                dot(output, full_output) / std::sqrt(dot(output, output) * dot(full_output, full_output)));
         }
         add_to(x, times(layer.o, mixed));
         const Vector inner = rms_norm(x, layer.mlp_norm, w.norm_eps);

@@ -54,6 +54,9 @@ struct Row {
     Vector next_logits;                          ///< [n_vocab]
     std::vector<std::vector<Vector>> attention;  ///< 0 where masked
     std::vector<std::vector<Vector>> logits;     ///< q.k / sqrt(head_dim); NaN where masked
+    std::vector<std::vector<Vector>> full;       ///< attention with nothing masked, at original positions
+    /// Cosine of the head's output with that of `full`.
+    std::vector<Vector> output_similarity;
 };
 
 /// One text. Needs `weights` to outlive it.

@@ -73,6 +73,7 @@ CacheUse CpuKvCache::use() const {
     for (int n : count_) use.stored_tokens += n;
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(float));
     use.allocated_bytes = static_cast<std::int64_t>(store_.pages.size_bytes());
+    if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
 
@@ -87,6 +88,7 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->policy_ = policy_;
     copy->count_ = count_;
     copy->pinned_ = pinned_;
+    copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     if (store_.pages.size_bytes() > 0)
         std::memcpy(copy->store_.pages.data(), store_.pages.data(), store_.pages.size_bytes());
@@ -125,6 +127,7 @@ int CpuKvCache::largest_count() const {
 void CpuKvCache::clear() {
     std::fill(count_.begin(), count_.end(), 0);
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
+    if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
 }
 
@@ -201,6 +204,8 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
     policy_ = policy;
+    if (!policy.shadow) shadow_.reset();
+    if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     const auto running = running_accumulators(policy);
     if (running != store_.running || has_noise != had_noise)
         move_to(make_store(store_.capacity, running, has_noise));

@@ -7,9 +7,11 @@
 #pragma once
 
 #include "engine/backend/backend.h"
+#include "engine/backend/cpu/shadow.h"
 #include "engine/base/mapped_file.h"
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,7 +49,7 @@ class CpuKvCache final : public KvCache {
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned(g); }
 
     /// Makes the accumulators that the policy needs (a new one starts from its nearest running relative) and
-    /// the noise of stored tokens.
+    /// the noise of stored tokens. A shadow begins with an empty cache only; later it would lack what is gone.
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
@@ -74,6 +76,10 @@ class CpuKvCache final : public KvCache {
     float* noise(int head) const {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
+
+    /// All K and V of the text where the policy asked for a shadow from its start; else null.
+    ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
+    const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
     /// Ascending; nearly always empty.
     const std::vector<std::int32_t>& pinned(int g) const { return pinned_[static_cast<std::size_t>(g)]; }
@@ -128,6 +134,7 @@ class CpuKvCache final : public KvCache {
     std::vector<int> count_;
     std::vector<std::vector<std::int32_t>> pinned_;  // positions, which slots that move leave alone
     Store store_;
+    std::optional<ShadowStore> shadow_;
 };
 
 }  // namespace keyhole::cpu

@@ -161,6 +161,7 @@ void CpuBackend::begin_values(const LaneStep& step) const {
         cache.policy().any([](const ResolvedPolicy& policy) { return policy.hides_any(); }) ? n_units : 0, 0);
     values.threshold.assign(step.wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0,
                             std::numeric_limits<float>::quiet_NaN());
+    begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
 }
 
 void CpuBackend::step(std::span<const LaneStep> lanes) {
@@ -264,6 +265,8 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         rotate_head(scratch_.k.data() + at, cosine, sine, d);
         std::copy_n(scratch_.k.data() + at, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
         std::copy_n(scratch_.v.data() + at, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
+        if (cache.shadow() != nullptr)
+            cache.shadow()->append(g, scratch_.k.data() + at, scratch_.v.data() + at, 1);
     }
     const int n = cache.count(g);
     const std::int32_t* order = cache.order(g);
@@ -288,12 +291,30 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const int head = layer * layout.n_heads() + reader.head;
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
+        if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
         rotate_head(q, cosine, sine, d);
         dot_keys(q, keys, n, d, 1.0f / std::sqrt(static_cast<float>(d)), row.logits.data());
         const ScoredRow scored = score_row(cache, reader, step.row, row);
         weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
+        if (cache.shadow() == nullptr) continue;
+        const std::int64_t angles_at = static_cast<std::int64_t>(lane) * half;  // of the original position
+        rotate_head(scratch.shadow.query.data(), scratch_.cosine.data() + angles_at,
+                    scratch_.sine.data() + angles_at, d);
+        measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
+}
+
+/// The row just scored against full attention.
+void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& reader, const float* output,
+                                const ScoredRow& scored, const RowScratch& row,
+                                ShadowScratch& scratch) const {
+    const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
+    const auto n = static_cast<std::size_t>(cache.count(g));
+    SeenRow seen{{cache.positions(g), n}, {row.probabilities.data(), n}, {}, output};
+    if (scored.hides) seen.hidden = {row.hidden.data(), n};
+    measure_row(*cache.shadow(), g, reader.layer * model_->layout().n_heads() + reader.head,
+                cache.policy().at(reader.layer, reader.head).budget, seen, scratch, *step.out);
 }
 
 /// A scored row of a query head, in the order of the text, for who wants it.

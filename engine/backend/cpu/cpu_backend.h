@@ -60,6 +60,8 @@ class CpuBackend final : public Backend {
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
     void write_values(const LaneStep& step, int g, int head, const RowScratch& row,
                       const ScoredRow& scored) const;
+    void measure_shadow(const LaneStep& step, int g, const HeadRef& reader, const float* output,
+                        const ScoredRow& scored, const RowScratch& row, ShadowScratch& scratch) const;
     void select(std::span<const LaneStep> lanes);
     void begin_values(const LaneStep& step) const;
 
@@ -78,6 +80,7 @@ class CpuBackend final : public Backend {
         std::vector<float> turned;  // keys
         std::vector<std::int32_t> steps;
         UnitScores unit;
+        ShadowScratch shadow;
         std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;

@@ -116,6 +116,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
         cache.set_policy(*lanes_[lane].policy);
+        if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + std::max(64, cache.policy().horizon));
     }
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
@@ -160,6 +161,7 @@ void Prefill::size_last_row() {
         values.hidden.clear();
         values.threshold.assign(lane.wants.scores ? n_kv : 0, std::numeric_limits<float>::quiet_NaN());
         lane.out->evictions.clear();
+        begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
     }
 }
 
@@ -437,6 +439,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             }
             cache.reserve(wanted_capacity(cache, n_stored, n_));
         }
+        if (cache.shadow() != nullptr) give_to_shadow(*cache.shadow(), first, last, first_layer, stores);
         // One set over all layers matters only where something leaves.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
@@ -450,6 +453,16 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
     for (const Work& w : work) {
         std::vector<Eviction>& all = lanes_[w.lane].out->evictions;
         all.insert(all.end(), w.evictions.begin(), w.evictions.end());
+    }
+}
+
+void Prefill::give_to_shadow(ShadowStore& shadow, int first, int last, int first_layer,
+                             std::span<const LayerStore> stores) const {
+    const std::int64_t d = model_.config().head_dim, n = n_;
+    for (int g = first; g < last; ++g) {
+        const KvHead& kv = model_.layout().kv_head(g);
+        const LayerStore& store = stores[static_cast<std::size_t>(kv.owner_layer - first_layer)];
+        shadow.append(g, data(store.keys) + kv.index * n * d, data(store.values) + kv.index * n * d, n_);
     }
 }
 

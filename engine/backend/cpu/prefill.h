@@ -54,6 +54,9 @@ class Prefill {
     void write_last_logits();
     /// Lanes choose and copy what they keep of layers [first_layer, first_layer + stores.size()).
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
+    /// All K and V of KV heads [first, last).
+    void give_to_shadow(ShadowStore& shadow, int first, int last, int first_layer,
+                        std::span<const LayerStore> stores) const;
     void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                    std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
 

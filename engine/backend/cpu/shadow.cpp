@@ -1,0 +1,81 @@
+#include "engine/backend/cpu/shadow.h"
+
+#include "engine/backend/cpu/kernels.h"
+#include "engine/base/error.h"
+#include "engine/metrics/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole::cpu {
+
+ShadowStore::ShadowStore(int n_kv_heads, int head_dim)
+    : head_dim_(head_dim), keys_(static_cast<std::size_t>(n_kv_heads)), values_(keys_) {}
+
+void ShadowStore::reserve(int n_positions) {
+    for (auto* store : {&keys_, &values_})
+        for (std::vector<float>& of_head : *store)
+            of_head.reserve(static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(head_dim_));
+}
+
+void ShadowStore::append(int g, const float* keys, const float* values, int n) {
+    const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(n) * head_dim_;
+    std::vector<float>& k = keys_[static_cast<std::size_t>(g)];
+    std::vector<float>& v = values_[static_cast<std::size_t>(g)];
+    k.insert(k.end(), keys, keys + size);
+    v.insert(v.end(), values, values + size);
+}
+
+int ShadowStore::count(int g) const {
+    return static_cast<int>(keys_[static_cast<std::size_t>(g)].size() / static_cast<std::size_t>(head_dim_));
+}
+
+std::int64_t ShadowStore::bytes() const {
+    std::size_t n = 0;
+    for (const auto* store : {&keys_, &values_})
+        for (const std::vector<float>& of_head : *store) n += of_head.capacity();
+    return static_cast<std::int64_t>(n * sizeof(float));
+}
+
+void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, bool wants_row, RowOutput& out) {
+    const auto n_heads = static_cast<std::size_t>(layout.n_layers() * layout.n_heads());
+    for (auto* values : {&out.shadow.retained_mass, &out.shadow.cosine_ideal, &out.shadow.cosine_full,
+                         &out.shadow.output_similarity})
+        values->resize(store != nullptr ? n_heads : 0);
+    out.values.shadow.resize(store != nullptr && wants_row ? n_heads * static_cast<std::size_t>(row + 1) : 0);
+}
+
+void measure_row(const ShadowStore& store, int g, int head, int k, const SeenRow& seen,
+                 ShadowScratch& scratch, RowOutput& out) {
+    const auto n = static_cast<std::size_t>(store.count(g));
+    const int d = static_cast<int>(scratch.query.size()), n_positions = static_cast<int>(n);
+    scratch.full.resize(n);
+    scratch.output.resize(static_cast<std::size_t>(d));
+    dot_keys(scratch.query.data(), store.keys(g), n_positions, d, 1.0f / std::sqrt(static_cast<float>(d)),
+             scratch.full.data());
+    softmax(scratch.full.data(), n_positions, scratch.full.data());
+    weigh_values(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
+
+    scratch.seen.assign(n, 0.0f);
+    scratch.attended.clear();
+    for (std::size_t i = 0; i < seen.positions.size(); ++i) {
+        const std::int32_t p = seen.positions[i];
+        KH_ASSERT(static_cast<std::size_t>(p) < n, "position {} of {}", p, n);
+        scratch.seen[static_cast<std::size_t>(p)] = seen.probabilities[i];
+        if (seen.hidden.empty() || seen.hidden[i] == 0) scratch.attended.push_back(p);
+    }
+    std::sort(scratch.attended.begin(), scratch.attended.end());  // one order of summing, whatever the slots
+    ideal_set(scratch.full, k, scratch.ideal);
+
+    const auto at = static_cast<std::size_t>(head);
+    const auto write = [at](std::vector<float>& to, double value) { to[at] = static_cast<float>(value); };
+    write(out.shadow.retained_mass, retained_mass(scratch.full, scratch.attended));
+    write(out.shadow.cosine_ideal, cosine_ideal(scratch.seen, scratch.full, scratch.ideal));
+    write(out.shadow.cosine_full, cosine(scratch.seen, scratch.full));
+    write(out.shadow.output_similarity, cosine({seen.output, static_cast<std::size_t>(d)}, scratch.output));
+    if (!out.values.shadow.empty())
+        std::copy(scratch.full.begin(), scratch.full.end(),
+                  out.values.shadow.begin() + static_cast<std::ptrdiff_t>(at * n));
+}
+
+}  // namespace keyhole::cpu
