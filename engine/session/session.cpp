@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/metrics/attention.h"
 #include "engine/metrics/distribution.h"
 #include "engine/session/sampler.h"
 #include "engine/session/session_impl.h"
@@ -112,6 +113,9 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
         r.attended_tokens = count_attended(lane.out.values);
         r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
         r.rows = row_block(lane.out.values);
+        r.measures = mean_measures(run->layout, lane.out);
+        if (!lane.out.shadow.retained_mass.empty())
+            r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);
         lane.out_is_new = false;
     }
     if (sink != nullptr)

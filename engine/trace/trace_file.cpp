@@ -11,6 +11,7 @@
 #include <zip.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -86,6 +87,10 @@ class Unpacker {
     std::string_view rest_;
 };
 
+/// The parts of a ShadowRow in the order of the file.
+constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRow::cosine_ideal,
+                                     &ShadowRow::cosine_full, &ShadowRow::output_similarity};
+
 std::string pack(const StepTrace& step, bool with_run) {
     // A list that does not own the step: it is only read.
     const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
@@ -96,6 +101,8 @@ std::string pack(const StepTrace& step, bool with_run) {
         out.put(lane.pins ? *lane.pins : PinList());
         out.put(lane.hidden ? lane.hidden->offset : std::vector<std::int32_t>());
         out.put(lane.hidden ? lane.hidden->bits : std::vector<std::uint8_t>());
+        if (lane.shadow)
+            for (const auto part : kShadowParts) out.put((*lane.shadow).*part);
         if (!lane.rows) continue;
         out.put(lane.rows->offset);
         out.put(lane.rows->head_offset);
@@ -129,6 +136,11 @@ std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
         in.get(hidden.bits);
         if (!hidden.offset.empty())
             step->lanes[i].hidden = std::make_shared<const HiddenSet>(std::move(hidden));
+        if (parsed.parts[0][i].shadow) {
+            auto shadow = std::make_shared<ShadowRow>();
+            for (const auto part : kShadowParts) in.get((*shadow).*part);
+            step->lanes[i].shadow = std::move(shadow);
+        }
         if (!parsed.parts[0][i].any) continue;
         auto block = std::make_shared<RowBlock>();
         in.get(block->offset);
@@ -312,13 +324,17 @@ void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::pat
     const int n_positions = history.n_positions(), n_kv_heads = layout.n_kv_heads();
     const std::string prefix = fmt::format("lane{}/", lane);
     std::vector<std::int32_t> evictions, rows, table;
-    std::vector<float> thresholds;
+    std::vector<float> thresholds, shadow;
     bool attention = false, scores = false;
     for (const auto& step : history.steps()) {
         const LaneRecord* record = history.lane_record(step->row, lane);
         if (!record) continue;
         for (const Eviction& e : record->evictions)
             evictions.insert(evictions.end(), {step->row, e.kv_head, e.position, e.row});
+        for (std::size_t i = 0; record->shadow && i < kShadowParts.size(); ++i) {
+            const std::vector<float>& part = (*record->shadow).*kShadowParts[i];
+            shadow.insert(shadow.end(), part.begin(), part.end());
+        }
         if (!record->rows) continue;
         rows.push_back(step->row);
         attention = attention || !record->rows->attention.empty();
@@ -338,6 +354,13 @@ void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::pat
             encode_npy(NpyType::i32, {static_cast<std::int64_t>(evictions.size() / 4), 4}, evictions.data()));
     zip.add(prefix + "rows.npy", encode_npy(NpyType::i32, {n_rows}, rows.data()));
     zip.add(prefix + "thresholds.npy", encode_npy(NpyType::f32, {n_rows, n_kv_heads}, thresholds.data()));
+    if (!shadow.empty()) {
+        const std::int64_t n_parts = kShadowParts.size(), n = n_parts * layout.n_layers() * layout.n_heads();
+        zip.add(prefix + "shadow.npy", encode_npy(NpyType::f32,
+                                                  {static_cast<std::int64_t>(shadow.size()) / n, n_parts,
+                                                   layout.n_layers(), layout.n_heads()},
+                                                  shadow.data()));
+    }
 
     std::vector<float> line(static_cast<std::size_t>(n_positions));
     const auto add_array = [&](const char* name, NpyType type, NpyShape shape, int n_units,
@@ -448,7 +471,10 @@ class TraceReader {
 
     StepList read() {
         if (steps_.empty()) return {};
-        for (const auto& [id, index] : lane_index_) read_evictions(id, index);
+        for (const auto& [id, index] : lane_index_) {
+            read_evictions(id, index);
+            read_shadow(id, index);
+        }
         RunHistory history;
         history.update({steps_.begin(), steps_.end()});
         for (const auto& [id, index] : lane_index_) {
@@ -543,6 +569,29 @@ class TraceReader {
                 set->offset.push_back(static_cast<std::int32_t>(set->bits.size()));
             }
             to->hidden = std::move(set);
+        }
+    }
+
+    void read_shadow(int id, int index) {
+        std::vector<LaneRecord*> records;
+        for (std::size_t s = 0; s < steps_.size(); ++s)
+            for (std::size_t i = 0; i < steps_[s]->lanes.size(); ++i)
+                if (parts_[s][i].shadow && steps_[s]->lanes[i].info->id == id)
+                    records.push_back(&steps_[s]->lanes[i]);
+        if (records.empty()) return;
+        const std::int64_t n_layers = run().layout.n_layers(), n_heads = run().layout.n_heads();
+        const auto values = zip_.array(fmt::format("lane{}/shadow.npy", index), NpyType::f32,
+                                       {static_cast<std::int64_t>(records.size()),
+                                        static_cast<std::int64_t>(kShadowParts.size()), n_layers, n_heads})
+                                .as<float>();
+        auto from = values.begin();
+        for (LaneRecord* record : records) {
+            auto shadow = std::make_shared<ShadowRow>();
+            for (const auto part : kShadowParts) {
+                ((*shadow).*part).assign(from, from + n_layers * n_heads);
+                from += n_layers * n_heads;
+            }
+            record->shadow = std::move(shadow);
         }
     }
 

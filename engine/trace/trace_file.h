@@ -12,6 +12,8 @@
 ///     lane<i>/attention.npy          f16 [rows kept, layers, heads, positions], 0 where not attended
 ///     lane<i>/scores.npy             f32 [rows kept, KV heads, positions], NaN where not attended
 ///     lane<i>/thresholds.npy         f32 [rows kept, KV heads]
+///     lane<i>/shadow.npy             f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal, to Full, output
+///                                    similarity; only where there are any
 /// with i = place of the lane in order of appearance. While the run goes on its records lie in the folder FILE.keyhole.spool.
 #pragma once
 

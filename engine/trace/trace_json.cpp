@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -204,6 +205,21 @@ std::vector<Branch> parse_branches(const Json& json) {
     return branches;
 }
 
+constexpr std::array kMeasures = {&RowMeasures::retained_mass, &RowMeasures::cosine_ideal,
+                                  &RowMeasures::cosine_full, &RowMeasures::output_similarity,
+                                  &RowMeasures::sink_share};
+
+/// Empty where nothing was measured.
+Json measures_json(const RowMeasures& measures) {
+    Json out = Json::array();
+    bool any = false;
+    for (const auto member : kMeasures) {
+        out.push_back(number(measures.*member));
+        any = any || !std::isnan(measures.*member);
+    }
+    return any ? out : Json::array();
+}
+
 Json record_json(const LaneRecord& lane, std::size_t info) {
     Json top = Json::array();
     for (const TopToken& token : lane.top) top.push_back({token.id, number(token.log_prob)});
@@ -221,6 +237,9 @@ Json record_json(const LaneRecord& lane, std::size_t info) {
                 {"attended_tokens", lane.attended_tokens},
                 {"top", std::move(top)}};
     if (lane.rows) out["rows"] = (lane.rows->attention.empty() ? 0 : 1) + (lane.rows->scores.empty() ? 0 : 2);
+    if (Json measures = measures_json(lane.measures); !measures.empty()) out["measures"] = measures;
+    if (lane.shadow) out["shadow"] = true;
+    if (lane.use.shadow_bytes > 0) out["shadow_bytes"] = lane.use.shadow_bytes;
     if (lane.ended) out["ended"] = true;
     if (!lane.failure.empty()) out["failure"] = lane.failure;
     return out;
@@ -247,6 +266,11 @@ LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<cons
         const int bits = to_int(json.at("rows"), 0, 3);
         parts = {(bits & 1) != 0, (bits & 2) != 0, true};
     }
+    if (json.contains("measures"))
+        for (std::size_t i = 0; i < kMeasures.size(); ++i)
+            lane.measures.*kMeasures[i] = to_float(json.at("measures").at(i));
+    parts.shadow = json.value("shadow", false);
+    lane.use.shadow_bytes = json.value("shadow_bytes", std::int64_t{0});
     lane.ended = json.value("ended", false);
     lane.failure = json.value("failure", std::string());
     return lane;

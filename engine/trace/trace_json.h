@@ -13,6 +13,7 @@ namespace keyhole {
 struct RowParts {
     bool attention = false, scores = false;
     bool any = false;  ///< there is a row block, be it empty
+    bool shadow = false;
 };
 
 /// with_run: model, prompt and vocabulary too.

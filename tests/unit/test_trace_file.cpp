@@ -72,6 +72,17 @@ std::string difference(const StepList& a, const StepList& b) {
                 if (l.top[k].id != m.top[k].id || !same(l.top[k].log_prob, m.top[k].log_prob))
                     return where + "top";
             if (l.evictions != m.evictions) return where + "evictions";
+            if (!same(l.measures.retained_mass, m.measures.retained_mass) ||
+                !same(l.measures.cosine_ideal, m.measures.cosine_ideal) ||
+                !same(l.measures.sink_share, m.measures.sink_share) ||
+                l.use.shadow_bytes != m.use.shadow_bytes)
+                return where + "measures";
+            if (!l.shadow != !m.shadow) return where + "shadow";
+            if (l.shadow && (l.shadow->retained_mass != m.shadow->retained_mass ||
+                             l.shadow->cosine_ideal != m.shadow->cosine_ideal ||
+                             l.shadow->cosine_full != m.shadow->cosine_full ||
+                             l.shadow->output_similarity != m.shadow->output_similarity))
+                return where + "shadow row";
             if (!l.rows != !m.rows) return where + "rows";
             if (l.rows &&
                 (l.rows->offset != m.rows->offset || l.rows->head_offset != m.rows->head_offset ||
@@ -94,6 +105,17 @@ class TraceFile : public testing::Test {
         path_ = folder_ / "run.keyhole";
     }
     void TearDown() override { fs::remove_all(folder_); }
+
+    static void add_shadow(LaneRecord& record, float first) {
+        record.measures.retained_mass = record.measures.sink_share = first;
+        record.use.shadow_bytes = 4096;
+        auto shadow = std::make_shared<ShadowRow>();
+        for (auto* values : {&shadow->retained_mass, &shadow->cosine_ideal, &shadow->cosine_full,
+                             &shadow->output_similarity})
+            for (int h = 0; h < testing_trace::kLayers * testing_trace::kHeads; ++h)
+                values->push_back(first += 0.1f);
+        record.shadow = std::move(shadow);
+    }
 
     /// A run with everything that records can hold: lanes that come, go, end and fail, rows thinned out, no scores, odd numbers.
     static StepList everything(int n_rows = 8) {
@@ -121,6 +143,7 @@ class TraceFile : public testing::Test {
                 block->scores.clear();
                 step->lanes[0].rows = block;
             }
+            if (i == 1 || i == 4) add_shadow(step->lanes[1], 0.01f * static_cast<float>(i));
             if (i == 6) {
                 step->lanes[1].ended = true;
                 step->lanes[2].failure = "out of \"memory\"";
