@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/export_options.h"
+#include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
@@ -9,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -23,30 +25,6 @@ struct DecodeOptions {
     bool json = false;
 };
 
-/// Means over a lane's decode rows, as the summary shows them.
-struct LaneSummary {
-    double kl = 0, entropy = 0, agreement = 0;
-    int n_kl = 0, n_rows = 0;
-    std::int64_t evictions = 0;
-};
-
-LaneSummary summarise(const RunHistory& history, int lane) {
-    LaneSummary summary;
-    for (const auto& step : history.steps()) {
-        const LaneRecord* record = history.lane_record(step->row, lane);
-        if (record == nullptr) continue;
-        summary.evictions += static_cast<std::int64_t>(record->evictions.size());
-        if (step->row < history.n_prompt()) continue;
-        ++summary.n_rows;
-        summary.entropy += record->entropy;
-        if (!record->kl) continue;
-        ++summary.n_kl;
-        summary.kl += *record->kl;
-        summary.agreement += record->agrees.value_or(false) ? 1 : 0;
-    }
-    return summary;
-}
-
 std::string lane_text(const RunHistory& history, int lane) {
     const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
     return text_of_tokens(history.run(),
@@ -55,38 +33,45 @@ std::string lane_text(const RunHistory& history, int lane) {
 
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
+    const std::vector<LaneMetrics> metrics = run_metrics(history);
     fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path,
                loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
-        const LaneSummary s = summarise(history, lane);
         fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(history, lane));
         fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
                    record.use.stored_tokens, history.run().layout.n_kv_heads(),
                    1e-6 * static_cast<double>(record.use.stored_bytes),
-                   1e-6 * static_cast<double>(record.use.allocated_bytes), s.evictions);
-        if (s.n_kl > 0 && i > 0)
-            fmt::print("; KL to lane 0 {:.4f} nats, agreement {:.0f} % over {} rows", s.kl / s.n_kl,
-                       100.0 * s.agreement / s.n_kl, s.n_kl);
+                   1e-6 * static_cast<double>(record.use.allocated_bytes),
+                   metrics[static_cast<std::size_t>(lane)].evictions);
+        if (record.use.shadow_bytes > 0)
+            fmt::print("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
         fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + record.failure);
+        if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
+            policy.dialect == Dialect::released)
+            fmt::print("  released: {}\n", dialect_help(policy.preset));
     }
+    fmt::print("\n{}", metrics_table(history, metrics));
 }
 
 void print_json(const RunHistory& history) {
     nlohmann::json json;
+    const std::vector<LaneMetrics> metrics = run_metrics(history);
     for (const LaneRecord& record : history.steps().back()->lanes) {
         const int lane = history.lane_from_id(record.info->id).value();
-        const LaneSummary s = summarise(history, lane);
+        const LaneMetrics& m = metrics[static_cast<std::size_t>(lane)];
         const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
-        nlohmann::json kl;
-        if (s.n_kl > 0) kl = s.kl / s.n_kl;
+        nlohmann::json means;
+        for (const auto& [name, member] : lane_means())
+            if (!std::isnan(m.*member)) means[std::string(name)] = m.*member;
+        means["first_divergence"] = m.first_divergence ? nlohmann::json(*m.first_divergence) : nullptr;
         json["lanes"].push_back(
             {{"spec", record.info->effective},
              {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
              {"text", lane_text(history, lane)},
-             {"kl", kl},
-             {"evictions", s.evictions},
+             {"metrics", means},
+             {"evictions", m.evictions},
              {"stored_bytes", record.use.stored_bytes},
              {"allocated_bytes", record.use.allocated_bytes}});
     }
@@ -101,6 +86,9 @@ void run_decode(const DecodeOptions& options) {
     if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
     spec.wants = exports.wants();
     if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
+    const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
+                                     [](const LaneSpec& lane) { return lane.policy.shadow; });
+    if (shadows) spec.wants.attention = true;  // for the sink share
     if (exports.next) spec.n_top = 64;
     const int last_row = n_prompt + spec.n_generate - 1;
 

@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/export_options.h"
+#include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/export/exporter.h"
@@ -36,6 +37,7 @@ void run_replay(ReplayOptions options) {
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
         fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "", text);
     }
+    fmt::print("\n{}", metrics_table(history, run_metrics(history)));
     if (!options.exports.given()) return;
     Progress progress("export", 1);
     export_history(history, options.exports.parsed(),

@@ -137,7 +137,7 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
-    static constexpr std::array<std::pair<const char*, const char*>, 10> kParts = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 11> kParts = {{
         {"run", "run.json: tokens, lanes, scalars of every row"},
         {"mask", "evicted_at.npy and pictures of the masks"},
         {"heatmap", "pictures of every head, and the atlas"},
@@ -146,8 +146,9 @@ void draw_export(const PanelContext& context, bool opening) {
         {"scores", "scores.npy and curves"},
         {"noise", "noise.npy"},
         {"next", "next.npy: next-token log-probabilities"},
-        {"csv", "tables, one line a cell"},
-        {"json", "the same as JSON"},
+        {"csv", "tables: one line a cell, and the measures of every head's rows"},
+        {"json", "the cells as JSON"},
+        {"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k"},
     }};
     std::string list;
     const std::string now = "," + wish.list + ",";

@@ -144,6 +144,13 @@ void NpyWriter::write(std::int64_t first, std::span<const float> values) {
         write_bytes(first, values.data(), values.size_bytes());
         return;
     }
+    if (type_ == NpyType::u8) {
+        std::vector<std::uint8_t> bytes(values.size());
+        std::transform(values.begin(), values.end(), bytes.begin(),
+                       [](float value) { return static_cast<std::uint8_t>(value); });
+        write_bytes(first, bytes.data(), bytes.size());
+        return;
+    }
     KH_ASSERT(type_ == NpyType::f16);
     std::vector<std::uint16_t> half(values.size());
     fp16_from_floats(values, half);

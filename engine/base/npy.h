@@ -28,7 +28,7 @@ class NpyWriter {
     NpyWriter(const NpyWriter&) = delete;
     NpyWriter& operator=(const NpyWriter&) = delete;
 
-    /// Elements [first, first + values.size()) in C order, converted to f32 or f16. Throws Error(io).
+    /// Elements [first, first + values.size()) in C order, converted to f32, f16 or u8 (whole numbers 0 to 255). Throws Error(io).
     void write(std::int64_t first, std::span<const float> values);
     /// i32 files.
     void write(std::int64_t first, std::span<const std::int32_t> values);

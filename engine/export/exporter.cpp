@@ -5,6 +5,7 @@
 #include "engine/export/figures.h"
 #include "engine/export/run_json.h"
 #include "engine/export/tables.h"
+#include "engine/metrics/attention.h"
 
 #include <algorithm>
 #include <cstring>
@@ -82,11 +83,12 @@ struct LaneStreams {
     int id = 0;
     int first_row = -1;  // that it got its id at
     std::filesystem::path folder;
-    std::unique_ptr<Stream> attention, logits, noise, scores;
+    std::unique_ptr<Stream> attention, logits, noise, scores, shadow;
+    bool has_shadow = false;        // some row of it came
     std::vector<float> thresholds;  // [n_rows, n_kv_heads]
 
     std::vector<Stream*> streams() const {
-        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get()};
+        std::vector<Stream*> all{attention.get(), logits.get(), noise.get(), scores.get(), shadow.get()};
         std::erase(all, nullptr);
         return all;
     }
@@ -118,6 +120,37 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
     write_file(path, bytes);
 }
 
+/// ideal.npy, u8, shaped like shadow.npy: 1 on the ideal set of each row.
+void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
+    const ExportRange& range = rows.range();
+    const RunHistory& history = rows.history();
+    const auto n_layers = static_cast<std::int64_t>(range.layers.size()),
+               n_heads = static_cast<std::int64_t>(range.heads.size());
+    NpyWriter writer(path, NpyType::u8, {range.n_rows(), n_layers, n_heads, range.n_positions()});
+    std::vector<float> full(static_cast<std::size_t>(range.n_positions())), line(full.size());
+    std::vector<std::int32_t> ideal;
+    std::int64_t first = 0;
+    for (int row = range.first_row; row <= range.last_row; ++row) {
+        // Prompt rows: the policy that the run began with.
+        const LaneRecord* record =
+            rows.has(row) ? history.lane_record(std::max(row, history.n_prompt() - 1), rows.index())
+                          : nullptr;
+        const bool measured = record != nullptr && (row < history.n_prompt() || record->shadow != nullptr);
+        for (const int layer : range.layers)
+            for (const int head : range.heads) {
+                if (measured && rows.shadow(row, layer, head, full)) {
+                    ideal_set(std::span(full).first(static_cast<std::size_t>(row + 1)),
+                              record->info->policy.at(layer, head).budget, ideal);
+                    std::fill(line.begin(), line.end(), 0.0f);
+                    for (const std::int32_t p : ideal) line[static_cast<std::size_t>(p)] = 1;
+                    writer.write(first, line);
+                }
+                first += range.n_positions();
+            }
+    }
+    writer.close();
+}
+
 void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
     const int n_kv_heads = rows.history().run().layout.n_kv_heads(), n_positions = rows.range().n_positions();
     std::vector<std::int32_t> table;
@@ -147,7 +180,12 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
         {options.csv, "csv",
-         [&](const ExportProgress& p) { write_table(rows, TableFormat::csv, folder / "rows.csv", p); }},
+         [&](const ExportProgress& p) {
+             write_metrics_table(rows, folder / "metrics.csv");
+             write_table(rows, TableFormat::csv, folder / "rows.csv", p);
+         }},
+        {rows.arrays().shadow.has_value(), "shadow",
+         [&](const ExportProgress&) { write_ideal(rows, folder / "ideal.npy"); }},
         {options.json, "json",
          [&](const ExportProgress& p) { write_table(rows, TableFormat::json, folder / "rows.json", p); }}};
     double n = 0, done = 0;
@@ -190,6 +228,7 @@ struct ExportSink::Impl final : PrefillSink {
         lane->attention = open(options.streams_attention(), "attention.npy", heads, 0);
         lane->logits = open(options.logits, "logits.npy", heads, kNan);
         lane->noise = open(options.noise, "noise.npy", heads, kNan);
+        lane->shadow = open(options.shadow, "shadow.npy", heads, 0);
         lane->scores = open(
             options.scores, "scores.npy",
             {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()}, kNan);
@@ -254,6 +293,20 @@ struct ExportSink::Impl final : PrefillSink {
             }
     }
 
+    /// full [n_layers * n_heads, row + 1]
+    void write_shadow(LaneStreams& lane, int row, const std::vector<float>& full) {
+        std::vector<float> line(static_cast<std::size_t>(range.n_positions()), lane.shadow->absent());
+        const std::int64_t n = row + 1;
+        for (std::size_t l = 0; l < range.layers.size(); ++l)
+            for (std::size_t h = 0; h < range.heads.size(); ++h) {
+                const int head = range.layers[l] * shape.layout.n_heads() + range.heads[h];
+                std::copy_n(full.begin() + head * n, n, line.begin());
+                lane.shadow->write(row - range.first_row,
+                                   static_cast<std::int64_t>(l * range.heads.size() + h), line);
+            }
+        lane.has_shadow = true;
+    }
+
     static void scatter(const RowValues& values, int g, const std::vector<float>& data, std::int64_t from,
                         float absent, std::vector<float>& line) {
         std::fill(line.begin(), line.end(), absent);
@@ -271,6 +324,7 @@ struct ExportSink::Impl final : PrefillSink {
             write_heads(*lane.attention, step.row, values, values.attention);
         if (lane.logits && !values.logits.empty()) write_heads(*lane.logits, step.row, values, values.logits);
         if (lane.noise && !values.noise.empty()) write_heads(*lane.noise, step.row, values, values.noise);
+        if (lane.shadow && !values.shadow.empty()) write_shadow(lane, step.row, values.shadow);
         if (!lane.scores || values.scores.empty()) return;
         std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
         for (std::size_t i = 0; i < range.kv_heads.size(); ++i) {
@@ -287,6 +341,7 @@ struct ExportSink::Impl final : PrefillSink {
     RowWants wants() const override { return options.wants(); }
     void attention(const PrefillTile& tile) override {
         each_lane(tile, &LaneStreams::attention, head_unit(tile));
+        each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was removed yet
     }
     void logits(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::logits, head_unit(tile)); }
     void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
@@ -337,6 +392,10 @@ struct ExportSink::Impl final : PrefillSink {
             open(lanes[i]->logits, arrays.logits);
             open(lanes[i]->noise, arrays.noise);
             open(lanes[i]->scores, arrays.scores);
+            if (lanes[i]->has_shadow)
+                open(lanes[i]->shadow, arrays.shadow);
+            else if (lanes[i]->shadow)
+                std::filesystem::remove(lanes[i]->shadow->path());
             write_lane(LaneRows(history, static_cast<int>(i), range, std::move(arrays)), lanes[i]->thresholds,
                        options, lanes[i]->folder, [&](double share, const std::string& what) {
                            if (progress)
@@ -377,9 +436,11 @@ std::int64_t ExportSink::estimated_bytes() const {
 }
 
 void export_history(const RunHistory& history, ExportOptions options, const Progress& progress) {
-    if (options.logits || options.noise)
-        fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
-             options.logits ? "logits" : "noise", options.logits ? "logits" : "noise");
+    for (const auto& [wanted, name] :
+         {std::pair(options.logits, "logits"), {options.noise, "noise"}, {options.shadow, "shadow"}})
+        if (wanted)
+            fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
+                 name, name);
     ExportShape shape{history.run().layout, history.n_prompt(), static_cast<int>(history.lanes().size()),
                       history.last_row()};
     ExportSink sink(options, shape);

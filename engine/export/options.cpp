@@ -24,7 +24,8 @@ constexpr std::array kWords = {Word{"run", &ExportOptions::run},
                                Word{"scores", &ExportOptions::scores},
                                Word{"heatmap", &ExportOptions::heatmap},
                                Word{"csv", &ExportOptions::csv},
-                               Word{"json", &ExportOptions::json}};
+                               Word{"json", &ExportOptions::json},
+                               Word{"shadow", &ExportOptions::shadow}};
 
 constexpr std::int64_t kAskAbove = 2'000'000'000;
 
@@ -63,10 +64,11 @@ std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view w
 
 RowWants ExportOptions::wants() const {
     RowWants w;
-    w.attention = attention || heatmap || csv || json;
+    w.attention = attention || heatmap || csv || json || (shadow && all_rows);
     w.logits = logits;
     w.noise = noise;
     w.scores = scores;
+    w.shadow = shadow;
     return w;
 }
 
@@ -94,7 +96,7 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
         fail(ErrorCode::wrong_use,
              "--export: unknown word '{}', did you mean '{}'? Known: run, mask, attention, logits, next, "
              "noise, scores, heatmap, csv, "
-             "json, all",
+             "json, shadow, all",
              word, near->name);
     }
 }
@@ -124,11 +126,12 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     std::int64_t lane = 0;
     for (bool wanted : {options.streams_attention(), options.logits, options.noise})
         if (wanted) lane += heads * plane * element;
+    if (options.shadow) lane += heads * plane * (element + 1);
     if (options.scores) lane += kv_heads * (plane * element + 100'000);
     // Tables have a line for what a row attends to: its positions at most.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
-    if (options.csv) lane += lines * 40;
+    if (options.csv) lane += lines * 40 + heads * range.n_rows() * 60;
     if (options.json) lane += lines * 90;
     if (options.mask)
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;

@@ -16,6 +16,7 @@ struct ExportOptions {
     std::filesystem::path folder;
     bool run = false, mask = false, attention = false, logits = false, next = false, noise = false;
     bool scores = false, heatmap = false, csv = false, json = false;
+    bool shadow = false;      ///< full rows and ideal sets of the lanes that run a shadow
     bool all_rows = false;    ///< prompt rows too
     std::vector<int> layers;  ///< of arrays, pictures and tables; empty: all
     std::vector<int> heads;   ///< query heads; empty: all
@@ -27,10 +28,10 @@ struct ExportOptions {
     RowWants wants() const;
     /// Attention goes to disk while the run goes on: asked for, or needed row by row at the end.
     bool streams_attention() const { return attention || csv || json || (heatmap && all_rows); }
-    bool streams() const { return streams_attention() || logits || noise || scores; }
+    bool streams() const { return streams_attention() || logits || noise || scores || shadow; }
 };
 
-/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json; `all` is all of them.
+/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json, shadow; `all` is all of them.
 /// Throws Error(wrong_use) with the nearest valid word.
 void parse_export_list(std::string_view list, ExportOptions& options);
 

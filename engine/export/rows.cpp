@@ -80,6 +80,10 @@ bool LaneRows::noise(int row, int layer, int head, std::span<float> out) const {
     return streamed(arrays_.noise, row, layer, head, out);
 }
 
+bool LaneRows::shadow(int row, int layer, int head, std::span<float> out) const {
+    return streamed(arrays_.shadow, row, layer, head, out);
+}
+
 bool LaneRows::scores(int row, int kv_head, std::span<float> out) const {
     if (!has(row)) return false;
     if (!arrays_.scores) return history_.score_row(lane_, row, kv_head, out);

@@ -32,7 +32,7 @@ class StreamedArray {
 
 /// Streamed arrays of one lane, those that exist.
 struct LaneArrays {
-    std::optional<StreamedArray> attention, logits, noise, scores;
+    std::optional<StreamedArray> attention, logits, noise, scores, shadow;
 };
 
 /// One lane of a finished run, and the part of it that is exported.
@@ -51,6 +51,7 @@ class LaneRows {
     bool scores(int row, int kv_head, std::span<float> out) const;
     bool logits(int row, int layer, int head, std::span<float> out) const;
     bool noise(int row, int layer, int head, std::span<float> out) const;
+    bool shadow(int row, int layer, int head, std::span<float> out) const;
     /// The lane processed the row.
     bool has(int row) const;
 

@@ -1,5 +1,8 @@
 #include "engine/export/run_json.h"
 
+#include "engine/metrics/measures.h"
+#include "engine/metrics/run_metrics.h"
+
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -49,11 +52,72 @@ Json step_json(const RunInfo& run, const StepTrace& step, const LaneRecord& lane
     out["attended_tokens"] = lane.attended_tokens;
     out["stored_bytes"] = lane.use.stored_bytes;
     out["allocated_bytes"] = lane.use.allocated_bytes;
+    if (lane.use.shadow_bytes > 0) out["shadow_bytes"] = lane.use.shadow_bytes;
+    const RowMeasures& m = lane.measures;
+    for (const auto& [name, value] : {std::pair("retained_mass", m.retained_mass),
+                                      {"lost_mass", 1.0f - m.retained_mass},
+                                      {"cosine_ideal", m.cosine_ideal},
+                                      {"cosine_full", m.cosine_full},
+                                      {"output_similarity", m.output_similarity},
+                                      {"sink_share", m.sink_share}})
+        if (!std::isnan(value)) out[name] = number(value);
     out["ms"] = number(step.step_ms);
     return out;
 }
 
-Json lane_json(const RunHistory& history, int lane) {
+Json numbers(std::span<const double> values) {
+    Json out = Json::array();
+    for (const double value : values) out.push_back(number(static_cast<float>(value)));
+    return out;
+}
+
+/// What a lane's rows add up to; what was not computed is left out.
+Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
+    Json out;
+    out["rows"] = m.n_rows;
+    for (const auto& [name, member] : lane_means()) {
+        if (std::isnan(m.*member)) continue;
+        out[name] = number(static_cast<float>(m.*member));
+        if (name == "retained_mass") out["lost_mass"] = number(static_cast<float>(1 - m.*member));
+    }
+    out["compared_rows"] = m.n_compared;
+    out["first_divergence"] = m.first_divergence ? Json(*m.first_divergence) : Json(nullptr);
+    out["shadow_rows"] = m.n_shadow_rows;
+    Json layers = Json::object(), heads = Json::object(), classes = Json::object();
+    for (const auto& [name, values] : {std::pair("retained_mass", &m.retained_by_head),
+                                       {"cosine_ideal", &m.cosine_ideal_by_head},
+                                       {"cosine_full", &m.cosine_full_by_head},
+                                       {"output_similarity", &m.output_by_head}}) {
+        if (values->empty()) continue;
+        layers[name] = numbers(by_layer(*values, n_layers));
+        const std::size_t n_heads = values->size() / static_cast<std::size_t>(n_layers);
+        for (int l = 0; l < n_layers; ++l)
+            heads[name].push_back(
+                numbers(std::span(*values).subspan(static_cast<std::size_t>(l) * n_heads, n_heads)));
+    }
+    if (!std::isnan(m.recent_share)) layers["recent_share"] = numbers(m.recent_by_layer);
+    out["by_layer"] = std::move(layers);
+    out["by_head"] = std::move(heads);
+    out["lifetime_by_position"] = numbers(m.lifetime_by_position);
+    for (int c = 0; c < kTokenClasses; ++c) {
+        const auto i = static_cast<std::size_t>(c);
+        if (m.tokens_by_class[i] == 0) continue;
+        classes[std::string(token_class_name(static_cast<TokenClass>(c)))] = {
+            {"tokens", m.tokens_by_class[i]},
+            {"lifetime", number(static_cast<float>(m.lifetime_by_class[i]))}};
+    }
+    out["lifetime_by_class"] = std::move(classes);
+    Json overlaps = Json::array();
+    for (std::size_t other = 0; other < m.jaccard.size(); ++other)
+        if (static_cast<int>(other) != lane)
+            overlaps.push_back({{"lane", other},
+                                {"mean", number(static_cast<float>(mean_of(m.jaccard[other])))},
+                                {"by_layer", numbers(m.jaccard[other])}});
+    out["jaccard"] = std::move(overlaps);
+    return out;
+}
+
+Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) {
     const RunInfo& run = history.run();
     const RunHistory::Lane& info = history.lanes()[static_cast<std::size_t>(lane)];
     const LaneInfo& last = *history.lane_record(info.last_row, lane)->info;
@@ -68,6 +132,7 @@ Json lane_json(const RunHistory& history, int lane) {
     out["text"] = text_of_tokens(run, tokens);
     const std::string& failure = history.lane_record(info.last_row, lane)->failure;
     if (!failure.empty()) out["failure"] = failure;
+    out["metrics"] = metrics_json(metrics, lane, run.layout.n_layers());
     out["steps"] = Json::array();
     for (int row = history.n_prompt(); row <= info.last_row; ++row) {
         const LaneRecord* record = row < info.first_row ? nullptr : history.lane_record(row, lane);
@@ -156,9 +221,11 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     if (last.other_branches)
         for (const Branch& branch : *last.other_branches) out["branches"].push_back(branch_json(branch));
     out["kv_heads"] = kv_heads_json(run.layout);
+    for (const Measure& m : measures()) out["metrics"][std::string(m.name)] = m.equation;
+    const std::vector<LaneMetrics> metrics = run_metrics(history);
     out["lanes"] = Json::array();
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
-        out["lanes"].push_back(lane_json(history, lane));
+        out["lanes"].push_back(lane_json(history, lane, metrics[static_cast<std::size_t>(lane)]));
     // Indented, but a step stays on one line each.
     return layout_json(out);
 }

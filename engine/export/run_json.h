@@ -8,7 +8,7 @@
 
 namespace keyhole {
 
-/// version, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, branch, branches, kv_heads, lanes.
+/// version, model {path, hash}, prompt, prompt_tokens, first_row, seed, backend, commands, branch, branches, kv_heads, metrics (name: equation), lanes.
 /// `commands` are those of the shown branch, of which `branch` is the last stretch; `branches` are the stretches that rewinding cut
 /// off: {id, parent, from_row, last_row, commands}, where a parent that is not listed is part of the shown branch. Rows that a lane
 /// missed are null in its `steps`; NaN is null; bytes that are no UTF-8 become U+FFFD.

@@ -1,11 +1,14 @@
 #include "engine/export/tables.h"
 
 #include "engine/base/error.h"
+#include "engine/metrics/attention.h"
+#include "engine/metrics/kept_set.h"
 
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 namespace keyhole {
 
@@ -131,6 +134,57 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
     }
     if (!csv) text += "\n]\n";
     file.write(text);
+    file.finish();
+}
+
+void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path) {
+    const RunHistory& history = rows.history();
+    const ExportRange& range = rows.range();
+    const KvLayout& layout = history.run().layout;
+    TextFile file(path);
+    file.write(
+        "row,layer,head,kv_head,retained_mass,lost_mass,cosine_ideal,cosine_full,output_similarity,"
+        "sink_share,stored,recent_share\n");
+    std::vector<float> attention(static_cast<std::size_t>(range.n_positions()));
+    std::vector<std::int32_t> positions(attention.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    for (int row = range.first_row; row <= range.last_row; ++row) {
+        // Stored sets of prompt rows follow from one-shot prompts alone, and there nothing has left yet.
+        const LaneRecord* record =
+            row < history.n_prompt() || !rows.has(row) ? nullptr : history.lane_record(row, rows.index());
+        if (record == nullptr) continue;
+        std::string text;
+        for (const int layer : range.layers)
+            for (const int head : range.heads) {
+                const int g = layout.kv_head_from_head(layer, head);
+                KeptSet stored;
+                for (int p = 0; p <= row; ++p)
+                    if (history.stored(rows.index(), g, p, row)) stored.insert(p);
+                text += fmt::format("{},{},{},{}", row, layer, head, g);
+                const auto add = [&](bool there, double value) {
+                    // Through float: sums in double end in digits that mean nothing.
+                    text +=
+                        there && std::isfinite(value) ? fmt::format(",{}", static_cast<float>(value)) : ",";
+                };
+                const ShadowRow* shadow = record->shadow.get();
+                const auto at = static_cast<std::size_t>(layer * layout.n_heads() + head);
+                const auto of_head = [&](std::vector<float> ShadowRow::*part) {
+                    return shadow != nullptr ? (shadow->*part)[at] : RowMeasures::kNone;
+                };
+                const float retained = of_head(&ShadowRow::retained_mass);
+                for (const float value :
+                     {retained, 1.0f - retained, of_head(&ShadowRow::cosine_ideal),
+                      of_head(&ShadowRow::cosine_full), of_head(&ShadowRow::output_similarity)})
+                    add(true, value);
+                const bool has_attention = rows.attention(row, layer, head, attention);
+                add(has_attention, sink_share(positions, attention));
+                const int k = record->info->policy.at(layer, head).budget;
+                text += fmt::format(",{}", stored.size());
+                add(k <= row, recent_share(stored, row, k));
+                text += '\n';
+            }
+        file.write(text);
+    }
     file.finish();
 }
 

@@ -15,4 +15,8 @@ enum class TableFormat { csv, json };
 void write_table(const LaneRows& rows, TableFormat format, const std::filesystem::path& path,
                  const std::function<void(double)>& progress = {});
 
+/// metrics.csv, one line for each (row, layer, head): the measures of metrics/measures.h, those of a head's row and those of its
+/// KV head's kept set; empty where not computed. Throws Error(io).
+void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path);
+
 }  // namespace keyhole
