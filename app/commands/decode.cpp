@@ -89,6 +89,8 @@ void run_decode(const DecodeOptions& options) {
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
     if (shadows) spec.wants.attention = true;  // for the sink share
+    if (exports.shadow && !shadows)
+        fmt::print(stderr, "no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.next) spec.n_top = 64;
     const int last_row = n_prompt + spec.n_generate - 1;
 
