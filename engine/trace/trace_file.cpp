@@ -720,19 +720,42 @@ StepList read_trace(const fs::path& path) {
     return TraceReader(path).read();
 }
 
+namespace {
+
+/// FILE-recovered.keyhole, numbered where that is taken: nothing is written over.
+fs::path recovered_path(const fs::path& trace) {
+    const std::string stem = trace.stem().string() + "-recovered", extension = trace.extension().string();
+    fs::path free = trace;
+    free.replace_filename(stem + extension);
+    for (int n = 2; fs::exists(free) || fs::exists(free.string() + ".spool"); ++n)
+        free.replace_filename(fmt::format("{}-{}{}", stem, n, extension));
+    return free;
+}
+
+/// What a crash left under this name is saved beside the trace that comes now; what cannot be read (damaged, or of another
+/// version) is put aside as it is.
+void rescue_spool(const fs::path& spool, const fs::path& trace) {
+    std::error_code error;
+    if (!fs::exists(spool / kFrames, error) || fs::file_size(spool / kFrames, error) == 0) return;
+    StepList steps;
+    try {
+        steps = read_frames(spool / kFrames);
+    } catch (const Error& why) {
+        if (why.code() != ErrorCode::bad_file) throw;
+    }
+    fs::path to = recovered_path(trace);
+    if (!steps.empty()) return write_trace(steps, to);
+    to += ".spool";
+    fs::rename(spool, to, error);
+    if (error) fail_io(spool, "put aside");
+}
+
+}  // namespace
+
 TraceWriter::TraceWriter(fs::path path) : path_(std::move(path)), spool_(path_) {
     spool_ += ".spool";
     std::error_code error;
-    if (fs::exists(spool_ / kFrames, error) && fs::file_size(spool_ / kFrames, error) > 0) {
-        // What a crash left under this name is saved beside the trace that comes now.
-        fs::path old = path_;
-        old.replace_filename(path_.stem().string() + "-recovered" + path_.extension().string());
-        try {
-            write_trace(read_frames(spool_ / kFrames), old);
-        } catch (const Error& why) {
-            if (why.code() != ErrorCode::bad_file) throw;
-        }
-    }
+    rescue_spool(spool_, path_);
     fs::remove_all(spool_, error);
     fs::create_directories(spool_, error);
     file_ = std::fopen((spool_ / kFrames).c_str(), "wb");
@@ -773,8 +796,7 @@ fs::path recover_spool(const fs::path& spool) {
         fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", spool.string());
     fs::path path = spool;
     path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
-    if (fs::exists(path))
-        path.replace_filename(path.stem().string() + "-recovered" + path.extension().string());
+    if (fs::exists(path)) path = recovered_path(path);
     write_trace(steps, path);
     std::error_code error;
     fs::remove_all(spool, error);

@@ -227,6 +227,28 @@ TEST_F(TraceFile, SpoolOfACrashIsRecoveredUpToItsLastWholeRecord) {
     EXPECT_FALSE(fs::exists(spool));
 }
 
+TEST_F(TraceFile, ANewTraceLosesNoSpoolThatLiesInItsWay) {
+    const StepList steps = everything();
+    const auto crash = [&] {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+    };
+    const auto beside = [&](const char* name) {
+        return path_.parent_path() / (path_.stem().string() + name);
+    };
+    crash();
+    crash();  // rescues the first
+    EXPECT_EQ(difference(steps, read_trace(beside("-recovered.keyhole"))), "");
+    // Frames of a version that this one does not know.
+    const fs::path frames = path_.string() + ".spool/frames.bin";
+    std::string bytes = read_text_file(frames);
+    bytes[7] = '9';
+    write_text_file(frames, bytes);
+    crash();
+    EXPECT_EQ(read_text_file(beside("-recovered-2.keyhole.spool") / "frames.bin"), bytes);
+    EXPECT_EQ(difference(steps, read_trace(beside("-recovered.keyhole"))), "") << "not written over";
+}
+
 TEST_F(TraceFile, DamagedSpoolGivesWhatComesBeforeTheDamage) {
     const StepList steps = everything();
     {
