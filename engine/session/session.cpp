@@ -269,13 +269,21 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
         return std::holds_alternative<Rewind>(logged.command) ||
                std::holds_alternative<GoToBranch>(logged.command);
     };
+    const auto apply = [&](const LoggedCommand& logged) {
+        try {
+            session.apply(logged.command);
+        } catch (const Error& error) {
+            fail(error.code(), "'{}' after row {}: {}", format_command(logged.command), logged.row,
+                 error.what());
+        }
+    };
     for (auto next = spec.commands.begin();;) {
         for (; !session.catching_up() && next != spec.commands.end() && next->row < session.next_row();
              ++next) {
             if (next->row + 1 < session.next_row())
                 fail(ErrorCode::wrong_use, "'{}' is stamped with row {}, which is past: the run is at row {}",
                      format_command(next->command), next->row, session.next_row() - 1);
-            session.apply(next->command);
+            apply(*next);
         }
         const auto step = session.next_row() > last_row ? nullptr : session.step();
         if (step != nullptr) {
@@ -285,7 +293,7 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
         // What is stamped with rows that never come is not done, but going back is.
         next = std::find_if(next, spec.commands.end(), turns_back);
         if (next == spec.commands.end()) return;
-        session.apply((next++)->command);
+        apply(*next++);
     }
 }
 
