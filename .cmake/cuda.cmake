@@ -1,4 +1,5 @@
-# The CUDA backend: a module keyhole_cuda that the factory opens at run time, where there are nvcc and kernels.
+# The CUDA module keyhole_cuda, which the factory opens at run time: the device's memory and the kernels, where there is nvcc. What uses
+# them (engine/backend/cuda) is ordinary C++, part of the engine, and needs no toolkit.
 # Says in one line what was found and what follows from it.
 # Included at the top level and no function: enable_language works nowhere else.
 
@@ -6,7 +7,7 @@ if(KH_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: off (KH_CUDA=OFF); the CPU backend alone")
   return()
 endif()
-file(GLOB KH_CUDA_SOURCES CONFIGURE_DEPENDS engine/backend/cuda/*.cu engine/backend/cuda/*.cpp)
+file(GLOB KH_CUDA_SOURCES CONFIGURE_DEPENDS engine/backend/cuda/module/*.cu engine/backend/cuda/module/*.cpp)
 include(CheckLanguage)
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(nvcc nvcc PATHS /usr/local/cuda/bin NO_CACHE)
@@ -34,13 +35,11 @@ if(status EQUAL 0 AND listed MATCHES "GPU 0: ([^(\n]+)")
   string(STRIP "${CMAKE_MATCH_1}" device)
   set(architectures native)
 endif()
+if(KH_CUDA_ARCHITECTURES)
+  set(architectures ${KH_CUDA_ARCHITECTURES})
+endif()
 list(JOIN architectures ", " shown)
 set(found "CUDA: ${CMAKE_CUDA_COMPILER}, ${device}, architectures ${shown}")
-if(NOT KH_CUDA_SOURCES)
-  message(STATUS "${found}; this version has no CUDA kernels yet, the CPU backend alone")
-  return()
-endif()
-
 message(STATUS "${found}")
 enable_language(CUDA)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 can

@@ -207,15 +207,21 @@ LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::spa
                     std::span<const int> prompt, std::span<const int> decode, int n_threads) {
     std::string notice;
     const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, n_threads, 0}, &notice);
+    return run_backend(*backend, *model, specs, prompt, decode);
+}
+
+LaneRows run_backend(keyhole::Backend& backend, const keyhole::Model& model,
+                     std::span<const std::string> specs, std::span<const int> prompt,
+                     std::span<const int> decode) {
     std::vector<EngineLane> lanes;
     for (const std::string& spec : specs)
         lanes.push_back(
-            {backend->make_cache(),
+            {backend.make_cache(),
              keyhole::resolve(keyhole::parse_lane_spec(spec).policy, static_cast<int>(prompt.size()),
-                              static_cast<int>(decode.size()), keyhole::head_grid(model->layout()))});
-    for (EngineLane& lane : lanes) backend->apply_policy(*lane.cache, lane.policy, -1);
+                              static_cast<int>(decode.size()), keyhole::head_grid(model.layout()))});
+    for (EngineLane& lane : lanes) backend.apply_policy(*lane.cache, lane.policy, -1);
     LaneRows rows(specs.size());
-    process_prompt(*backend, lanes, prompt, rows);
+    process_prompt(backend, lanes, prompt, rows);
     for (std::size_t t = 0; t < decode.size(); ++t) {
         std::vector<keyhole::LaneStep> steps;
         for (std::size_t n = 0; n < lanes.size(); ++n) {
@@ -223,9 +229,9 @@ LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::spa
             steps.push_back({lanes[n].cache.get(), &lanes[n].policy, decode[t],
                              static_cast<int>(prompt.size() + t), kAll, &rows[n].back()});
         }
-        backend->step(steps);
+        backend.step(steps);
         for (std::size_t n = 0; n < lanes.size(); ++n)
-            for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+            for (int g = 0; g < model.layout().n_kv_heads(); ++g) {
                 const std::vector<std::int32_t> stored = lanes[n].cache->stored_positions(g);
                 EXPECT_EQ(stored_positions(rows[n].back(), g), std::set<int>(stored.begin(), stored.end()))
                     << specs[n];
@@ -266,10 +272,11 @@ std::string difference(const RowOutput& a, const RowOutput& b) {
 
 Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& model, const Weights& weights,
                                  std::span<const Case> cases, std::span<const int> prompt,
-                                 std::span<const int> decode) {
+                                 std::span<const int> decode, keyhole::Backend* backend) {
     std::vector<std::string> specs;
     for (const Case& c : cases) specs.push_back(c.spec);
-    const LaneRows rows = run_engine(model, specs, prompt, decode);
+    const LaneRows rows = backend != nullptr ? run_backend(*backend, *model, specs, prompt, decode)
+                                             : run_engine(model, specs, prompt, decode);
     Agreement agreement;
     for (std::size_t n = 0; n < cases.size(); ++n) {
         compare_lane(weights, cases[n], prompt, decode, rows[n], agreement);

@@ -26,6 +26,10 @@ Case preset_case(const std::string& preset, int budget, int n_generate);
 using LaneRows = std::vector<std::vector<keyhole::RowOutput>>;
 LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::span<const std::string> specs,
                     std::span<const int> prompt, std::span<const int> decode, int n_threads = 2);
+/// The same on any backend of the model.
+LaneRows run_backend(keyhole::Backend& backend, const keyhole::Model& model,
+                     std::span<const std::string> specs, std::span<const int> prompt,
+                     std::span<const int> decode);
 
 /// Positions that a KV head attended to in a row.
 std::set<int> attended_positions(const keyhole::RowOutput& out, int kv_head);
@@ -48,9 +52,9 @@ inline constexpr double kTolerance = 1e-4;
 inline constexpr double kNearTie = 1e-5;
 
 /// Compares every decode row and the last prompt row of every lane with the reference: attended sets and
-/// evictions exactly (as gtest failures that name row, head and margin), values by tolerance.
+/// evictions exactly (as gtest failures that name row, head and margin), values by tolerance. backend null: the CPU's.
 Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& model, const Weights& weights,
                                  std::span<const Case> cases, std::span<const int> prompt,
-                                 std::span<const int> decode);
+                                 std::span<const int> decode, keyhole::Backend* backend = nullptr);
 
 }  // namespace reference

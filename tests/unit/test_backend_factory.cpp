@@ -14,21 +14,19 @@
 namespace keyhole {
 namespace {
 
-/// The reason why the module gives no backend; empty when it does.
+/// The reason why the module gives no executor; empty when it does.
 std::string reason_of(const std::filesystem::path& module, int device = 0) {
-    BackendOptions options;
-    options.device = device;
     std::string reason;
-    const std::unique_ptr<Backend> backend = open_cuda_backend(module, nullptr, options, reason);
-    EXPECT_EQ(backend == nullptr, !reason.empty());
+    const std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, device, reason);
+    EXPECT_EQ(executor == nullptr, !reason.empty());
     return reason;
 }
 
 TEST(BackendFactory, OpensAModule) {
     std::string reason;
-    const std::unique_ptr<Backend> backend = open_cuda_backend(KH_FAKE_CUDA_MODULE, nullptr, {}, reason);
-    ASSERT_NE(backend, nullptr) << reason;
-    EXPECT_EQ(backend->name(), "fake");
+    const std::shared_ptr<cuda::Executor> executor = open_cuda_executor(KH_FAKE_CUDA_MODULE, 0, reason);
+    ASSERT_NE(executor, nullptr) << reason;
+    EXPECT_EQ(executor->name(), "fake");
 }
 
 TEST(BackendFactory, PassesOnWhatTheModuleMisses) {

@@ -45,7 +45,7 @@ TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
     const auto table = stored<TypeParam>(normal(at(5 * d), 1));
     const std::vector<std::int32_t> tokens = {4, 0, 4};
     std::vector<float> x(at(3 * d), kNan);
-    run_on_host(Embed<TypeParam>{table.data(), tokens.data(), d, x.data()}, {3}, 16);
+    run_on_host(Embed<TypeParam>{table.data(), tokens.data(), x.data(), d}, {3}, 16);
     for (int lane = 0; lane < 3; ++lane)
         for (int i = 0; i < d; ++i)
             ASSERT_EQ(x[at(lane * d + i)], widen(table[at(tokens[at(lane)] * d + i)])) << lane << " " << i;
@@ -64,7 +64,7 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
         all += rows[i];
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
-        kernel.product[i] = {weights[i].data(), rows[i], y[i].data(), rows[i]};
+        kernel.product[i] = {weights[i].data(), y[i].data(), rows[i], rows[i]};
     kernel.n_products = static_cast<int>(rows.size());
     kernel.cols = cols;
     kernel.x = x.data();
@@ -96,7 +96,7 @@ TEST(CudaNorm, AddsAndNorms) {
             std::vector<float> x = normal(at(2 * d), 1), before = x, y = normal(at(2 * d), 2),
                                gain = normal(at(d), 3);
             std::vector<float> out(at(2 * d), kNan);
-            run_on_host(AddNorm{x.data(), adds ? y.data() : nullptr, gain.data(), 1e-5f, d, out.data()}, {2},
+            run_on_host(AddNorm{x.data(), adds ? y.data() : nullptr, gain.data(), out.data(), 1e-5f, d}, {2},
                         64);
             for (int lane = 0; lane < 2; ++lane) {
                 double square = 0;
@@ -126,15 +126,15 @@ TEST(CudaNorm, SiluTimesIsSwiGlu) {
 template <class T>
 struct AttentionCase {
     int n_heads = 4, n_kv = 2, head_dim = 16, n_old = 3, capacity = 700, row = 0;
-    HeadScoring scoring_of_all{};
+    RowRule rule{};
     std::vector<std::vector<T>> keys, values;
     std::vector<std::vector<std::int32_t>> positions;
     std::vector<std::vector<std::uint8_t>> pinned;
     std::vector<DeviceHead<T>> heads;
     std::vector<std::vector<float>> scores;  ///< [head * kScores + accumulator]
-    std::vector<HeadScoring> scoring;
-    std::vector<std::int32_t> kv_of_head, rows;
-    std::vector<float> q, k, v, cosine, sine, logits, tempered, noise, probabilities, partial, out;
+    std::vector<HeadScores> scoring;
+    std::vector<std::int32_t> kv_of_head;
+    std::vector<float> q, k, v, turns, cosine, sine, logits, tempered, noise, probabilities, partial, out;
     std::vector<SplitSum> sums;
 
     void run() {
@@ -153,36 +153,66 @@ struct AttentionCase {
         for (int i = 0; i < n_heads * kScores; ++i)
             scores.push_back(normal(at(capacity), static_cast<unsigned>(100 + i)));
         for (int h = 0; h < n_heads; ++h) {
-            HeadScoring s = scoring_of_all;
+            HeadScores s{};
             for (int a = 0; a < kScores; ++a) s.score[a] = scores[at(h * kScores + a)].data();
             scoring.push_back(s);
             kv_of_head.push_back(h / (n_heads / n_kv));
         }
-        rows = {row};
         q = normal(at(n_heads * head_dim), 21, 2);
         k = normal(at(n_kv * head_dim), 22);
         v = normal(at(n_kv * head_dim), 23);
-        for (int i = 0; i < head_dim / 2; ++i) {
-            const double angle = row * std::pow(10000.0, -2.0 * i / head_dim);
-            cosine.push_back(static_cast<float>(std::cos(angle)));
-            sine.push_back(static_cast<float>(std::sin(angle)));
-        }
+        for (int p = 0; p <= row; ++p)
+            for (const bool is_sine : {false, true})
+                for (int i = 0; i < head_dim / 2; ++i) {
+                    const double angle = p * std::pow(10000.0, -2.0 * i / head_dim);
+                    turns.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
+                }
+        cosine.assign(turns.end() - head_dim, turns.end() - head_dim / 2);
+        sine.assign(turns.end() - head_dim / 2, turns.end());
         for (auto* buffer : {&logits, &tempered, &noise, &probabilities})
             buffer->assign(at(n_heads * capacity), -7);
         sums.resize(at(n_heads * max_splits));
         partial.assign(at(n_heads * max_splits * head_dim), kNan);
         out.assign(at(n_heads * head_dim), kNan);
-        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), cosine.data(), sine.data(), rows.data(),
-                                    heads.data(), n_kv, 0, n_heads, n_kv, head_dim},
+        LaneView<T> lane{};
+        lane.heads = heads.data();
+        lane.scores = scoring.data();
+        lane.rules = &rule;
+        lane.row = row;
+        for (int g = 0; g < n_kv; ++g) positions[at(g)][at(n - 1)] = row;
+        const std::int64_t of_lane = std::int64_t{n_heads} * capacity;
+        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), turns.data(), &lane, kv_of_head.data(), 0,
+                                    n_heads, n_kv, head_dim},
                     {n_heads + n_kv, 1}, 32);
-        run_on_host(AttendSplit<T>{q.data(), heads.data(), kv_of_head.data(), n_kv, scoring.data(), n_heads,
-                                   0, rows.data(), 2, n_heads, head_dim, 1.0f / std::sqrt(float(head_dim)),
-                                   capacity, logits.data(), tempered.data(), noise.data(), sums.data(),
-                                   partial.data(), max_splits},
+        run_on_host(AttendSplit<T>{q.data(),
+                                   &lane,
+                                   kv_of_head.data(),
+                                   {logits.data(), of_lane},
+                                   {tempered.data(), of_lane},
+                                   {noise.data(), of_lane},
+                                   sums.data(),
+                                   partial.data(),
+                                   0,
+                                   n_heads,
+                                   head_dim,
+                                   1.0f / std::sqrt(float(head_dim)),
+                                   capacity,
+                                   max_splits,
+                                   turns.data()},
                     {max_splits, n_heads, 1}, kSplit);
-        run_on_host(FinishRow<T>{heads.data(), kv_of_head.data(), n_kv, scoring.data(), n_heads, 0, n_heads,
-                                 head_dim, capacity, probabilities.data(), logits.data(), tempered.data(),
-                                 sums.data(), partial.data(), max_splits, out.data()},
+        run_on_host(FinishRow<T>{&lane,
+                                 kv_of_head.data(),
+                                 {probabilities.data(), of_lane},
+                                 {logits.data(), of_lane},
+                                 {tempered.data(), of_lane},
+                                 sums.data(),
+                                 partial.data(),
+                                 out.data(),
+                                 0,
+                                 n_heads,
+                                 head_dim,
+                                 capacity,
+                                 max_splits},
                     {max_splits, n_heads, 1}, kSplit);
     }
 
@@ -195,13 +225,13 @@ struct AttentionCase {
         const int n = n_old + 1;
         for (int h = 0; h < n_heads; ++h) {
             const int g = kv_of_head[at(h)];
-            const HeadScoring& s = scoring[at(h)];
+            const RowRule& s = rule;
             std::vector<double> logit(at(n)), warm(at(n)), zeta(at(n));
             double most = -INFINITY, most_warm = -INFINITY, sum = 0, sum_warm = 0;
             for (int slot = 0; slot < n; ++slot) {
                 const int position = positions[at(g)][at(slot)];
                 zeta[at(slot)] = noise_at(static_cast<NoiseKind>(s.noise_kind),
-                                          static_cast<NoiseDraw>(s.noise_draw), s.seed, 2, h, row, position);
+                                          static_cast<NoiseDraw>(s.noise_draw), s.seed, 0, h, row, position);
                 double dot = 0;
                 for (int i = 0; i < head_dim; ++i) dot += double(q[at(h * head_dim + i)]) * key(g, slot, i);
                 logit[at(slot)] = is_hidden(s, row, position) ? NAN : dot / std::sqrt(double(head_dim));
@@ -220,7 +250,7 @@ struct AttentionCase {
                              w = weight(warm[at(slot)], most_warm) / sum_warm;
                 ASSERT_NEAR(probabilities[at(h * capacity + slot)], p, 1e-5)
                     << "head " << h << " slot " << slot;
-                ASSERT_EQ(std::isnan(logits[at(h * capacity + slot)]), std::isnan(logit[at(slot)]));
+                ASSERT_EQ(std::isinf(logits[at(h * capacity + slot)]), std::isnan(logit[at(slot)]));
                 for (int a = 0; a < kScores; ++a) {
                     const double before =
                         normal(at(capacity), static_cast<unsigned>(100 + h * kScores + a))[at(slot)];
@@ -244,8 +274,8 @@ struct AttentionCase {
     }
 };
 
-HeadScoring plain_scoring() {
-    HeadScoring s{};
+RowRule plain_rule() {
+    RowRule s{};
     s.alpha = 0.5f;
     s.gain = 1;
     s.tau = 1;
@@ -260,7 +290,7 @@ TYPED_TEST(CudaKernels, ARowOfAttentionOnOddShapes) {
             AttentionCase<TypeParam> row;
             row.n_old = n_old;
             row.head_dim = head_dim;
-            row.scoring_of_all = plain_scoring();
+            row.rule = plain_rule();
             row.run();
             ASSERT_NO_FATAL_FAILURE(row.check()) << n_old << " stored, head_dim " << head_dim;
         }
@@ -268,12 +298,10 @@ TYPED_TEST(CudaKernels, ARowOfAttentionOnOddShapes) {
 
 TYPED_TEST(CudaKernels, TheNewTokenIsRotatedIntoItsSlot) {
     AttentionCase<TypeParam> row;
-    row.scoring_of_all = plain_scoring();
+    row.rule = plain_rule();
     row.run();
     const int half = row.head_dim / 2, slot = row.n_old;
     for (int g = 0; g < row.n_kv; ++g) {
-        EXPECT_EQ(row.positions[at(g)][at(slot)], row.row);
-        EXPECT_EQ(row.pinned[at(g)][at(slot)], 0);
         for (int i = 0; i < half; ++i) {
             const double a = row.k[at(g * row.head_dim + i)], b = row.k[at(g * row.head_dim + i + half)];
             const double c = row.cosine[at(i)], s = row.sine[at(i)];
@@ -287,23 +315,23 @@ TYPED_TEST(CudaKernels, NoiseTemperatureAndHiddenSlots) {
     for (const NoiseDraw draw : {NoiseDraw::row, NoiseDraw::token}) {
         AttentionCase<TypeParam> row;
         row.n_old = 300;
-        row.scoring_of_all = plain_scoring();
-        row.scoring_of_all.tempers = 1;
-        row.scoring_of_all.tau = 1.75f;
-        row.scoring_of_all.gain = 0.5f;
-        row.scoring_of_all.weight = 0.25f;
-        row.scoring_of_all.noise_kind = static_cast<int>(NoiseKind::gumbel);
-        row.scoring_of_all.noise_draw = static_cast<int>(draw);
-        row.scoring_of_all.seed = 5;
-        row.scoring_of_all.hidden_position = 6;  // slot 2 of the first KV head, no slot of the second
+        row.rule = plain_rule();
+        row.rule.tempers = 1;
+        row.rule.tau = 1.75f;
+        row.rule.gain = 0.5f;
+        row.rule.weight = 0.25f;
+        row.rule.noise_kind = static_cast<int>(NoiseKind::gumbel);
+        row.rule.noise_draw = static_cast<int>(draw);
+        row.rule.seed = 5;
+        row.rule.hidden_position = 6;  // slot 2 of the first KV head, no slot of the second
         row.run();
         ASSERT_NO_FATAL_FAILURE(row.check());
     }
     AttentionCase<TypeParam> dilated;
     dilated.n_old = 300;
-    dilated.scoring_of_all = plain_scoring();
-    dilated.scoring_of_all.dilation = 1;
-    dilated.scoring_of_all.span = 40;
+    dilated.rule = plain_rule();
+    dilated.rule.dilation = 1;
+    dilated.rule.span = 40;
     dilated.run();
     ASSERT_NO_FATAL_FAILURE(dilated.check());
 }
@@ -313,7 +341,7 @@ TEST(CudaKernelOrder, DoesNotMatter) {
     std::vector<float> first;
     for (const unsigned shuffle : {0u, 1u, 5u, 77u}) {
         std::vector<float> x = normal(100, 1), gain(100, 1.0f), out(100);
-        run_on_host(AddNorm{x.data(), nullptr, gain.data(), 1e-5f, 100, out.data()}, {1}, 64, shuffle);
+        run_on_host(AddNorm{x.data(), nullptr, gain.data(), out.data(), 1e-5f, 100}, {1}, 64, shuffle);
         if (first.empty()) first = out;
         EXPECT_EQ(out, first);
     }

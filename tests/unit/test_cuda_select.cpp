@@ -29,7 +29,7 @@ struct Cache {
     std::vector<std::uint8_t> pinned;
     std::vector<float> scores;
     DeviceHead<float> head{};
-    HeadScoring scoring{};
+    HeadScores scoring{};
 
     Cache(int n, int spread, std::mt19937& random, bool ties) : capacity(n + 3), row(spread - 1) {
         std::set<int> chosen = {row};
@@ -58,19 +58,33 @@ struct Cache {
     }
 
     /// Runs both kernels; the victims' positions, ascending.
-    std::vector<int> select(const UnitRule& rule, float* threshold) {
+    std::vector<int> select(const RowRule& rule, float* threshold) {
         std::vector<float> pooled(at(capacity));
         std::vector<std::uint8_t> leaves(at(capacity), 9);
-        const std::int32_t readers[] = {0}, reader_offsets[] = {0, 1}, unit_of_head[] = {0}, rows[] = {row};
-        std::vector<std::int32_t> victims(CompactHead<float>::kMost);
+        const std::int32_t readers[] = {0}, reader_offsets[] = {0, 1}, unit_of_head[] = {0};
+        const DeviceUnit unit{0, 1, 0, 0};
+        const std::vector<std::int32_t> before = positions;
+        constexpr int kMost = 64;
+        std::vector<std::int32_t> victims(kMost);
         std::int32_t n_victims = -1;
-        run_on_host(SelectVictims<float>{&rule, 1, &scoring, 1, readers, &head, 1, rows, capacity,
-                                         pooled.data(), leaves.data(), threshold},
+        Leaving leaving{};
+        LaneView<float> lane{};
+        lane.heads = &head;
+        lane.scores = &scoring;
+        lane.units = &unit;
+        lane.unit_of_head = unit_of_head;
+        lane.rules = &rule;
+        lane.n_units = 1;
+        lane.row = row;
+        const ReaderTable table{readers, reader_offsets};
+        run_on_host(SelectVictims<float>{&lane, table, pooled.data(), leaves.data(), &leaving, threshold, 1,
+                                         capacity},
                     {1, 1}, 64);
-        run_on_host(CompactHead<float>{&head, 1, unit_of_head, 1, &rule, &scoring, 1, reader_offsets, readers,
-                                       leaves.data(), capacity, kHeadDim, victims.data(), &n_victims},
+        run_on_host(CompactHead<float>{&lane, table, leaves.data(), &leaving, victims.data(), &n_victims, 1,
+                                       capacity, 1, kMost, kHeadDim},
                     {1, 1}, 32);
-        std::vector<int> out(victims.begin(), victims.begin() + n_victims);
+        std::vector<int> out;
+        for (int v = 0; v < n_victims; ++v) out.push_back(before[at(victims[at(v)])]);
         std::sort(out.begin(), out.end());
         return out;
     }
@@ -128,15 +142,14 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
             cpu::select_victims(by_position, score, pinned, policy, cache.row, expected);
         for (int& index : expected) index = by_position[at(index)];
 
-        UnitRule rule;
+        RowRule rule{};
+        rule.dying_position = -1;
         rule.stored = policy.stored;
         rule.newest = policy.newest;
         rule.sinks = policy.sinks;
         if (policy.gap == ResolvedPolicy::Gap::dies) rule.dying_position = cache.row - policy.recent + 1;
         rule.evicts = cpu::must_select(policy, n, cache.row) ? 1 : 0;
         rule.accumulator = kScores - 1;
-        rule.last_head = 1;
-        rule.n_readers = 1;
         float threshold = -1;
         const std::vector<int> victims = cache.select(rule, &threshold);
         ASSERT_EQ(victims, expected) << "round " << round << ", " << n << " stored";
@@ -156,18 +169,17 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
 
 TEST(CudaSelect, PoolsOverTheReaders) {
     std::vector<float> a = {1, 5, 2}, b = {3, 1, 8};
-    HeadScoring scoring[2] = {};
-    scoring[0].score[0] = a.data();
-    scoring[1].score[0] = b.data();
+    HeadScores scores[2] = {};
+    scores[0].score[0] = a.data();
+    scores[1].score[0] = b.data();
     const std::int32_t readers[] = {0, 1};
-    UnitRule unit;
-    unit.n_readers = 2;
-    unit.pool = static_cast<int>(Pool::mean);
-    EXPECT_EQ(pooled_score(scoring, readers, unit, 1), 3.0f);
-    unit.pool = static_cast<int>(Pool::sum);
-    EXPECT_EQ(pooled_score(scoring, readers, unit, 1), 6.0f);
-    unit.pool = static_cast<int>(Pool::max);
-    EXPECT_EQ(pooled_score(scoring, readers, unit, 2), 8.0f);
+    RowRule rule{};
+    rule.pool = static_cast<int>(Pool::mean);
+    EXPECT_EQ(pooled_score(scores, readers, 2, rule, 1), 3.0f);
+    rule.pool = static_cast<int>(Pool::sum);
+    EXPECT_EQ(pooled_score(scores, readers, 2, rule, 1), 6.0f);
+    rule.pool = static_cast<int>(Pool::max);
+    EXPECT_EQ(pooled_score(scores, readers, 2, rule, 2), 8.0f);
 }
 
 }  // namespace

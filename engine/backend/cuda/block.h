@@ -42,8 +42,10 @@ struct NoLocal {};
 #ifdef __CUDACC__
 
 template <class Kernel>
-__global__ void __launch_bounds__(kMaxThreads) run_kernel(const Kernel kernel) {
-    __shared__ typename Kernel::Shared shared;
+__global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant__ Kernel kernel) {
+    // Bytes, since shared variables may not have the initialisers that host code likes in a struct.
+    __shared__ alignas(16) unsigned char bytes[sizeof(typename Kernel::Shared)];
+    auto& shared = *reinterpret_cast<typename Kernel::Shared*>(bytes);
     typename Kernel::Local local;
     const Block block{static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
                       static_cast<int>(blockIdx.z), static_cast<int>(threadIdx.x),

@@ -1,14 +1,9 @@
 /// Attention of one row: the new token's slot, logits and weighted values over splits of the stored tokens, then the final
 /// probabilities, written as they are made, and every running score folded. CPU twin: backend/cpu (attend, score).
-///
-/// Layout of a KV head's slots on the device, so that neighbouring threads read neighbouring bytes:
-///     keys    [head_dim / 8][capacity][8]    a thread a slot
-///     values  [capacity][head_dim]           a thread a pack of dimensions
 #pragma once
 
 #include "engine/backend/cuda/block.h"
-#include "engine/backend/cuda/kernels/number.h"
-#include "engine/policy/math.h"
+#include "engine/backend/cuda/kernels/lane.h"
 
 #include <cmath>
 #include <cstdint>
@@ -17,41 +12,6 @@ namespace keyhole::cuda {
 
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kSplit = 256;  ///< slots that one block attends to
-inline constexpr int kScores = 4;   ///< accumulators, in the order of the CPU's
-
-/// One KV head of one lane. Lists of these lie in device memory; a step reads `count` there, so that a captured graph stays valid
-/// while caches fill and empty.
-template <class T>
-struct DeviceHead {
-    T* keys;
-    T* values;
-    std::int32_t* positions;  ///< [capacity]
-    std::uint8_t* pinned;     ///< [capacity]
-    std::int32_t count;       ///< stored tokens, the new one included once it is appended
-    std::int32_t capacity;
-};
-
-/// What scoring needs to know of one query head of one lane.
-struct HeadScoring {
-    float* score[kScores];  ///< [capacity] each, null where it does not run
-    float* noise;           ///< [capacity] drawn once a token, or null
-    float alpha, gain, tau, weight;
-    std::int32_t tempers;
-    std::int32_t score_dtype;
-    std::int32_t noise_kind, noise_draw;
-    std::uint64_t seed;
-    // What a row may not see, ResolvedPolicy::hides in numbers: the row blinks at `hidden_position` (-1: none), and a dilated
-    // window sees every (dilation + 1)-th of `span` tokens back.
-    std::int32_t hidden_position, dilation, span;
-};
-
-KH_FN bool is_hidden(const HeadScoring& s, int row, int position) {
-    if (s.dilation > 0) {
-        const int back = row - position;
-        return back % (s.dilation + 1) != 0 || back / (s.dilation + 1) >= s.span;
-    }
-    return position == s.hidden_position;
-}
 
 /// Rotates a pair of dimensions (i, i + half) by an angle.
 KH_FN void rotate_pair(float a, float b, float cosine, float sine, float& x, float& y) {
@@ -59,8 +19,23 @@ KH_FN void rotate_pair(float a, float b, float cosine, float sine, float& x, flo
     y = add(mul(b, cosine), mul(a, sine));
 }
 
-/// Rotates q in place and puts the new token into a slot of every KV head of the layer. Grid: x = query heads + KV heads of the layer,
-/// y = lanes.
+/// Rounds a score to the type that it accumulates in.
+KH_FN float rounded(float score, ScoreType type) {
+    if (type == ScoreType::fp16) {
+        Fp16 half;
+        narrow(score, half);
+        return widen(half);
+    }
+    if (type == ScoreType::bf16) {
+        Bf16 half;
+        narrow(score, half);
+        return widen(half);
+    }
+    return score;
+}
+
+/// Rotates q in place and puts the new token's key and value into the last slot of every KV head of the layer. Grid: x = query heads +
+/// KV heads of the layer, y = lanes.
 template <class T>
 struct RotateAppend {
     static constexpr int kPhases = 1;
@@ -69,25 +44,27 @@ struct RotateAppend {
     float* q;        ///< [lanes, n_heads, head_dim]
     const float* k;  ///< [lanes, n_kv, head_dim]
     const float* v;
-    const float* cosine;  ///< [lanes, head_dim / 2] of the lane's position
-    const float* sine;
-    const std::int32_t* rows;  ///< [lanes]
-    DeviceHead<T>* heads;      ///< [lanes, heads_stride], the layer's first KV head at heads_at
-    int heads_stride, heads_at;
-    int n_heads, n_kv, head_dim;
+    const float* turns;  ///< [positions, head_dim] cosines of a position's angles, then their sines
+    const LaneView<T>* lanes;
+    const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
+    std::int32_t first_kv;           ///< the layer's first KV head
+    std::int32_t n_heads, n_kv, head_dim;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int half = head_dim / 2, lane = block.y;
-        const float* c = cosine + static_cast<std::int64_t>(lane) * half;
-        const float* s = sine + static_cast<std::int64_t>(lane) * half;
-        if (block.x < n_heads) {
+        const LaneView<T>& view = lanes[lane];
+        const bool is_query = block.x < n_heads;
+        const int place = is_query && view.places != nullptr ? view.places[kv_of_head[block.x]] : view.row;
+        const float* c = turns + static_cast<std::int64_t>(place) * head_dim;
+        const float* s = c + half;
+        if (is_query) {
             float* x = q + (static_cast<std::int64_t>(lane) * n_heads + block.x) * head_dim;
             for (int i = block.thread; i < half; i += block.n_threads)
                 rotate_pair(x[i], x[i + half], c[i], s[i], x[i], x[i + half]);
             return;
         }
         const int g = block.x - n_heads;
-        DeviceHead<T>& head = heads[static_cast<std::int64_t>(lane) * heads_stride + heads_at + g];
+        const DeviceHead<T>& head = view.heads[first_kv + g];
         const std::int64_t slot = head.count - 1, capacity = head.capacity;
         const float* key = k + (static_cast<std::int64_t>(lane) * n_kv + g) * head_dim;
         const float* value = v + (static_cast<std::int64_t>(lane) * n_kv + g) * head_dim;
@@ -99,10 +76,16 @@ struct RotateAppend {
         }
         for (int i = block.thread; i < head_dim; i += block.n_threads)
             narrow(value[i], head.values[slot * head_dim + i]);
-        if (block.thread == 0) {
-            head.positions[slot] = rows[lane];
-            head.pinned[slot] = 0;
-        }
+    }
+};
+
+/// Where a row's values go: a lane's query head h at [lane * lane_stride + h * stride].
+struct RowBuffer {
+    float* data;
+    std::int64_t lane_stride;
+
+    KH_FN float* of(int lane, int h, int stride) const {
+        return data + lane * lane_stride + static_cast<std::int64_t>(h) * stride;
     }
 };
 
@@ -129,37 +112,33 @@ struct AttendSplit {
         float logit, tempered;
     };
     const float* q;  ///< [lanes, n_heads, head_dim], rotated
-    const DeviceHead<T>* heads;
-    const std::int32_t* kv_of_head;  ///< [n_heads] KV head within the lane's list
-    int heads_stride;
-    const HeadScoring* scoring;  ///< [lanes, scoring_stride], the layer's first head at scoring_at
-    int scoring_stride, scoring_at;
-    const std::int32_t* rows;  ///< [lanes]
-    int layer, n_heads, head_dim;
-    float scale;            ///< 1 / sqrt(head_dim)
-    int row_stride;         ///< slots that the row buffers have room for
-    float* logits;          ///< [lanes, n_heads, row_stride]; NaN where hidden
-    float* tempered;        ///< same: (logit + gain * noise) / tau; untouched where nothing tempers
-    float* noise;           ///< same, or null when nobody asked
-    SplitSum* sums;         ///< [lanes, n_heads, max_splits]
-    float* partial_values;  ///< [lanes, n_heads, max_splits, head_dim]
-    int max_splits;
+    const LaneView<T>* lanes;
+    const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
+    RowBuffer logits;                ///< -inf where hidden
+    RowBuffer tempered;              ///< (logit + gain * noise) / tau; untouched where nothing tempers
+    RowBuffer noise;                 ///< null when nobody asked
+    SplitSum* sums;                  ///< [lanes, n_heads, max_splits]
+    float* partial_values;           ///< [lanes, n_heads, max_splits, head_dim]
+    std::int32_t layer, n_heads, head_dim;
+    float scale;              ///< 1 / sqrt(head_dim)
+    std::int32_t row_stride;  ///< slots that the row buffers have room for
+    std::int32_t max_splits;
+    const float* turns;  ///< see RotateAppend
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
-        const DeviceHead<T>& head = heads[static_cast<std::int64_t>(lane) * heads_stride + kv_of_head[h]];
+        const DeviceHead<T>& head = lanes[lane].heads[kv_of_head[h]];
         const int first = split * kSplit;
         if (first >= head.count) return;
         const int n = head.count - first < kSplit ? head.count - first : kSplit;
         const std::int64_t head_at = static_cast<std::int64_t>(lane) * n_heads + h;
-        const HeadScoring& score = scoring[static_cast<std::int64_t>(lane) * scoring_stride + scoring_at + h];
         switch (p) {
             case 0:
                 for (int i = t; i < head_dim; i += block.n_threads) shared.q[i] = q[head_at * head_dim + i];
                 return;
             case 1:
-                local.logit = local.tempered = nanf("");
-                if (t < n) score_slot(shared, local, head, score, lane, h, first + t);
+                local.logit = local.tempered = -INFINITY;
+                if (t < n) score_slot(shared, local, head, lane, h, first + t);
                 shared.logit[t] = local.logit;
                 shared.tempered[t] = local.tempered;
                 return;
@@ -193,34 +172,55 @@ struct AttendSplit {
         }
     }
 
-    KH_FN void score_slot(const Shared& shared, Local& local, const DeviceHead<T>& head,
-                          const HeadScoring& score, int lane, int h, int slot) const {
-        const int row = rows[lane], position = head.positions[slot];
+    KH_FN void score_slot(const Shared& shared, Local& local, const DeviceHead<T>& head, int lane, int h,
+                          int slot) const {
+        const LaneView<T>& view = lanes[lane];
+        const HeadScores& scores = view.scores[layer * n_heads + h];
+        const RowRule& rule = view.rules[scores.variant];
+        const int row = view.row, position = head.positions[slot];
         float dot = 0;
-        for (int c = 0; c < head_dim / 8; ++c) {
-            const Pack<T> pack = reinterpret_cast<const Pack<T>*>(
-                head.keys)[static_cast<std::int64_t>(c) * head.capacity + slot];
-            for (int j = 0; j < 8; ++j) dot = add(dot, mul(shared.q[c * 8 + j], widen(pack.x[j])));
+        if (view.steps != nullptr) {
+            dot = dot_turned(shared.q, head, slot, view.steps[kv_of_head[h] * view.steps_stride + slot]);
+        } else {
+            for (int c = 0; c < head_dim / 8; ++c) {
+                const Pack<T> pack = reinterpret_cast<const Pack<T>*>(
+                    head.keys)[static_cast<std::int64_t>(c) * head.capacity + slot];
+                for (int j = 0; j < 8; ++j) dot = add(dot, mul(shared.q[c * 8 + j], widen(pack.x[j])));
+            }
         }
         float zeta = 0;
-        if (score.noise_kind != static_cast<int>(NoiseKind::none))
-            zeta = score.noise != nullptr ? score.noise[slot]
-                                          : noise_at(static_cast<NoiseKind>(score.noise_kind),
-                                                     static_cast<NoiseDraw>(score.noise_draw), score.seed,
-                                                     layer, h, row, position);
-        if (!is_hidden(score, row, position)) {
+        if (rule.noise_kind != static_cast<int>(NoiseKind::none))
+            zeta = scores.noise != nullptr ? scores.noise[slot] : noise_of(rule, layer, h, row, position);
+        if (!is_hidden(rule, row, position)) {
             local.logit = mul(dot, scale);
-            local.tempered = tempered_logit(local.logit, score.gain, zeta, score.tau);
+            local.tempered = tempered_logit(local.logit, rule.gain, zeta, rule.tau);
         }
-        const std::int64_t at = (static_cast<std::int64_t>(lane) * n_heads + h) * row_stride + slot;
-        logits[at] = local.logit;
-        if (score.tempers != 0) tempered[at] = local.tempered;
-        if (noise != nullptr) noise[at] = zeta;
+        logits.of(lane, h, row_stride)[slot] = local.logit;
+        if (rule.tempers != 0) tempered.of(lane, h, row_stride)[slot] = local.tempered;
+        if (noise.data != nullptr) noise.of(lane, h, row_stride)[slot] = zeta;
     }
 
-    /// 0 for a hidden slot, whose logit is NaN.
+    /// q with a key turned back by so many positions.
+    KH_FN float dot_turned(const float* q_row, const DeviceHead<T>& head, int slot, int steps) const {
+        const int half = head_dim / 2;
+        const float* cosine = turns + static_cast<std::int64_t>(steps) * head_dim;
+        const float* sine = cosine + half;
+        const std::int64_t capacity = head.capacity;
+        float dot = 0;
+        for (int i = 0; i < half; ++i) {
+            const int other = i + half;
+            const float a = widen(head.keys[(i / 8 * capacity + slot) * 8 + i % 8]);
+            const float b = widen(head.keys[(other / 8 * capacity + slot) * 8 + other % 8]);
+            float x, y;
+            rotate_pair(a, b, cosine[i], -sine[i], x, y);
+            dot = add(dot, add(mul(q_row[i], x), mul(q_row[other], y)));
+        }
+        return dot;
+    }
+
+    /// 0 for a hidden slot, whose logit is -inf.
     KH_FN static float weight_of(float logit, float most) {
-        return logit == logit ? expf(add(logit, -most)) : 0.0f;
+        return logit == -INFINITY ? 0.0f : expf(add(logit, -most));
     }
 
     KH_FN static float max_of_group(const float* values, int group) {
@@ -279,24 +279,22 @@ struct FinishRow {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
-    const DeviceHead<T>* heads;
+    const LaneView<T>* lanes;
     const std::int32_t* kv_of_head;
-    int heads_stride;
-    const HeadScoring* scoring;
-    int scoring_stride, scoring_at;
-    int n_heads, head_dim;
-    int row_stride;
-    float* probabilities;  ///< [lanes, n_heads, row_stride], or null; may be `logits` itself
-    const float* logits;   ///< same, as AttendSplit left them
-    const float* tempered;
+    RowBuffer probabilities;  ///< null when nobody asked; may be `logits` itself
+    RowBuffer logits;         ///< as AttendSplit left them
+    RowBuffer tempered;
     const SplitSum* sums;
     const float* partial_values;
-    int max_splits;
     float* out;  ///< [lanes, n_heads, head_dim]
+    std::int32_t layer, n_heads, head_dim;
+    std::int32_t row_stride, max_splits;
+    std::int32_t unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const int h = block.y, lane = block.z, slot = block.x * kSplit + block.thread;
-        const DeviceHead<T>& head = heads[static_cast<std::int64_t>(lane) * heads_stride + kv_of_head[h]];
+        const LaneView<T>& view = lanes[lane];
+        const DeviceHead<T>& head = view.heads[kv_of_head[h]];
         const std::int64_t head_at = static_cast<std::int64_t>(lane) * n_heads + h;
         const int n_splits = (head.count + kSplit - 1) / kSplit;
         if (block.x >= n_splits) return;
@@ -306,29 +304,31 @@ struct FinishRow {
             for (int i = block.thread; i < head_dim; i += block.n_threads) {
                 float sum = 0;
                 for (int s = 0; s < n_splits; ++s) {
-                    const float scale = of_split[s].sum > 0 ? expf(add(of_split[s].max, -all.max)) : 0.0f;
+                    const float scale = of_split[s].sum != 0 ? expf(add(of_split[s].max, -all.max)) : 0.0f;
                     sum = add(sum, mul(scale, partial_values[(head_at * max_splits + s) * head_dim + i]));
                 }
                 out[head_at * head_dim + i] =
-                    all.sum > 0 ? sum / all.sum : 0.0f;  // a row that sees nothing gives nothing
+                    all.sum != 0 ? sum / all.sum : 0.0f;  // a row that sees nothing gives nothing
             }
         if (slot >= head.count) return;
-        const HeadScoring& score = scoring[static_cast<std::int64_t>(lane) * scoring_stride + scoring_at + h];
-        const std::int64_t at = head_at * row_stride + slot;
-        const float p = share(logits[at], all.max, all.sum);
-        const float warm = score.tempers != 0 ? share(tempered[at], all.tempered_max, all.tempered_sum) : p;
-        if (probabilities != nullptr) probabilities[at] = p;
+        const HeadScores& scores = view.scores[layer * n_heads + h];
+        const RowRule& rule = view.rules[scores.variant];
+        const float p = share(logits.of(lane, h, row_stride)[slot], all.max, all.sum);
+        const float warm = rule.tempers != 0 ? share(tempered.of(lane, h, row_stride)[slot], all.tempered_max,
+                                                     all.tempered_sum)
+                                             : p;
+        if (probabilities.data != nullptr) probabilities.of(lane, h, row_stride)[slot] = p;
         for (int a = 0; a < kScores; ++a) {
-            if (score.score[a] == nullptr) continue;
+            if (scores.score[a] == nullptr) continue;
             const bool forgets = (a & 1) != 0, tempers = (a & 2) != 0;
-            const float folded = folded_score(score.score[a][slot], forgets ? score.alpha : 1.0f,
-                                              score.weight, tempers ? warm : p);
-            score.score[a][slot] = rounded(folded, static_cast<ScoreType>(score.score_dtype));
+            const float folded = folded_score(scores.score[a][slot], forgets ? rule.alpha : 1.0f, rule.weight,
+                                              tempers ? warm : p);
+            scores.score[a][slot] = rounded(folded, static_cast<ScoreType>(rule.score_dtype));
         }
     }
 
     KH_FN static float share(float logit, float most, float sum) {
-        return logit == logit && sum > 0 ? expf(add(logit, -most)) / sum : 0.0f;
+        return logit == -INFINITY || sum == 0 ? 0.0f : expf(add(logit, -most)) / sum;
     }
 
     KH_FN static SplitSum whole(const SplitSum* of_split, int n_splits) {
@@ -339,28 +339,14 @@ struct FinishRow {
                 of_split[s].tempered_max > out.tempered_max ? of_split[s].tempered_max : out.tempered_max;
         }
         for (int s = 0; s < n_splits; ++s) {  // an empty split (all hidden) has sum 0 and no maximum
-            if (of_split[s].sum > 0)
+            if (of_split[s].sum != 0)
                 out.sum = add(out.sum, mul(of_split[s].sum, expf(add(of_split[s].max, -out.max))));
-            if (of_split[s].tempered_sum > 0)
+            if (of_split[s].tempered_sum != 0)
                 out.tempered_sum = add(
                     out.tempered_sum,
                     mul(of_split[s].tempered_sum, expf(add(of_split[s].tempered_max, -out.tempered_max))));
         }
         return out;
-    }
-
-    KH_FN static float rounded(float score, ScoreType type) {
-        if (type == ScoreType::fp16) {
-            Fp16 half;
-            narrow(score, half);
-            return widen(half);
-        }
-        if (type == ScoreType::bf16) {
-            Bf16 half;
-            narrow(score, half);
-            return widen(half);
-        }
-        return score;
     }
 };
 

@@ -18,8 +18,8 @@ struct Embed {
     using Local = NoLocal;
     const T* embedding;          ///< [n_vocab, d]
     const std::int32_t* tokens;  ///< [lanes]
-    int d;
-    float* x;  ///< [lanes, d]
+    float* x;                    ///< [lanes, d]
+    std::int32_t d, unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const T* row = embedding + static_cast<std::int64_t>(tokens[block.x]) * d;
@@ -38,9 +38,9 @@ struct AddNorm {
     float* x;           ///< [lanes, d]
     const float* y;     ///< [lanes, d] or null
     const float* gain;  ///< [d]
+    float* out;         ///< [lanes, d]; may be x
     float eps;
-    int d;
-    float* out;  ///< [lanes, d]
+    std::int32_t d;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const std::int64_t at = static_cast<std::int64_t>(block.x) * d;
@@ -65,13 +65,29 @@ struct AddNorm {
     }
 };
 
+/// A matrix as floats, for products that take no other type. Grid x covers n.
+template <class T>
+struct Widen {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const T* from;
+    float* to;
+    std::int64_t n;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
+        if (i < n) to[i] = widen(from[i]);
+    }
+};
+
 /// One of the products that a launch computes together, such as q, k and v.
 template <class T>
 struct Product {
     const T* w;  ///< [rows, cols], rows of whole packs: cols a multiple of 8
-    int rows;
-    float* y;  ///< [lanes, y_stride]
-    int y_stride;
+    float* y;    ///< [lanes, y_stride]
+    std::int32_t rows;
+    std::int32_t y_stride;
 };
 
 /// y[b, r] = sum_c w[r, c] * x[b, c], for up to three matrices of one input. 32 threads share a row, so that a warp reads 512
@@ -85,9 +101,8 @@ struct MatrixVector {
     };
     using Local = NoLocal;
     Product<T> product[3];
-    int n_products;
-    int cols;
     const float* x;  ///< [kBatch, cols]
+    std::int32_t n_products, cols;
 
     static int blocks(int rows, int n_threads) {
         const int per_block = n_threads / kThreadsPerRow;
@@ -107,9 +122,10 @@ struct MatrixVector {
             for (int i = part; i < cols / Pack<T>::kSize; i += kThreadsPerRow) {
                 const Pack<T> pack = packs[i];
                 for (int b = 0; b < kBatch; ++b) {
-                    const float* column = x + static_cast<std::int64_t>(b) * cols + i * Pack<T>::kSize;
+                    const Pack<float> column =
+                        reinterpret_cast<const Pack<float>*>(x + static_cast<std::int64_t>(b) * cols)[i];
                     for (int j = 0; j < Pack<T>::kSize; ++j)
-                        sum[b] = add(sum[b], mul(widen(pack.x[j]), column[j]));
+                        sum[b] = add(sum[b], mul(widen(pack.x[j]), column.x[j]));
                 }
             }
             for (int b = 0; b < kBatch; ++b) shared.partial[b][block.thread] = sum[b];

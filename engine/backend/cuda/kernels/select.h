@@ -10,18 +10,6 @@
 
 namespace keyhole::cuda {
 
-/// What the selection needs to know of one unit of one lane at one row: ResolvedPolicy in numbers.
-struct UnitRule {
-    std::int32_t stored = 0;  ///< kept after the eviction
-    std::int32_t newest = 0, sinks = 0;
-    std::int32_t dying_position = -1;  ///< leaves in any case (released Keyformer), -1: none
-    std::int32_t evicts = 0;           ///< this row evicts when too many are stored
-    std::int32_t accumulator = 0;
-    std::int32_t pool = 0;
-    std::int32_t first_head = 0, last_head = 0;    ///< KV heads of the unit, in the lane's list
-    std::int32_t first_reader = 0, n_readers = 0;  ///< its query heads, in `readers`
-};
-
 /// A slot in the order in which slots leave: class 0 dies, 1 competes, 2 is among the newest, 3 a sink, 4 pinned.
 struct LeaveOrder {
     std::int32_t standing = 4;
@@ -42,21 +30,27 @@ KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
 }
 
 /// The score that a slot of the unit is judged by: pooled over all query heads that read it.
-KH_FN float pooled_score(const HeadScoring* scoring, const std::int32_t* readers, const UnitRule& unit,
-                         int slot) {
-    const bool is_max = unit.pool == static_cast<int>(Pool::max);
+KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, int n_readers,
+                         const RowRule& rule, int slot) {
+    const bool is_max = rule.pool == static_cast<int>(Pool::max);
     float pooled = is_max ? -INFINITY : 0.0f;
-    for (int r = 0; r < unit.n_readers; ++r) {
-        const float s = scoring[readers[unit.first_reader + r]].score[unit.accumulator][slot];
+    for (int r = 0; r < n_readers; ++r) {
+        const float s = scores[readers[r]].score[rule.accumulator][slot];
         pooled = is_max ? (s > pooled ? s : pooled) : add(pooled, s);
     }
-    if (unit.pool == static_cast<int>(Pool::mean) && unit.n_readers > 1)
-        pooled = pooled / static_cast<float>(unit.n_readers);
+    if (rule.pool == static_cast<int>(Pool::mean) && n_readers > 1)
+        pooled = pooled / static_cast<float>(n_readers);
     return pooled;
 }
 
+/// Which slots of a unit leave.
+struct Leaving {
+    std::int32_t count;  ///< -1: those that are marked
+    std::int32_t slot;   ///< of the only one
+};
+
 /// Pools the scores of one unit and marks its victims. The KV heads of a unit hold the same positions in the same slots (the cache sees to
-/// it), so the first speaks for all. One victim, the usual case, is a minimum; several are found by counting who leaves earlier, which
+/// it, and otherwise selects on the host), so the first speaks for all. One victim, the usual case, is a minimum; several are found by counting who leaves earlier, which
 /// needs no sort and does not depend on the order of threads. Grid: x = units, y = lanes.
 template <class T>
 struct SelectVictims {
@@ -68,25 +62,20 @@ struct SelectVictims {
         std::int32_t newest_from;  ///< position of the oldest of the newest
     };
     using Local = NoLocal;
-    const UnitRule* rules;  ///< [lanes, n_units]
-    int n_units;
-    const HeadScoring* scoring;  ///< [lanes, scoring_stride]
-    int scoring_stride;
-    const std::int32_t* readers;  ///< query heads of the units
-    const DeviceHead<T>* heads;   ///< [lanes, heads_stride]
-    int heads_stride;
-    const std::int32_t* rows;  ///< [lanes]
-    int stride;                ///< slots
-    float* pooled;             ///< [lanes, n_units, stride]
-    std::uint8_t* leaves;      ///< [lanes, n_units, stride] 1: a victim
-    float* threshold;  ///< [lanes, n_units] lowest competing score that stays, NaN where nothing competed
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    float* pooled;         ///< [lanes, max_units, stride]
+    std::uint8_t* leaves;  ///< [lanes, max_units, stride] 1: a victim; written where several leave
+    Leaving* leaving;      ///< [lanes, max_units]
+    float* threshold;  ///< [lanes, max_units] lowest competing score that stays, NaN where nothing competed
+    std::int32_t max_units, stride;
 
-    KH_FN LeaveOrder order_of(const UnitRule& unit, const DeviceHead<T>& head, const float* score,
+    KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
                               int newest_from, int slot) const {
         const int position = head.positions[slot];
         const int standing = head.pinned[slot] != 0            ? 4
-                             : position == unit.dying_position ? 0
-                             : position < unit.sinks           ? 3
+                             : position == rule.dying_position ? 0
+                             : position < rule.sinks           ? 3
                              : position >= newest_from         ? 2
                                                                : 1;
         return {standing, score[slot], position, slot};
@@ -102,31 +91,38 @@ struct SelectVictims {
     }
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
-        const int lane = block.y, t = block.thread;
-        const std::int64_t unit_at = static_cast<std::int64_t>(lane) * n_units + block.x;
-        const UnitRule& unit = rules[unit_at];
-        const DeviceHead<T>& head = heads[static_cast<std::int64_t>(lane) * heads_stride + unit.first_head];
+        const LaneView<T>& lane = lanes[block.y];
+        if (block.x >= lane.n_units) return;
+        const int t = block.thread;
+        const std::int64_t unit_at = static_cast<std::int64_t>(block.y) * max_units + block.x;
+        const DeviceUnit& unit = lane.units[block.x];
+        const RowRule& rule = lane.rules[unit.variant];
+        const DeviceHead<T>& head = lane.heads[unit.first_head];
         float* score = pooled + unit_at * stride;
         std::uint8_t* leave = leaves + unit_at * stride;
-        const int row = rows[lane], n = head.count;
-        const int n_victims = unit.evicts != 0 && n > unit.stored ? n - unit.stored : 0;
-        const bool selects = n_victims > 0 || (unit.evicts != 0 && unit.dying_position >= 0);
+        const int n = head.count;
+        const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
+        const int n_victims = may_evict && n > rule.stored ? n - rule.stored : 0;
+        const bool selects = n_victims > 0 || (may_evict && rule.dying_position >= 0);
         if (p == 0) {
-            const HeadScoring* of_lane = scoring + static_cast<std::int64_t>(lane) * scoring_stride;
             int recent = 0;
-            for (int i = t; i < n; i += block.n_threads) {
-                score[i] = pooled_score(of_lane, readers, unit, i);
-                leave[i] = 0;
-                recent += head.positions[i] > row - unit.newest;
+            if (selects || (rule.wants_scores != 0 && unit.on_host == 0)) {
+                const std::int32_t* readers = table.readers + table.offset[unit.first_head];
+                const int n_readers = table.offset[unit.last_head] - table.offset[unit.first_head];
+                for (int i = t; i < n; i += block.n_threads) {
+                    score[i] = pooled_score(lane.scores, readers, n_readers, rule, i);
+                    leave[i] = 0;
+                    recent += head.positions[i] > lane.row - rule.newest;
+                }
             }
             shared.n_recent[t] = recent;
         } else if (p == 1) {
-            if (t == 0 && selects) shared.newest_from = find_newest(block, shared, unit, head, row);
+            if (t == 0 && selects) shared.newest_from = find_newest(block, shared, rule, head, lane.row);
         } else if (p == 2) {
             LeaveOrder first, second;
             if (selects)
                 for (int i = t; i < n; i += block.n_threads) {
-                    const LeaveOrder mine = order_of(unit, head, score, shared.newest_from, i);
+                    const LeaveOrder mine = order_of(rule, head, score, shared.newest_from, i);
                     if (mine.standing == 4) continue;
                     if (n_victims <= 1) {
                         take(first, second, mine);
@@ -134,7 +130,7 @@ struct SelectVictims {
                     }
                     int earlier = 0;
                     for (int j = 0; j < n; ++j)
-                        earlier += leaves_before(order_of(unit, head, score, shared.newest_from, j), mine);
+                        earlier += leaves_before(order_of(rule, head, score, shared.newest_from, j), mine);
                     if (earlier < n_victims || mine.standing == 0)
                         leave[i] = 1;
                     else if (mine.standing == 1)
@@ -151,20 +147,18 @@ struct SelectVictims {
             // A dying column leaves even where the cache is not full.
             const bool goes =
                 selects && n_victims <= 1 && (n_victims == 1 || first.standing == 0) && first.standing < 4;
-            if (goes) leave[first.slot] = 1;
+            leaving[unit_at] = {n_victims > 1 ? -1 : goes ? 1 : 0, goes ? first.slot : -1};
             const LeaveOrder& stays = goes ? second : first;
-            threshold[unit_at] = selects && stays.standing == 1 && n_victims + (first.standing == 0) > 0
-                                     ? stays.score
-                                     : nanf("");
+            threshold[unit_at] = selects && stays.standing == 1 ? stays.score : nanf("");
         }
     }
 
     /// Usually row - newest + 1; lower where tokens among the newest were evicted by hand.
-    KH_FN int find_newest(const Block& block, const Shared& shared, const UnitRule& unit,
+    KH_FN int find_newest(const Block& block, const Shared& shared, const RowRule& rule,
                           const DeviceHead<T>& head, int row) const {
-        int have = 0, from = row - unit.newest + 1;
+        int have = 0, from = row - rule.newest + 1;
         for (int i = 0; i < block.n_threads; ++i) have += shared.n_recent[i];
-        while (have < unit.newest) {
+        while (have < rule.newest) {
             int next = -1;
             for (int i = 0; i < head.count; ++i)
                 if (head.positions[i] < from && head.positions[i] > next) next = head.positions[i];
@@ -177,67 +171,67 @@ struct SelectVictims {
 };
 
 /// Removes the marked slots of one KV head: what is stored beyond the new end moves into the holes below it. Grid: x = KV heads of a
-/// lane, y = lanes. Writes the victims' positions for the host.
+/// lane, y = lanes. Writes the victims' slots for the host, which repeats the moves on its list of positions (replay_compaction).
 template <class T>
 struct CompactHead {
     static constexpr int kPhases = 3;
-    static constexpr int kMost = 2048;  ///< victims that one launch removes; more take more launches
+    static constexpr int kMost = 1024;  ///< victims that one launch removes
     struct Shared {
         std::int32_t hole[kMost], mover[kMost];
         std::int32_t n_moves, n_victims;
     };
     using Local = NoLocal;
-    DeviceHead<T>* heads;  ///< [lanes, heads_stride]
-    int heads_stride;
-    const std::int32_t* unit_of_head;  ///< [heads_stride]
-    int n_units;
-    const UnitRule* rules;
-    HeadScoring* scoring;
-    int scoring_stride;
-    const std::int32_t* readers_of_head;  ///< [heads_stride + 1] offsets into `readers`
-    const std::int32_t* readers;
-    const std::uint8_t* leaves;  ///< [lanes, n_units, stride]
-    int stride, head_dim;
-    std::int32_t* victims;    ///< [lanes, heads_stride, kMost] positions, ascending by slot
-    std::int32_t* n_victims;  ///< [lanes, heads_stride]
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    const std::uint8_t* leaves;  ///< [lanes, max_units, stride]
+    const Leaving* leaving;      ///< [lanes, max_units]
+    std::int32_t* victims;       ///< [lanes, n_kv_heads, most] slots, ascending
+    std::int32_t* n_victims;     ///< [lanes, n_kv_heads]
+    std::int32_t max_units, stride, n_kv_heads;
+    std::int32_t most;  ///< <= kMost, and no head loses more
+    std::int32_t head_dim, unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
-        const int g = block.x, lane = block.y;
-        DeviceHead<T>& head = heads[static_cast<std::int64_t>(lane) * heads_stride + g];
-        const std::uint8_t* leave =
-            leaves + (static_cast<std::int64_t>(lane) * n_units + unit_of_head[g]) * stride;
+        const LaneView<T>& lane = lanes[block.y];
+        const int g = block.x;
+        DeviceHead<T>& head = lane.heads[g];
         if (p == 0) {
-            if (block.thread == 0) list_moves(shared, head, leave, lane, g);
+            if (block.thread == 0) list_moves(shared, head, block.y, lane.unit_of_head[g], g);
         } else if (p == 1) {
-            for (int m = 0; m < shared.n_moves; ++m)
-                move(block, head, lane, g, shared.mover[m], shared.hole[m]);
+            for (int m = 0; m < shared.n_moves; ++m) move(block, lane, g, shared.mover[m], shared.hole[m]);
         } else if (block.thread == 0) {
             head.count -= shared.n_victims;
         }
     }
 
-    KH_FN void list_moves(Shared& shared, const DeviceHead<T>& head, const std::uint8_t* leave, int lane,
-                          int g) const {
-        const std::int64_t at = static_cast<std::int64_t>(lane) * heads_stride + g;
+    KH_FN void list_moves(Shared& shared, const DeviceHead<T>& head, int lane, int unit, int g) const {
+        const std::int64_t unit_at = static_cast<std::int64_t>(lane) * max_units + unit,
+                           at = static_cast<std::int64_t>(lane) * n_kv_heads + g;
+        const Leaving goes = leaving[unit_at];
+        const std::uint8_t* leave = leaves + unit_at * stride;
         int n = 0;
-        for (int i = 0; i < head.count && n < kMost; ++i)
-            if (leave[i] != 0) {
-                victims[at * kMost + n] = head.positions[i];
-                shared.hole[n++] = i;
-            }
+        if (goes.count == 1) {
+            shared.hole[n++] = goes.slot;
+        } else if (goes.count < 0) {
+            for (int i = 0; i < head.count && n < most; ++i)
+                if (leave[i] != 0) shared.hole[n++] = i;
+        }
+        for (int v = 0; v < n; ++v) victims[at * most + v] = shared.hole[v];
         n_victims[at] = shared.n_victims = n;
         const int end = head.count - n;
-        int moves = 0;
-        for (int i = end; i < head.count; ++i) {
-            bool is_victim = false;
-            for (int v = n - 1; v >= 0 && shared.hole[v] >= end; --v)
-                is_victim = is_victim || shared.hole[v] == i;
-            if (!is_victim) shared.mover[moves++] = i;  // the holes below the end are the first ones listed
+        int moves = 0, victim = n;
+        while (victim > 0 && shared.hole[victim - 1] >= end) --victim;
+        for (int i = end; i < head.count; ++i) {  // the holes below the end are the first ones listed
+            if (victim < n && shared.hole[victim] == i)
+                ++victim;
+            else
+                shared.mover[moves++] = i;
         }
         shared.n_moves = moves;
     }
 
-    KH_FN void move(const Block& block, DeviceHead<T>& head, int lane, int g, int from, int to) const {
+    KH_FN void move(const Block& block, const LaneView<T>& lane, int g, int from, int to) const {
+        DeviceHead<T>& head = lane.heads[g];
         const std::int64_t capacity = head.capacity;
         auto* keys = reinterpret_cast<Pack<T>*>(head.keys);
         auto* values = reinterpret_cast<Pack<T>*>(head.values);
@@ -247,8 +241,8 @@ struct CompactHead {
             values[static_cast<std::int64_t>(to) * packs + c] =
                 values[static_cast<std::int64_t>(from) * packs + c];
         }
-        for (int r = readers_of_head[g] + block.thread; r < readers_of_head[g + 1]; r += block.n_threads) {
-            HeadScoring& s = scoring[static_cast<std::int64_t>(lane) * scoring_stride + readers[r]];
+        for (int r = table.offset[g] + block.thread; r < table.offset[g + 1]; r += block.n_threads) {
+            const HeadScores& s = lane.scores[table.readers[r]];
             for (int a = 0; a < kScores; ++a)
                 if (s.score[a] != nullptr) s.score[a][to] = s.score[a][from];
             if (s.noise != nullptr) s.noise[to] = s.noise[from];

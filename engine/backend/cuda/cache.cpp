@@ -1,0 +1,526 @@
+#include "engine/backend/cuda/cache.h"
+
+#include "engine/backend/cuda/rules.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr std::size_t kAlign = 256;
+
+template <class V>
+void upload_all(Executor& executor, V* to, const std::vector<V>& from) {
+    executor.upload(to, from.data(), from.size() * sizeof(V));
+}
+
+template <class V>
+Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
+    Buffer<V> out(executor, from.size());
+    upload_all(*executor, out.data(), from);
+    executor->wait();
+    return out;
+}
+
+bool draws_token_noise(const ResolvedPolicy& policy) {
+    return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
+}
+
+/// As the CPU's: itself, else the one that shares its temper, its forgetting, the plain sum.
+int nearest_relative(int accumulator, const std::array<bool, cpu::kAccumulators>& running) {
+    for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
+        if (running[static_cast<std::size_t>(candidate)]) return candidate;
+    return cpu::kSum;
+}
+
+struct TableSizes {
+    std::size_t heads = 0, scores, units, unit_of_head, end;
+};
+
+template <class T>
+TableSizes table_sizes(int n_kv_heads, int n_query_heads) {
+    const auto n = static_cast<std::size_t>(n_kv_heads);
+    TableSizes at;
+    at.scores = at.heads + n * sizeof(DeviceHead<T>);
+    at.units = at.scores + static_cast<std::size_t>(n_query_heads) * sizeof(HeadScores);
+    at.unit_of_head = at.units + n * sizeof(DeviceUnit);
+    at.end = at.unit_of_head + n * sizeof(std::int32_t);
+    return at;
+}
+
+}  // namespace
+
+DeviceLayout::DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout) {
+    std::vector<std::int32_t> list, begin = {0}, table;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            list.push_back(reader.layer * layout.n_heads() + reader.head);
+        begin.push_back(static_cast<std::int32_t>(list.size()));
+    }
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) table.push_back(layout.kv_head_from_head(l, h));
+    readers = uploaded(executor, list);
+    offset = uploaded(executor, begin);
+    kv_of_head = uploaded(executor, table);
+}
+
+template <class T>
+CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const DeviceLayout> tables,
+                            const KvLayout& layout, int head_dim)
+    : executor_(std::move(executor)),
+      layout_tables_(std::move(tables)),
+      layout_(&layout),
+      head_dim_(head_dim),
+      positions_(at(layout.n_kv_heads())),
+      order_(positions_.size()),
+      pinned_(positions_.size()) {
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false);
+    find_units();
+    write_tables();
+}
+
+template <class T>
+CacheUse CudaKvCache<T>::use() const {
+    CacheUse use;
+    for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
+    use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(T));
+    use.allocated_bytes = static_cast<std::int64_t>(store_.data.size_bytes());
+    return use;
+}
+
+template <class T>
+std::vector<std::int32_t> CudaKvCache<T>::stored_positions(int g) const {
+    std::vector<std::int32_t> out;
+    out.reserve(order(g).size());
+    for (const std::int32_t slot : order(g)) out.push_back(positions(g)[at(slot)]);
+    return out;
+}
+
+template <class T>
+int CudaKvCache<T>::largest_capacity() const {
+    return *std::max_element(store_.capacity.begin(), store_.capacity.end());
+}
+
+template <class T>
+int CudaKvCache<T>::largest_count() const {
+    std::size_t most = 0;
+    for (const auto& of_head : positions_) most = std::max(most, of_head.size());
+    return static_cast<int>(most);
+}
+
+template <class T>
+bool CudaKvCache<T>::any_on_host() const {
+    return std::find(on_host_.begin(), on_host_.end(), 1) != on_host_.end();
+}
+
+template <class T>
+typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capacity,
+                                                          const std::array<bool, cpu::kAccumulators>& running,
+                                                          bool has_noise) const {
+    Store store;
+    store.capacity = std::move(capacity);
+    store.running = running;
+    store.has_noise = has_noise;
+    std::int64_t n_slots = 0, n_scores = 0;
+    store.first_score.resize(at(n_query_heads()));
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        const std::int64_t own = store.capacity[at(g)];
+        store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
+        for_readers(*layout_, g, g + 1, [&](int, const HeadRef& reader) {
+            store.first_score[at(reader.layer * layout_->n_heads() + reader.head)] =
+                std::exchange(n_scores, n_scores + own);
+        });
+    }
+    std::size_t bytes = 0;
+    const auto take = [&bytes](std::int64_t n, std::size_t size) {
+        const std::size_t wanted = static_cast<std::size_t>(n) * size;
+        return std::exchange(bytes, bytes + (wanted + kAlign - 1) / kAlign * kAlign);
+    };
+    store.keys_at = take(n_slots * head_dim_, sizeof(T));
+    store.values_at = take(n_slots * head_dim_, sizeof(T));
+    store.positions_at = take(n_slots, sizeof(std::int32_t));
+    store.pinned_at = take(n_slots, 1);
+    for (std::size_t a = 0; a < cpu::kAccumulators; ++a)
+        if (running[a]) store.score_at[a] = take(n_scores, sizeof(float));
+    if (has_noise) store.noise_at = take(n_scores, sizeof(float));
+    store.data = Buffer<std::byte>(executor_, bytes);
+    return store;
+}
+
+template <class T>
+DeviceHead<T> CudaKvCache<T>::device_head(const Store& store, int g) const {
+    std::byte* base = store.data.data();
+    const std::int64_t first = store.first_slot[at(g)];
+    return {reinterpret_cast<T*>(base + store.keys_at) + first * head_dim_,
+            reinterpret_cast<T*>(base + store.values_at) + first * head_dim_,
+            reinterpret_cast<std::int32_t*>(base + store.positions_at) + first,
+            reinterpret_cast<std::uint8_t*>(base + store.pinned_at) + first,
+            count(g),
+            store.capacity[at(g)]};
+}
+
+template <class T>
+HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
+    HeadScores scores{};
+    const std::int64_t first = store.first_score[at(head)];
+    for (std::size_t a = 0; a < cpu::kAccumulators; ++a)
+        if (store.running[a])
+            scores.score[a] = reinterpret_cast<float*>(store.data.data() + store.score_at[a]) + first;
+    if (store.has_noise) scores.noise = reinterpret_cast<float*>(store.data.data() + store.noise_at) + first;
+    scores.variant = policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[at(head)] + 1;
+    return scores;
+}
+
+template <class T>
+void CudaKvCache<T>::find_units() {
+    units_ = cpu::units_of(*layout_, policy_.scope);
+    on_host_.assign(units_.size(), 0);
+    for (std::size_t u = 0; u < units_.size(); ++u)
+        for (int g = units_[u].first + 1; g < units_[u].last; ++g)
+            if (positions(g) != positions(units_[u].first)) on_host_[u] = 1;
+}
+
+template <class T>
+void CudaKvCache<T>::write_tables() {
+    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    if (tables_.size() != sizes.end) tables_ = Buffer<std::byte>(executor_, sizes.end);
+    std::vector<std::byte> host(sizes.end);
+    const auto put = [&](std::size_t where, const auto& value) {
+        std::memcpy(host.data() + where, &value, sizeof(value));
+    };
+    for (int g = 0; g < n_kv_heads(); ++g)
+        put(sizes.heads + at(g) * sizeof(DeviceHead<T>), device_head(store_, g));
+    for (int h = 0; h < n_query_heads(); ++h)
+        put(sizes.scores + at(h) * sizeof(HeadScores), head_scores(store_, h));
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+        const HeadRef& reader = layout_->kv_head(units_[u].first).readers.front();
+        const int head = reader.layer * layout_->n_heads() + reader.head;
+        put(sizes.units + u * sizeof(DeviceUnit),
+            DeviceUnit{units_[u].first, units_[u].last,
+                       policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[at(head)] + 1,
+                       on_host_[u]});
+        for (int g = units_[u].first; g < units_[u].last; ++g)
+            put(sizes.unit_of_head + at(g) * sizeof(std::int32_t), static_cast<std::int32_t>(u));
+    }
+    executor_->upload(tables_.data(), host.data(), host.size());
+    executor_->wait();
+}
+
+/// A position pinned in any head of a unit is pinned in all.
+template <class T>
+void CudaKvCache<T>::write_pins() {
+    for (const cpu::Unit& unit : units_) {
+        std::vector<std::int32_t> pinned;
+        for (int g = unit.first; g < unit.last; ++g)
+            pinned.insert(pinned.end(), pinned_[at(g)].begin(), pinned_[at(g)].end());
+        std::sort(pinned.begin(), pinned.end());
+        for (int g = unit.first; g < unit.last; ++g) {
+            std::vector<std::uint8_t> flags;
+            for (const std::int32_t position : positions(g))
+                flags.push_back(std::binary_search(pinned.begin(), pinned.end(), position) ? 1 : 0);
+            upload_all(*executor_, device_head(store_, g).pinned, flags);
+            executor_->wait();
+        }
+    }
+}
+
+template <class T>
+LaneView<T> CudaKvCache<T>::view(const RowRule* rules, int row) const {
+    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    std::byte* base = tables_.data();
+    return {reinterpret_cast<DeviceHead<T>*>(base + sizes.heads),
+            reinterpret_cast<const HeadScores*>(base + sizes.scores),
+            reinterpret_cast<const DeviceUnit*>(base + sizes.units),
+            reinterpret_cast<const std::int32_t*>(base + sizes.unit_of_head),
+            rules,
+            nullptr,
+            nullptr,
+            static_cast<std::int32_t>(units_.size()),
+            row,
+            0,
+            0};
+}
+
+template <class T>
+int CudaKvCache<T>::steps_back(int g, int row, std::span<std::int32_t> steps) const {
+    int place = 0, before = 0;
+    for (int i = 0; i <= count(g); ++i) {
+        const int slot = i < count(g) ? order(g)[at(i)] : i;
+        const int here = i < count(g) ? positions(g)[at(slot)] : row;
+        if (policy_.positions == Positions::compressed)
+            place += compressed_gap(here - before);
+        else
+            place = policy_.positions == Positions::cache ? i : here;
+        before = here;
+        steps[at(slot)] = here - place;
+    }
+    return place;
+}
+
+template <class T>
+const DeviceHead<T>* CudaKvCache<T>::device_heads() const {
+    return view(nullptr, 0).heads;
+}
+
+template <class T>
+const HeadScores* CudaKvCache<T>::device_scores() const {
+    return view(nullptr, 0).scores;
+}
+
+template <class T>
+std::vector<std::vector<std::int32_t>> CudaKvCache<T>::all_slots() const {
+    return order_;
+}
+
+template <class T>
+void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
+    // Both stores and both tables live until the slots are copied.
+    const Buffer<std::byte> old_tables = std::exchange(tables_, Buffer<std::byte>());
+    const Store old = std::exchange(store_, std::move(store));
+    std::vector<std::int32_t> slots, offset = {0};
+    CopySlots<T> copy{};
+    int most = 0;
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        std::vector<std::int32_t> positions;
+        for (const std::int32_t slot : kept[at(g)]) positions.push_back(positions_[at(g)][at(slot)]);
+        most = std::max(most, static_cast<int>(positions.size()));
+        slots.insert(slots.end(), kept[at(g)].begin(), kept[at(g)].end());
+        offset.push_back(static_cast<std::int32_t>(slots.size()));
+        order_[at(g)].resize(positions.size());
+        std::iota(order_[at(g)].begin(), order_[at(g)].end(), 0);
+        positions_[at(g)] = std::move(positions);
+    }
+    find_units();
+    write_tables();
+    if (most == 0) return;
+    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    const Buffer<std::int32_t> device_slots = uploaded(executor_, slots),
+                               device_offset = uploaded(executor_, offset);
+    copy.from = reinterpret_cast<const DeviceHead<T>*>(old_tables.data() + sizes.heads);
+    copy.to = device_heads();
+    copy.from_scores = reinterpret_cast<const HeadScores*>(old_tables.data() + sizes.scores);
+    copy.to_scores = device_scores();
+    copy.kept = device_slots.data();
+    copy.offset = device_offset.data();
+    copy.table = layout_tables_->table();
+    for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, old.running);
+    copy.head_dim = head_dim_;
+    executor_->launch(copy, {n_kv_heads(), (most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots}, 256);
+    executor_->wait();
+}
+
+template <class T>
+void CudaKvCache<T>::reserve(std::span<const int> capacity) {
+    std::vector<int> room(capacity.begin(), capacity.end());
+    for (std::size_t g = 0; g < room.size(); ++g) room[g] = std::max(room[g], count(static_cast<int>(g)));
+    rebuild(all_slots(), make_store(std::move(room), store_.running, store_.has_noise));
+}
+
+template <class T>
+void CudaKvCache<T>::clear() {
+    for (auto* lists : {&positions_, &order_, &pinned_})
+        for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
+    store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise);
+    find_units();
+    write_tables();
+}
+
+template <class T>
+std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
+    auto copy = std::make_unique<CudaKvCache>(executor_, layout_tables_, *layout_, head_dim_);
+    copy->policy_ = policy_;
+    copy->positions_ = positions_;
+    copy->order_ = order_;
+    copy->pinned_ = pinned_;
+    copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
+    if (store_.data.size() > 0)
+        executor_->copy(copy->store_.data.data(), store_.data.data(), store_.data.size_bytes());
+    copy->units_ = units_;
+    copy->on_host_ = on_host_;
+    copy->write_tables();
+    return copy;
+}
+
+template <class T>
+void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
+    const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
+    const bool redraw =
+        has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
+    policy_ = policy;
+    // Always anew: a wider scope may find its heads in other slots.
+    rebuild(all_slots(), make_store(store_.capacity, cpu::running_accumulators(policy), has_noise));
+    write_pins();
+    if (redraw) draw_noise();
+}
+
+template <class T>
+void CudaKvCache<T>::draw_noise() {
+    const int most = largest_count();
+    if (most == 0) return;
+    std::vector<RowRule> rules;
+    row_rules(policy_, 0, false, rules);
+    const Buffer<RowRule> rule = uploaded(executor_, rules);
+    DrawNoise<T> draw{};
+    draw.heads = device_heads();
+    draw.scores = device_scores();
+    draw.rule = rule.data();
+    draw.table = layout_tables_->table();
+    draw.n_heads = layout_->n_heads();
+    executor_->launch(draw, {n_kv_heads(), (most + 255) / 256}, 256);
+    executor_->wait();
+}
+
+template <class T>
+void CudaKvCache<T>::note_appended(int row) {
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        KH_ASSERT(count(g) < capacity(g), "count={} capacity={}", count(g), capacity(g));
+        order_[at(g)].push_back(count(g));
+        positions_[at(g)].push_back(row);
+    }
+}
+
+template <class T>
+void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
+                                  std::vector<std::int32_t>& out) {
+    std::vector<std::int32_t>& of_head = positions_[at(g)];
+    const std::size_t first = out.size();
+    for (const std::int32_t slot : slots) {
+        const int index = order_index(g, of_head[at(slot)]);
+        KH_ASSERT(index >= 0, "slot={}", slot);
+        out.push_back(of_head[at(slot)]);
+        order_[at(g)].erase(order_[at(g)].begin() + index);
+    }
+    std::sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
+    // The moves of CompactHead: what is stored beyond the new end fills the holes below it, both in order.
+    const int end = count(g) - static_cast<int>(slots.size());
+    std::size_t hole = 0, victim = 0;
+    while (victim < slots.size() && slots[victim] < end) ++victim;
+    for (int slot = end; slot < count(g); ++slot) {
+        if (victim < slots.size() && slots[victim] == slot) {
+            ++victim;
+            continue;
+        }
+        const int to = slots[hole++];
+        order_[at(g)][at(order_index(g, of_head[at(slot)]))] = to;
+        of_head[at(to)] = of_head[at(slot)];
+    }
+    of_head.resize(at(end));
+}
+
+template <class T>
+void CudaKvCache<T>::note_filled(int g, std::vector<std::int32_t> positions) {
+    order_[at(g)].resize(positions.size());
+    std::iota(order_[at(g)].begin(), order_[at(g)].end(), 0);
+    positions_[at(g)] = std::move(positions);
+}
+
+template <class T>
+void CudaKvCache<T>::adopt() {
+    find_units();
+    write_tables();
+    if (store_.has_noise) draw_noise();
+}
+
+template <class T>
+int CudaKvCache<T>::order_index(int g, int position) const {
+    const std::vector<std::int32_t>& slots = order(g);
+    const auto found =
+        std::lower_bound(slots.begin(), slots.end(), position,
+                         [&](std::int32_t slot, int wanted) { return positions(g)[at(slot)] < wanted; });
+    return found != slots.end() && positions(g)[at(*found)] == position
+               ? static_cast<int>(found - slots.begin())
+               : -1;
+}
+
+template <class T>
+bool CudaKvCache<T>::evict(int g, int position) {
+    if (order_index(g, position) < 0) return false;
+    std::vector<std::vector<std::int32_t>> positions(positions_.size());
+    positions[at(g)].push_back(position);
+    remove(positions);
+    return true;
+}
+
+template <class T>
+void CudaKvCache<T>::remove(const std::vector<std::vector<std::int32_t>>& positions) {
+    std::vector<std::vector<std::int32_t>> kept(positions_.size());
+    bool unpinned = false;
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        const std::vector<std::int32_t>& gone = positions[at(g)];
+        for (const std::int32_t slot : order(g))
+            if (!std::binary_search(gone.begin(), gone.end(), positions_[at(g)][at(slot)]))
+                kept[at(g)].push_back(slot);
+        if (!pinned_[at(g)].empty())
+            for (const std::int32_t position : gone) unpinned |= std::erase(pinned_[at(g)], position) > 0;
+    }
+    rebuild(kept, make_store(store_.capacity, store_.running, store_.has_noise));
+    if (unpinned) write_pins();
+}
+
+template <class T>
+bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
+    if (order_index(g, position) < 0) return false;
+    std::vector<std::int32_t>& of_head = pinned_[at(g)];
+    const auto found = std::lower_bound(of_head.begin(), of_head.end(), position);
+    const bool is_pinned = found != of_head.end() && *found == position;
+    if (pinned == is_pinned) return true;
+    if (pinned)
+        of_head.insert(found, position);
+    else
+        of_head.erase(found);
+    write_pins();
+    return true;
+}
+
+template <class T>
+HostSelection CudaKvCache<T>::select_on_host(const cpu::Unit& unit, int row, bool may_evict) {
+    HostSelection out;
+    std::vector<std::int32_t> pinned;
+    for (int g = unit.first; g < unit.last; ++g) {
+        out.positions.insert(out.positions.end(), positions(g).begin(), positions(g).end());
+        pinned.insert(pinned.end(), pinned_[at(g)].begin(), pinned_[at(g)].end());
+    }
+    for (auto* list : {&out.positions, &pinned}) {
+        std::sort(list->begin(), list->end());
+        list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    out.pooled.assign(out.positions.size(),
+                      policy_.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
+    int n_readers = 0;
+    std::vector<std::vector<float>> score;
+    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
+        const int head = reader.layer * layout_->n_heads() + reader.head;
+        const auto own = static_cast<std::size_t>(cpu::accumulator_of(policy_.at(reader.layer, reader.head)));
+        score.emplace_back(positions(g).size());
+        executor_->download(score.back().data(), head_scores(store_, head).score[own],
+                            score.back().size() * sizeof(float));
+    });
+    executor_->wait();
+    for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef&) {
+        const std::vector<float>& own = score[at(n_readers++)];
+        std::size_t column = 0;
+        for (const std::int32_t slot : order(g)) {
+            while (out.positions[column] != positions(g)[at(slot)]) ++column;
+            float& pooled = out.pooled[column++];
+            pooled = policy_.pool == Pool::max ? std::max(pooled, own[at(slot)]) : pooled + own[at(slot)];
+        }
+    });
+    if (policy_.pool == Pool::mean && n_readers > 1)
+        for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
+    out.threshold = std::numeric_limits<float>::quiet_NaN();
+    const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
+    if (may_evict)
+        out.threshold = cpu::select_victims(out.positions, out.pooled, pinned,
+                                            policy_.at(reader.layer, reader.head), row, out.victims);
+    return out;
+}
+
+template class CudaKvCache<float>;
+template class CudaKvCache<Fp16>;
+template class CudaKvCache<Bf16>;
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,197 @@
+/// Where the backend's memory lies and its kernels run: a CUDA device (behind the door of the module), or the host, thread by thread,
+/// for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
+///
+/// What is asked for happens in order, one after the other, some time before the next wait() returns: host memory that an upload or
+/// a download names must live until then. Failures of the device throw Error(device), some of them only in wait().
+#pragma once
+
+#include "engine/backend/cuda/block.h"
+#include "engine/backend/cuda/kernel_list.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace keyhole::cuda {
+
+/// A kernel with its arguments.
+struct Launch {
+    int kernel = 0;  ///< index in Kernels
+    Grid grid;
+    int n_threads = 0;
+    alignas(16) std::byte arguments[Kernels::kLargest] = {};
+
+    bool operator==(const Launch& other) const {
+        return kernel == other.kernel && grid.x == other.grid.x && grid.y == other.grid.y &&
+               grid.z == other.grid.z && n_threads == other.n_threads &&
+               std::memcmp(arguments, other.arguments, sizeof(arguments)) == 0;
+    }
+};
+
+/// n_batch products of floats, row-major: c [m, n] = alpha * a [m, k] * b, b [k, n] or, transposed, [n, k].
+struct MatrixProduct {
+    const float* a = nullptr;
+    const float* b = nullptr;
+    float* c = nullptr;
+    std::int64_t m = 0, n = 0, k = 0;
+    std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;  ///< floats from row to row
+    std::int64_t a_batch = 0, b_batch = 0, c_batch = 0;     ///< floats from product to product
+    int n_batch = 1;
+    bool b_transposed = false;
+    float alpha = 1;
+};
+
+struct MemoryUse {
+    std::int64_t free_bytes = 0, total_bytes = 0;
+};
+
+class Executor {
+  public:
+    virtual ~Executor() = default;
+    virtual std::string name() const = 0;  ///< "NVIDIA H200"
+    virtual MemoryUse memory() const = 0;  ///< as the driver says
+
+    /// Contents undefined. Throws Error(no_memory) with what was asked for and what is free.
+    virtual void* allocate(std::size_t n_bytes) = 0;
+    /// Waits for what still uses it, then gives it back to the driver.
+    virtual void release(void* data) noexcept = 0;
+    /// Host memory that copies take directly.
+    virtual void* allocate_host(std::size_t n_bytes) = 0;
+    virtual void release_host(void* data) noexcept = 0;
+
+    virtual void upload(void* to, const void* from, std::size_t n_bytes) = 0;
+    virtual void download(void* to, const void* from, std::size_t n_bytes) = 0;
+    /// n_rows rows of `width` bytes, from rows `from_stride` bytes apart.
+    virtual void download_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                               std::size_t width, std::size_t n_rows) = 0;
+    virtual void copy(void* to, const void* from, std::size_t n_bytes) = 0;
+    virtual void clear(void* to, std::size_t n_bytes) = 0;
+    virtual void multiply(const MatrixProduct& product) = 0;
+    virtual void wait() = 0;
+
+    template <class Kernel>
+    void launch(const Kernel& kernel, Grid grid, int n_threads) {
+        static_assert(kKernelIndex<Kernel> >= 0, "missing in Kernels");
+        if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+        Launch launch;
+        launch.kernel = kKernelIndex<Kernel>;
+        launch.grid = grid;
+        launch.n_threads = n_threads;
+        std::memcpy(launch.arguments, &kernel, sizeof(kernel));
+        this->launch(launch);
+    }
+    void launch(const Launch& launch) {
+        if (listing_)
+            list_.push_back(launch);
+        else
+            run({&launch, 1});
+    }
+
+    /// Launches between begin_list() and end_list() run together at its end. A list equal to the one before runs as the graph that was
+    /// made of that: sizes that change from row to row therefore live in device memory.
+    void begin_list();
+    void end_list();
+    /// Drops an open list, for who failed halfway.
+    void drop_list() noexcept { listing_ = false; }
+    int n_graphs() const { return n_graphs_; }  ///< lists that differed from the one before
+
+  protected:
+    virtual void run(std::span<const Launch> launches) = 0;
+    /// `is_new`: other than the last one.
+    virtual void run_list(std::span<const Launch> launches, bool is_new) = 0;
+
+  private:
+    bool listing_ = false;
+    int n_graphs_ = 0;
+    std::vector<Launch> list_, last_;
+};
+
+/// The host, for tests: kernels run thread by thread, in an order that `shuffle` changes; memory starts as NaN patterns.
+std::unique_ptr<Executor> make_host_executor(unsigned shuffle = 1);
+
+/// Memory on the executor's side, [size()] of T. Move only.
+template <class T>
+class Buffer {
+  public:
+    Buffer() = default;
+    Buffer(std::shared_ptr<Executor> executor, std::size_t n)
+        : executor_(std::move(executor)),
+          data_(n > 0 ? static_cast<T*>(executor_->allocate(n * sizeof(T))) : nullptr),
+          size_(n) {}
+    ~Buffer() {
+        if (data_ != nullptr) executor_->release(data_);
+    }
+    Buffer(Buffer&& other) noexcept { swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+        Buffer(std::move(other)).swap(*this);
+        return *this;
+    }
+
+    T* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    std::size_t size_bytes() const { return size_ * sizeof(T); }
+
+    /// Room for n at least; contents are lost when it grows.
+    void grow(const std::shared_ptr<Executor>& executor, std::size_t n) {
+        if (n <= size_) return;
+        *this = Buffer();  // the old one first: both may not fit
+        *this = Buffer(executor, n);
+    }
+
+  private:
+    void swap(Buffer& other) noexcept {
+        std::swap(executor_, other.executor_);
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+    }
+
+    std::shared_ptr<Executor> executor_;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+/// Host memory that copies take directly; contents undefined. Move only.
+template <class T>
+class HostBuffer {
+  public:
+    HostBuffer() = default;
+    HostBuffer(std::shared_ptr<Executor> executor, std::size_t n)
+        : executor_(std::move(executor)),
+          data_(n > 0 ? static_cast<T*>(executor_->allocate_host(n * sizeof(T))) : nullptr),
+          size_(n) {}
+    ~HostBuffer() {
+        if (data_ != nullptr) executor_->release_host(data_);
+    }
+    HostBuffer(HostBuffer&& other) noexcept { swap(other); }
+    HostBuffer& operator=(HostBuffer&& other) noexcept {
+        HostBuffer(std::move(other)).swap(*this);
+        return *this;
+    }
+
+    T* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    T& operator[](std::size_t i) const { return data_[i]; }
+
+    void grow(const std::shared_ptr<Executor>& executor, std::size_t n) {
+        if (n <= size_) return;
+        *this = HostBuffer();
+        *this = HostBuffer(executor, n);
+    }
+
+  private:
+    void swap(HostBuffer& other) noexcept {
+        std::swap(executor_, other.executor_);
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+    }
+
+    std::shared_ptr<Executor> executor_;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,73 @@
+/// All kernels of the backend, numbered by their place in one list: what crosses the door to the CUDA module is a number and the bytes
+/// of its arguments, so that all else of the backend is plain C++ that needs no toolkit.
+#pragma once
+
+#include "engine/backend/cuda/kernels/attention.h"
+#include "engine/backend/cuda/kernels/linear.h"
+#include "engine/backend/cuda/kernels/prompt.h"
+#include "engine/backend/cuda/kernels/select.h"
+#include "engine/backend/cuda/kernels/store.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace keyhole::cuda {
+
+/// "AttendSplit<Bf16>", as the compiler writes it.
+template <class Kernel>
+constexpr std::string_view kernel_name() {
+    std::string_view name = __PRETTY_FUNCTION__;
+    name = name.substr(name.find("Kernel = ") + 9);
+    name = name.substr(0, name.find_first_of(";]"));
+    constexpr std::string_view kScope = "keyhole::cuda::";
+    return name.starts_with(kScope) ? name.substr(kScope.size()) : name;
+}
+
+template <class... Kernels>
+struct KernelList {
+    static constexpr int kSize = sizeof...(Kernels);
+    static constexpr std::size_t kLargest = [] {
+        std::size_t most = 0;
+        for (const std::size_t size : {sizeof(Kernels)...}) most = size > most ? size : most;
+        return most;
+    }();
+    /// Differs where a module and a program were built from other kernels (as far as sizes tell).
+    static constexpr std::uint32_t kFingerprint = [] {
+        std::uint32_t hash = 2166136261u;
+        for (const std::size_t size : {sizeof(Kernels)...})
+            hash = (hash ^ static_cast<std::uint32_t>(size)) * 16777619u;
+        return hash;
+    }();
+    template <class Kernel>
+    static constexpr int index_of() {
+        int index = 0, found = -1;
+        ((found = std::is_same_v<Kernel, Kernels> ? index : found, ++index), ...);
+        return found;
+    }
+    /// visit.template operator()<Kernel>() for each, in order.
+    template <class Visit>
+    static constexpr void for_each(Visit visit) {
+        (visit.template operator()<Kernels>(), ...);
+    }
+    static_assert((std::is_trivially_copyable_v<Kernels> && ...), "arguments cross the door as bytes");
+};
+
+using Kernels = KernelList<
+    AddNorm, SiluTimes, RotatePrompt, SoftmaxTile, FoldTile,                                           //
+    Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>,                    //
+    MatrixVector<float, 1>, MatrixVector<float, 2>, MatrixVector<float, 4>, MatrixVector<float, 8>,    //
+    MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,        //
+    MatrixVector<Bf16, 1>, MatrixVector<Bf16, 2>, MatrixVector<Bf16, 4>, MatrixVector<Bf16, 8>,        //
+    BeginRow<float>, BeginRow<Fp16>, BeginRow<Bf16>, RotateAppend<float>, RotateAppend<Fp16>,          //
+    RotateAppend<Bf16>, AttendSplit<float>, AttendSplit<Fp16>, AttendSplit<Bf16>, FinishRow<float>,    //
+    FinishRow<Fp16>, FinishRow<Bf16>, SelectVictims<float>, SelectVictims<Fp16>, SelectVictims<Bf16>,  //
+    CompactHead<float>, CompactHead<Fp16>, CompactHead<Bf16>, DrawNoise<float>, DrawNoise<Fp16>,       //
+    DrawNoise<Bf16>, CopySlots<float>, CopySlots<Fp16>, CopySlots<Bf16>, KeepPrompt<float>,            //
+    KeepPrompt<Fp16>, KeepPrompt<Bf16>>;
+
+template <class Kernel>
+inline constexpr int kKernelIndex = Kernels::index_of<Kernel>();
+
+}  // namespace keyhole::cuda

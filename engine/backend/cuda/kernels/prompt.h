@@ -1,0 +1,146 @@
+/// The prompt's rows, a tile at a time: rotation, softmax and the folding of scores row by row. The products between them are the
+/// executor's. CPU twin: backend/cpu/prefill.cpp.
+///
+/// Tiles are [n_heads, n_rows, n_columns]: row i of a tile is row first_row + i of the prompt and sees the columns up to itself.
+#pragma once
+
+#include "engine/backend/cuda/block.h"
+#include "engine/backend/cuda/kernels/attention.h"
+
+#include <cmath>
+#include <cstdint>
+
+namespace keyhole::cuda {
+
+/// Rotates q in place, and puts keys (rotated) and values head by head. Grid: x = query heads + KV heads, y = tokens.
+struct RotatePrompt {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    float* q;            ///< [n, n_heads, head_dim]
+    const float* k;      ///< [n, n_kv, head_dim]
+    const float* v;      ///< same
+    float* keys;         ///< [n_kv, n, head_dim]
+    float* values;       ///< same
+    const float* turns;  ///< see RotateAppend
+    std::int32_t n, n_heads, n_kv, head_dim;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int half = head_dim / 2, token = block.y;
+        const float* c = turns + static_cast<std::int64_t>(token) * head_dim;
+        const float* s = c + half;
+        if (block.x < n_heads) {
+            float* x = q + (static_cast<std::int64_t>(token) * n_heads + block.x) * head_dim;
+            for (int i = block.thread; i < half; i += block.n_threads)
+                rotate_pair(x[i], x[i + half], c[i], s[i], x[i], x[i + half]);
+            return;
+        }
+        const int g = block.x - n_heads;
+        const std::int64_t from = (static_cast<std::int64_t>(token) * n_kv + g) * head_dim,
+                           to = (static_cast<std::int64_t>(g) * n + token) * head_dim;
+        for (int i = block.thread; i < half; i += block.n_threads)
+            rotate_pair(k[from + i], k[from + i + half], c[i], s[i], keys[to + i], keys[to + i + half]);
+        for (int i = block.thread; i < head_dim; i += block.n_threads) values[to + i] = v[from + i];
+    }
+};
+
+/// What accumulates over the prompt for one query head; lanes with equal settings share one.
+struct StreamRule {
+    std::uint64_t seed;
+    float alpha, tau, gain;
+    std::int32_t runs;  ///< 0: the head has no such stream
+    std::int32_t tempered, dtype, noise_kind, noise_draw;
+};
+
+/// p = softmax of a tile's rows over the columns that they see, 0 beyond; of (logit + gain * noise) / tau where a tempered stream is
+/// given. Grid: x = rows, y = heads.
+struct SoftmaxTile {
+    static constexpr int kPhases = 3;
+    struct Shared {
+        float partial[kMaxThreads];
+        float sum[kMaxThreads];
+    };
+    struct Local {
+        float most;
+    };
+    const float* logits;
+    float* p;
+    float* noise;               ///< same shape as p, or null when nobody asked
+    const StreamRule* streams;  ///< [n_heads], or null: the attention itself
+    std::int32_t first_row, n_rows, n_columns, layer;
+
+    KH_FN void phase(int step, const Block& block, Shared& shared, Local& local) const {
+        const int row = block.x, h = block.y, visible = first_row + row + 1, t = block.thread;
+        const StreamRule* stream = streams != nullptr ? streams + h : nullptr;
+        if (stream != nullptr && (stream->runs == 0 || stream->tempered == 0)) return;
+        const std::int64_t at = (static_cast<std::int64_t>(h) * n_rows + row) * n_columns;
+        if (step == 0) {
+            float most = -INFINITY;
+            for (int i = t; i < visible; i += block.n_threads) {
+                float value = logits[at + i];
+                if (stream != nullptr) value = temper(*stream, value, h, i, at);
+                p[at + i] = value;
+                most = value > most ? value : most;
+            }
+            shared.partial[t] = most;
+        } else if (step == 1) {
+            local.most = -INFINITY;
+            for (int i = 0; i < block.n_threads; ++i)
+                local.most = shared.partial[i] > local.most ? shared.partial[i] : local.most;
+            float sum = 0;
+            for (int i = t; i < n_columns; i += block.n_threads) {
+                const float value =
+                    i < visible && p[at + i] != -INFINITY ? expf(add(p[at + i], -local.most)) : 0.0f;
+                p[at + i] = value;
+                sum = add(sum, value);
+            }
+            shared.sum[t] = sum;
+        } else if (step == 2) {
+            float sum = 0;
+            for (int i = 0; i < block.n_threads; ++i) sum = add(sum, shared.sum[i]);
+            for (int i = t; i < visible; i += block.n_threads) p[at + i] = sum == 0 ? 0.0f : p[at + i] / sum;
+        }
+    }
+
+    KH_FN float temper(const StreamRule& stream, float logit, int h, int column, std::int64_t at) const {
+        float zeta = 0;
+        if (stream.noise_kind != static_cast<int>(NoiseKind::none)) {
+            const int row = first_row + static_cast<int>((at / n_columns) % n_rows);
+            zeta = noise_at(static_cast<NoiseKind>(stream.noise_kind),
+                            static_cast<NoiseDraw>(stream.noise_draw), stream.seed, layer, h, row, column);
+            if (noise != nullptr) noise[at + column] = zeta;
+        }
+        return tempered_logit(logit, stream.gain, zeta, stream.tau);
+    }
+};
+
+/// Folds a tile's rows, in order, into the scores of one stream. A thread a column. Grid: x covers the columns, y = heads.
+struct FoldTile {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const float* p;         ///< attention of the tile
+    const float* tempered;  ///< the same of a tempered stream
+    const StreamRule* streams;
+    float* score;  ///< [n_heads, n]
+    float* rows;   ///< [n_heads, n_rows, n_columns] the scores after each row, or null when nobody asked
+    std::int32_t first_row, n_rows, n_columns, n;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int column = block.x * block.n_threads + block.thread, h = block.y;
+        const StreamRule& stream = streams[h];
+        if (column >= n_columns || stream.runs == 0) return;
+        const float* source = stream.tempered != 0 ? tempered : p;
+        float value = score[static_cast<std::int64_t>(h) * n + column];
+        for (int i = 0; i < n_rows; ++i) {
+            const std::int64_t at = (static_cast<std::int64_t>(h) * n_rows + i) * n_columns + column;
+            if (column <= first_row + i)
+                value = rounded(folded_score(value, stream.alpha, 1.0f, source[at]),
+                                static_cast<ScoreType>(stream.dtype));
+            if (rows != nullptr) rows[at] = value;
+        }
+        score[static_cast<std::int64_t>(h) * n + column] = value;
+    }
+};
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,162 @@
+/// What happens to slots besides attention and eviction: the new token gets its own, caches are rebuilt with other sizes, a prompt's
+/// survivors move in. CPU twin: backend/cpu/cache.h.
+#pragma once
+
+#include "engine/backend/cuda/block.h"
+#include "engine/backend/cuda/kernels/lane.h"
+
+#include <cstdint>
+
+namespace keyhole::cuda {
+
+/// The new token's slot in every KV head: counted, scores 0, noise drawn. Keys and values follow layer by layer (RotateAppend).
+/// Needs room. Grid: x = KV heads of the model, y = lanes.
+template <class T>
+struct BeginRow {
+    static constexpr int kPhases = 2;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const LaneView<T>* lanes;
+    ReaderTable table;
+    std::int32_t n_heads, unused = 0;
+
+    KH_FN void phase(int p, const Block& block, Shared&, Local&) const {
+        const LaneView<T>& lane = lanes[block.y];
+        DeviceHead<T>& head = lane.heads[block.x];
+        if (p == 1) {
+            if (block.thread == 0) ++head.count;
+            return;
+        }
+        const std::int32_t slot = head.count;
+        for (int r = table.offset[block.x] + block.thread; r < table.offset[block.x + 1];
+             r += block.n_threads) {
+            const std::int32_t reader = table.readers[r];
+            const HeadScores& s = lane.scores[reader];
+            for (int a = 0; a < kScores; ++a)
+                if (s.score[a] != nullptr) s.score[a][slot] = 0;
+            if (s.noise != nullptr)
+                s.noise[slot] = noise_of(lane.rules[0], reader / n_heads, reader % n_heads, 0, lane.row);
+        }
+        if (block.thread == 0) {
+            head.positions[slot] = lane.row;
+            head.pinned[slot] = 0;
+        }
+    }
+};
+
+/// Draws the noise of stored tokens anew. Grid: x = KV heads of the model, y = chunks of slots.
+template <class T>
+struct DrawNoise {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const DeviceHead<T>* heads;
+    const HeadScores* scores;
+    const RowRule* rule;
+    ReaderTable table;
+    std::int32_t n_heads, unused = 0;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const DeviceHead<T>& head = heads[block.x];
+        const int slot = block.y * block.n_threads + block.thread;
+        if (slot >= head.count) return;
+        for (int r = table.offset[block.x]; r < table.offset[block.x + 1]; ++r) {
+            const std::int32_t reader = table.readers[r];
+            if (scores[reader].noise != nullptr)
+                scores[reader].noise[slot] =
+                    noise_of(*rule, reader / n_heads, reader % n_heads, 0, head.positions[slot]);
+        }
+    }
+};
+
+/// Slots of one store into another: new slot i of KV head g is old slot kept[offset[g] + i]. A newly running accumulator starts from
+/// `relative[a]`. Counts are the caller's. Grid: x = KV heads of the model, y = chunks of kSlots.
+template <class T>
+struct CopySlots {
+    static constexpr int kPhases = 1;
+    static constexpr int kSlots = 32;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const DeviceHead<T>* from;
+    const DeviceHead<T>* to;
+    const HeadScores* from_scores;
+    const HeadScores* to_scores;
+    const std::int32_t* kept;
+    const std::int32_t* offset;  ///< [n_kv_heads + 1]
+    ReaderTable table;
+    std::int32_t relative[kScores];
+    std::int32_t head_dim, unused = 0;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const DeviceHead<T>& source = from[block.x];
+        const DeviceHead<T>& target = to[block.x];
+        const int n = offset[block.x + 1] - offset[block.x], first = block.y * kSlots;
+        const int last = n < first + kSlots ? n : first + kSlots;
+        const int packs = head_dim / 8;
+        for (int i = first * packs + block.thread; i < last * packs; i += block.n_threads) {
+            const std::int64_t slot = i / packs, c = i % packs, old = kept[offset[block.x] + slot];
+            reinterpret_cast<Pack<T>*>(target.keys)[c * target.capacity + slot] =
+                reinterpret_cast<const Pack<T>*>(source.keys)[c * source.capacity + old];
+            reinterpret_cast<Pack<T>*>(target.values)[slot * packs + c] =
+                reinterpret_cast<const Pack<T>*>(source.values)[old * packs + c];
+        }
+        for (int slot = first + block.thread; slot < last; slot += block.n_threads) {
+            const std::int32_t old = kept[offset[block.x] + slot];
+            target.positions[slot] = source.positions[old];
+            target.pinned[slot] = source.pinned[old];
+            for (int r = table.offset[block.x]; r < table.offset[block.x + 1]; ++r) {
+                const HeadScores& a = from_scores[table.readers[r]];
+                const HeadScores& b = to_scores[table.readers[r]];
+                for (int s = 0; s < kScores; ++s)
+                    if (b.score[s] != nullptr) b.score[s][slot] = a.score[relative[s]][old];
+                if (a.noise != nullptr && b.noise != nullptr) b.noise[slot] = a.noise[old];
+            }
+        }
+    }
+};
+
+/// What stays of a prompt: new slot i of the layer's KV head g is token kept[offset[g] + i]. Noise is drawn afterwards.
+/// Grid: x = KV heads of the layer, y = chunks of kSlots.
+template <class T>
+struct KeepPrompt {
+    static constexpr int kPhases = 1;
+    static constexpr int kSlots = 32;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const float* keys;    ///< [n_kv, n, head_dim] rotated
+    const float* values;  ///< same
+    const float* score;   ///< [n_streams, n_heads, n]
+    const std::int32_t*
+        streams;  ///< [n_heads, kScores] the stream of an accumulator, -1 where it does not run
+    const DeviceHead<T>* heads;  ///< the layer's first
+    const HeadScores* scores;    ///< the layer's first
+    const std::int32_t* kept;
+    const std::int32_t* offset;  ///< [n_kv + 1]
+    std::int32_t n, head_dim, n_heads, group;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const DeviceHead<T>& head = heads[block.x];
+        const int n_kept = offset[block.x + 1] - offset[block.x], first = block.y * kSlots;
+        const int last = n_kept < first + kSlots ? n_kept : first + kSlots;
+        const std::int32_t* tokens = kept + offset[block.x];
+        for (int i = first * head_dim + block.thread; i < last * head_dim; i += block.n_threads) {
+            const std::int64_t slot = i / head_dim, d = i % head_dim;
+            const std::int64_t at = (static_cast<std::int64_t>(block.x) * n + tokens[slot]) * head_dim + d;
+            narrow(keys[at], head.keys[(d / 8 * head.capacity + slot) * 8 + d % 8]);
+            narrow(values[at], head.values[slot * head_dim + d]);
+        }
+        for (int slot = first + block.thread; slot < last; slot += block.n_threads) {
+            const std::int32_t token = tokens[slot];
+            head.positions[slot] = token;
+            head.pinned[slot] = 0;
+            for (int h = block.x * group; h < (block.x + 1) * group; ++h)
+                for (int a = 0; a < kScores; ++a)
+                    if (scores[h].score[a] != nullptr)
+                        scores[h].score[a][slot] =
+                            score[(static_cast<std::int64_t>(streams[h * kScores + a]) * n_heads + h) * n +
+                                  token];
+        }
+    }
+};
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,267 @@
+// The CUDA module: an Executor on one device. One stream; lists of launches that repeat run as a graph. C++; kernels are kernels.cu's.
+//
+// KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and makes no graphs.
+
+#include "engine/backend/cuda/module.h"
+#include "engine/backend/cuda/module/kernels.h"
+
+#include "engine/base/error.h"
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+namespace keyhole::cuda {
+namespace {
+
+/// Throws with what was tried; the error is taken off the thread, so that the next call does not report it again.
+void check(cudaError_t status, const std::string& what) {
+    if (status == cudaSuccess) return;
+    cudaGetLastError();
+    fail(ErrorCode::device, "{} failed on the device: {} ({}); start Keyhole again, or take --backend cpu",
+         what, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+void check(cublasStatus_t status, const char* what) {
+    if (status != CUBLAS_STATUS_SUCCESS)
+        fail(ErrorCode::device, "{} failed in cuBLAS: {}; start Keyhole again, or take --backend cpu", what,
+             cublasGetStatusString(status));
+}
+
+std::string_view name_of(int kernel) {
+    std::string_view name;
+    int i = 0;
+    Kernels::for_each([&]<class Kernel>() {
+        if (i++ == kernel) name = kernel_name<Kernel>();
+    });
+    return name;
+}
+
+class DeviceExecutor final : public Executor {
+  public:
+    explicit DeviceExecutor(int device) : device_(device) {
+        const char* wanted = std::getenv("KEYHOLE_CUDA_CHECK");
+        checks_ = wanted != nullptr && *wanted != '\0' && *wanted != '0';
+        enter();
+        cudaDeviceProp properties{};
+        check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
+        name_ = properties.name;
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    }
+    ~DeviceExecutor() override {
+        drop_graph();
+        if (cublas_ != nullptr) cublasDestroy(cublas_);
+        if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    }
+
+    std::string name() const override { return name_; }
+
+    MemoryUse memory() const override {
+        enter();
+        std::size_t free = 0, total = 0;
+        check(cudaMemGetInfo(&free, &total), "asking for the device's memory");
+        return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+    }
+
+    void* allocate(std::size_t n_bytes) override {
+        enter();
+        void* data = nullptr;
+        const cudaError_t status = cudaMalloc(&data, n_bytes);
+        if (status == cudaErrorMemoryAllocation) {
+            cudaGetLastError();
+            const MemoryUse use = memory();
+            fail(ErrorCode::no_memory,
+                 "{} has no room for {:.1f} MB more, {:.1f} of its {:.1f} MB are free; lower a budget, close "
+                 "lanes or "
+                 "take --backend cpu",
+                 name_, static_cast<double>(n_bytes) / 1e6, static_cast<double>(use.free_bytes) / 1e6,
+                 static_cast<double>(use.total_bytes) / 1e6);
+        }
+        check(status, "taking memory");
+        return data;
+    }
+    void release(void* data) noexcept override {
+        cudaSetDevice(device_);
+        cudaStreamSynchronize(stream_);
+        cudaFree(data);
+    }
+    void* allocate_host(std::size_t n_bytes) override {
+        enter();
+        void* data = nullptr;
+        check(cudaMallocHost(&data, n_bytes), fmt::format("taking {} bytes of pinned memory", n_bytes));
+        return data;
+    }
+    void release_host(void* data) noexcept override {
+        cudaStreamSynchronize(stream_);
+        cudaFreeHost(data);
+    }
+
+    void upload(void* to, const void* from, std::size_t n) override {
+        move(to, from, n, cudaMemcpyHostToDevice);
+    }
+    void download(void* to, const void* from, std::size_t n) override {
+        move(to, from, n, cudaMemcpyDeviceToHost);
+    }
+    void copy(void* to, const void* from, std::size_t n) override {
+        move(to, from, n, cudaMemcpyDeviceToDevice);
+    }
+    void download_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                       std::size_t width, std::size_t n_rows) override {
+        if (width == 0 || n_rows == 0) return;
+        enter();
+        check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, width, n_rows, cudaMemcpyDeviceToHost,
+                                stream_),
+              "copying rows from the device");
+    }
+    void clear(void* to, std::size_t n) override {
+        if (n == 0) return;
+        enter();
+        check(cudaMemsetAsync(to, 0, n, stream_), "clearing memory");
+    }
+
+    /// Row-major products are column-major ones with the factors exchanged. Full float precision: the default mode takes no TF32.
+    void multiply(const MatrixProduct& p) override {
+        enter();
+        if (cublas_ == nullptr) {
+            check(cublasCreate(&cublas_), "starting");
+            check(cublasSetStream(cublas_, stream_), "taking the stream");
+            check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
+        }
+        const float beta = 0;
+        check(cublasSgemmStridedBatched(cublas_, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
+                                        static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k),
+                                        &p.alpha, p.b, static_cast<int>(p.b_stride), p.b_batch, p.a,
+                                        static_cast<int>(p.a_stride), p.a_batch, &beta, p.c,
+                                        static_cast<int>(p.c_stride), p.c_batch, p.n_batch),
+              "a product");
+        if (checks_) wait();
+    }
+
+    void wait() override {
+        enter();
+        check(cudaStreamSynchronize(stream_), "the work before this");
+    }
+
+  protected:
+    void run(std::span<const Launch> launches) override {
+        enter();
+        for (const Launch& launch : launches) {
+            launch_kernel(launch, stream_);
+            cudaError_t status = cudaGetLastError();
+            if (status == cudaSuccess && checks_) status = cudaStreamSynchronize(stream_);
+            if (status != cudaSuccess)
+                check(status, fmt::format("{} with {} x {} x {} blocks of {} threads", name_of(launch.kernel),
+                                          launch.grid.x, launch.grid.y, launch.grid.z, launch.n_threads));
+        }
+    }
+
+    /// A list that comes once is launched; from its second time on it is a graph.
+    void run_list(std::span<const Launch> launches, bool is_new) override {
+        enter();
+        if (is_new) drop_graph();
+        if (is_new || !uses_graphs_ || checks_) return run(launches);
+        if (graph_ == nullptr) make_graph(launches);
+        if (graph_ == nullptr) return run(launches);
+        check(cudaGraphLaunch(graph_, stream_), "launching a row's graph");
+    }
+
+  private:
+    /// The current device belongs to the thread, and whose thread calls is the caller's business.
+    void enter() const { check(cudaSetDevice(device_), fmt::format("using device {}", device_)); }
+
+    void move(void* to, const void* from, std::size_t n, cudaMemcpyKind kind) {
+        if (n == 0) return;
+        enter();
+        check(cudaMemcpyAsync(to, from, n, kind, stream_), fmt::format("copying {} bytes", n));
+    }
+
+    void drop_graph() noexcept {
+        if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+        graph_ = nullptr;
+    }
+
+    /// Where capturing fails, rows are launched kernel by kernel from then on.
+    void make_graph(std::span<const Launch> launches) {
+        cudaGraph_t graph = nullptr;
+        cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+        if (status == cudaSuccess) {
+            for (const Launch& launch : launches) launch_kernel(launch, stream_);
+            status = cudaStreamEndCapture(stream_, &graph);
+        }
+        if (status == cudaSuccess) status = cudaGraphInstantiate(&graph_, graph, 0);
+        if (graph != nullptr) cudaGraphDestroy(graph);
+        if (status == cudaSuccess) return;
+        cudaGetLastError();
+        graph_ = nullptr;
+        uses_graphs_ = false;
+    }
+
+    int device_;
+    bool checks_ = false, uses_graphs_ = true;
+    std::string name_;
+    cudaStream_t stream_ = nullptr;
+    cublasHandle_t cublas_ = nullptr;
+    cudaGraphExec_t graph_ = nullptr;
+};
+
+/// Why there is no such device, as a clause; empty when there is.
+std::string missing_device(int device) {
+    int n_devices = 0;
+    const cudaError_t status = cudaGetDeviceCount(&n_devices);
+    cudaGetLastError();
+    if (status == cudaErrorInsufficientDriver) {
+        int driver = 0;
+        cudaDriverGetVersion(&driver);
+        if (driver == 0) return "there is no NVIDIA driver";
+        return fmt::format("the NVIDIA driver is for CUDA {}.{} and this build needs {}.{}", driver / 1000,
+                           driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    }
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && n_devices == 0))
+        return "there is no CUDA device";
+    if (status != cudaSuccess)
+        return fmt::format("the CUDA driver does not start ({})", cudaGetErrorString(status));
+    if (device < 0 || device >= n_devices)
+        return n_devices == 1
+                   ? fmt::format("there is no CUDA device {}, only device 0", device)
+                   : fmt::format("there is no CUDA device {}, only 0 to {}", device, n_devices - 1);
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    if (major * 10 + minor < 75)
+        return fmt::format("it takes devices of compute capability 7.5 or later, and device {} has {}.{}",
+                           device, major, minor);
+    cudaFuncAttributes attributes{};
+    if (cudaSetDevice(device) == cudaSuccess &&
+        cudaFuncGetAttributes(&attributes, some_kernel()) != cudaSuccess) {
+        cudaGetLastError();
+        return fmt::format(
+            "this build has no code for device {} (compute capability {}.{}): build it there, or with "
+            "CMAKE_CUDA_ARCHITECTURES",
+            device, major, minor);
+    }
+    return {};
+}
+
+}  // namespace
+}  // namespace keyhole::cuda
+
+namespace keyhole {
+
+extern "C" cuda::Executor* keyhole_cuda_make_executor(std::uint32_t abi, int device, std::string& reason) {
+    if (abi != kCudaModuleAbi) {
+        reason = "the CUDA backend was built for another version of the program";
+        return nullptr;
+    }
+    try {
+        reason = cuda::missing_device(device);
+        return reason.empty() ? new cuda::DeviceExecutor(device) : nullptr;
+    } catch (const std::exception& error) {
+        reason = error.what();
+        return nullptr;
+    }
+}
+
+}  // namespace keyhole

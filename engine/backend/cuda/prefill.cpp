@@ -1,0 +1,586 @@
+#include "engine/backend/cuda/prefill.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kTileFloats = std::int64_t{16} << 20;  // of one of the tile's buffers
+constexpr std::int64_t kFeedForwardRows = 512;                // rows whose hidden layer is in memory at once
+
+int blocks_for(std::int64_t n) {
+    return static_cast<int>((n + kThreads - 1) / kThreads);
+}
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+template <class V>
+Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
+    Buffer<V> out(executor, from.size());
+    if (!from.empty()) executor->upload(out.data(), from.data(), out.size_bytes());
+    executor->wait();
+    return out;
+}
+
+/// The largest matrix of a layer, in elements.
+template <class T>
+std::size_t widest(const DeviceModel<T>& weights) {
+    std::size_t most = 0;
+    for (const auto& layer : weights.layers)
+        for (const Matrix<T>* w :
+             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+            most = std::max(most, w->data.size());
+    return most;
+}
+
+}  // namespace
+
+template <class T>
+Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
+                    const float* turns, std::span<const int> tokens, std::span<const LanePrefill> lanes,
+                    PrefillSink* sink)
+    : model_(model),
+      weights_(weights),
+      executor_(std::move(executor)),
+      turns_(turns),
+      tokens_(tokens),
+      lanes_(lanes),
+      sink_(sink),
+      sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
+      n_(static_cast<int>(tokens.size())),
+      plan_(model.layout(), lanes),
+      kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(at(model.layout().n_kv_heads()))) {
+    const ModelConfig& c = model_.config();
+    const std::size_t n = tokens.size(), tokens_at_once = std::min<std::size_t>(n, kFeedForwardRows);
+    const auto floats = [&](Buffer<float>& buffer, std::size_t size) { buffer.grow(executor_, size); };
+    for (auto* buffer : {&x_, &normed_, &projected_}) floats(*buffer, n * at(c.d_model));
+    for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * at(c.n_heads * c.head_dim));
+    for (auto* buffer : {&k_, &v_}) floats(*buffer, n * at(c.n_kv_heads * c.head_dim));
+    for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * at(c.d_ff));
+    if constexpr (!std::is_same_v<T, float>) floats(widened_, widest(weights_));
+    tile_rows_ =
+        static_cast<int>(std::clamp<std::int64_t>(kTileFloats / (std::int64_t{c.n_heads} * n_), 16, 256));
+    tile_rows_ = std::min(tile_rows_, n_);
+    const std::size_t tile = at(c.n_heads) * at(tile_rows_) * n;
+    for (auto* buffer : {&logits_, &probabilities_}) floats(*buffer, tile);
+    bool tempers = false, draws = false;
+    for (const auto& of_head : plan_.streams)
+        for (const ScoreStream& stream : of_head) {
+            tempers = tempers || stream.tempered;
+            draws = draws || (stream.tempered && stream.noise != NoiseKind::none);
+        }
+    if (tempers) floats(tempered_, tile);
+    bool wants_noise = sink_wants_.noise;
+    for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
+    if (draws && wants_noise) floats(noise_, tile);
+    if (sink_wants_.scores) floats(score_rows_, at(plan_.n_streams) * tile);
+    rules_.grow(executor_, at(plan_.n_streams) * at(c.n_heads));
+    tile_.resize(tile);
+    shared_scores_.resize(lanes_.size());
+    size_rows();
+}
+
+/// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
+template <class T>
+void Prefill<T>::size_rows() {
+    const std::vector<int> n_attended(at(model_.layout().n_kv_heads()), n_);
+    for (const LanePrefill& lane : lanes_) {
+        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, *lane.out);
+        RowValues& values = lane.out->values;
+        values.hidden.clear();
+        for (std::size_t i = 0; i < values.positions.size(); ++i)
+            values.positions[i] = static_cast<std::int32_t>(i % at(n_));
+    }
+}
+
+template <class T>
+void Prefill<T>::run(const std::function<bool(double)>& progress) {
+    const ModelConfig& c = model_.config();
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        KH_ASSERT(cache(lane).largest_count() == 0);
+        cache(lane).set_policy(*lanes_[lane].policy);
+    }
+    const Buffer<std::int32_t> tokens =
+        uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
+    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens.data(), x_.data(), c.d_model}, {n_},
+                      kThreads);
+    // A lane whose one kept set is chosen over all layers needs them all before anything can go.
+    const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
+        return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
+    });
+    std::vector<LayerStore> stores;
+    for (int layer = 0; layer < c.n_layers; ++layer) {
+        if (progress && !progress(static_cast<double>(layer) / c.n_layers))
+            fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
+        LayerStore& store = stores.emplace_back();
+        project(layer, store);
+        attend(layer, store);
+        feed_forward(layer);
+        executor_->wait();
+        if (keep_all) continue;
+        give_to_lanes(layer, stores);
+        stores.clear();
+    }
+    if (keep_all) give_to_lanes(0, stores);
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        for (int g = 0; g < model_.layout().n_kv_heads(); ++g)
+            cache(lane).note_filled(g, std::move(kept_[lane][at(g)]));
+        cache(lane).adopt();
+    }
+    write_last_logits();
+}
+
+/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T
+template <class T>
+void Prefill<T>::multiply(const Matrix<T>& w, const float* x, std::int64_t n_rows, float* y) {
+    const float* floats;
+    if constexpr (std::is_same_v<T, float>) {
+        floats = w.data.data();
+    } else {
+        const auto n = static_cast<std::int64_t>(w.data.size());
+        executor_->launch(Widen<T>{w.data.data(), widened_.data(), n}, {blocks_for(n)}, kThreads);
+        floats = widened_.data();
+    }
+    MatrixProduct product;
+    product.a = x;
+    product.b = floats;
+    product.c = y;
+    product.m = n_rows;
+    product.n = w.rows;
+    product.k = w.cols;
+    product.a_stride = product.b_stride = w.cols;
+    product.c_stride = w.rows;
+    product.b_transposed = true;
+    executor_->multiply(product);
+}
+
+/// x_ += projected_, which is then normed; see `project` for the first layer.
+template <class T>
+void Prefill<T>::norm(const Buffer<float>& gain) {
+    const ModelConfig& c = model_.config();
+    executor_->launch(
+        AddNorm{x_.data(), projected_.data(), gain.data(), normed_.data(), c.norm_eps, c.d_model}, {n_},
+        kThreads);
+}
+
+/// q, k, v of all tokens; q and k rotated; K and V laid out head by head.
+template <class T>
+void Prefill<T>::project(int layer, LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const auto& w = weights_.layers[at(layer)];
+    if (layer == 0) executor_->clear(projected_.data(), projected_.size_bytes());
+    norm(w.attention_norm);
+    multiply(w.q, normed_.data(), n_, q_.data());
+    multiply(w.k, normed_.data(), n_, k_.data());
+    multiply(w.v, normed_.data(), n_, v_.data());
+    const std::size_t kv = at(c.n_kv_heads) * at(n_) * at(c.head_dim);
+    store.keys = Buffer<float>(executor_, kv);
+    store.values = Buffer<float>(executor_, kv);
+    store.scores = Buffer<float>(executor_, at(plan_.n_streams) * at(c.n_heads) * at(n_));
+    executor_->clear(store.scores.data(), store.scores.size_bytes());
+    executor_->launch(RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(),
+                                   turns_, n_, c.n_heads, c.n_kv_heads, c.head_dim},
+                      {c.n_heads + c.n_kv_heads, n_}, 64);
+}
+
+template <class T>
+void Prefill<T>::attend(int layer, const LayerStore& store) {
+    const int n_heads = model_.config().n_heads;
+    std::vector<StreamRule> rules(at(plan_.n_streams * n_heads));
+    for (int h = 0; h < n_heads; ++h) {
+        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
+        for (std::size_t s = 0; s < of_head.size(); ++s) {
+            const ScoreStream& stream = of_head[s];
+            rules[s * at(n_heads) + at(h)] = {stream.seed,
+                                              stream.alpha,
+                                              stream.tau,
+                                              stream.gain,
+                                              1,
+                                              stream.tempered ? 1 : 0,
+                                              static_cast<std::int32_t>(stream.dtype),
+                                              static_cast<std::int32_t>(stream.noise),
+                                              static_cast<std::int32_t>(stream.draw)};
+        }
+    }
+    executor_->upload(rules_.data(), rules.data(), rules.size() * sizeof(StreamRule));
+    executor_->wait();
+    for (int first = 0; first < n_; first += tile_rows_) {
+        const int last = std::min(n_, first + tile_rows_);
+        attend_tile(layer, store, first, last);
+        for (int stream = 0; stream < plan_.n_streams; ++stream) fold_tile(layer, store, stream, first, last);
+        if (sink_wants_.scores) emit_scores(layer, first, last);
+    }
+}
+
+/// Rows [first, last) of all heads: logits and probabilities [heads, rows, last], output in attended_.
+template <class T>
+void Prefill<T>::attend_tile(int layer, const LayerStore& store, int first, int last) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
+    MatrixProduct product;  // of one query head of every KV head
+    product.m = rows;
+    product.n_batch = c.n_kv_heads;
+    for (std::int64_t j = 0; j < group; ++j) {
+        MatrixProduct p = product;
+        p.a = q_.data() + first * c.n_heads * d + j * d;
+        p.b = store.keys.data();
+        p.c = logits_.data() + j * rows * columns;
+        p.n = columns;
+        p.k = d;
+        p.a_stride = c.n_heads * d;
+        p.b_stride = d;
+        p.c_stride = columns;
+        p.a_batch = group * d;
+        p.b_batch = n_ * d;
+        p.c_batch = group * rows * columns;
+        p.b_transposed = true;
+        p.alpha = 1.0f / std::sqrt(static_cast<float>(d));
+        executor_->multiply(p);
+    }
+    executor_->launch(SoftmaxTile{logits_.data(), probabilities_.data(), nullptr, nullptr, first,
+                                  static_cast<std::int32_t>(rows), last, layer},
+                      {static_cast<int>(rows), c.n_heads}, kThreads);
+    for (std::int64_t j = 0; j < group; ++j) {
+        MatrixProduct p = product;
+        p.a = probabilities_.data() + j * rows * columns;
+        p.b = store.values.data();
+        p.c = attended_.data() + first * c.n_heads * d + j * d;
+        p.n = d;
+        p.k = columns;
+        p.a_stride = columns;
+        p.b_stride = d;
+        p.c_stride = c.n_heads * d;
+        p.a_batch = group * rows * columns;
+        p.b_batch = n_ * d;
+        p.c_batch = group * d;
+        executor_->multiply(p);
+    }
+    emit_attention(layer, first, last);
+}
+
+/// Folds the tile's rows, in order, into a score stream of every head that has it.
+template <class T>
+void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int first, int last) {
+    const int n_heads = model_.config().n_heads, rows = last - first;
+    const StreamRule* rules = rules_.data() + std::int64_t{stream} * n_heads;
+    bool tempers = false;
+    for (int h = 0; h < n_heads; ++h) {
+        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
+        tempers = tempers || (at(stream) < of_head.size() && of_head[at(stream)].tempered);
+    }
+    if (tempers) {
+        executor_->launch(
+            SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, first, rows, last, layer},
+            {rows, n_heads}, kThreads);
+        emit_noise(layer, stream, first, last);
+    }
+    FoldTile fold{};
+    fold.p = probabilities_.data();
+    fold.tempered = tempered_.data();
+    fold.streams = rules;
+    fold.score = store.scores.data() + std::int64_t{stream} * n_heads * n_;
+    if (sink_wants_.scores) fold.rows = score_rows_.data() + std::int64_t{stream} * n_heads * rows * last;
+    fold.first_row = first;
+    fold.n_rows = rows;
+    fold.n_columns = last;
+    fold.n = n_;
+    executor_->launch(fold, {blocks_for(last), n_heads}, kThreads);
+}
+
+template <class T>
+void Prefill<T>::emit_attention(int layer, int first, int last) {
+    const int n_heads = model_.config().n_heads, rows = last - first;
+    const std::int64_t tile = std::int64_t{rows} * last;
+    const auto emit = [&](const Buffer<float>& from, bool to_sink,
+                          void (PrefillSink::*send)(const PrefillTile&), bool RowWants::*wanted,
+                          std::vector<float> RowValues::*row) {
+        const bool to_lanes = last == n_ && std::any_of(lanes_.begin(), lanes_.end(),
+                                                        [&](const auto& lane) { return lane.wants.*wanted; });
+        if (!to_sink && !to_lanes) return;
+        executor_->download(tile_.data(), from.data(), at(n_heads * tile) * sizeof(float));
+        executor_->wait();
+        for (int h = 0; h < n_heads; ++h) {
+            const float* values = tile_.data() + h * tile;
+            if (to_sink) (sink_->*send)({-1, layer, h, first, rows, last, values});
+            if (!to_lanes) continue;
+            for (const LanePrefill& lane : lanes_)
+                if (lane.wants.*wanted)
+                    std::copy_n(values + std::int64_t{rows - 1} * last, n_,
+                                (lane.out->values.*row).data() + (std::int64_t{layer} * n_heads + h) * n_);
+        }
+    };
+    emit(probabilities_, sink_wants_.attention, &PrefillSink::attention, &RowWants::attention,
+         &RowValues::attention);
+    emit(logits_, sink_wants_.logits, &PrefillSink::logits, &RowWants::logits, &RowValues::logits);
+}
+
+/// The noise of a stream, for the lanes whose heads are judged by it.
+template <class T>
+void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
+    const int n_heads = model_.config().n_heads, rows = last - first;
+    const std::int64_t tile = std::int64_t{rows} * last;
+    if (noise_.size() == 0 || (!sink_wants_.noise && last < n_)) return;
+    executor_->download(tile_.data(), noise_.data(), at(n_heads * tile) * sizeof(float));
+    executor_->wait();
+    for (int h = 0; h < n_heads; ++h) {
+        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
+        if (at(stream) >= of_head.size() || !of_head[at(stream)].tempered ||
+            of_head[at(stream)].noise == NoiseKind::none)
+            continue;
+        const float* values = tile_.data() + h * tile;
+        for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+            if (plan_.own(lanes_[lane], lane, layer, h) != stream) continue;
+            if (sink_wants_.noise)
+                sink_->noise({static_cast<int>(lane), layer, h, first, rows, last, values});
+            std::vector<float>& out = lanes_[lane].out->values.noise;
+            if (last == n_ && !out.empty())
+                std::copy_n(values + std::int64_t{rows - 1} * last, n_,
+                            out.data() + (std::int64_t{layer} * n_heads + h) * n_);
+        }
+    }
+}
+
+namespace {
+
+/// Folds one more query head's scores into the pooled ones; `first` starts them.
+void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (first)
+            pooled[i] = score[i];
+        else
+            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
+    }
+}
+
+void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
+    if (pool != Pool::mean || n_readers < 2) return;
+    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
+}
+
+}  // namespace
+
+/// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
+template <class T>
+void Prefill<T>::emit_scores(int layer, int first, int last) {
+    const KvLayout& layout = model_.layout();
+    const int n_heads = layout.n_heads(), rows = last - first;
+    const std::int64_t tile = std::int64_t{rows} * last;
+    std::vector<float> scores(at(plan_.n_streams * n_heads * tile)), pooled(at(tile));
+    executor_->download(scores.data(), score_rows_.data(), scores.size() * sizeof(float));
+    executor_->wait();
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        const auto of_head = [&](int h) {
+            return scores.data() +
+                   (std::int64_t{plan_.own(lanes_[lane], lane, layer, h)} * n_heads + h) * tile;
+        };
+        if (policy.scope == Scope::shared) {
+            pool_shared(lane, layer, first, last, of_head);
+            continue;
+        }
+        for (int g = layout.first_of_layer(layer); g < layout.first_of_layer(layer + 1); ++g) {
+            int n_readers = 0;
+            for (int h = 0; h < n_heads; ++h) {
+                if (policy.scope == Scope::head && layout.kv_head_from_head(layer, h) != g) continue;
+                pool_more(policy.pool, n_readers++ == 0, of_head(h), tile, pooled.data());
+            }
+            finish_pool(policy.pool, n_readers, tile, pooled.data());
+            sink_->scores({static_cast<int>(lane), layer, g - layout.first_of_layer(layer), first, rows, last,
+                           pooled.data()});
+        }
+    }
+}
+
+/// Adds a layer's tile to the scores of a lane that pools over all layers; with the last layer they are whole and every KV head's.
+template <class T>
+void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
+                             const std::function<const float*(int head)>& of_head) {
+    const KvLayout& layout = model_.layout();
+    const Pool pool = lanes_[lane].policy->pool;
+    const int n_heads = layout.n_heads(), n_layers = layout.n_layers(), rows = last - first;
+    std::vector<float>& all = shared_scores_[lane];
+    if (all.empty()) all.resize(at(n_) * at(n_));
+    float* pooled = all.data() + std::int64_t{first} * n_;
+    for (std::int64_t i = 0; i < rows; ++i) {
+        for (int h = 0; h < n_heads; ++h)
+            pool_more(pool, layer == 0 && h == 0, of_head(h) + i * last, last, pooled + i * n_);
+        if (layer + 1 == n_layers) finish_pool(pool, n_layers * n_heads, last, pooled + i * n_);
+    }
+    if (layer + 1 < n_layers) return;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const KvHead& kv = layout.kv_head(g);
+        sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first, rows, n_, pooled});
+    }
+}
+
+template <class T>
+void Prefill<T>::feed_forward(int layer) {
+    const ModelConfig& c = model_.config();
+    const auto& w = weights_.layers[at(layer)];
+    multiply(w.o, attended_.data(), n_, projected_.data());
+    norm(w.mlp_norm);
+    for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
+        const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first), n = rows * c.d_ff;
+        multiply(w.gate, normed_.data() + first * c.d_model, rows, gate_.data());
+        multiply(w.up, normed_.data() + first * c.d_model, rows, up_.data());
+        executor_->launch(SiluTimes{gate_.data(), up_.data(), n}, {blocks_for(n)}, kThreads);
+        multiply(w.down, gate_.data(), rows, projected_.data() + first * c.d_model);
+    }
+}
+
+template <class T>
+void Prefill<T>::write_last_logits() {
+    const ModelConfig& c = model_.config();
+    const std::int64_t last = std::int64_t{n_ - 1} * c.d_model;
+    executor_->launch(AddNorm{x_.data() + last, projected_.data() + last, weights_.final_norm.data(),
+                              normed_.data(), c.norm_eps, c.d_model},
+                      {1}, kThreads);
+    const Matrix<T>& w = weights_.output();
+    Buffer<float> logits(executor_, at(c.n_vocab));
+    MatrixVector<T, 1> kernel{};
+    kernel.product[0] = {w.data.data(), logits.data(), w.rows, w.rows};
+    kernel.x = normed_.data();
+    kernel.n_products = 1;
+    kernel.cols = w.cols;
+    executor_->launch(kernel, {MatrixVector<T, 1>::blocks(w.rows, kThreads)}, kThreads);
+    std::vector<float> host(at(c.n_vocab));
+    executor_->download(host.data(), logits.data(), logits.size_bytes());
+    executor_->wait();
+    for (const LanePrefill& lane : lanes_) lane.out->next_logits = host;
+}
+
+/// Lanes choose and take what they keep of layers [first_layer, first_layer + stores.size()).
+template <class T>
+void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
+    const KvLayout& layout = model_.layout();
+    const int first = layout.first_of_layer(first_layer),
+              last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
+    std::vector<std::vector<float>> scores;
+    for (const LayerStore& store : stores) {
+        scores.emplace_back(store.scores.size());
+        executor_->download(scores.back().data(), store.scores.data(), store.scores.size_bytes());
+    }
+    executor_->wait();
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        if (cache(lane).has_no_room()) {
+            std::vector<int> n_stored;
+            for (int g = 0; g < layout.n_kv_heads(); ++g) {
+                const ResolvedPolicy& own = unit_policy(layout, policy, g);
+                n_stored.push_back(own.exceeded(n_, n_ - 1) ? own.stored : n_);
+            }
+            cache(lane).reserve(wanted_capacity(layout, policy, n_stored, n_));
+        }
+        // One set over all layers matters only where something leaves.
+        const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
+        for (const cpu::Unit& unit :
+             cpu::units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
+            if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, scores);
+        for (std::size_t i = 0; i < stores.size(); ++i)
+            keep(lane, first_layer + static_cast<int>(i), stores[i]);
+    }
+}
+
+/// What a unit keeps, on the host: into kept_, and into the lane's output.
+template <class T>
+void Prefill<T>::choose(std::size_t lane, const cpu::Unit& unit, int first_layer,
+                        std::span<const std::vector<float>> scores) {
+    const KvLayout& layout = model_.layout();
+    const ResolvedPolicy& policy = unit_policy(layout, *lanes_[lane].policy, unit.first);
+    std::vector<float> pooled(at(n_));
+    std::vector<std::int32_t> positions(at(n_));
+    for (std::int32_t p = 0; p < n_; ++p) positions[at(p)] = p;
+    int n_readers = 0;
+    for_readers(layout, unit.first, unit.last, [&](int, const HeadRef& reader) {
+        pool_more(policy.pool, n_readers++ == 0,
+                  score_row(scores[at(reader.layer - first_layer)],
+                            plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head),
+                  n_, pooled.data());
+    });
+    finish_pool(policy.pool, n_readers, n_, pooled.data());
+    std::vector<int> victims;
+    const float threshold = cpu::select_victims(positions, pooled, {}, policy, n_ - 1, victims);
+
+    RowOutput& out = *lanes_[lane].out;
+    for (int g = unit.first; g < unit.last; ++g) {
+        std::size_t victim = 0;
+        for (std::int32_t p = 0; p < n_; ++p) {
+            if (victim < victims.size() && victims[victim] == p) {
+                out.evictions.push_back({g, p, n_ - 1});
+                ++victim;
+            } else {
+                kept_[lane][at(g)].push_back(p);
+            }
+        }
+        if (out.values.scores.empty()) continue;
+        std::copy_n(pooled.data(), n_, out.values.scores.data() + std::int64_t{g} * n_);
+        out.values.threshold[at(g)] = threshold;
+    }
+}
+
+template <class T>
+void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
+    const ModelConfig& c = model_.config();
+    const int first = model_.layout().first_of_layer(layer);
+    std::vector<std::int32_t> kept, offset = {0}, streams;
+    int most = 0;
+    for (int g = first; g < first + c.n_kv_heads; ++g) {
+        const std::vector<std::int32_t>& of_head = kept_[lane][at(g)];
+        KH_ASSERT(static_cast<int>(of_head.size()) <= cache(lane).capacity(g));
+        kept.insert(kept.end(), of_head.begin(), of_head.end());
+        offset.push_back(static_cast<std::int32_t>(kept.size()));
+        most = std::max(most, static_cast<int>(of_head.size()));
+    }
+    for (int h = 0; h < c.n_heads; ++h)
+        for (int a = 0; a < kScores; ++a) streams.push_back(plan_.of(lane, layer, h, a));
+    const Buffer<std::int32_t> device_kept = uploaded(executor_, kept),
+                               device_offset = uploaded(executor_, offset),
+                               device_streams = uploaded(executor_, streams);
+    KeepPrompt<T> kernel{};
+    kernel.keys = store.keys.data();
+    kernel.values = store.values.data();
+    kernel.score = store.scores.data();
+    kernel.streams = device_streams.data();
+    kernel.heads = cache(lane).device_heads() + first;
+    kernel.scores = cache(lane).device_scores() + std::int64_t{layer} * c.n_heads;
+    kernel.kept = device_kept.data();
+    kernel.offset = device_offset.data();
+    kernel.n = n_;
+    kernel.head_dim = c.head_dim;
+    kernel.n_heads = c.n_heads;
+    kernel.group = c.n_heads / c.n_kv_heads;
+    executor_->launch(kernel, {c.n_kv_heads, (most + KeepPrompt<T>::kSlots - 1) / KeepPrompt<T>::kSlots},
+                      kThreads);
+    executor_->wait();
+}
+
+template <class T>
+void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes,
+                             PrefillSink* sink, const std::function<bool(double)>& progress) {
+    try {
+        const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
+        Prefill<T>(*model_, weights_, executor_, turns, tokens, lanes, sink).run(progress);
+    } catch (...) {
+        for (const LanePrefill& lane : lanes) static_cast<Cache&>(*lane.cache).clear();
+        throw;
+    }
+}
+
+template class Prefill<float>;
+template class Prefill<Fp16>;
+template class Prefill<Bf16>;
+template void CudaBackend<float>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
+                                          const std::function<bool(double)>&);
+template void CudaBackend<Fp16>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
+                                         const std::function<bool(double)>&);
+template void CudaBackend<Bf16>::prefill(std::span<const int>, std::span<const LanePrefill>, PrefillSink*,
+                                         const std::function<bool(double)>&);
+
+}  // namespace keyhole::cuda

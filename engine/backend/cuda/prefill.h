@@ -1,0 +1,79 @@
+/// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row by row as they are made,
+/// then each lane keeps what its policy keeps. What stays is chosen on the host, layer by layer: once a prompt, not once a row.
+/// Activations are float and weights are widened for the products, so that prompt and decode rows agree. CPU twin: cpu/prefill.h.
+#pragma once
+
+#include "engine/backend/cuda/step.h"
+#include "engine/backend/shared.h"
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace keyhole::cuda {
+
+template <class T>
+class Prefill {
+  public:
+    /// turns: rows of all prompt positions.
+    Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
+            const float* turns, std::span<const int> tokens, std::span<const LanePrefill> lanes,
+            PrefillSink* sink);
+
+    void run(const std::function<bool(double)>& progress);
+
+  private:
+    using Cache = CudaKvCache<T>;
+    /// K, V and scores of one layer, all tokens.
+    struct LayerStore {
+        Buffer<float> keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated
+        Buffer<float> scores;        ///< [n_streams, n_heads, n]
+    };
+    Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
+
+    void size_rows();
+    void multiply(const Matrix<T>& w, const float* x, std::int64_t n_rows, float* y);
+    void norm(const Buffer<float>& gain);
+    void project(int layer, LayerStore& store);
+    void attend(int layer, const LayerStore& store);
+    void attend_tile(int layer, const LayerStore& store, int first, int last);
+    void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
+    void emit_attention(int layer, int first, int last);
+    void emit_noise(int layer, int stream, int first, int last);
+    void emit_scores(int layer, int first, int last);
+    void pool_shared(std::size_t lane, int layer, int first, int last,
+                     const std::function<const float*(int head)>& of_head);
+    void feed_forward(int layer);
+    void write_last_logits();
+    void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
+    void choose(std::size_t lane, const cpu::Unit& unit, int first_layer,
+                std::span<const std::vector<float>> scores);
+    void keep(std::size_t lane, int layer, const LayerStore& store);
+    /// Scores of one query head in a layer's downloaded ones.
+    const float* score_row(const std::vector<float>& scores, int stream, int head) const {
+        return scores.data() + (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
+    }
+
+    const Model& model_;
+    const DeviceModel<T>& weights_;
+    std::shared_ptr<Executor> executor_;
+    const float* turns_;
+    std::span<const int> tokens_;
+    std::span<const LanePrefill> lanes_;
+    PrefillSink* sink_;
+    RowWants sink_wants_;
+    int n_;          // prompt tokens
+    int tile_rows_;  // rows of attention in memory at once
+    StreamPlan plan_;
+    std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
+
+    Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, gate_, up_, widened_;
+    Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
+    Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
+    Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer
+    std::vector<float> tile_;   // a tile on the host
+    std::vector<std::vector<float>>
+        shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
+};
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,47 @@
+#include "engine/backend/cuda/rules.h"
+
+#include "engine/backend/cpu/cache.h"
+
+namespace keyhole::cuda {
+namespace {
+
+RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_scores) {
+    using Gap = ResolvedPolicy::Gap;
+    RowRule rule{};
+    rule.seed = policy.seed;
+    rule.alpha = policy.alpha;
+    rule.gain = policy.gain;
+    rule.tau = policy.tau_at(row);
+    rule.weight = row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
+    rule.tempers = policy.tempers() ? 1 : 0;
+    rule.score_dtype = static_cast<std::int32_t>(policy.score_dtype);
+    rule.noise_kind = static_cast<std::int32_t>(policy.noise);
+    rule.noise_draw = static_cast<std::int32_t>(policy.draw);
+    const bool blinks = policy.gap == Gap::hidden && policy.hides(row, row - policy.recent);
+    rule.hidden_position = blinks ? row - policy.recent : -1;
+    rule.dilation = policy.dilation;
+    rule.span = policy.budget;
+    rule.stored = policy.stored;
+    rule.newest = policy.newest;
+    rule.sinks = policy.sinks;
+    // exceeded() and must_select(), but for the number stored, which the device knows.
+    rule.evicts =
+        policy.evicts() && policy.evicts_after(row) && (!policy.counts_columns || row + 1 > policy.budget);
+    rule.dying_position =
+        policy.gap == Gap::dies && rule.evicts != 0 && row + 1 > policy.budget ? row - policy.recent + 1 : -1;
+    rule.wants_scores = wants_scores ? 1 : 0;
+    rule.accumulator = cpu::accumulator_of(policy);
+    rule.pool = static_cast<std::int32_t>(pool);
+    return rule;
+}
+
+}  // namespace
+
+void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out) {
+    out.clear();
+    out.push_back(rule_of(policy, row, policy.pool, wants_scores));
+    for (const ResolvedPolicy& variant : policy.variants)
+        out.push_back(rule_of(variant, row, policy.pool, wants_scores));
+}
+
+}  // namespace keyhole::cuda

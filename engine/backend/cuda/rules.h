@@ -1,0 +1,14 @@
+/// A policy at one row in numbers, for kernels. Pure; any thread.
+#pragma once
+
+#include "engine/backend/cuda/kernels/lane.h"
+#include "engine/policy/params.h"
+
+#include <vector>
+
+namespace keyhole::cuda {
+
+/// Rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
+void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out);
+
+}  // namespace keyhole::cuda

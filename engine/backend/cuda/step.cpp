@@ -1,0 +1,540 @@
+#include "engine/backend/cuda/step.h"
+
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/rules.h"
+#include "engine/backend/shared.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
+                                           std::shared_ptr<cuda::Executor> executor) {
+    using namespace cuda;
+    if (const std::string why = unsupported_shape(*model); !why.empty())
+        fail(ErrorCode::unsupported, "{}", why);
+    const std::int64_t needed = device_weight_bytes(*model), free = executor->memory().free_bytes;
+    if (needed > free)
+        fail(ErrorCode::no_memory,
+             "the weights of {} take {:.1f} GB and {} has {:.1f} GB free: close other programs that use it "
+             "or take a smaller model",
+             model->path().string(), static_cast<double>(needed) / 1e9, executor->name(),
+             static_cast<double>(free) / 1e9);
+    switch (common_type(*model)) {
+        case DType::f16:
+            return std::make_unique<CudaBackend<Fp16>>(std::move(model), std::move(executor));
+        case DType::bf16:
+            return std::make_unique<CudaBackend<Bf16>>(std::move(model), std::move(executor));
+        case DType::f32:
+            break;
+    }
+    return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor));
+}
+
+}  // namespace keyhole
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+int blocks_for(std::int64_t n) {
+    return static_cast<int>((n + kThreads - 1) / kThreads);
+}
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+std::vector<double> inverse_frequency(const ModelConfig& config) {
+    std::vector<double> out;
+    for (int i = 0; i < config.head_dim / 2; ++i)
+        out.push_back(std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
+    return out;
+}
+
+}  // namespace
+
+DeviceTurns::DeviceTurns(const Model& model)
+    : host_(inverse_frequency(model.config())), head_dim_(at(model.config().head_dim)) {}
+
+const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int last) {
+    if (last >= n_rows_) {
+        const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
+        host_.grow(wanted - 1);
+        device_.grow(executor, at(wanted) * head_dim_);
+        executor->upload(device_.data(), host_.row(0), at(wanted) * head_dim_ * sizeof(float));
+        executor->wait();
+        n_rows_ = wanted;
+    }
+    return device_.data();
+}
+
+template <class T>
+CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor)
+    : model_(std::move(model)),
+      executor_(std::move(executor)),
+      weights_(executor_, *model_),
+      layout_(std::make_shared<DeviceLayout>(executor_, model_->layout())),
+      turns_(*model_) {}
+
+template <class T>
+std::string CudaBackend<T>::name() const {
+    return "cuda, " + executor_->name();
+}
+
+template <class T>
+std::unique_ptr<KvCache> CudaBackend<T>::make_cache() {
+    return std::make_unique<Cache>(executor_, layout_, model_->layout(), model_->config().head_dim);
+}
+
+template <class T>
+typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lanes) {
+    Plan plan;
+    plan.lanes = lanes;
+    for (const LaneStep& lane : lanes) {
+        KH_ASSERT(lane.token >= 0 && lane.token < model_->config().n_vocab, "token={}", lane.token);
+        Cache& cache = cache_of(lane);
+        if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
+        plan.wants.attention |= lane.wants.attention;
+        plan.wants.logits |= lane.wants.logits;
+        plan.wants.noise |= lane.wants.noise;
+        plan.wants.scores |= lane.wants.scores;
+        plan.row_stride = std::max(plan.row_stride, cache.largest_capacity());
+        plan.max_units = std::max(plan.max_units, static_cast<int>(cache.units().size()));
+        plan.n_rows.push_back(cache.largest_count() + 1);
+        int most = 1;
+        for (std::size_t u = 0; u < cache.units().size(); ++u) {
+            const ResolvedPolicy& own = unit_policy(cache.layout(), cache.policy(), cache.units()[u].first);
+            if (!own.evicts() || cache.is_on_host(u)) continue;
+            most = std::max(most,
+                            cache.count(cache.units()[u].first) + 1 - own.stored + 1);  // and one that dies
+        }
+        plan.on_host.push_back(most > CompactHead<T>::kMost ? 1 : 0);
+        if (plan.on_host.back() != 0) continue;
+        while (plan.most_victims < most) plan.most_victims *= 2;
+    }
+    plan.row_stride = (plan.row_stride + 31) / 32 * 32;
+    plan.max_splits = (plan.row_stride + kSplit - 1) / kSplit;
+    return plan;
+}
+
+template <class T>
+void CudaBackend<T>::size_buffers(const Plan& plan) {
+    const ModelConfig& c = model_->config();
+    const std::size_t n = plan.lanes.size(), d_q = at(c.n_heads * c.head_dim),
+                      d_kv = at(c.n_kv_heads * c.head_dim);
+    const std::size_t heads = n * at(c.n_heads), all_heads = heads * at(c.n_layers),
+                      stride = at(plan.row_stride);
+    const std::size_t kv_heads = n * at(model_->layout().n_kv_heads()), units = n * at(plan.max_units);
+    const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
+    Scratch& s = scratch_;
+    for (auto* buffer : {&s.x, &s.normed, &s.projected}) grow(*buffer, n * at(c.d_model));
+    for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
+    for (auto* buffer : {&s.k, &s.v}) grow(*buffer, n * d_kv);
+    for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, n * at(c.d_ff));
+    grow(s.logits, n * at(c.n_vocab));
+    grow(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
+    grow(s.row_tempered, heads * stride);
+    if (plan.wants.attention) grow(s.row_attention, all_heads * stride);
+    if (plan.wants.noise) grow(s.row_noise, all_heads * stride);
+    grow(s.sums, heads * at(plan.max_splits));
+    grow(s.partial_values, heads * at(plan.max_splits) * at(c.head_dim));
+    grow(s.pooled, units * stride);
+    grow(s.leaves, units * stride);
+    grow(s.leaving, units);
+    grow(s.threshold, units);
+    grow(s.victims, kv_heads * at(plan.most_victims));
+    grow(s.n_victims, kv_heads);
+    grow(host_.logits, n * at(c.n_vocab));
+    if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
+    if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
+    if (plan.wants.noise) grow(host_.row_noise, all_heads * stride);
+    if (plan.wants.scores) grow(host_.pooled, units * stride);
+    if (plan.wants.scores) grow(host_.threshold, units);
+    grow(host_.victims, kv_heads * at(plan.most_victims));
+    grow(host_.n_victims, kv_heads);
+}
+
+/// Tokens, what kernels see of each lane, and the numbers of its policy at its row: one block of bytes.
+template <class T>
+void CudaBackend<T>::upload_input(const Plan& plan) {
+    const std::size_t n = plan.lanes.size();
+    const int n_kv_heads = model_->layout().n_kv_heads();
+    std::size_t bytes = 0;
+    const auto take = [&bytes](std::size_t wanted) {
+        return std::exchange(bytes, bytes + (wanted + 15) / 16 * 16);
+    };
+    const std::size_t views_at = take(n * sizeof(LaneView<T>)), tokens_at = take(n * sizeof(std::int32_t));
+    struct Part {
+        std::vector<RowRule> rules;
+        std::size_t rules_at = 0, steps_at = 0, places_at = 0;
+        bool turns = false;
+    };
+    std::vector<Part> parts(n);
+    int last_row = 0;
+    for (std::size_t lane = 0; lane < n; ++lane) {
+        Part& part = parts[lane];
+        const ResolvedPolicy& policy = cache_of(plan.lanes[lane]).policy();
+        row_rules(policy, plan.lanes[lane].row, plan.lanes[lane].wants.scores && plan.on_host[lane] == 0,
+                  part.rules);
+        if (plan.on_host[lane] != 0)
+            for (RowRule& rule : part.rules) rule.evicts = 0;
+        part.rules_at = take(part.rules.size() * sizeof(RowRule));
+        part.turns = policy.positions != Positions::original;
+        if (part.turns) part.steps_at = take(at(n_kv_heads) * at(plan.row_stride) * sizeof(std::int32_t));
+        if (part.turns) part.places_at = take(at(n_kv_heads) * sizeof(std::int32_t));
+        last_row = std::max(last_row, plan.lanes[lane].row);
+    }
+    turn_rows_ = turns_.rows(executor_, last_row);
+    if (scratch_.input.size() < bytes) {
+        scratch_.input.grow(executor_, 2 * bytes);
+        host_.input.grow(executor_, 2 * bytes);
+    }
+    std::byte* host = host_.input.data();
+    std::byte* device = scratch_.input.data();
+    for (std::size_t lane = 0; lane < n; ++lane) {
+        const Part& part = parts[lane];
+        const Cache& cache = cache_of(plan.lanes[lane]);
+        const int row = plan.lanes[lane].row;
+        LaneView<T> view = cache.view(reinterpret_cast<const RowRule*>(device + part.rules_at), row);
+        std::memcpy(host + part.rules_at, part.rules.data(), part.rules.size() * sizeof(RowRule));
+        if (part.turns) {
+            auto* steps = reinterpret_cast<std::int32_t*>(host + part.steps_at);
+            auto* places = reinterpret_cast<std::int32_t*>(host + part.places_at);
+            for (int g = 0; g < n_kv_heads; ++g)
+                places[g] = cache.steps_back(
+                    g, row, {steps + std::int64_t{g} * plan.row_stride, at(cache.count(g) + 1)});
+            view.steps = reinterpret_cast<const std::int32_t*>(device + part.steps_at);
+            view.places = reinterpret_cast<const std::int32_t*>(device + part.places_at);
+            view.steps_stride = plan.row_stride;
+        }
+        std::memcpy(host + views_at + lane * sizeof(view), &view, sizeof(view));
+        const std::int32_t token = plan.lanes[lane].token;
+        std::memcpy(host + tokens_at + lane * sizeof(token), &token, sizeof(token));
+    }
+    views_ = reinterpret_cast<const LaneView<T>*>(device + views_at);
+    tokens_ = reinterpret_cast<const std::int32_t*>(device + tokens_at);
+    executor_->upload(device, host, bytes);
+}
+
+template <class T>
+void CudaBackend<T>::multiply(std::span<const Matrix<T>* const> w, const float* x, std::span<float* const> y,
+                              int n_batch) {
+    const int cols = w[0]->cols;
+    const auto launch = [&]<int kBatch>(int first) {
+        MatrixVector<T, kBatch> kernel{};
+        int rows = 0;
+        for (std::size_t i = 0; i < w.size(); ++i) {
+            kernel.product[i] = {w[i]->data.data(), y[i] + std::int64_t{first} * w[i]->rows, w[i]->rows,
+                                 w[i]->rows};
+            rows += w[i]->rows;
+        }
+        kernel.x = x + std::int64_t{first} * cols;
+        kernel.n_products = static_cast<int>(w.size());
+        kernel.cols = cols;
+        executor_->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, kThreads)}, kThreads);
+    };
+    // Whatever the batch, a lane's sums are made in one order.
+    for (int first = 0; first < n_batch;) {
+        const int left = n_batch - first;
+        if (left >= 8)
+            launch.template operator()<8>(std::exchange(first, first + 8));
+        else if (left >= 4)
+            launch.template operator()<4>(std::exchange(first, first + 4));
+        else if (left >= 2)
+            launch.template operator()<2>(std::exchange(first, first + 2));
+        else
+            launch.template operator()<1>(std::exchange(first, first + 1));
+    }
+}
+
+template <class T>
+void CudaBackend<T>::launch_all(const Plan& plan) {
+    const ModelConfig& c = model_->config();
+    const int n = static_cast<int>(plan.lanes.size()), n_kv_heads = model_->layout().n_kv_heads();
+    Scratch& s = scratch_;
+    executor_->launch(BeginRow<T>{views_, layout_->table(), c.n_heads}, {n_kv_heads, n}, 32);
+    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens_, s.x.data(), c.d_model}, {n},
+                      kThreads);
+    for (int layer = 0; layer < c.n_layers; ++layer) launch_layer(plan, layer);
+    executor_->launch(AddNorm{s.x.data(), s.projected.data(), weights_.final_norm.data(), s.normed.data(),
+                              c.norm_eps, c.d_model},
+                      {n}, kThreads);
+    multiply(std::array{&weights_.output()}, s.normed.data(), std::array{s.logits.data()}, n);
+    executor_->launch(SelectVictims<T>{views_, layout_->table(), s.pooled.data(), s.leaves.data(),
+                                       s.leaving.data(), s.threshold.data(), plan.max_units, plan.row_stride},
+                      {plan.max_units, n}, kThreads);
+    executor_->launch(CompactHead<T>{views_, layout_->table(), s.leaves.data(), s.leaving.data(),
+                                     s.victims.data(), s.n_victims.data(), plan.max_units, plan.row_stride,
+                                     n_kv_heads, plan.most_victims, c.head_dim},
+                      {n_kv_heads, n}, 64);
+}
+
+/// A layer's first AddNorm adds what the layer before left in `projected`.
+template <class T>
+void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
+    const ModelConfig& c = model_->config();
+    const int n = static_cast<int>(plan.lanes.size());
+    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride;
+    Scratch& s = scratch_;
+    const auto& w = weights_.layers[at(layer)];
+    executor_->launch(AddNorm{s.x.data(), layer > 0 ? s.projected.data() : nullptr, w.attention_norm.data(),
+                              s.normed.data(), c.norm_eps, c.d_model},
+                      {n}, kThreads);
+    multiply(std::array{&w.q, &w.k, &w.v}, s.normed.data(), std::array{s.q.data(), s.k.data(), s.v.data()},
+             n);
+
+    const std::int32_t* kv_of_head = layout_->kv_of_head.data() + std::int64_t{layer} * c.n_heads;
+    executor_->launch(
+        RotateAppend<T>{s.q.data(), s.k.data(), s.v.data(), turn_rows_, views_, kv_of_head,
+                        model_->layout().first_of_layer(layer), c.n_heads, c.n_kv_heads, c.head_dim},
+        {c.n_heads + c.n_kv_heads, n}, 64);
+    // Rows that are asked for stay, all layers of a lane one after the other; others are written over by the next layer.
+    const auto kept = [&](float* data) { return RowBuffer{data + layer * of_layer, c.n_layers * of_layer}; };
+    const RowBuffer none{nullptr, 0};
+    AttendSplit<T> attend{};
+    attend.q = s.q.data();
+    attend.lanes = views_;
+    attend.kv_of_head = kv_of_head;
+    attend.logits = plan.wants.logits ? kept(s.row_logits.data()) : RowBuffer{s.row_logits.data(), of_layer};
+    attend.tempered = {s.row_tempered.data(), of_layer};
+    attend.noise = plan.wants.noise ? kept(s.row_noise.data()) : none;
+    attend.sums = s.sums.data();
+    attend.partial_values = s.partial_values.data();
+    attend.layer = layer;
+    attend.n_heads = c.n_heads;
+    attend.head_dim = c.head_dim;
+    attend.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    attend.row_stride = plan.row_stride;
+    attend.max_splits = plan.max_splits;
+    attend.turns = turn_rows_;
+    const Grid splits{plan.max_splits, c.n_heads, n};
+    executor_->launch(attend, splits, kSplit);
+    executor_->launch(
+        FinishRow<T>{views_, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
+                     attend.logits, attend.tempered, s.sums.data(), s.partial_values.data(),
+                     s.attended.data(), layer, c.n_heads, c.head_dim, plan.row_stride, plan.max_splits},
+        splits, kSplit);
+
+    multiply(std::array{&w.o}, s.attended.data(), std::array{s.projected.data()}, n);
+    executor_->launch(
+        AddNorm{s.x.data(), s.projected.data(), w.mlp_norm.data(), s.normed.data(), c.norm_eps, c.d_model},
+        {n}, kThreads);
+    multiply(std::array{&w.gate, &w.up}, s.normed.data(), std::array{s.gate.data(), s.up.data()}, n);
+    const std::int64_t n_hidden = std::int64_t{n} * c.d_ff;
+    executor_->launch(SiluTimes{s.gate.data(), s.up.data(), n_hidden}, {blocks_for(n_hidden)}, kThreads);
+    multiply(std::array{&w.down}, s.gate.data(), std::array{s.projected.data()}, n);
+}
+
+template <class T>
+void CudaBackend<T>::download_output(const Plan& plan) {
+    const ModelConfig& c = model_->config();
+    const std::size_t n = plan.lanes.size(), n_kv_heads = at(model_->layout().n_kv_heads());
+    const std::size_t heads = at(c.n_layers * c.n_heads), stride = at(plan.row_stride),
+                      units = at(plan.max_units);
+    const auto all = [&](auto& to, const auto& from, std::size_t size) {
+        executor_->download(to.data(), from.data(), size * sizeof(*to.data()));
+    };
+    all(host_.logits, scratch_.logits, n * at(c.n_vocab));
+    all(host_.n_victims, scratch_.n_victims, n * n_kv_heads);
+    all(host_.victims, scratch_.victims, n * n_kv_heads * at(plan.most_victims));
+    for (std::size_t lane = 0; lane < n; ++lane) {
+        const RowWants& wants = plan.lanes[lane].wants;
+        const std::size_t width = at(plan.n_rows[lane]) * sizeof(float);
+        const auto rows = [&](bool wanted, HostBuffer<float>& to, const Buffer<float>& from,
+                              std::size_t n_lines) {
+            if (wanted)
+                executor_->download_rows(to.data() + lane * n_lines * stride, stride * sizeof(float),
+                                         from.data() + lane * n_lines * stride, stride * sizeof(float), width,
+                                         n_lines);
+        };
+        rows(wants.attention, host_.row_attention, scratch_.row_attention, heads);
+        rows(wants.logits, host_.row_logits, scratch_.row_logits, heads);
+        rows(wants.noise, host_.row_noise, scratch_.row_noise, heads);
+        rows(wants.scores, host_.pooled, scratch_.pooled, units);
+    }
+    if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
+}
+
+template <class T>
+void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
+    if (lanes.empty()) return;
+    const Plan plan = this->plan(lanes);
+    size_buffers(plan);
+    upload_input(plan);
+    executor_->begin_list();
+    try {
+        launch_all(plan);
+    } catch (...) {
+        executor_->drop_list();
+        throw;
+    }
+    executor_->end_list();
+    download_output(plan);
+    executor_->wait();
+    for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) {
+        const LaneStep& step = lanes[at(lane)];
+        cache_of(step).note_appended(step.row);
+        write_rows(plan, lane);
+        write_evictions(plan, lane);
+        if (plan.on_host[at(lane)] != 0 || cache_of(step).any_on_host())
+            select_on_host(step, plan.on_host[at(lane)] != 0);
+    }
+}
+
+/// What the lane saw, from the order of slots into that of the text.
+template <class T>
+void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[at(lane)];
+    const KvLayout& layout = model_->layout();
+    const Cache& cache = cache_of(step);
+    RowValues& values = step.out->values;
+    std::vector<int> n_attended;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
+    size_row(layout, n_attended, cache.policy(), step.wants, *step.out);
+    const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
+    step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
+
+    const std::int64_t stride = plan.row_stride, n_heads = layout.n_layers() * layout.n_heads();
+    bool any_hidden = false;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const std::size_t first = at(values.offset[at(g)]);
+        const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
+        for (int i = 0; i < cache.count(g); ++i) {
+            const std::int32_t position = cache.positions(g)[at(cache.order(g)[at(i)])];
+            if (!values.positions.empty()) values.positions[first + at(i)] = position;
+            if (values.hidden.empty() || !policy.hides(step.row, position)) continue;
+            values.hidden[first + at(i)] = 1;
+            any_hidden = true;
+        }
+    }
+    for (int head = 0; head < static_cast<int>(n_heads); ++head) {
+        const int layer = head / layout.n_heads(), h = head % layout.n_heads();
+        const int g = layout.kv_head_from_head(layer, h), n = cache.count(g);
+        const std::vector<std::int32_t>& order = cache.order(g);
+        const std::int64_t from = (lane * n_heads + head) * stride;
+        const auto in_order = [&](std::vector<float>& to, const HostBuffer<float>& row) {
+            if (to.empty()) return;
+            float* out = to.data() + values.head_offset[at(head)];
+            for (int i = 0; i < n; ++i) out[i] = row.data()[from + order[at(i)]];
+        };
+        in_order(values.attention, host_.row_attention);
+        in_order(values.logits, host_.row_logits);
+        if (cache.policy().at(layer, h).noise != NoiseKind::none) in_order(values.noise, host_.row_noise);
+        if (!any_hidden || values.logits.empty()) continue;
+        for (int i = 0; i < n; ++i)
+            if (values.hidden[at(values.offset[at(g)] + i)] != 0)
+                values.logits[at(values.head_offset[at(head)] + i)] = std::numeric_limits<float>::quiet_NaN();
+    }
+    if (!any_hidden) values.hidden.clear();
+}
+
+template <class T>
+void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[at(lane)];
+    Cache& cache = cache_of(step);
+    RowValues& values = step.out->values;
+    for (std::size_t u = 0; u < cache.units().size(); ++u) {
+        if (plan.on_host[at(lane)] != 0 || cache.is_on_host(u) || values.scores.empty()) continue;
+        const std::size_t unit_at = at(lane) * at(plan.max_units) + u;
+        for (int g = cache.units()[u].first; g < cache.units()[u].last; ++g) {
+            const float* pooled = host_.pooled.data() + unit_at * at(plan.row_stride);
+            float* to = values.scores.data() + values.offset[at(g)];
+            for (int i = 0; i < cache.count(g); ++i) to[i] = pooled[cache.order(g)[at(i)]];
+            values.threshold[at(g)] = host_.threshold[unit_at];
+        }
+    }
+    std::vector<std::int32_t> gone;
+    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
+        const std::size_t head_at = at(lane) * at(model_->layout().n_kv_heads()) + at(g);
+        const std::int32_t* slots = host_.victims.data() + head_at * at(plan.most_victims);
+        gone.clear();
+        cache.note_removed(g, {slots, at(host_.n_victims[head_at])}, gone);
+        for (const std::int32_t position : gone) step.out->evictions.push_back({g, position, step.row});
+    }
+}
+
+/// Units whose heads hold different tokens, or all of a lane.
+template <class T>
+void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
+    Cache& cache = cache_of(step);
+    RowValues& values = step.out->values;
+    std::vector<std::vector<std::int32_t>> gone(at(model_->layout().n_kv_heads()));
+    bool any = false;
+    for (std::size_t u = 0; u < cache.units().size(); ++u) {
+        if (!whole_lane && !cache.is_on_host(u)) continue;
+        const cpu::Unit& unit = cache.units()[u];
+        const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
+        if (!may_evict && values.scores.empty()) continue;
+        const HostSelection chosen = cache.select_on_host(unit, step.row, may_evict);
+        for (int g = unit.first; g < unit.last; ++g) {
+            std::size_t column = 0;
+            for (int i = 0; i < cache.count(g); ++i) {
+                const std::int32_t position = cache.positions(g)[at(cache.order(g)[at(i)])];
+                while (chosen.positions[column] != position) ++column;
+                if (!values.scores.empty())
+                    values.scores[at(values.offset[at(g)] + i)] = chosen.pooled[column];
+                if (!std::binary_search(chosen.victims.begin(), chosen.victims.end(),
+                                        static_cast<int>(column)))
+                    continue;
+                gone[at(g)].push_back(position);
+                step.out->evictions.push_back({g, position, step.row});
+                any = true;
+            }
+            if (!values.scores.empty()) values.threshold[at(g)] = chosen.threshold;
+        }
+    }
+    if (!any) return;
+    cache.remove(gone);
+    std::sort(step.out->evictions.begin(), step.out->evictions.end(),
+              [](const Eviction& a, const Eviction& b) {
+                  return a.kv_head != b.kv_head ? a.kv_head < b.kv_head : a.position < b.position;
+              });
+}
+
+template <class T>
+std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
+                                                   int last_row) {
+    auto& store = static_cast<Cache&>(cache);
+    if (policy.shadow)
+        fail(ErrorCode::unsupported, "shadow=on: the CUDA backend runs no shadow yet; take --backend cpu");
+    store.set_policy(policy);
+    if (store.has_no_room()) return {};  // before the prompt, which decides the size
+    std::vector<Eviction> evictions;
+    std::vector<std::vector<std::int32_t>> gone(at(model_->layout().n_kv_heads()));
+    for (const cpu::Unit& unit : store.units()) {
+        const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
+        int most = 0;
+        for (int g = unit.first; g < unit.last; ++g) most = std::max(most, store.count(g));
+        if (!own.evicts() || (unit.last - unit.first == 1 && !cpu::must_select(own, most, last_row)))
+            continue;
+        const HostSelection chosen = store.select_on_host(unit, last_row, true);
+        for (int g = unit.first; g < unit.last; ++g) {
+            const std::vector<std::int32_t> stored = store.stored_positions(g);
+            for (const int victim : chosen.victims) {
+                const std::int32_t position = chosen.positions[at(victim)];
+                if (!std::binary_search(stored.begin(), stored.end(), position)) continue;
+                gone[at(g)].push_back(position);
+                evictions.push_back({g, position, last_row});
+            }
+        }
+    }
+    if (!evictions.empty()) store.remove(gone);
+    std::vector<int> n_stored, had;
+    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
+        n_stored.push_back(store.count(g));
+        had.push_back(store.capacity(g));
+    }
+    const std::vector<int> wanted = wanted_capacity(store.layout(), policy, n_stored, last_row + 1);
+    if (wanted != had) store.reserve(wanted);
+    return evictions;
+}
+
+template class CudaBackend<float>;
+template class CudaBackend<Fp16>;
+template class CudaBackend<Bf16>;
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,95 @@
+/// CudaBackend and its parts; the twin of cpu/cpu_backend.h. T: the stored type of weights, keys and values.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cpu/places.h"
+#include "engine/backend/cuda/cache.h"
+#include "engine/backend/cuda/device_model.h"
+
+#include <memory>
+#include <vector>
+
+namespace keyhole::cuda {
+
+/// Cosines and sines of whole positions, [positions, head_dim], grown as texts do.
+class DeviceTurns {
+  public:
+    DeviceTurns(const Model& model);
+    /// Has the rows 0..last afterwards.
+    const float* rows(const std::shared_ptr<Executor>& executor, int last);
+
+  private:
+    cpu::TurnTable host_;
+    std::size_t head_dim_;
+    int n_rows_ = 0;
+    Buffer<float> device_;
+};
+
+template <class T>
+class CudaBackend final : public Backend {
+  public:
+    CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor);
+
+    std::string name() const override;
+    std::unique_ptr<KvCache> make_cache() override;
+    void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
+                 const std::function<bool(double)>& progress) override;
+    void step(std::span<const LaneStep> lanes) override;
+    std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
+
+  private:
+    using Cache = CudaKvCache<T>;
+    /// What one step needs to know, worked out on the host before it.
+    struct Plan {
+        std::span<const LaneStep> lanes;
+        RowWants wants;      ///< of any lane
+        int row_stride = 0;  ///< slots that row buffers have room for: the largest capacity
+        int max_splits = 0;
+        int max_units = 0;
+        int most_victims = 1;  ///< of one KV head
+        std::vector<std::uint8_t>
+            on_host;              ///< [lanes] the whole lane is selected on the host: too many leave at once
+        std::vector<int> n_rows;  ///< [lanes] largest count, the new token included
+    };
+    static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
+
+    Plan plan(std::span<const LaneStep> lanes);
+    void size_buffers(const Plan& plan);
+    void upload_input(const Plan& plan);
+    void launch_all(const Plan& plan);
+    void launch_layer(const Plan& plan, int layer);
+    /// y[b] = W x[b] for up to three matrices of one input
+    void multiply(std::span<const Matrix<T>* const> w, const float* x, std::span<float* const> y,
+                  int n_batch);
+    void download_output(const Plan& plan);
+    void write_rows(const Plan& plan, int lane);
+    void write_evictions(const Plan& plan, int lane);
+    void select_on_host(const LaneStep& step, bool whole_lane);
+
+    std::shared_ptr<const Model> model_;
+    std::shared_ptr<Executor> executor_;
+    DeviceModel<T> weights_;
+    std::shared_ptr<const DeviceLayout> layout_;
+    DeviceTurns turns_;
+
+    struct Scratch {
+        Buffer<float> x, normed, q, k, v, attended, projected, gate, up, logits;
+        Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
+        Buffer<SplitSum> sums;
+        Buffer<std::uint8_t> leaves;
+        Buffer<Leaving> leaving;
+        Buffer<std::int32_t> victims, n_victims;
+        Buffer<std::byte> input;
+    } scratch_;
+    /// Host copies of the same, pinned.
+    struct Host {
+        HostBuffer<std::byte> input;
+        HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
+        HostBuffer<std::int32_t> victims, n_victims;
+    } host_;
+    const float* turn_rows_ = nullptr;
+    const LaneView<T>* views_ = nullptr;  // device, inside input
+    const std::int32_t* tokens_ = nullptr;
+};
+
+}  // namespace keyhole::cuda

@@ -1,0 +1,89 @@
+/// What the CPU and the CUDA backend decide alike: the room that a cache has, the sizes of a row's values, and which running scores a
+/// prompt needs. Pure functions; any thread. Knows no kernel.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cpu/cache.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+namespace keyhole {
+
+/// The policy of the unit that a KV head belongs to: all heads of a unit have the same (check_overrides).
+inline const ResolvedPolicy& unit_policy(const KvLayout& layout, const ResolvedPolicy& policy, int kv_head) {
+    const HeadRef& reader = layout.kv_head(kv_head).readers.front();
+    return policy.at(reader.layer, reader.head);
+}
+
+/// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with
+/// nothing to evict, or where the released code only masks, room to go on.
+std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& policy,
+                                 std::span<const int> n_stored, int n_columns);
+
+/// Slots of every KV head where a row needs one more than some have, empty where there is room. What evicts grows no further than it
+/// will ever need; where the released code only masks, room grows with the text. Cache: policy(), layout(), count(g), capacity(g).
+template <class Cache>
+std::vector<int> room_for_row(const Cache& cache, int row) {
+    const int n_kv_heads = cache.layout().n_kv_heads();
+    const auto needed = [&](int g) {
+        return unit_policy(cache.layout(), cache.policy(), g).keeps_memory ? row + 1 : cache.count(g) + 1;
+    };
+    std::vector<int> capacity;
+    bool is_short = false;
+    for (int g = 0; g < n_kv_heads && !is_short; ++g) is_short = needed(g) > cache.capacity(g);
+    if (!is_short) return capacity;
+    for (int g = 0; g < n_kv_heads; ++g) {
+        const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), g);
+        const int had = cache.capacity(g);
+        int room = needed(g) > had ? needed(g) + had / 2 : had;
+        if (needed(g) > had && policy.evicts() && !policy.keeps_memory)
+            room = std::max(needed(g), std::min(room, policy.stored + policy.every));
+        capacity.push_back(room);
+    }
+    return capacity;
+}
+
+/// Offsets and sizes of a row that attends to n_attended[g] tokens of KV head g; thresholds NaN, `hidden` 0 where the policy hides
+/// any (empty otherwise), evictions none.
+void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
+              const RowWants& wants, RowOutput& out);
+
+/// A score of one query head that accumulates over the prompt; lanes with equal settings share one.
+struct ScoreStream {
+    float alpha = 1;
+    bool tempered = false;
+    ScoreType dtype = ScoreType::fp32;
+    // Of the tempered softmax:
+    float tau = 1, gain = 1;
+    NoiseKind noise = NoiseKind::none;
+    NoiseDraw draw = NoiseDraw::token;
+    std::uint64_t seed = 0;
+    bool operator==(const ScoreStream&) const = default;
+};
+
+/// The streams that the lanes of one prompt need.
+struct StreamPlan {
+    StreamPlan(const KvLayout& layout, std::span<const LanePrefill> lanes);
+
+    /// The stream of a lane's accumulator for a query head; -1: does not run.
+    int of(std::size_t lane, int layer, int head, int accumulator) const {
+        return of_lane[lane][static_cast<std::size_t>(layer * n_heads + head)]
+                      [static_cast<std::size_t>(accumulator)];
+    }
+    /// The one that the head is judged by.
+    int own(const LanePrefill& prefill, std::size_t lane, int layer, int head) const {
+        return of(lane, layer, head, cpu::accumulator_of(prefill.policy->at(layer, head)));
+    }
+
+    int n_heads = 0;
+    int n_streams = 0;  ///< of the head that needs most
+    std::vector<std::vector<ScoreStream>>
+        streams;  ///< [n_layers * n_heads]: what the lanes need of that head
+    std::vector<std::vector<std::array<int, cpu::kAccumulators>>>
+        of_lane;  ///< [lane][n_layers * n_heads][accumulator]
+};
+
+}  // namespace keyhole

@@ -1,0 +1,452 @@
+// The whole CUDA backend against the double-precision reference and the CPU backend: rows, kept sets and caches. As a unit test its
+// kernels run on the host, which without a device is the evidence for everything but the device itself; the tests of label gpu run the
+// same cases on one.
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/base/error.h"
+#include "engine/session/session.h"
+#include "engine/trace/record.h"
+#include "tests/reference/engine_run.h"
+#include "tests/reference/executor_under_test.h"
+#include "tests/reference/tiny_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace reference {
+namespace {
+
+using keyhole::KvCache;
+using keyhole::LaneStep;
+using keyhole::ResolvedPolicy;
+using keyhole::RowOutput;
+
+constexpr keyhole::RowWants kAll{true, true, true, true};
+
+std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
+                                               unsigned shuffle = 1) {
+    std::string reason;
+    return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason));
+}
+
+/// Skipped by name where there is no device.
+class CudaBackend : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::string reason;
+        if (executor_under_test(1, reason) == nullptr) GTEST_SKIP() << reason;
+    }
+};
+
+ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt) {
+    return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 20,
+                            keyhole::head_grid(model.layout()));
+}
+
+TEST_F(CudaBackend, EveryPresetAgreesWithTheReference) {
+    for (const int n_kv_heads : {4, 2, 1})
+        for (const int n_prompt : {1, 7, 33}) {
+            const int n_decode = 12;
+            std::vector<Case> cases;
+            for (const char* preset : {"full", "window", "sink", "key", "h2o", "tova", "keyformer", "a2sf"})
+                for (int budget : {1, 4, 16})
+                    if (std::string(preset) != "full" || budget == 1)
+                        cases.push_back(preset_case(preset, budget, n_decode));
+            TinyShape shape;
+            shape.n_kv_heads = n_kv_heads;
+            shape.seed = static_cast<std::uint64_t>(n_kv_heads);
+            const TinyModel folder(shape);
+            const auto model = keyhole::load_model(folder.folder());
+            const auto backend = cuda_backend(model);
+            const std::vector<int> tokens = random_tokens(n_prompt + n_decode, shape.seed + 100);
+            const std::span<const int> all(tokens);
+            const Agreement a = compare_with_reference(
+                model, load_weights(folder.folder()), cases, all.first(static_cast<std::size_t>(n_prompt)),
+                all.subspan(static_cast<std::size_t>(n_prompt)), backend.get());
+            for (const double worst : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
+                EXPECT_LT(worst, 1.0) << a.worst;
+            EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
+        }
+}
+
+/// A lane on both backends.
+struct Twin {
+    std::unique_ptr<KvCache> cpu, cuda;
+    RowOutput cpu_out, cuda_out;
+};
+
+/// Rows of the two backends beside each other, with what a command may do between them.
+class Pair {
+  public:
+    explicit Pair(const TinyShape& shape, int n_prompt = 30) : folder_(shape), n_prompt_(n_prompt) {
+        model = keyhole::load_model(folder_.folder());
+        cpu = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
+        cuda = cuda_backend(model);
+        tokens_ = random_tokens(n_prompt + 400, shape.seed + 7);
+        next_ = n_prompt;
+    }
+
+    void start(const std::vector<std::string>& specs) {
+        for (const std::string& spec : specs) {
+            policies.push_back(policy_of(spec, *model, n_prompt_));
+            lanes.push_back({cpu->make_cache(), cuda->make_cache(), {}, {}});
+        }
+        for (std::size_t n = 0; n < lanes.size(); ++n) {
+            cpu->apply_policy(*lanes[n].cpu, policies[n], -1);
+            cuda->apply_policy(*lanes[n].cuda, policies[n], -1);
+        }
+        std::vector<keyhole::LanePrefill> a, b;
+        for (std::size_t n = 0; n < lanes.size(); ++n) {
+            a.push_back({lanes[n].cpu.get(), &policies[n], kAll, &lanes[n].cpu_out});
+            b.push_back({lanes[n].cuda.get(), &policies[n], kAll, &lanes[n].cuda_out});
+        }
+        const std::span<const int> prompt =
+            std::span<const int>(tokens_).first(static_cast<std::size_t>(n_prompt_));
+        cpu->prefill(prompt, a, nullptr, {});
+        cuda->prefill(prompt, b, nullptr, {});
+        compare("prompt");
+    }
+
+    void step(int n_rows = 1) {
+        for (int i = 0; i < n_rows; ++i, ++next_) {
+            std::vector<LaneStep> a, b;
+            for (std::size_t n = 0; n < lanes.size(); ++n) {
+                const int token = tokens_[static_cast<std::size_t>(next_)];
+                a.push_back({lanes[n].cpu.get(), &policies[n], token, next_, kAll, &lanes[n].cpu_out});
+                b.push_back({lanes[n].cuda.get(), &policies[n], token, next_, kAll, &lanes[n].cuda_out});
+            }
+            cpu->step(a);
+            cuda->step(b);
+            compare(fmt::format("row {}", next_));
+            if (testing::Test::HasFatalFailure()) return;
+        }
+    }
+
+    void apply(std::size_t lane, const std::string& spec) {
+        policies[lane] = policy_of(spec, *model, n_prompt_);
+        EXPECT_EQ(cpu->apply_policy(*lanes[lane].cpu, policies[lane], next_ - 1),
+                  cuda->apply_policy(*lanes[lane].cuda, policies[lane], next_ - 1))
+            << spec;
+    }
+
+    void evict(std::size_t lane, int g, int position) {
+        EXPECT_EQ(lanes[lane].cpu->evict(g, position), lanes[lane].cuda->evict(g, position));
+    }
+    void pin(std::size_t lane, int g, int position, bool pinned = true) {
+        EXPECT_EQ(lanes[lane].cpu->set_pinned(g, position, pinned),
+                  lanes[lane].cuda->set_pinned(g, position, pinned));
+    }
+
+    void compare(const std::string& where) {
+        for (std::size_t n = 0; n < lanes.size(); ++n) {
+            SCOPED_TRACE(fmt::format("lane {}, {}", n, where));
+            const RowOutput &a = lanes[n].cpu_out, &b = lanes[n].cuda_out;
+            ASSERT_EQ(a.evictions, b.evictions);
+            ASSERT_EQ(a.values.offset, b.values.offset);
+            ASSERT_EQ(a.values.positions, b.values.positions);
+            ASSERT_EQ(a.values.head_offset, b.values.head_offset);
+            ASSERT_EQ(a.values.hidden, b.values.hidden);
+            near("next logits", a.next_logits, b.next_logits);
+            near("attention", a.values.attention, b.values.attention);
+            near("logits", a.values.logits, b.values.logits);
+            near("noise", a.values.noise, b.values.noise);
+            near("scores", a.values.scores, b.values.scores);
+            near("threshold", a.values.threshold, b.values.threshold);
+            for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+                ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));
+                ASSERT_EQ(lanes[n].cpu->pinned_positions(g), lanes[n].cuda->pinned_positions(g));
+            }
+            ASSERT_EQ(lanes[n].cpu->use().stored_tokens, lanes[n].cuda->use().stored_tokens);
+        }
+    }
+
+    std::shared_ptr<const keyhole::Model> model;
+    std::unique_ptr<keyhole::Backend> cpu, cuda;
+    std::vector<ResolvedPolicy> policies;
+    std::vector<Twin> lanes;
+
+  private:
+    static void near(const char* what, const std::vector<float>& a, const std::vector<float>& b) {
+        ASSERT_EQ(a.size(), b.size()) << what;
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+            ASSERT_NEAR(a[i], b[i], 2e-4 * std::max(1.0f, std::abs(a[i]))) << what << " " << i;
+        }
+    }
+
+    TinyModel folder_;
+    int n_prompt_, next_;
+    std::vector<int> tokens_;
+};
+
+TEST_F(CudaBackend, DialectsPositionsAndCadencesFollowTheCpu) {
+    TinyShape shape;
+    shape.head_dim = 16;
+    Pair pair(shape);
+    pair.start({"full", "window:budget=8,dialect=released", "h2o:budget=8,dialect=released",
+                "keyformer:budget=8,dialect=released", "a2sf:budget=8,dialect=released",
+                "tova:budget=8,dialect=released", "sink:budget=8,dialect=released",
+                "dilated:budget=6,dilation=2", "tova:budget=9,positions=compressed", "h2o:budget=9,every=5",
+                "h2o:budget=9,scope=shared,pool=max", "a2sf:budget=9,scope=layer,pool=sum",
+                "keyformer:budget=9,noise=gaussian,draw=row,damping=0.5", "h2o:budget=9,score_dtype=bf16",
+                "key:budget=7,score_dtype=fp16"});
+    pair.step(25);
+}
+
+TEST_F(CudaBackend, OverridesGiveHeadsRoomOfTheirOwn) {
+    Pair pair({});
+    pair.start({"h2o:budget=8,budget@L1=12,alpha@L0.H0-1=0.5", "keyformer:budget=8,tau@L1=1..3"});
+    pair.step(20);
+}
+
+TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
+    Pair pair({});
+    pair.start({"full", "h2o:budget=12", "tova:budget=12", "keyformer:budget=12"});
+    pair.step(3);
+    pair.pin(1, 0, 30);
+    pair.pin(2, 1, 31);
+    pair.pin(3, 2, 32);
+    pair.evict(0, 1, 4);
+    pair.step(12);
+    pair.apply(1, "h2o:budget=6");
+    pair.apply(2, "h2o:budget=12");   // heads part ways
+    pair.apply(3, "a2sf:budget=10");  // a forgetting sum starts from the plain one
+    pair.step(8);
+    pair.apply(1, "tova:budget=9");  // and are told to agree again
+    pair.apply(2, "h2o:budget=7,scope=shared");
+    pair.apply(3, "keyformer:budget=8,seed=5");
+    pair.step(20);
+    pair.pin(1, 0, 30, false);
+    for (int g = 0; g < 4; ++g) pair.evict(1, g, pair.lanes[1].cpu->stored_positions(g).front());
+    pair.apply(0, "h2o:budget=10");
+    pair.step(6);
+}
+
+TEST_F(CudaBackend, AClonedCacheGoesItsOwnWay) {
+    Pair pair({});
+    pair.start({"keyformer:budget=10"});
+    pair.step(4);
+    pair.pin(0, 1, 33);
+    pair.lanes.push_back({pair.lanes[0].cpu->clone(), pair.lanes[0].cuda->clone(), {}, {}});
+    pair.policies.push_back(pair.policies[0]);
+    pair.step(5);
+    pair.apply(1, "h2o:budget=5");
+    pair.step(8);
+}
+
+TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
+    for (const StoredAs type : {StoredAs::f16, StoredAs::bf16}) {
+        TinyShape shape;
+        shape.dtype = type;
+        const TinyModel folder(shape);
+        const auto model = keyhole::load_model(folder.folder());
+        const std::vector<int> tokens = random_tokens(40, 5);
+        const std::vector<std::string> specs = {"full", "window:budget=9"};
+        const std::span<const int> all(tokens);
+        const auto backend = cuda_backend(model);
+        const LaneRows a = run_engine(model, specs, all.first(30), all.subspan(30)),
+                       b = run_backend(*backend, *model, specs, all.first(30), all.subspan(30));
+        // Keys and values are stored in the weights' type, so that rows differ by its rounding; the prompt's do not.
+        const double rounding = type == StoredAs::f16 ? 2e-2 : 1e-1;
+        for (std::size_t lane = 0; lane < specs.size(); ++lane)
+            for (std::size_t row = 0; row < a[lane].size(); ++row)
+                for (std::size_t v = 0; v < a[lane][row].next_logits.size(); ++v)
+                    ASSERT_NEAR(a[lane][row].next_logits[v], b[lane][row].next_logits[v],
+                                row == 0 ? 1e-3 : rounding)
+                        << "lane " << lane << " row " << row;
+    }
+}
+
+// A thread that read what another one writes in the same phase would give other bits in another order; a lane that read another's
+// numbers, other bits in other company.
+TEST_F(CudaBackend, NeitherThreadOrderNorCompanyChangesBits) {
+    const TinyModel folder({});
+    const auto model = keyhole::load_model(folder.folder());
+    const std::vector<int> tokens = random_tokens(45, 5);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> many = {"full", "keyformer:budget=9", "h2o:budget=9", "tova:budget=9",
+                                           "window:budget=4"};
+    const auto backend = cuda_backend(model), other = cuda_backend(model, 77);
+    const LaneRows a = run_backend(*backend, *model, many, all.first(30), all.subspan(30)),
+                   b = run_backend(*other, *model, many, all.first(30), all.subspan(30));
+    for (std::size_t lane = 0; lane < many.size(); ++lane) {
+        const std::vector<std::string> alone = {many[lane]};
+        const LaneRows c = run_backend(*backend, *model, alone, all.first(30), all.subspan(30));
+        for (std::size_t row = 0; row < a[lane].size(); ++row) {
+            EXPECT_EQ(difference(a[lane][row], b[lane][row]), "") << many[lane] << " row " << row;
+            EXPECT_EQ(difference(a[lane][row], c[0][row]), "") << many[lane] << " row " << row;
+        }
+    }
+}
+
+/// Rows by (row, lane id); a row that comes again after a rewind replaces the first.
+class LastRows final : public keyhole::RowSink {
+  public:
+    void row(const keyhole::StepTrace& step, int lane, const RowOutput& out) override {
+        const keyhole::LaneRecord& record = step.lanes.at(static_cast<std::size_t>(lane));
+        rows[{step.row, record.info->id}] = {out.next_logits, out.evictions, record.token};
+    }
+    struct Kept {
+        std::vector<float> next_logits;
+        std::vector<keyhole::Eviction> evictions;
+        int token = 0;
+    };
+    std::map<std::pair<int, int>, Kept> rows;
+};
+
+TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
+    const TinyModel folder({});
+    const auto model = keyhole::load_model(folder.folder());
+    keyhole::RunSpec spec;
+    spec.prompt = random_text(30, 9);
+    for (const char* lane : {"full", "h2o:budget=12", "keyformer:budget=12"})
+        spec.lanes.push_back(keyhole::parse_lane_spec(lane));
+    spec.n_generate = 30;
+    spec.ignore_eos = true;
+    LastRows rows[3];
+    for (const int run : {0, 1, 2}) {  // CPU; CUDA with checkpoints; CUDA from the prompt
+        const auto backend = run == 0
+                                 ? keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr)
+                                 : cuda_backend(model);
+        keyhole::Session session(model, *backend, spec, &rows[run], run == 2 ? 0 : std::size_t{64} << 20);
+        session.prefill();
+        const auto steps = [&](int n) {
+            for (int i = 0; i < n; ++i) session.step();
+        };
+        steps(8);
+        session.apply(keyhole::parse_command("fork 1 h2o:budget=6"));
+        session.apply(keyhole::parse_command("pin 2 37"));
+        session.apply(keyhole::parse_command("evict 0 5"));
+        steps(8);
+        session.apply(keyhole::parse_command("rewind 40"));
+        session.apply(keyhole::parse_command("lane 1 tova:budget=10"));
+        steps(12);
+    }
+    for (const int run : {1, 2}) {
+        ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
+        for (const auto& [at, a] : rows[0].rows) {
+            const LastRows::Kept& b = rows[run].rows.at(at);
+            SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
+            ASSERT_EQ(a.token, b.token);
+            ASSERT_EQ(a.evictions, b.evictions);
+            for (std::size_t v = 0; v < a.next_logits.size(); ++v)
+                ASSERT_NEAR(a.next_logits[v], b.next_logits[v], 2e-3);
+        }
+    }
+    for (const auto& [at, a] : rows[1].rows)
+        EXPECT_EQ(a.next_logits, rows[2].rows.at(at).next_logits) << at.first;
+}
+
+/// Prompt rows put together from tiles: values by (kind, lane, layer, head, row, column).
+class Collector final : public keyhole::PrefillSink {
+  public:
+    using Key = std::tuple<char, int, int, int, int, int>;
+    keyhole::RowWants wants() const override { return kAll; }
+    void attention(const keyhole::PrefillTile& t) override { take('a', t); }
+    void logits(const keyhole::PrefillTile& t) override { take('l', t); }
+    void noise(const keyhole::PrefillTile& t) override { take('n', t); }
+    void scores(const keyhole::PrefillTile& t) override { take('s', t); }
+
+    std::map<Key, float> values;
+
+  private:
+    void take(char kind, const keyhole::PrefillTile& t) {
+        const std::lock_guard lock(mutex_);
+        for (int i = 0; i < t.n_rows; ++i)
+            for (int p = 0; p <= t.first_row + i; ++p)
+                EXPECT_TRUE(values
+                                .emplace(Key{kind, t.lane, t.layer, t.head, t.first_row + i, p},
+                                         t.values[std::int64_t{i} * t.n_columns + p])
+                                .second);
+    }
+    std::mutex mutex_;
+};
+
+TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
+    TinyShape shape;
+    shape.n_kv_heads = 2;
+    const TinyModel folder(shape);
+    const auto model = keyhole::load_model(folder.folder());
+    const int n = 70;  // more than one of the CPU's tiles
+    const std::vector<int> tokens = random_tokens(n, 3);
+    const std::vector<std::string> specs = {
+        "h2o:budget=9", "keyformer:budget=9", "keyformer:budget=9,draw=row,seed=4",
+        "a2sf:budget=9,scope=layer,pool=max", "h2o:budget=9,scope=shared"};
+    Collector collected[2];
+    for (const bool is_cuda : {false, true}) {
+        const auto backend = is_cuda
+                                 ? cuda_backend(model)
+                                 : keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
+        std::vector<ResolvedPolicy> policies;
+        std::vector<std::unique_ptr<KvCache>> caches;
+        std::vector<RowOutput> out(specs.size());
+        for (const std::string& spec : specs) policies.push_back(policy_of(spec, *model, n));
+        std::vector<keyhole::LanePrefill> lanes;
+        for (std::size_t i = 0; i < specs.size(); ++i) {
+            caches.push_back(backend->make_cache());
+            lanes.push_back({caches.back().get(), &policies[i], kAll, &out[i]});
+        }
+        backend->prefill(tokens, lanes, &collected[is_cuda], {});
+    }
+    ASSERT_EQ(collected[0].values.size(), collected[1].values.size());
+    for (auto a = collected[0].values.begin(), b = collected[1].values.begin();
+         a != collected[0].values.end(); ++a, ++b) {
+        ASSERT_EQ(a->first, b->first);
+        const auto& [kind, lane, layer, head, row, column] = a->first;
+        ASSERT_NEAR(a->second, b->second, 2e-4 * std::max(1.0f, std::abs(a->second)))
+            << kind << " of lane " << lane << " layer " << layer << " head " << head << " row " << row
+            << " column " << column;
+    }
+}
+
+TEST_F(CudaBackend, AStoppedPromptLeavesCachesEmpty) {
+    const TinyModel folder({});
+    const auto model = keyhole::load_model(folder.folder());
+    const auto backend = cuda_backend(model);
+    const auto cache = backend->make_cache();
+    const ResolvedPolicy policy = policy_of("full", *model, 20);
+    RowOutput out;
+    const keyhole::LanePrefill lane{cache.get(), &policy, {}, &out};
+    const std::vector<int> tokens = random_tokens(20, 3);
+    EXPECT_THROW(backend->prefill(tokens, {&lane, 1}, nullptr, [](double done) { return done == 0; }),
+                 keyhole::Error);
+    EXPECT_EQ(cache->use().stored_tokens, 0);
+    EXPECT_EQ(cache->use().allocated_bytes, 0);
+    backend->prefill(tokens, {&lane, 1}, nullptr, {});
+    EXPECT_EQ(cache->use().stored_tokens, 20 * 4);
+}
+
+// On a device a list equal to the one before runs as a graph: nothing that changes from row to row may be in it.
+TEST_F(CudaBackend, RowsShareOneGraph) {
+    const TinyModel folder({});
+    const auto model = keyhole::load_model(folder.folder());
+    std::string reason;
+    const std::shared_ptr<keyhole::cuda::Executor> executor = executor_under_test(1, reason);
+    const auto backend = keyhole::make_cuda_backend(model, executor);
+    const std::vector<int> tokens = random_tokens(90, 5);
+    const std::span<const int> all(tokens);
+    run_backend(*backend, *model,
+                std::vector<std::string>{"full", "keyformer:budget=9", "tova:budget=9,positions=cache"},
+                all.first(30), all.subspan(30));
+    EXPECT_EQ(executor->n_graphs(), 1);
+}
+
+TEST_F(CudaBackend, MemoryFollowsTheBudget) {
+    Pair pair({}, 200);
+    pair.start({"full", "h2o:budget=20"});
+    pair.step(2);
+    const auto full = pair.lanes[0].cuda->use(), small = pair.lanes[1].cuda->use();
+    EXPECT_EQ(small.stored_tokens, 4 * 20);
+    EXPECT_EQ(small.stored_bytes, 4 * 20 * 2 * 8 * 4);
+    EXPECT_LT(small.allocated_bytes, full.allocated_bytes / 5);
+    pair.apply(0, "h2o:budget=10");
+    EXPECT_LT(pair.lanes[0].cuda->use().allocated_bytes, full.allocated_bytes / 8);
+}
+
+}  // namespace
+}  // namespace reference
