@@ -16,7 +16,10 @@ function(kh_add_tests target label)
   if(KH_SANITIZE STREQUAL "thread")
     set(filter TEST_FILTER "${KH_THREADED_TESTS}")
   endif()
-  gtest_discover_tests(${target} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  if(label STREQUAL "gpu")
+    set(prefix TEST_PREFIX gpu.)  # some cases are unit tests too
+  endif()
+  gtest_discover_tests(${target} ${filter} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${label} TIMEOUT 600
                ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
 endfunction()
@@ -42,6 +45,21 @@ add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
 add_dependencies(keyhole_tests keyhole_fake_cuda)
 target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_FILE:keyhole_fake_cuda>")
+
+# The same on a device: the engine and CUDA alone, so that they run on a bare GPU box with the libraries beside them. Each is skipped by
+# name where there is none.
+file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
+if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
+  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp ${KH_REFERENCE})
+  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_engine nlohmann_json::nlohmann_json GTest::gtest_main)
+  set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
+  kh_add_tests(keyhole_gpu_tests gpu)
+  add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
+    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp engine/base/half.cpp)
+  target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
+  set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
+  add_dependencies(keyhole_selftest keyhole_cuda)
+endif()
 
 # What includes app is tested here, the program itself too. These need a display: ./test gives them one.
 file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     keyhole::add_replay_command(app);
     keyhole::add_bench_command(app);
     keyhole::add_info_command(app);
+    keyhole::add_selftest_command(app);
 
     std::vector<std::string> arguments(argv + 1, argv + argc);
     const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||

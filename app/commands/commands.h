@@ -14,5 +14,6 @@ void add_decode_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_info_command(CLI::App& app);
+void add_selftest_command(CLI::App& app);
 
 }  // namespace keyhole

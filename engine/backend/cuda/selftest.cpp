@@ -1,0 +1,585 @@
+#include "engine/backend/cuda/selftest.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+
+namespace keyhole::cuda {
+namespace {
+
+constexpr double kSumTolerance = 2e-6;      // sums in one order: exp, log and division differ
+constexpr double kProductTolerance = 2e-5;  // cuBLAS sums in its own order
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+std::vector<float> normal(std::int64_t n, unsigned seed, float scale = 1) {
+    std::mt19937 generator(seed);
+    std::normal_distribution<float> distribution(0, scale);
+    std::vector<float> values(at(n));
+    for (float& v : values) v = distribution(generator);
+    return values;
+}
+
+template <class T>
+std::vector<T> stored(const std::vector<float>& values) {
+    std::vector<T> out(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) narrow(values[i], out[i]);
+    return out;
+}
+
+/// What a kernel gave, as numbers to compare.
+struct Output {
+    std::string kernel;
+    std::vector<double> values;
+    double tolerance = 0;
+};
+
+/// One executor at work on a case.
+class Side {
+  public:
+    explicit Side(std::shared_ptr<Executor> on) : executor(std::move(on)) {}
+
+    template <class V>
+    Buffer<V> up(const std::vector<V>& values) {
+        Buffer<V> buffer(executor, values.size());
+        executor->upload(buffer.data(), values.data(), buffer.size_bytes());
+        executor->wait();
+        return buffer;
+    }
+    Buffer<float> floats(std::int64_t n) { return up(std::vector<float>(at(n), -7.0f)); }
+
+    template <class V>
+    std::vector<V> down(const V* data, std::size_t n) {
+        std::vector<V> out(n);
+        executor->download(out.data(), data, n * sizeof(V));
+        executor->wait();
+        return out;
+    }
+    template <class V>
+    void note(const std::string_view kernel, double tolerance, const V* data, std::size_t n) {
+        Output output{std::string(kernel), {}, tolerance};
+        for (const V value : down(data, n)) {
+            if constexpr (std::is_same_v<V, Fp16> || std::is_same_v<V, Bf16>)
+                output.values.push_back(widen(value));
+            else
+                output.values.push_back(static_cast<double>(value));
+        }
+        outputs.push_back(std::move(output));
+    }
+    template <class Kernel, class V>
+    void note(const Kernel&, double tolerance, const Buffer<V>& buffer) {
+        note(kernel_name<Kernel>(), tolerance, buffer.data(), buffer.size());
+    }
+
+    std::shared_ptr<Executor> executor;
+    std::vector<Output> outputs;
+};
+
+using Case = std::function<void(Side&)>;
+
+void copies(Side& side) {
+    const std::vector<float> values = normal(999, 1);
+    const Buffer<float> a = side.up(values), b = side.floats(999), c = side.floats(999);
+    side.executor->copy(b.data(), a.data(), a.size_bytes());
+    side.executor->clear(c.data() + 10, 100 * sizeof(float));
+    side.note("upload, copy, download", 0, b.data(), b.size());
+    side.note("clear", 0, c.data(), c.size());
+    std::vector<float> rows(7 * 5, -1.0f);
+    side.executor->download_rows(rows.data(), 5 * sizeof(float), a.data() + 3, 21 * sizeof(float),
+                                 4 * sizeof(float), 7);
+    side.executor->wait();
+    side.outputs.push_back({"download of rows", {rows.begin(), rows.end()}, 0});
+}
+
+void products(Side& side) {
+    for (const bool transposed : {true, false}) {
+        const std::int64_t m = 37, n = 53, k = 65, n_batch = 3;
+        const Buffer<float> a = side.up(normal(n_batch * m * k, 1)), b = side.up(normal(n_batch * n * k, 2)),
+                            c = side.floats(n_batch * m * (n + 4));
+        MatrixProduct p;
+        p.a = a.data();
+        p.b = b.data();
+        p.c = c.data();
+        p.m = m;
+        p.n = n;
+        p.k = k;
+        p.a_stride = k;
+        p.b_stride = transposed ? k : n;
+        p.c_stride = n + 4;
+        p.a_batch = m * k;
+        p.b_batch = n * k;
+        p.c_batch = m * (n + 4);
+        p.n_batch = static_cast<int>(n_batch);
+        p.b_transposed = transposed;
+        p.alpha = 0.25f;
+        side.executor->multiply(p);
+        side.note(transposed ? "product, transposed" : "product", kProductTolerance, c.data(), c.size());
+    }
+}
+
+void plain_layers(Side& side) {
+    const int d = 328, lanes = 3;
+    const Buffer<float> x = side.up(normal(lanes * d, 1)), y = side.up(normal(lanes * d, 2)),
+                        gain = side.up(normal(d, 3)), out = side.floats(lanes * d);
+    const AddNorm norm{x.data(), y.data(), gain.data(), out.data(), 1e-5f, d};
+    side.executor->launch(norm, {lanes}, 256);
+    side.note(norm, kSumTolerance, out);
+    const SiluTimes silu{x.data(), y.data(), lanes * d};
+    side.executor->launch(silu, {(lanes * d + 255) / 256}, 256);
+    side.note(silu, kSumTolerance, x);
+}
+
+template <class T, int kBatch>
+void matrix_vector(Side& side) {
+    const int cols = 520, rows[] = {37, 11, 5};
+    const Buffer<float> x = side.up(normal(kBatch * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5));
+    MatrixVector<T, kBatch> kernel{};
+    std::vector<Buffer<T>> w;
+    int offset = 0;
+    for (int i = 0; i < 3; ++i) {
+        w.push_back(side.up(stored<T>(normal(std::int64_t{rows[i]} * cols, static_cast<unsigned>(i)))));
+        kernel.product[i] = {w.back().data(), y.data() + kBatch * offset, rows[i], rows[i]};
+        offset += rows[i];
+    }
+    kernel.x = x.data();
+    kernel.n_products = 3;
+    kernel.cols = cols;
+    side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(offset, 256)}, 256);
+    side.note(kernel, kSumTolerance, y);
+}
+
+template <class T>
+void weights(Side& side) {
+    const int d = 72;
+    const Buffer<T> table = side.up(stored<T>(normal(9 * d, 1)));
+    const Buffer<std::int32_t> tokens = side.up(std::vector<std::int32_t>{8, 0, 3});
+    const Buffer<float> x = side.floats(3 * d), wide = side.floats(9 * d);
+    const Embed<T> embed{table.data(), tokens.data(), x.data(), d};
+    side.executor->launch(embed, {3}, 64);
+    side.note(embed, 0, x);
+    const Widen<T> widen{table.data(), wide.data(), 9 * d};
+    side.executor->launch(widen, {3}, 256);
+    side.note(widen, 0, wide);
+    matrix_vector<T, 1>(side);
+    matrix_vector<T, 2>(side);
+    matrix_vector<T, 4>(side);
+    matrix_vector<T, 8>(side);
+}
+
+/// A layer of two KV heads with two readers each, one lane, filled with noise.
+template <class T>
+struct LaneCase {
+    static constexpr int kHeads = 4, kKv = 2;
+    int head_dim, n, capacity, row;
+    Buffer<T> keys, values;
+    Buffer<std::int32_t> positions, readers, offset, kv_of_head, unit_of_head, steps, places;
+    Buffer<std::uint8_t> pinned;
+    Buffer<float> scores, noise, turns;
+    Buffer<DeviceHead<T>> heads;
+    Buffer<HeadScores> head_scores;
+    Buffer<DeviceUnit> units;
+    Buffer<RowRule> rules;
+    Buffer<LaneView<T>> lane;
+
+    LaneCase(Side& side, int size, int n_stored, RowRule rule, bool turned, bool one_unit)
+        : head_dim(size), n(n_stored), capacity(n + 5), row(2 * n + 3) {
+        const std::int64_t slots = std::int64_t{kKv} * capacity;
+        keys = side.up(stored<T>(normal(slots * head_dim, 1)));
+        values = side.up(stored<T>(normal(slots * head_dim, 2)));
+        std::vector<std::int32_t> p;
+        for (int g = 0; g < kKv; ++g) {  // shuffled, with gaps
+            std::vector<std::int32_t> of_head(at(capacity));
+            std::iota(of_head.begin(), of_head.end(), 0);
+            std::shuffle(of_head.begin(), of_head.begin() + n,
+                         std::mt19937(one_unit ? 1u : static_cast<unsigned>(g)));
+            for (std::int32_t& slot : of_head) slot *= 2;
+            p.insert(p.end(), of_head.begin(), of_head.end());
+        }
+        positions = side.up(p);
+        std::vector<std::uint8_t> pins(at(slots), 0);
+        for (std::size_t i = 0; i < pins.size(); i += 97) pins[i] = 1;
+        pinned = side.up(pins);
+        scores = side.up(normal(std::int64_t{kHeads} * kScores * capacity, 3));
+        noise = side.up(normal(std::int64_t{kHeads} * capacity, 4));
+        std::vector<float> angles;
+        for (int position = 0; position <= row; ++position)
+            for (const bool is_sine : {false, true})
+                for (int i = 0; i < head_dim / 2; ++i) {
+                    const double angle = position * std::pow(10000.0, -2.0 * i / head_dim);
+                    angles.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
+                }
+        turns = side.up(angles);
+        readers = side.up(std::vector<std::int32_t>{0, 1, 2, 3});
+        offset = side.up(std::vector<std::int32_t>{0, 2, 4});
+        kv_of_head = side.up(std::vector<std::int32_t>{0, 0, 1, 1});
+        std::vector<DeviceHead<T>> h;
+        for (std::int64_t g = 0; g < kKv; ++g)
+            h.push_back({keys.data() + g * capacity * head_dim, values.data() + g * capacity * head_dim,
+                         positions.data() + g * capacity, pinned.data() + g * capacity, n, capacity});
+        heads = side.up(h);
+        std::vector<HeadScores> s(kHeads);
+        for (std::int64_t i = 0; i < kHeads; ++i) {
+            for (std::int64_t a = 0; a < kScores; ++a)
+                s[at(i)].score[a] = a == 1 ? nullptr : scores.data() + (i * kScores + a) * capacity;
+            const bool draws = rule.noise_kind != 0 && rule.noise_draw == static_cast<int>(NoiseDraw::token);
+            s[at(i)].noise = draws ? noise.data() + i * capacity : nullptr;
+            s[at(i)].variant = s[at(i)].unused = 0;
+        }
+        head_scores = side.up(s);
+        units = side.up(one_unit ? std::vector<DeviceUnit>{{0, 2, 0, 0}}
+                                 : std::vector<DeviceUnit>{{0, 1, 0, 0}, {1, 2, 0, 0}});
+        unit_of_head = side.up(std::vector<std::int32_t>{0, one_unit ? 0 : 1});
+        rules = side.up(std::vector<RowRule>{rule});
+        std::vector<std::int32_t> back(at(slots));
+        for (std::size_t i = 0; i < back.size(); ++i) back[i] = static_cast<std::int32_t>(i % 7);
+        steps = side.up(back);
+        places = side.up(std::vector<std::int32_t>{row / 2, row / 3});
+        LaneView<T> view{};
+        view.heads = heads.data();
+        view.scores = head_scores.data();
+        view.units = units.data();
+        view.unit_of_head = unit_of_head.data();
+        view.rules = rules.data();
+        view.n_units = one_unit ? 1 : 2;
+        view.row = row;
+        if (turned) {
+            view.steps = steps.data();
+            view.places = places.data();
+            view.steps_stride = capacity;
+        }
+        lane = side.up(std::vector<LaneView<T>>{view});
+    }
+    ReaderTable table() const { return {readers.data(), offset.data()}; }
+};
+
+RowRule plain_rule() {
+    RowRule rule{};
+    rule.seed = 5;
+    rule.alpha = 0.5f;
+    rule.gain = rule.tau = rule.weight = 1;
+    rule.hidden_position = rule.dying_position = -1;
+    rule.stored = ResolvedPolicy::kUnlimited;
+    return rule;
+}
+
+/// The kernels of a row, one after the other, each noted.
+template <class T>
+void attention(Side& side, int head_dim, int n, RowRule rule, bool turned) {
+    const LaneCase<T> c(side, head_dim, n, rule, turned, false);
+    const int heads = LaneCase<T>::kHeads, kv = LaneCase<T>::kKv, splits = (c.capacity + kSplit - 1) / kSplit;
+    const std::int64_t of_lane = std::int64_t{heads} * c.capacity;
+    const BeginRow<T> begin{c.lane.data(), c.table(), heads};
+    side.executor->launch(begin, {kv, 1}, 32);
+    side.note(begin, kSumTolerance, c.noise);
+    side.note(begin, 0, c.positions);
+    const Buffer<float> q = side.up(normal(heads * head_dim, 21, 2)), k = side.up(normal(kv * head_dim, 22)),
+                        v = side.up(normal(kv * head_dim, 23));
+    const RotateAppend<T> append{
+        q.data(), k.data(), v.data(), c.turns.data(), c.lane.data(), c.kv_of_head.data(),
+        0,        heads,    kv,       head_dim};
+    side.executor->launch(append, {heads + kv, 1}, 64);
+    side.note(append, 0, q);
+    side.note(append, 0, c.keys);
+    side.note(append, 0, c.values);
+    const Buffer<float> logits = side.floats(of_lane), tempered = side.floats(of_lane),
+                        noise = side.floats(of_lane),
+                        partial = side.floats(std::int64_t{heads} * splits * head_dim),
+                        p = side.floats(of_lane), out = side.floats(heads * head_dim);
+    const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(at(heads * splits)));
+    AttendSplit<T> attend{};
+    attend.q = q.data();
+    attend.lanes = c.lane.data();
+    attend.kv_of_head = c.kv_of_head.data();
+    attend.logits = {logits.data(), of_lane};
+    attend.tempered = {tempered.data(), of_lane};
+    attend.noise = {noise.data(), of_lane};
+    attend.sums = sums.data();
+    attend.partial_values = partial.data();
+    attend.n_heads = heads;
+    attend.head_dim = head_dim;
+    attend.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    attend.row_stride = c.capacity;
+    attend.max_splits = splits;
+    attend.turns = c.turns.data();
+    side.executor->launch(attend, {splits, heads, 1}, kSplit);
+    side.note(attend, kSumTolerance, logits);
+    side.note(attend, kSumTolerance, tempered);
+    side.note(attend, kSumTolerance, noise);
+    side.note(kernel_name<AttendSplit<T>>(), kSumTolerance, reinterpret_cast<const float*>(sums.data()),
+              sums.size() * 4);
+    const FinishRow<T> finish{c.lane.data(),
+                              c.kv_of_head.data(),
+                              {p.data(), of_lane},
+                              attend.logits,
+                              attend.tempered,
+                              sums.data(),
+                              partial.data(),
+                              out.data(),
+                              0,
+                              heads,
+                              head_dim,
+                              c.capacity,
+                              splits};
+    side.executor->launch(finish, {splits, heads, 1}, kSplit);
+    side.note(finish, 5e-6, p);
+    side.note(finish, 5e-6, out);
+    // A score rounded to bf16 may go either way.
+    side.note(finish, rule.score_dtype == static_cast<int>(ScoreType::fp32) ? 5e-6 : 8e-3, c.scores);
+}
+
+template <class T>
+void attention_cases(Side& side) {
+    attention<T>(side, 64, 1, plain_rule(), false);
+    attention<T>(side, 80, 255, plain_rule(), false);
+    RowRule noisy = plain_rule();
+    noisy.tempers = 1;
+    noisy.tau = 1.75f;
+    noisy.gain = 0.5f;
+    noisy.weight = 0.25f;
+    noisy.noise_kind = static_cast<int>(NoiseKind::gumbel);
+    noisy.noise_draw = static_cast<int>(NoiseDraw::token);
+    noisy.hidden_position = 6;
+    attention<T>(side, 128, 600, noisy, false);
+    noisy.noise_kind = static_cast<int>(NoiseKind::gaussian);
+    noisy.noise_draw = static_cast<int>(NoiseDraw::row);
+    noisy.dilation = 2;
+    noisy.span = 50;
+    noisy.score_dtype = static_cast<int>(ScoreType::bf16);
+    attention<T>(side, 16, 300, noisy, true);
+}
+
+template <class T>
+void selection(Side& side, int stored_after, int dying, bool one_unit) {
+    const int n = 300;
+    RowRule rule = plain_rule();
+    rule.stored = stored_after;
+    rule.newest = 20;
+    rule.sinks = 5;
+    rule.evicts = rule.wants_scores = 1;
+    rule.dying_position = dying;
+    const LaneCase<T> c(side, 64, n, rule, false, one_unit);
+    const int kv = LaneCase<T>::kKv, most = 256, max_units = 2;
+    const Buffer<float> pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units);
+    const Buffer<std::uint8_t> leaves = side.up(std::vector<std::uint8_t>(at(max_units * c.capacity), 9));
+    const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(at(max_units), Leaving{0, 0}));
+    const Buffer<std::int32_t> victims = side.up(std::vector<std::int32_t>(at(kv * most), -1)),
+                               n_victims = side.up(std::vector<std::int32_t>(at(kv), -1));
+    const SelectVictims<T> select{c.lane.data(),  c.table(),        pooled.data(), leaves.data(),
+                                  leaving.data(), threshold.data(), max_units,     c.capacity};
+    side.executor->launch(select, {max_units, 1}, 256);
+    side.note(select, 0, pooled);
+    side.note(select, 0, threshold);
+    side.note(kernel_name<SelectVictims<T>>(), 0, reinterpret_cast<const std::int32_t*>(leaving.data()), 4);
+    side.note(select, 0, leaves);
+    const CompactHead<T> compact{c.lane.data(),
+                                 c.table(),
+                                 leaves.data(),
+                                 leaving.data(),
+                                 victims.data(),
+                                 n_victims.data(),
+                                 max_units,
+                                 c.capacity,
+                                 kv,
+                                 most,
+                                 64};
+    side.executor->launch(compact, {kv, 1}, 64);
+    side.note(compact, 0, victims);
+    side.note(compact, 0, n_victims);
+    side.note(compact, 0, c.positions);
+    side.note(compact, 0, c.keys);
+    side.note(compact, 0, c.values);
+    side.note(compact, 0, c.scores);
+}
+
+template <class T>
+void selection_cases(Side& side) {
+    selection<T>(side, 299, -1, false);
+    selection<T>(side, 250, -1, true);
+    selection<T>(side, 300, 2 * 280, false);
+    selection<T>(side, 290, 2 * 280, true);
+}
+
+template <class T>
+void rebuilding(Side& side) {
+    const int n = 70, head_dim = 64;
+    RowRule rule = plain_rule();
+    rule.noise_kind = static_cast<int>(NoiseKind::gumbel);
+    rule.noise_draw = static_cast<int>(NoiseDraw::token);
+    const LaneCase<T> from(side, head_dim, n, rule, false, false), to(side, head_dim, n, rule, false, false);
+    std::vector<std::int32_t> kept, offset = {0};
+    for (int g = 0; g < 2; ++g) {
+        for (int slot = g; slot < n; slot += g + 1) kept.push_back(slot);
+        offset.push_back(static_cast<std::int32_t>(kept.size()));
+    }
+    const Buffer<std::int32_t> device_kept = side.up(kept), device_offset = side.up(offset);
+    CopySlots<T> copy{};
+    copy.from = from.heads.data();
+    copy.to = to.heads.data();
+    copy.from_scores = from.head_scores.data();
+    copy.to_scores = to.head_scores.data();
+    copy.kept = device_kept.data();
+    copy.offset = device_offset.data();
+    copy.table = from.table();
+    for (int a = 0; a < kScores; ++a) copy.relative[a] = a == 1 ? 0 : a;
+    copy.head_dim = head_dim;
+    side.executor->launch(copy, {2, 3}, 256);
+    side.note(copy, 0, to.keys);
+    side.note(copy, 0, to.values);
+    side.note(copy, 0, to.positions);
+    side.note(copy, 0, to.scores);
+    side.note(copy, 0, to.noise);
+    const DrawNoise<T> draw{to.heads.data(), to.head_scores.data(), to.rules.data(), to.table(), 4};
+    side.executor->launch(draw, {2, 1}, 256);
+    side.note(draw, kSumTolerance, to.noise);
+    // A prompt of n tokens into the same heads.
+    const Buffer<float> keys = side.up(normal(2 * n * head_dim, 31)),
+                        values = side.up(normal(2 * n * head_dim, 32)),
+                        score = side.up(normal(2 * 4 * n, 33));
+    const Buffer<std::int32_t> streams =
+        side.up(std::vector<std::int32_t>{0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1, 1, 1, -1, 0, 0});
+    const KeepPrompt<T> keep{keys.data(),
+                             values.data(),
+                             score.data(),
+                             streams.data(),
+                             to.heads.data(),
+                             to.head_scores.data(),
+                             device_kept.data(),
+                             device_offset.data(),
+                             n,
+                             head_dim,
+                             4,
+                             2};
+    side.executor->launch(keep, {2, 3}, 256);
+    side.note(keep, 0, to.keys);
+    side.note(keep, 0, to.values);
+    side.note(keep, 0, to.scores);
+    side.note(keep, 0, to.positions);
+}
+
+void prompt(Side& side) {
+    const int n = 300, heads = 4, kv = 2, head_dim = 16, first = 171, rows = 33, last = first + rows;
+    const Buffer<float> q = side.up(normal(n * heads * head_dim, 1)),
+                        k = side.up(normal(n * kv * head_dim, 2)), v = side.up(normal(n * kv * head_dim, 3)),
+                        keys = side.floats(n * kv * head_dim), values = side.floats(n * kv * head_dim),
+                        turns = side.up(normal(n * head_dim, 4));
+    const RotatePrompt rotate{q.data(),     k.data(), v.data(), keys.data(), values.data(),
+                              turns.data(), n,        heads,    kv,          head_dim};
+    side.executor->launch(rotate, {heads + kv, n}, 64);
+    side.note(rotate, 0, q);
+    side.note(rotate, 0, keys);
+    side.note(rotate, 0, values);
+    const std::int64_t tile = std::int64_t{heads} * rows * last;
+    const Buffer<float> logits = side.up(normal(tile, 5, 3)), p = side.floats(tile), warm = side.floats(tile),
+                        noise = side.floats(tile), score = side.up(std::vector<float>(at(heads * n), 0.0f)),
+                        score_rows = side.floats(tile);
+    std::vector<StreamRule> rules(heads);
+    for (int h = 0; h < heads; ++h)
+        rules[at(h)] = {7,
+                        h == 0 ? 1.0f : 0.7f,
+                        1.5f,
+                        1.0f,
+                        h < 3 ? 1 : 0,
+                        h > 0 ? 1 : 0,
+                        h == 2 ? static_cast<int>(ScoreType::fp16) : static_cast<int>(ScoreType::fp32),
+                        static_cast<int>(NoiseKind::gumbel),
+                        static_cast<int>(h == 1 ? NoiseDraw::row : NoiseDraw::token)};
+    const Buffer<StreamRule> streams = side.up(rules);
+    const SoftmaxTile plain{logits.data(), p.data(), nullptr, nullptr, first, rows, last, 1};
+    side.executor->launch(plain, {rows, heads}, 256);
+    side.note(plain, kSumTolerance, p);
+    const SoftmaxTile tempered{logits.data(), warm.data(), noise.data(), streams.data(),
+                               first,         rows,        last,         1};
+    side.executor->launch(tempered, {rows, heads}, 256);
+    side.note(tempered, 1e-5, warm);
+    side.note(tempered, kSumTolerance, noise);
+    const FoldTile fold{
+        p.data(), warm.data(), streams.data(), score.data(), score_rows.data(), first, rows, last, n};
+    side.executor->launch(fold, {(last + 255) / 256, heads}, 256);
+    side.note(fold, 1e-3, score);  // halves may round either way
+    side.note(fold, 1e-3, score_rows);
+}
+
+/// Largest difference as a share of the largest value; NaN and infinities must be where the host has them.
+double difference(const Output& host, const Output& device) {
+    if (host.values.size() != device.values.size()) return INFINITY;
+    double scale = 1e-30, worst = 0;
+    for (const double v : host.values)
+        if (std::isfinite(v)) scale = std::max(scale, std::abs(v));
+    for (std::size_t i = 0; i < host.values.size(); ++i) {
+        const double a = host.values[i], b = device.values[i];
+        if (std::isfinite(a) && std::isfinite(b))
+            worst = std::max(worst, std::abs(a - b) / scale);
+        else if (!(std::isnan(a) && std::isnan(b)) && a != b)
+            return INFINITY;
+    }
+    return worst;
+}
+
+void run_case(const std::string& shape, const Case& run, const std::shared_ptr<Executor>& executor,
+              std::vector<SelfTestLine>& lines) {
+    Side host(make_host_executor(5)), device(executor);
+    run(host);
+    SelfTestLine failed{"", shape, INFINITY, 0, false, ""};
+    try {
+        run(device);
+    } catch (const Error& error) {
+        failed.failure = error.what();
+    }
+    for (std::size_t i = 0; i < device.outputs.size(); ++i) {
+        const Output& output = host.outputs[i];
+        const double worst = difference(output, device.outputs[i]);
+        // Outputs of one kernel share a line.
+        if (i > 0 && lines.back().kernel == output.kernel) {
+            lines.back().worst = std::max(lines.back().worst, worst);
+            lines.back().tolerance = std::max(lines.back().tolerance, output.tolerance);
+            lines.back().passed = lines.back().passed && worst <= output.tolerance;
+        } else {
+            lines.push_back({output.kernel, shape, worst, output.tolerance, worst <= output.tolerance, ""});
+        }
+    }
+    if (failed.failure.empty()) return;
+    failed.kernel = device.outputs.size() < host.outputs.size() ? host.outputs[device.outputs.size()].kernel
+                                                                : "end of case";
+    lines.push_back(failed);
+}
+
+}  // namespace
+
+std::string selftest_table(const std::vector<SelfTestLine>& lines) {
+    std::string table = fmt::format("{:<28}{:<38}{:>10}{:>12}\n", "kernel", "case", "worst", "tolerance");
+    std::size_t n_failed = 0;
+    for (const SelfTestLine& line : lines) {
+        n_failed += line.passed ? 0 : 1;
+        table += fmt::format("{:<28}{:<38}{:>10.1e}{:>12.0e}  {}{}{}\n", line.kernel, line.shape, line.worst,
+                             line.tolerance, line.passed ? "ok" : "FAILED", line.failure.empty() ? "" : ": ",
+                             line.failure);
+    }
+    return table + fmt::format("{} of {} passed\n", lines.size() - n_failed, lines.size());
+}
+
+std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor) {
+    std::vector<SelfTestLine> lines;
+    const auto run = [&](const std::string& shape, const Case& c) { run_case(shape, c, executor, lines); };
+    run("999 floats", copies);
+    run("3 of 37 x 53 x 65", products);
+    run("3 lanes, width 328", plain_layers);
+    const auto typed = [&]<class T>() {
+        run("520 columns, 53 rows", weights<T>);
+        run("1 to 601 slots, head size 16 to 128", attention_cases<T>);
+        run("300 slots, 1 to 50 leave", selection_cases<T>);
+        run("70 slots of 2 KV heads", rebuilding<T>);
+    };
+    typed.template operator()<float>();
+    typed.template operator()<Fp16>();
+    typed.template operator()<Bf16>();
+    run("rows 171 to 203 of 300", prompt);
+    return lines;
+}
+
+}  // namespace keyhole::cuda
