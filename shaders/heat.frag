@@ -98,8 +98,8 @@ void main() {
     } else if (mode == 1) {
         vec3 ground = gone > 0 ? hatched(pixel) : color_kept;
         color = mix(ground, color_kept, float(born - gone) / float(born));
-        if (v == -1.0) color = dotted(pixel);
         if (last_seen) color = color_last_seen;
+        if (v == -1.0) color = dotted(pixel);  // a token may leave after a row that did not see it
     } else {
         if (v == -1.0)
             color = shows_mask != 0 ? dotted(pixel) : color_of(0.0);

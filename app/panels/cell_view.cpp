@@ -68,7 +68,7 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
     }
     row(context, "score", number_text(double(standing->score)), kScore);
     if (!standing->competes) {
-        row(context, "rank", "none: " + standing->why_not, kRank, theme::kDim);
+        row(context, "rank", standing->why_not, kRank, theme::kDim);
     } else {
         row(context, "rank", fmt::format("{} of {} that compete", standing->rank, standing->n), kRank);
     }

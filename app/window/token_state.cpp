@@ -95,6 +95,8 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
             break;
         }
     }
+    if (is == TokenPresence::hidden && !history.stored(lane_of_row(history, lane, row), kv_head, position, row))
+        text += ", then evicted";
     return pinned ? text + ", pinned" : text;
 }
 
@@ -112,20 +114,20 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
     out.margin = kNone;
     out.score = kNone;
     if (position > row || !std::binary_search(held.begin(), held.end(), position)) {
-        out.why_not = "it is gone";
+        out.why_not = "gone";
         return out;
     }
     out.score = scores[static_cast<std::size_t>(position)];
     if (!policy.evicts()) {
-        out.why_not = "the lane keeps every token";
+        out.why_not = "none: the lane keeps every token";
         return out;
     }
     const int n = static_cast<int>(held.size());
     const auto standing = [&](int index) -> const char* {
         const int p = held[static_cast<std::size_t>(index)];
-        if (history.pinned(lane, g, p, row)) return "it is pinned";
-        if (p < policy.sinks) return "it is one of the first tokens, which always stay";
-        if (index >= n - policy.newest) return "it is one of the newest, which always stay";
+        if (history.pinned(lane, g, p, row)) return "pinned";
+        if (p < policy.sinks) return "always kept: one of the first";
+        if (index >= n - policy.newest) return "always kept: one of the newest";
         return nullptr;
     };
     out.rank = 1;

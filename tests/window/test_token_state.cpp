@@ -117,7 +117,7 @@ TEST(TokenState, PinsDoNotCompete) {
     const HeadRef reader = history.run().layout.kv_head(0).readers.front();
     const auto standing = competition(history, 1, reader.layer, reader.head, position, row);
     ASSERT_TRUE(standing);
-    EXPECT_EQ(standing->why_not, "it is pinned");
+    EXPECT_EQ(standing->why_not, "pinned");
     EXPECT_EQ(standing->n, 8);
     EXPECT_NE(presence_text(history, 1, 0, position, row).find("pinned"), std::string::npos);
 }
