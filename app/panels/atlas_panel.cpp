@@ -1,5 +1,6 @@
 #include "app/panels/atlas_panel.h"
 
+#include "app/panels/measure_plot.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -16,6 +17,27 @@ int n_stored(const AppState& app, int lane, int kv_head) {
     return n;
 }
 
+/// A head as its measure at the shown row: colour from 0 (dark) to 1, and the number where it fits.
+void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecord* record, int layer,
+                  int head, ImVec2 min, ImVec2 max) {
+    const AppState& app = context.app;
+    const std::string_view name = curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure;
+    const float value =
+        record == nullptr ? NAN : head_measure(*record, name, app.history.run().config.n_heads, layer, head);
+    if (std::isnan(value)) {
+        list.AddRectFilled(min, max, theme::rgb(44, 47, 55));
+        return;
+    }
+    const float u = std::clamp(value, 0.0f, 1.0f);
+    const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
+    list.AddRectFilled(min, max, theme::rgb(c.r, c.g, c.b));
+    const std::string text = fmt::format("{:.2f}", double(value));
+    const ImVec2 size = ImGui::CalcTextSize(text.c_str());
+    if (size.x + 2 < max.x - min.x && size.y < max.y - min.y)
+        list.AddText({(min.x + max.x - size.x) / 2, (min.y + max.y - size.y) / 2},
+                     u > 0.6f ? theme::rgb(16, 20, 24) : theme::kText, text.c_str());
+}
+
 }  // namespace
 
 void draw(AtlasPanel&, const PanelContext& context) {
@@ -29,9 +51,14 @@ void draw(AtlasPanel&, const PanelContext& context) {
     const RunInfo& info = app.history.run();
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
     const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
-    dim_text(context, factor > 1 ? fmt::format("{} layers × {} heads · maxima of {}×{} cells", n_layers,
-                                               n_heads, factor, factor)
-                                 : fmt::format("{} layers × {} heads · attention", n_layers, n_heads));
+    if (app.view.atlas_measure >= 0) {
+        const Measure& m = measure(curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure);
+        dim_text(context, fmt::format("{} at row {}", m.label, app.view.row));
+        tooltip(context, measure_tooltip(m.name) + "\nShift+V: the next one.");
+    } else
+        dim_text(context, factor > 1 ? fmt::format("{} layers × {} heads · maxima of {}×{} cells", n_layers,
+                                                   n_heads, factor, factor)
+                                     : fmt::format("{} layers × {} heads · attention", n_layers, n_heads));
 
     ImGui::PushFont(context.fonts.small);
     const float label = ImGui::CalcTextSize("L00").x + context.px(4);
@@ -58,6 +85,8 @@ void draw(AtlasPanel&, const PanelContext& context) {
     scale.logarithmic = app.view.attention_range.logarithmic;
     if (!scale.logarithmic) scale.low = 0;
 
+    const bool by_measure = app.view.atlas_measure >= 0;
+    const LaneRecord* record = app.record(app.view.lane);
     std::vector<HeatQuad> quads;
     const bool by_group = info.config.n_kv_heads < n_heads;
     for (int h = 0; h < n_heads; ++h) {
@@ -87,7 +116,10 @@ void draw(AtlasPanel&, const PanelContext& context) {
             quad.mask_overlay = app.view.mask_overlay;
             quad.scale = scale;
             quad.shown_row = app.view.row;
-            if (!app.heat.atlas().empty()) quads.push_back(quad);
+            if (by_measure)
+                draw_measure(context, list, record, l, h, min, max);
+            else if (!app.heat.atlas().empty())
+                quads.push_back(quad);
         }
     }
     paint_heat(context, list, std::move(quads));

@@ -1,5 +1,6 @@
 #include "app/panels/curves_panel.h"
 
+#include "app/panels/measure_plot.h"
 #include "app/window/run_rows.h"
 #include "engine/figure/ticks.h"
 
@@ -29,10 +30,60 @@ ImU32 curve_color(std::size_t i) {
 
 }  // namespace
 
+namespace {
+
+/// What the panel draws: scores of picked tokens, or a measure of all lanes.
+void draw_choice(const PanelContext& context) {
+    ViewState& view = context.app.view;
+    const auto name = [](int kind) {
+        return kind < 0 ? std::string("Scores")
+                        : std::string(measure(curve_kinds()[static_cast<std::size_t>(kind)].measure).label);
+    };
+    ImGui::PushFont(context.fonts.bold);
+    ImGui::SetNextItemWidth(context.px(172));
+    const bool open =
+        ImGui::BeginCombo("##curves", name(view.measure_curve).c_str(), ImGuiComboFlags_HeightLarge);
+    ImGui::PopFont();
+    mark_item(context, "curves");
+    if (!open) {
+        tooltip(context,
+                view.measure_curve < 0
+                    ? "Scores of picked tokens against the threshold; or a measure of all lanes."
+                    : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
+        return;
+    }
+    for (int kind = -1; kind < static_cast<int>(curve_kinds().size()); ++kind) {
+        if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
+        if (kind < 0) continue;
+        const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
+        mark_item(context, fmt::format("curves {}", about.measure));
+        tooltip(context,
+                measure_tooltip(about.measure) + (about.needs_shadow ? "\nNeeds the lane's shadow." : ""));
+    }
+    ImGui::EndCombo();
+}
+
+/// A measure of all lanes, and the way to a shadow where it needs one.
+void draw_measure(const PanelContext& context) {
+    const AppState& app = context.app;
+    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
+    const bool all_shadowed = std::all_of(app.desk.lanes().begin(), app.desk.lanes().end(),
+                                          [](const LaneSpec& lane) { return lane.policy.shadow; });
+    ImGui::SameLine();
+    if (about.needs_shadow && !all_shadowed && app.live())
+        command_button(context, "shadow", "measure all lanes");
+    else
+        dim_text(context, "mean over heads");
+    draw_measure_plot(context, app.view.measure_curve, ImGui::GetContentRegionAvail(), true);
+}
+
+}  // namespace
+
 void draw(CurvesPanel&, const PanelContext& context) {
     AppState& app = context.app;
-    heading(context, "Scores");
+    draw_choice(context);
     if (!app.has_run()) return;
+    if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();
     dim_text(context, fmt::format("KV head {} · against the row", g));

@@ -1,6 +1,7 @@
 #include "app/panels/inspector_panel.h"
 
 #include "app/panels/cell_view.h"
+#include "app/panels/measure_plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -101,58 +102,13 @@ void draw_memory(const PanelContext& context) {
 
 /// KL to lane 0 of every lane against the row, in the room that is left.
 void draw_divergence(const PanelContext& context) {
-    AppState& app = context.app;
-    const StepList& steps = app.history.steps();
-    if (app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(120)) return;
+    if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(120)) return;
     heading(context, "Divergence");
+    tooltip(context, measure_tooltip("kl"));
     ImGui::SameLine();
     dim_text(context, "KL to lane 0, nats");
-    ImGui::PushFont(context.fonts.small);
-    const float line = ImGui::GetFontSize(), left = context.px(42);
-    const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
-    const ImVec2 min(origin.x + left, origin.y + context.px(3));
-    const ImVec2 size(room.x - left - context.px(4),
-                      std::min(room.y - line - context.px(8), context.px(230)));
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
-    constexpr float kLow = 1e-5f;
-    float high = 1e-3f;
-    for (const auto& step : steps)
-        for (const LaneRecord& record : step->lanes)
-            if (record.kl) high = std::max(high, *record.kl);
-    const float log_low = std::log10(kLow), log_high = std::ceil(std::log10(high) * 2) / 2;
-    const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
-    const auto x_of = [&](int r) {
-        return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
-    };
-    const auto y_of = [&](float v) {
-        return min.y + size.y * (1 - (std::log10(std::max(v, kLow)) - log_low) / (log_high - log_low));
-    };
-    for (int e = -5; e <= static_cast<int>(std::floor(log_high)); ++e) {
-        const float y = y_of(std::pow(10.0f, static_cast<float>(e)));
-        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-        const std::string text = e >= -2 ? number_text(std::pow(10.0, e)) : fmt::format("1e{}", e);
-        list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2}, theme::kDim,
-                     text.c_str());
-    }
-    list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
-    for (int card = 1; card < app.desk.n_lanes(); ++card) {
-        const std::optional<int> lane = app.history_lane(card);
-        if (!lane) continue;
-        std::optional<ImVec2> before;
-        for (const auto& step : steps) {
-            const LaneRecord* record = app.history.lane_record(step->row, *lane);
-            if (record == nullptr || !record->kl) {
-                before.reset();
-                continue;
-            }
-            const ImVec2 here(x_of(step->row), y_of(*record->kl));
-            if (before) list.AddLine(*before, here, theme::lane_color(card), 1.4f);
-            before = here;
-        }
-    }
-    finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
-    ImGui::PopFont();
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    draw_measure_plot(context, curve_index("kl"), {room.x, std::min(room.y, context.px(250))}, false);
 }
 
 }  // namespace

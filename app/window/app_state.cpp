@@ -178,6 +178,7 @@ bool AppState::refresh() {
     if (live() && !start_pending_) desk.adopt(status.run, status.pending_commands);
     if (has_run()) {
         shown_run_ = history.run().id;
+        curves.update(history);
         view.fit_to(desk.n_lanes(), history.run().config.n_layers, history.run().config.n_heads, first_row(),
                     last_row());
         if (last_row() >= awaited_row_) awaited_row_ = -1;

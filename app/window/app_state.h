@@ -5,6 +5,7 @@
 #include "app/window/export_job.h"
 #include "app/window/heat_data.h"
 #include "app/window/lane_desk.h"
+#include "app/window/measure_curves.h"
 #include "app/window/view_state.h"
 #include "engine/session/engine.h"
 
@@ -55,6 +56,7 @@ struct AppState {
     std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
     LaneDesk desk;
     HeatData heat;
+    MeasureCurves curves;
     bool heat_complete = true;  ///< no rows remain for the next frame
 
     // --- the view ---

@@ -160,6 +160,39 @@ void set_options(AppState& app, std::string_view items) {
     app.desk.set(app.view.lane, changed_lane_spec(now, items));
 }
 
+void set_shadows(AppState& app, std::string_view text) {
+    const bool any_off = std::any_of(app.desk.lanes().begin(), app.desk.lanes().end(),
+                                     [](const LaneSpec& lane) { return !lane.policy.shadow; });
+    const bool on = on_or_off(text, !any_off);
+    for (int i = 0; i < app.desk.n_lanes(); ++i) {
+        LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(i)];
+        spec.policy.shadow = on;
+        app.desk.set(i, spec);
+    }
+    app.say(on ? "shadows on: measures begin with the next row" : "shadows off");
+}
+
+/// Index of a measure with a curve, -1 for the panel's own; the one after `now` without a name. Of heads: only those of a shadow.
+int next_measure(std::string_view name, int now, bool of_heads) {
+    const std::span<const CurveKind> kinds = curve_kinds();
+    const auto fits = [&](int i) {
+        return i < 0 || !of_heads || kinds[static_cast<std::size_t>(i)].needs_shadow;
+    };
+    if (name.empty()) {
+        do now = now + 1 < static_cast<int>(kinds.size()) ? now + 1 : -1;
+        while (!fits(now));
+        return now;
+    }
+    const std::string_view own = of_heads ? "attention" : "scores";
+    if (name == own) return -1;
+    const int found = curve_index(name);
+    if (found >= 0 && fits(found)) return found;
+    std::vector<std::string_view> names = {own};
+    for (const CurveKind& kind : kinds)
+        if (fits(curve_index(kind.measure))) names.push_back(kind.measure);
+    fail(ErrorCode::wrong_use, "'{}' has no curve; one of {}", name, fmt::join(names, ", "));
+}
+
 void drop_overrides(AppState& app, std::string_view field) {
     if (app.desk.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
     LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
@@ -525,6 +558,23 @@ const std::array kTable =
                         app.view.pick.reset();
                         app.view.curve_positions.clear();
                     }},
+        UserCommand{"curves",
+                    kView,
+                    "Curves of the next measure",
+                    "[scores|MEASURE]: kl, retained_mass, cosine_ideal…; the next one without.",
+                    {'V', 0},
+                    [](AppState& app, std::string_view a) {
+                        app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
+                    }},
+        UserCommand{
+            "atlas.color",
+            kView,
+            "Colour the atlas by the next measure",
+            "[attention|MEASURE]: of every head at the shown row; the next one without. Needs a shadow.",
+            {'V', kShift},
+            [](AppState& app, std::string_view a) {
+                app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
+            }},
         UserCommand{"strip.score",
                     kView,
                     "Token strip by score",
@@ -633,6 +683,12 @@ const std::array kTable =
             "[on|off]: all lanes are fed lane 0's token.",
             {},
             [](AppState& app, std::string_view a) { app.desk.set_follow(on_or_off(a, app.desk.follow())); }},
+        UserCommand{"shadow",
+                    kLanes,
+                    "Measure all lanes against full attention",
+                    "[on|off]: their shadows. A lane that starts one lives its rows again.",
+                    {},
+                    set_shadows},
         UserCommand{"sampling",
                     "",
                     "Sampling",

@@ -95,7 +95,8 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
             break;
         }
     }
-    if (is == TokenPresence::hidden && !history.stored(lane_of_row(history, lane, row), kv_head, position, row))
+    if (is == TokenPresence::hidden &&
+        !history.stored(lane_of_row(history, lane, row), kv_head, position, row))
         text += ", then evicted";
     return pinned ? text + ", pinned" : text;
 }

@@ -48,6 +48,10 @@ struct ViewState {
     std::vector<int> curve_positions;    ///< tokens whose scores are drawn, at most kMaxCurves
     static constexpr std::size_t kMaxCurves = 6;
 
+    int measure_curve =
+        -1;  ///< index into curve_kinds() that the curves panel draws; -1: scores of picked tokens
+    int atlas_measure = -1;  ///< the same for the atlas' colours; -1: attention
+
     bool strip_by_score = false;  ///< token strip: colour by score in the focused head instead of kept share
 
     float interface_scale = 1;

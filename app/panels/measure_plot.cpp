@@ -1,0 +1,149 @@
+#include "app/panels/measure_plot.h"
+
+#include "engine/figure/ticks.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+struct Axis {
+    bool logarithmic = false;
+    double low = 0, high = 1;
+    double part(double value) const {
+        if (logarithmic)
+            return (std::log10(std::max(value, low)) - std::log10(low)) /
+                   (std::log10(high) - std::log10(low));
+        return (value - low) / (high - low);
+    }
+};
+
+/// From the values of all lanes; nothing there: false.
+bool fit(const AppState& app, int kind, Axis& axis) {
+    double low = 1e300, high = -1e300;
+    for (int card = 0; card < app.desk.n_lanes(); ++card)
+        if (const auto lane = app.history_lane(card))
+            for (const float value : app.curves.curve(kind, *lane))
+                if (!std::isnan(value))
+                    low = std::min(low, double(value)), high = std::max(high, double(value));
+    if (high < low) return false;
+    if (axis.logarithmic) {
+        axis.low = 1e-5;
+        axis.high = std::pow(10.0, std::ceil(std::log10(std::max(high, 1e-3)) * 2) / 2);
+    } else {
+        const double margin = std::max((high - low) * 0.08, 0.005);
+        axis.low = low - margin;
+        axis.high = high + margin;
+    }
+    return true;
+}
+
+void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis, ImVec2 min, ImVec2 size) {
+    const float line = ImGui::GetFontSize();
+    const int most = std::clamp(static_cast<int>(size.y / (2 * line)), 2, 8);
+    const std::vector<double> ticks =
+        axis.logarithmic ? log_ticks(axis.low, axis.high, most) : linear_ticks(axis.low, axis.high, most);
+    for (const double tick : ticks) {
+        const float y = min.y + size.y * static_cast<float>(1 - axis.part(tick));
+        if (y < min.y - 1 || y > min.y + size.y + 1) continue;
+        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+        const std::string text = tick_text(tick);
+        list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2}, theme::kDim,
+                     text.c_str());
+    }
+}
+
+/// Lanes with their values at the shown row, two in a line.
+void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
+    const AppState& app = context.app;
+    const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.first_row()));
+    const float column = width / 2, line = ImGui::GetFontSize();
+    int n = 0;
+    for (int card = 0; card < app.desk.n_lanes(); ++card) {
+        const auto lane = app.history_lane(card);
+        if (!lane) continue;
+        const std::span<const float> values = app.curves.curve(kind, *lane);
+        const float value = shown < values.size() ? values[shown] : NAN;
+        const ImVec2 place(at.x + column * static_cast<float>(n % 2),
+                           at.y + line * static_cast<float>(n / 2));
+        list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
+                     theme::lane_color(card), 2);
+        const std::string name(preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
+        list.AddText(
+            {place.x + context.px(19), place.y}, theme::kDim,
+            fitted(fmt::format("{} {}  {}", card, name, number_text(double(value))), column - context.px(22))
+                .c_str());
+        ++n;
+    }
+}
+
+}  // namespace
+
+std::string measure_tooltip(std::string_view name) {
+    const Measure& m = measure(name);
+    return fmt::format("{}\n{}\n{}   unit: {}", m.label, m.help, m.equation, m.unit);
+}
+
+void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool legend) {
+    const AppState& app = context.app;
+    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
+    ImGui::PushFont(context.fonts.small);
+    const float line = ImGui::GetFontSize(), left = context.px(46);
+    const float below =
+        line + context.px(8) + (legend ? line * static_cast<float>((app.desk.n_lanes() + 1) / 2) : 0);
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const ImVec2 min(origin.x + left, origin.y + context.px(3)),
+        size(room.x - left - context.px(6), room.y - below - context.px(4));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    Axis axis;
+    axis.logarithmic = about.logarithmic;
+    if (size.x < 30 || size.y < 30) {
+        ImGui::PopFont();
+        return;
+    }
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    if (!fit(app, kind, axis)) {
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim,
+                     about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet");
+        ImGui::PopFont();
+        return;
+    }
+    draw_scale(context, list, axis, min, size);
+    const StepList& steps = app.history.steps();
+    const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
+    const auto x_of = [&](int r) {
+        return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
+    };
+    list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
+    for (int card = 0; card < app.desk.n_lanes(); ++card) {
+        const auto lane = app.history_lane(card);
+        if (!lane || (card == 0 && about.measure == "kl")) continue;
+        const std::span<const float> values = app.curves.curve(kind, *lane);
+        std::optional<ImVec2> before;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (std::isnan(values[i])) {
+                before.reset();
+                continue;
+            }
+            const ImVec2 here(x_of(steps[i]->row),
+                              min.y + size.y * static_cast<float>(1 - axis.part(double(values[i]))));
+            if (before)
+                list.AddLine(*before, here, theme::lane_color(card), app.view.lane == card ? 2.2f : 1.4f);
+            else if (i + 1 == values.size() || std::isnan(values[i + 1]))
+                list.AddCircleFilled(here, 2, theme::lane_color(card));
+            before = here;
+        }
+    }
+    finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
+    if (legend) draw_legend(context, list, kind, {origin.x, min.y + size.y + line + context.px(6)}, room.x);
+    ImGui::PopFont();
+    ImGui::SetCursorScreenPos(min);
+    ImGui::PushID(kind);
+    ImGui::InvisibleButton("plot", size);
+    tooltip(context, measure_tooltip(about.measure));
+    ImGui::PopID();
+}
+
+}  // namespace keyhole
