@@ -26,7 +26,7 @@ using keyhole::LaneStep;
 using keyhole::ResolvedPolicy;
 using keyhole::RowOutput;
 
-constexpr keyhole::RowWants kAll{true, true, true, true};
+constexpr keyhole::RowWants kAll{true, true, true, true, true};
 
 std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
                                                unsigned shuffle = 1) {
@@ -156,6 +156,11 @@ class Pair {
             near("logits", a.values.logits, b.values.logits);
             near("noise", a.values.noise, b.values.noise);
             near("scores", a.values.scores, b.values.scores);
+            near("shadow", a.values.shadow, b.values.shadow);
+            near("retained mass", a.shadow.retained_mass, b.shadow.retained_mass);
+            near("ideal cosine", a.shadow.cosine_ideal, b.shadow.cosine_ideal);
+            near("full cosine", a.shadow.cosine_full, b.shadow.cosine_full);
+            near("output similarity", a.shadow.output_similarity, b.shadow.output_similarity);
             near("threshold", a.values.threshold, b.values.threshold);
             for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
                 ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));
@@ -196,6 +201,23 @@ TEST_F(CudaBackend, DialectsPositionsAndCadencesFollowTheCpu) {
                 "keyformer:budget=9,noise=gaussian,draw=row,damping=0.5", "h2o:budget=9,score_dtype=bf16",
                 "key:budget=7,score_dtype=fp16"});
     pair.step(25);
+}
+
+TEST_F(CudaBackend, ShadowsFollowTheCpus) {
+    Pair pair({});
+    pair.start({"full:shadow=on", "h2o:budget=8,shadow=on", "h2o:budget=8",
+                "h2o:budget=8,dialect=released,shadow=on", "tova:budget=8,positions=compressed,shadow=on"});
+    pair.step(4);
+    EXPECT_EQ(pair.lanes[1].cuda_out.shadow.retained_mass.size(), 8u);
+    EXPECT_TRUE(pair.lanes[2].cuda_out.shadow.retained_mass.empty());
+    pair.lanes.push_back({pair.lanes[1].cpu->clone(), pair.lanes[1].cuda->clone(), {}, {}});
+    pair.policies.push_back(pair.policies[1]);
+    pair.step(6);
+    pair.apply(1, "h2o:budget=5");
+    pair.apply(2, "h2o:budget=5,shadow=on");  // too late to begin one
+    pair.step(3);
+    for (std::size_t lane = 0; lane < pair.lanes.size(); ++lane)
+        EXPECT_EQ(pair.lanes[lane].cuda->use().shadow_bytes > 0, lane != 1 && lane != 2) << lane;
 }
 
 TEST_F(CudaBackend, OverridesGiveHeadsRoomOfTheirOwn) {

@@ -89,6 +89,7 @@ CacheUse CudaKvCache<T>::use() const {
     for (const auto& of_head : positions_) use.stored_tokens += static_cast<std::int64_t>(of_head.size());
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(T));
     use.allocated_bytes = static_cast<std::int64_t>(store_.data.size_bytes());
+    if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
 
@@ -324,6 +325,7 @@ template <class T>
 void CudaKvCache<T>::clear() {
     for (auto* lists : {&positions_, &order_, &pinned_})
         for (std::vector<std::int32_t>& of_head : *lists) of_head.clear();
+    if (shadow_) shadow_.emplace(n_kv_heads(), head_dim_);
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, store_.has_noise);
     find_units();
     write_tables();
@@ -336,6 +338,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->positions_ = positions_;
     copy->order_ = order_;
     copy->pinned_ = pinned_;
+    copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
     if (store_.data.size() > 0)
         executor_->copy(copy->store_.data.data(), store_.data.data(), store_.data.size_bytes());
@@ -351,6 +354,8 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
     policy_ = policy;
+    if (!policy.shadow) shadow_.reset();
+    if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
     // Always anew: a wider scope may find its heads in other slots.
     rebuild(all_slots(), make_store(store_.capacity, cpu::running_accumulators(policy), has_noise));
     write_pins();

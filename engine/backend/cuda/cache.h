@@ -14,6 +14,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,6 +71,10 @@ class CudaKvCache final : public KvCache {
         return order_[at(g)];
     }  ///< slots by ascending position
     bool has_noise() const { return store_.has_noise; }
+
+    /// All K and V of the text, on the host, where the policy asked for a shadow from its start; else null.
+    cpu::ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
+    const cpu::ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
     const std::vector<cpu::Unit>& units() const { return units_; }
     bool is_on_host(std::size_t unit) const { return on_host_[unit] != 0; }
@@ -143,6 +148,7 @@ class CudaKvCache final : public KvCache {
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;
     Buffer<std::byte> tables_;
+    std::optional<cpu::ShadowStore> shadow_;
 };
 
 /// ReaderTable's order on the host: query heads that read KV heads [first, last).

@@ -55,7 +55,7 @@ struct KernelList {
 };
 
 using Kernels = KernelList<
-    AddNorm, SiluTimes, RotatePrompt, SoftmaxTile, FoldTile,                                           //
+    CopyFloats, AddNorm, SiluTimes, RotatePrompt, SoftmaxTile, FoldTile,                               //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>,                    //
     MatrixVector<float, 1>, MatrixVector<float, 2>, MatrixVector<float, 4>, MatrixVector<float, 8>,    //
     MatrixVector<Fp16, 1>, MatrixVector<Fp16, 2>, MatrixVector<Fp16, 4>, MatrixVector<Fp16, 8>,        //

@@ -95,6 +95,7 @@ void Prefill<T>::size_rows() {
         size_row(model_.layout(), n_attended, *lane.policy, lane.wants, *lane.out);
         RowValues& values = lane.out->values;
         values.hidden.clear();
+        cpu::begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % at(n_));
     }
@@ -106,6 +107,8 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         KH_ASSERT(cache(lane).largest_count() == 0);
         cache(lane).set_policy(*lanes_[lane].policy);
+        if (cache(lane).shadow() != nullptr)
+            cache(lane).shadow()->reserve(n_ + std::max(64, lanes_[lane].policy->horizon));
     }
     const Buffer<std::int32_t> tokens =
         uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
@@ -483,8 +486,11 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
         for (const cpu::Unit& unit :
              cpu::units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, scores);
-        for (std::size_t i = 0; i < stores.size(); ++i)
+        for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
+            if (cache(lane).shadow() != nullptr)
+                give_to_shadow(lane, first_layer + static_cast<int>(i), stores[i]);
+        }
     }
 }
 
@@ -559,6 +565,19 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     executor_->launch(kernel, {c.n_kv_heads, (most + KeepPrompt<T>::kSlots - 1) / KeepPrompt<T>::kSlots},
                       kThreads);
     executor_->wait();
+}
+
+/// All K and V of a layer.
+template <class T>
+void Prefill<T>::give_to_shadow(std::size_t lane, int layer, const LayerStore& store) {
+    std::vector<float> keys(store.keys.size()), values(store.values.size());
+    executor_->download(keys.data(), store.keys.data(), store.keys.size_bytes());
+    executor_->download(values.data(), store.values.data(), store.values.size_bytes());
+    executor_->wait();
+    const std::int64_t of_head = std::int64_t{n_} * model_.config().head_dim;
+    for (int i = 0; i < model_.config().n_kv_heads; ++i)
+        cache(lane).shadow()->append(model_.layout().first_of_layer(layer) + i, keys.data() + i * of_head,
+                                     values.data() + i * of_head, n_);
 }
 
 template <class T>

@@ -49,6 +49,7 @@ class Prefill {
     void choose(std::size_t lane, const cpu::Unit& unit, int first_layer,
                 std::span<const std::vector<float>> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
+    void give_to_shadow(std::size_t lane, int layer, const LayerStore& store);
     /// Scores of one query head in a layer's downloaded ones.
     const float* score_row(const std::vector<float>& scores, int stream, int head) const {
         return scores.data() + (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;

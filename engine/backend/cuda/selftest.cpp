@@ -133,6 +133,9 @@ void plain_layers(Side& side) {
     const SiluTimes silu{x.data(), y.data(), lanes * d};
     side.executor->launch(silu, {(lanes * d + 255) / 256}, 256);
     side.note(silu, kSumTolerance, x);
+    const CopyFloats copy{x.data(), out.data(), lanes * d};
+    side.executor->launch(copy, {(lanes * d + 255) / 256}, 256);
+    side.note(copy, kSumTolerance, out);
 }
 
 template <class T, int kBatch>

@@ -1,5 +1,6 @@
 #include "engine/backend/cuda/step.h"
 
+#include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/backend/shared.h"
@@ -98,7 +99,8 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
         KH_ASSERT(lane.token >= 0 && lane.token < model_->config().n_vocab, "token={}", lane.token);
         Cache& cache = cache_of(lane);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
-        plan.wants.attention |= lane.wants.attention;
+        plan.any_shadow |= cache.shadow() != nullptr;
+        plan.wants.attention |= lane.wants.attention || cache.shadow() != nullptr;
         plan.wants.logits |= lane.wants.logits;
         plan.wants.noise |= lane.wants.noise;
         plan.wants.scores |= lane.wants.scores;
@@ -148,6 +150,8 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     grow(s.threshold, units);
     grow(s.victims, kv_heads * at(plan.most_victims));
     grow(s.n_victims, kv_heads);
+    if (plan.any_shadow) grow(s.shadow, at(c.n_layers) * shadow_parts(n).end);
+    if (plan.any_shadow) grow(host_.shadow, at(c.n_layers) * shadow_parts(n).end);
     grow(host_.logits, n * at(c.n_vocab));
     if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
     if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
@@ -287,6 +291,16 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     multiply(std::array{&w.q, &w.k, &w.v}, s.normed.data(), std::array{s.q.data(), s.k.data(), s.v.data()},
              n);
 
+    const ShadowParts parts = shadow_parts(at(n));
+    const auto keep_for_shadow = [&](const Buffer<float>& from, std::size_t part, std::size_t size) {
+        float* to = s.shadow.data() + at(layer) * parts.end + part;
+        const auto n_floats = static_cast<std::int64_t>(size);
+        if (plan.any_shadow)
+            executor_->launch(CopyFloats{from.data(), to, n_floats}, {blocks_for(n_floats)}, kThreads);
+    };
+    keep_for_shadow(s.q, parts.q, parts.k - parts.q);
+    keep_for_shadow(s.k, parts.k, parts.v - parts.k);
+    keep_for_shadow(s.v, parts.v, parts.attended - parts.v);
     const std::int32_t* kv_of_head = layout_->kv_of_head.data() + std::int64_t{layer} * c.n_heads;
     executor_->launch(
         RotateAppend<T>{s.q.data(), s.k.data(), s.v.data(), turn_rows_, views_, kv_of_head,
@@ -319,6 +333,7 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
                      s.attended.data(), layer, c.n_heads, c.head_dim, plan.row_stride, plan.max_splits},
         splits, kSplit);
 
+    keep_for_shadow(s.attended, parts.attended, parts.end - parts.attended);
     multiply(std::array{&w.o}, s.attended.data(), std::array{s.projected.data()}, n);
     executor_->launch(
         AddNorm{s.x.data(), s.projected.data(), w.mlp_norm.data(), s.normed.data(), c.norm_eps, c.d_model},
@@ -351,12 +366,14 @@ void CudaBackend<T>::download_output(const Plan& plan) {
                                          from.data() + lane * n_lines * stride, stride * sizeof(float), width,
                                          n_lines);
         };
-        rows(wants.attention, host_.row_attention, scratch_.row_attention, heads);
+        rows(wants.attention || cache_of(plan.lanes[lane]).shadow() != nullptr, host_.row_attention,
+             scratch_.row_attention, heads);
         rows(wants.logits, host_.row_logits, scratch_.row_logits, heads);
         rows(wants.noise, host_.row_noise, scratch_.row_noise, heads);
         rows(wants.scores, host_.pooled, scratch_.pooled, units);
     }
     if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
+    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, at(c.n_layers) * shadow_parts(n).end);
 }
 
 template <class T>
@@ -379,6 +396,7 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
         const LaneStep& step = lanes[at(lane)];
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
+        if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
         write_evictions(plan, lane);
         if (plan.on_host[at(lane)] != 0 || cache_of(step).any_on_host())
             select_on_host(step, plan.on_host[at(lane)] != 0);
@@ -395,6 +413,7 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
     size_row(layout, n_attended, cache.policy(), step.wants, *step.out);
+    cpu::begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
 
@@ -430,6 +449,57 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
                 values.logits[at(values.head_offset[at(head)] + i)] = std::numeric_limits<float>::quiet_NaN();
     }
     if (!any_hidden) values.hidden.clear();
+}
+
+template <class T>
+typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(std::size_t n_lanes) const {
+    const ModelConfig& c = model_->config();
+    const std::size_t of_q = n_lanes * at(c.n_heads * c.head_dim),
+                      of_k = n_lanes * at(c.n_kv_heads * c.head_dim);
+    return {0, of_q, of_q + of_k, of_q + 2 * of_k, 2 * (of_q + of_k)};
+}
+
+/// The row against full attention on the lane's own queries: on the host, by the CPU's code, since it is for measures only.
+template <class T>
+void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
+    const LaneStep& step = plan.lanes[at(lane)];
+    const KvLayout& layout = model_->layout();
+    const ModelConfig& c = model_->config();
+    Cache& cache = cache_of(step);
+    const ShadowParts parts = shadow_parts(plan.lanes.size());
+    const int d = c.head_dim;
+    const float* cosine = turns_.host_row(step.row);
+    const float* sine = cosine + d / 2;
+    std::vector<float> key(at(d));
+    std::vector<std::uint8_t> hidden;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const KvHead& kv = layout.kv_head(g);
+        const float* of_layer = host_.shadow.data() + at(kv.owner_layer) * parts.end;
+        const std::size_t kv_at = (at(lane) * at(c.n_kv_heads) + at(kv.index)) * at(d);
+        std::copy_n(of_layer + parts.k + kv_at, d, key.data());
+        cpu::rotate_head(key.data(), cosine, sine, d);
+        cache.shadow()->append(g, key.data(), of_layer + parts.v + kv_at, 1);
+        const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
+        hidden.clear();
+        if (policy.hides_any())
+            for (const std::int32_t position : cache.positions(g))
+                hidden.push_back(policy.hides(step.row, position) ? 1 : 0);
+        for (const HeadRef& reader : kv.readers) {
+            const int head = reader.layer * layout.n_heads() + reader.head;
+            const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
+            const float* query = host_.shadow.data() + at(reader.layer) * parts.end + parts.q + q_at;
+            shadow_scratch_.query.assign(query, query + d);
+            cpu::rotate_head(shadow_scratch_.query.data(), cosine, sine, d);
+            const std::size_t row_at =
+                (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
+            const cpu::SeenRow seen{
+                cache.positions(g),
+                {host_.row_attention.data() + row_at, cache.positions(g).size()},
+                hidden,
+                host_.shadow.data() + at(reader.layer) * parts.end + parts.attended + q_at};
+            cpu::measure_row(*cache.shadow(), g, head, policy.budget, seen, shadow_scratch_, *step.out);
+        }
+    }
 }
 
 template <class T>
@@ -499,8 +569,6 @@ template <class T>
 std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                    int last_row) {
     auto& store = static_cast<Cache&>(cache);
-    if (policy.shadow)
-        fail(ErrorCode::unsupported, "shadow=on: the CUDA backend runs no shadow yet; take --backend cpu");
     store.set_policy(policy);
     if (store.has_no_room()) return {};  // before the prompt, which decides the size
     std::vector<Eviction> evictions;

@@ -17,6 +17,8 @@ class DeviceTurns {
     DeviceTurns(const Model& model);
     /// Has the rows 0..last afterwards.
     const float* rows(const std::shared_ptr<Executor>& executor, int last);
+    /// One of them on the host.
+    const float* host_row(int position) const { return host_.row(position); }
 
   private:
     cpu::TurnTable host_;
@@ -50,6 +52,7 @@ class CudaBackend final : public Backend {
         std::vector<std::uint8_t>
             on_host;              ///< [lanes] the whole lane is selected on the host: too many leave at once
         std::vector<int> n_rows;  ///< [lanes] largest count, the new token included
+        bool any_shadow = false;
     };
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
 
@@ -63,6 +66,7 @@ class CudaBackend final : public Backend {
                   int n_batch);
     void download_output(const Plan& plan);
     void write_rows(const Plan& plan, int lane);
+    void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void select_on_host(const LaneStep& step, bool whole_lane);
 
@@ -80,13 +84,21 @@ class CudaBackend final : public Backend {
         Buffer<Leaving> leaving;
         Buffer<std::int32_t> victims, n_victims;
         Buffer<std::byte> input;
+        Buffer<float> shadow;  // [n_layers] ShadowParts of all lanes
     } scratch_;
     /// Host copies of the same, pinned.
     struct Host {
         HostBuffer<std::byte> input;
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
+        HostBuffer<float> shadow;
     } host_;
+    /// What a shadow needs of a layer, in floats from its first: q before rotation, k, v and the attention's output, of all lanes.
+    struct ShadowParts {
+        std::size_t q, k, v, attended, end;
+    };
+    ShadowParts shadow_parts(std::size_t n_lanes) const;
+    cpu::ShadowScratch shadow_scratch_;
     const float* turn_rows_ = nullptr;
     const LaneView<T>* views_ = nullptr;  // device, inside input
     const std::int32_t* tokens_ = nullptr;
