@@ -35,9 +35,12 @@ if(KH_SANITIZE STREQUAL "thread")
     endif()
   endforeach()
 endif()
-add_executable(keyhole_tests ${KH_UNIT_TESTS} ${KH_REFERENCE})
+add_library(keyhole_reference STATIC ${KH_REFERENCE})
+target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
+target_compile_definitions(keyhole_reference PRIVATE KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+add_executable(keyhole_tests ${KH_UNIT_TESTS})
 target_link_libraries(keyhole_tests PRIVATE
-  keyhole_engine nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GTest::gtest_main)
+  keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GTest::gtest_main)
 kh_add_tests(keyhole_tests unit)
 
 # A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
@@ -50,8 +53,8 @@ target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_F
 # name where there is none.
 file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
-  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp ${KH_REFERENCE})
-  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_engine nlohmann_json::nlohmann_json GTest::gtest_main)
+  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp)
+  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference GTest::gtest_main)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
@@ -74,8 +77,8 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
 endif()
 
 # Ratios for tests/bench/results: built when asked for (ninja keyhole_bench_engine), never a test.
-add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp tests/reference/tiny_model.cpp)
-target_link_libraries(keyhole_bench_engine PRIVATE keyhole_engine nlohmann_json::nlohmann_json)
+add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp)
+target_link_libraries(keyhole_bench_engine PRIVATE keyhole_reference)
 
 if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted
