@@ -21,6 +21,7 @@ void RunOptions::add_backend(CLI::App& command) {
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
     command.add_option("--threads", n_threads, "CPU threads (default: all cores)")
         ->check(CLI::Range(0, 1024));
+    command.add_option("--device", device, "CUDA device by index (default: 0)")->check(CLI::Range(0, 1024));
 }
 
 void RunOptions::add_prompt(CLI::App& command) {
@@ -78,6 +79,7 @@ BackendOptions RunOptions::backend_options() const {
                      : backend == "cuda" ? BackendChoice::cuda
                                          : BackendChoice::automatic;
     options.n_threads = n_threads;
+    options.device = device;
     return options;
 }
 

@@ -25,6 +25,7 @@ struct RunOptions {
     std::uint64_t seed = 1;
     std::string backend = "auto";
     int n_threads = 0;
+    int device = 0;
     std::string script;
 
     void add_model(CLI::App& command);
