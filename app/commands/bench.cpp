@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -25,6 +26,7 @@ struct BenchOptions {
     int batch = 1;
     int rounds = 5;
     bool instrument = false;
+    bool scores = false;
     bool json = false;
 };
 
@@ -76,8 +78,12 @@ struct Contender {
     std::vector<RowOutput> outputs;
     std::vector<double> token_ms;
     int row = 0;
+    // With --scores: what left in every [row][lane], and a digest of the logits of every row and lane.
+    std::vector<std::vector<std::vector<Eviction>>> gone;
+    std::vector<std::uint64_t> digests;
 
-    void decode(Backend& backend, int n_tokens, const Model& model) {
+    /// original: makes no scores; loses what that one lost, untimed.
+    void decode(Backend& backend, int n_tokens, const Model& model, bool keep, const Contender* original) {
         std::vector<LaneStep> steps(caches.size());
         for (int i = 0; i < n_tokens; ++i, ++row) {
             for (std::size_t b = 0; b < caches.size(); ++b)
@@ -90,7 +96,22 @@ struct Contender {
             const auto start = Clock::now();
             backend.step(steps);
             token_ms.push_back(1e3 * seconds_since(start));
+            if (!keep) continue;
+            gone.emplace_back();
+            for (std::size_t b = 0; b < caches.size(); ++b) {
+                gone.back().push_back(outputs[b].evictions);
+                digests.push_back(digest(outputs[b].next_logits));
+                if (original == nullptr) continue;
+                for (const Eviction& e : original->gone.at(gone.size() - 1)[b])
+                    caches[b]->evict(e.kv_head, e.position);
+            }
         }
+    }
+    /// FNV-1a over the bits.
+    static std::uint64_t digest(const std::vector<float>& values) {
+        std::uint64_t hash = 14695981039346656037ull;
+        for (float value : values) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211ull;
+        return hash;
     }
     std::int64_t cache_bytes() const {
         std::int64_t bytes = 0;
@@ -111,11 +132,23 @@ void run_bench(const BenchOptions& options) {
     std::vector<std::string> specs =
         options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
     for (const std::string& text : specs) {
-        for (bool instrumented : {false, true}) {
-            if (instrumented && !options.instrument) continue;
+        enum class Variant { plain, without_scores, instrumented };
+        for (const Variant variant : {Variant::plain, Variant::without_scores, Variant::instrumented}) {
+            const bool instrumented = variant == Variant::instrumented,
+                       without_scores = variant == Variant::without_scores;
+            if ((instrumented && !options.instrument) || (without_scores && !options.scores)) continue;
             Contender& c = contenders.emplace_back();
-            c.name = text + (instrumented ? " +rows" : "");
+            c.name = text + (instrumented ? " +rows" : without_scores ? " -scores" : "");
             c.policy = resolve(parse_lane_spec(text).policy, options.context, options.run.n_tokens);
+            if (without_scores) {
+                if (c.policy.exceeded(options.context, options.context - 1))
+                    fail(
+                        ErrorCode::wrong_use,
+                        "--scores: lane '{}' evicts after the prompt of {} tokens; give it budget={} or more",
+                        text, options.context, options.context);
+                c.policy.makes_scores = false;
+                c.policy.stored = ResolvedPolicy::kUnlimited;
+            }
             c.wants.attention = c.wants.scores = instrumented;
             c.outputs.resize(static_cast<std::size_t>(options.batch));
             std::vector<LanePrefill> lanes;
@@ -139,10 +172,15 @@ void run_bench(const BenchOptions& options) {
     const CpuTimes cpu_before = CpuTimes::now();
     Progress progress("bench", options.rounds * static_cast<double>(contenders.size()));
     double done = 0;
-    for (Contender& c : contenders) c.decode(*loaded.backend, 2, model), c.token_ms.clear();
+    const auto decode = [&](std::size_t i, int n_tokens) {
+        const bool follows = !contenders[i].policy.makes_scores;
+        contenders[i].decode(*loaded.backend, n_tokens, model, options.scores,
+                             follows ? &contenders[i - 1] : nullptr);
+    };
+    for (std::size_t i = 0; i < contenders.size(); ++i) decode(i, 2), contenders[i].token_ms.clear();
     for (int round = 0; round < options.rounds; ++round) {
-        for (Contender& c : contenders) {
-            c.decode(*loaded.backend, per_round, model);
+        for (std::size_t i = 0; i < contenders.size(); ++i) {
+            decode(i, per_round);
             progress.update(++done);
         }
         for (int i = 0; i < 3; ++i) bare_ms.push_back(1e3 * bare_read_seconds(bare, pool));
@@ -193,6 +231,16 @@ void run_bench(const BenchOptions& options) {
                 c.name, ms, 1e3 * options.batch / ms, p99 / ms, 1e-6 * static_cast<double>(c.cache_bytes()),
                 1e-6 * bytes / ms, 100 * share, ms / first_ms);
     }
+    for (std::size_t i = 1; i < contenders.size(); ++i) {
+        if (contenders[i].policy.makes_scores) continue;
+        const Contender &with = contenders[i - 1], &without = contenders[i];
+        const double ratio = median(with.token_ms) / median(without.token_ms);
+        const bool same = with.digests == without.digests;
+        json["scores"].push_back({{"spec", with.name}, {"time_over_no_scores", ratio}, {"same_bits", same}});
+        if (!options.json)
+            fmt::print("{}: scoring, choosing and evicting take {:.1f} % over no scores; same bits: {}\n",
+                       with.name, 100 * (ratio - 1), same ? "yes" : "NO");
+    }
     if (options.json) fmt::print("{}\n", json.dump(2));
 }
 
@@ -219,6 +267,9 @@ void add_bench_command(CLI::App& app) {
         ->capture_default_str();
     command->add_flag("--instrument", options->instrument,
                       "each lane also with attention and score rows of all heads");
+    command->add_flag(
+        "--scores", options->scores,
+        "each lane also without any scores, losing the same tokens: what choosing and evicting costs");
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_bench(*options); });
 }

@@ -138,6 +138,8 @@ struct ResolvedPolicy {
     bool keeps_memory = false;    ///< masks only: nothing goes back to the system (released mask codes)
     bool tau_runs_on = false;     ///< past the horizon (released Keyformer: no clamp)
     bool shadow = false;
+    /// false: makes no scores at all, and so cannot evict. No spec sets it: what scores cost is measured against it.
+    bool makes_scores = true;
     int every = 1;
     int horizon = 1;
     int n_prompt = 0;  ///< n: rows below are prompt rows

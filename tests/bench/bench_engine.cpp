@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -27,12 +28,27 @@ struct Options {
     int rounds = 7;
     int tokens = 6;  // of each contender in a round
     int threads = 2;
+    bool cpu_time = false;  // in what scores cost
+    int pairs = 9;          // there
+    std::string only;       // "scores": that measurement alone
 };
 
 double ms_of(const std::function<void()>& body) {
     const auto start = Clock::now();
     body();
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// Of the processor, which other processes disturb less; with one thread, since waiting threads spin.
+double cpu_ms_of(const std::function<void()>& body) {
+    const auto now = [] {
+        timespec t{};
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+        return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
+    };
+    const double start = now();
+    body();
+    return now() - start;
 }
 
 /// A session that decodes when told, its records kept by a recorder as in the window.
@@ -72,6 +88,63 @@ class Contender {
     Recorder recorder_;
     std::vector<int> tokens_;
     std::vector<float> entropies_;  // of the logits: equal when their bits are
+};
+
+/// Lanes driven without a session; milliseconds are those of Backend::step alone.
+class Steps {
+  public:
+    /// scores false: the same lanes make no scores at all, and after every row lose what those of `as` lost, untimed.
+    Steps(const Model& model, Backend& backend, int n_prompt, const std::vector<std::string>& specs,
+          const Steps* as, bool cpu_time)
+        : backend_(backend), as_(as), cpu_time_(cpu_time), row_(n_prompt), n_vocab_(model.config().n_vocab) {
+        std::vector<int> prompt(static_cast<std::size_t>(n_prompt));
+        for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = token(static_cast<int>(i));
+        for (const std::string& spec : specs) {
+            policies_.push_back(resolve(parse_lane_spec(spec).policy, n_prompt, 64));
+            if (as_ != nullptr) {
+                policies_.back().makes_scores = false;
+                policies_.back().stored = ResolvedPolicy::kUnlimited;
+            }
+            caches_.push_back(backend.make_cache());
+        }
+        outputs_.resize(specs.size());
+        std::vector<LanePrefill> lanes;
+        for (std::size_t i = 0; i < specs.size(); ++i)
+            lanes.push_back({caches_[i].get(), &policies_[i], {}, &outputs_[i]});
+        backend.prefill(prompt, lanes, nullptr, {});
+    }
+    double decode(int n_rows) {
+        double ms = 0;
+        for (int i = 0; i < n_rows; ++i, ++row_) {
+            std::vector<LaneStep> steps;
+            for (std::size_t n = 0; n < caches_.size(); ++n)
+                steps.push_back({caches_[n].get(), &policies_[n], token(row_), row_, {}, &outputs_[n]});
+            ms += (cpu_time_ ? cpu_ms_of : ms_of)([&] { backend_.step(steps); });
+            gone_.emplace_back();
+            for (std::size_t n = 0; n < caches_.size(); ++n) {
+                gone_.back().push_back(outputs_[n].evictions);
+                logits_.push_back(outputs_[n].next_logits);
+                if (as_ == nullptr) continue;
+                for (const Eviction& e : as_->gone_.at(gone_.size() - 1)[n])
+                    caches_[n]->evict(e.kv_head, e.position);
+            }
+        }
+        return ms / n_rows;
+    }
+    bool decoded_the_same(const Steps& other) const { return logits_ == other.logits_; }
+
+  private:
+    int token(int row) const { return (row * 7919 + 13) % n_vocab_; }
+
+    Backend& backend_;
+    const Steps* as_;
+    bool cpu_time_;
+    int row_, n_vocab_;
+    std::vector<ResolvedPolicy> policies_;
+    std::vector<std::unique_ptr<KvCache>> caches_;
+    std::vector<RowOutput> outputs_;
+    std::vector<std::vector<std::vector<Eviction>>> gone_;  // [row][lane]
+    std::vector<std::vector<float>> logits_;
 };
 
 /// Rounds of A and B in turn; prints B's time over A's.
@@ -133,6 +206,36 @@ double bare_read(const std::vector<Weight>& weights, ThreadPool& pool) {
     return ms;
 }
 
+/// What choosing and evicting costs: B makes scores, chooses and evicts in every row; A makes no scores at all and its cache loses
+/// the same tokens. B comes first in a round, since A follows it.
+void compare_scores(const Options& options, const Model& model, Backend& backend, const std::string& what,
+                    std::vector<std::string> specs) {
+    for (std::string& spec : specs) spec += fmt::format("budget={}", options.context);
+    // Where pages come to lie moves a pair by some percent either way: several pairs, each with caches of its own.
+    std::vector<double> ratios;
+    bool same = true;
+    const CpuTimes before = CpuTimes::now();
+    for (int pair = 0; pair < options.pairs; ++pair) {
+        Steps with(model, backend, options.context, specs, nullptr, options.cpu_time),
+            without(model, backend, options.context, specs, &with, options.cpu_time);
+        with.decode(2);
+        without.decode(2);
+        std::vector<double> of_pair;
+        for (int round = 0; round < options.rounds; ++round) {
+            const double ms = with.decode(options.tokens);
+            of_pair.push_back(ms / without.decode(options.tokens));
+        }
+        ratios.push_back(median(of_pair));
+        same = same && with.decoded_the_same(without);
+    }
+    const CpuTimes after = CpuTimes::now();
+    const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+    fmt::print("{:<72} {:>7.3f}  ({:.3f} .. {:.3f})  {} pairs of caches, same bits: {}   others {:>3.0f} %\n",
+               what, median(ratios), *least, *most, options.pairs, same ? "yes" : "NO",
+               100 * share_of_others(before, after));
+    std::fflush(stdout);
+}
+
 void run(const Options& options) {
     std::unique_ptr<reference::TinyModel> seeded;
     std::filesystem::path folder = options.model;
@@ -160,6 +263,14 @@ void run(const Options& options) {
                1e-6 * static_cast<double>(weight_bytes), options.context, options.rounds, options.tokens);
     fmt::print("{:<72} {:>7}  {:<18}  {:>12} {:>12}\n", "B over A", "median", "(over rounds)", "A", "B");
 
+    if (options.only == "scores" || options.only.empty()) {
+        compare_scores(options, *model, *backend, "A no scores, B all accumulators, chooses and evicts",
+                       {"keyformer:alpha=0.2,"});
+        compare_scores(options, *model, *backend,
+                       "A no scores, B six policies side by side, budget = context",
+                       {"window:", "sink:", "h2o:", "tova:", "keyformer:", "a2sf:"});
+        if (!options.only.empty()) return;
+    }
     {
         Contender plain(model, *backend, options.context, {"full"}, false),
             full(model, *backend, options.context, {"full"}, true);
@@ -204,10 +315,19 @@ int main(int n_args, char** args) {
             options.rounds = std::stoi(value);
         else if (key == "--tokens")
             options.tokens = std::stoi(value);
+        else if (key == "--pairs")
+            options.pairs = std::stoi(value);
+        else if (key == "--clock")
+            options.cpu_time = value == "cpu";
+        else if (key == "--only")
+            options.only = value;
         else if (key == "--threads")
             options.threads = std::stoi(value);
         else {
-            fmt::print(stderr, "{}: options are --model, --context, --rounds, --tokens, --threads\n", key);
+            fmt::print(stderr,
+                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only scores, "
+                       "--clock cpu\n",
+                       key);
             return 2;
         }
     }

@@ -242,6 +242,40 @@ TEST(Select, APinHoldsInAllHeadsOfTheUnit) {
     EXPECT_EQ(cache.stored_positions(0), (std::vector<std::int32_t>{0, 2}));
 }
 
+TEST(Select, TheShortWayChoosesAsTheGeneralRule) {
+    // One victim a row: by slot, and by the general rule on the pooled scores; over scopes, pools and windows, with ties.
+    std::uint32_t state = 1;
+    const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 16; };
+    for (const Scope scope : {Scope::head, Scope::layer, Scope::shared})
+        for (const Pool pool : {Pool::mean, Pool::sum, Pool::max})
+            for (const auto& [sinks, recent] :
+                 std::vector<std::pair<int, int>>{{0, 0}, {2, 3}, {0, 19}, {4, 16}}) {
+                const KvLayout layout = KvLayout::grouped(2, 4, 2);
+                CpuKvCache cache(layout, kHeadDim);
+                ResolvedPolicy policy = keep(20, sinks, recent);
+                policy.scope = scope;
+                policy.pool = pool;
+                cache.set_policy(policy);
+                cache.reserve(21);
+                for (int row = 0; row < 80; ++row) {
+                    fill(cache, 4, row, row + 1);
+                    for (int h = 0; h < 8; ++h)
+                        for (int slot = 0; slot < cache.count(h / 2); ++slot)
+                            cache.score(kSum, h)[slot] += static_cast<float>(next() % 8);
+                    std::vector<Eviction> expected;
+                    for (const Unit& unit : units_of(layout, scope)) {
+                        UnitScores pooled;
+                        pool_unit(cache, unit.first, unit.last, pooled);
+                        for (int g = unit.first; g < unit.last; ++g)
+                            for (int index : victims_of(pooled.positions, pooled.pooled, {}, policy, row))
+                                expected.push_back(
+                                    {g, pooled.positions[static_cast<std::size_t>(index)], row});
+                    }
+                    ASSERT_EQ(select_row(cache, row), expected) << row;
+                }
+            }
+}
+
 TEST(Select, PoolsOverTheReadersOfTheUnit) {
     const KvLayout layout =
         KvLayout::grouped(1, 4, 2);  // heads 0, 1 read KV head 0; heads 2, 3 read KV head 1

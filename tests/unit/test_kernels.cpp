@@ -141,6 +141,45 @@ TEST(Kernels, FoldingRoundsProductAndSumApart) {
     }
 }
 
+TEST(Kernels, TheLowestPositionIsThatOfTheOldestLowestScore) {
+    constexpr std::int32_t kAll = std::numeric_limits<std::int32_t>::max();
+    for (const int n : {1, 3, 16, 37, 100}) {
+        std::vector<std::int32_t> position;  // slots in no order: 31 has no factor in common with any n
+        for (int i = 0; i < n; ++i) position.push_back((i * 31) % n * 2);
+        std::vector<float> score = random_floats(static_cast<std::size_t>(n), 3);
+        for (float& s : score) s = std::round(2 * s);  // many ties
+        if (n > 20) score[5] = std::numeric_limits<float>::quiet_NaN();
+        if (n > 50) score[40] = -std::numeric_limits<float>::infinity();
+        for (const auto& [first, last] :
+             std::vector<std::pair<int, int>>{{0, kAll}, {0, n}, {n - 1, kAll}, {n / 2, n}, {0, 0}}) {
+            std::int32_t expected = -1;
+            float lowest = 0;
+            for (std::int32_t p = 0; p < 2 * n; ++p)
+                for (std::size_t i = 0; i < position.size(); ++i) {
+                    if (position[i] != p || p < first || p > last) continue;
+                    const float s = std::isnan(score[i]) ? -std::numeric_limits<float>::infinity() : score[i];
+                    if (expected >= 0 && s >= lowest) continue;
+                    expected = p;
+                    lowest = s;
+                }
+            if (expected < 0) continue;  // none lies within
+            EXPECT_EQ(position[static_cast<std::size_t>(
+                          lowest_slot(score.data(), position.data(), n, first, last))],
+                      expected)
+                << n << " [" << first << ", " << last << "]";
+        }
+    }
+}
+
+TEST(Kernels, IndexOfFindsTheFirst) {
+    std::vector<std::int32_t> values(70);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(i % 50);
+    for (const int value : {0, 17, 49}) EXPECT_EQ(index_of(values.data(), 70, value), value);
+    EXPECT_EQ(index_of(values.data() + 20, 50, 19), 49);
+    EXPECT_EQ(index_of(values.data(), 70, 50), 70);
+    EXPECT_EQ(index_of(values.data(), 0, 0), 0);
+}
+
 TEST(Kernels, TemperedLogitsAddNoiseThenDivide) {
     const auto x = random_floats(21, 1), noise = random_floats(21, 2);
     std::vector<float> with(21), without(21);

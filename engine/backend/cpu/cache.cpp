@@ -23,6 +23,7 @@ bool is_tempered(int accumulator) {
 }
 
 std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy) {
+    if (!policy.makes_scores) return {};
     const bool forgets = policy.alpha != 1.0f, tempers = policy.tempers();
     std::array<bool, kAccumulators> running = {true, forgets, tempers, forgets && tempers};
     for (const ResolvedPolicy& variant : policy.variants) {
@@ -251,31 +252,25 @@ void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     if (order_indices.empty()) return;
     int& n = count_[static_cast<std::size_t>(g)];
     std::int32_t* by_position = order(g);
-    std::vector<std::int32_t> holes;
-    holes.reserve(order_indices.size());
-    int kept = 0;
-    std::size_t next = 0;
-    for (int i = 0; i < n; ++i) {
-        if (next < order_indices.size() && order_indices[next] == i) {
-            if (!pinned(g).empty())
-                std::erase(pinned_[static_cast<std::size_t>(g)], positions(g)[by_position[i]]);
-            holes.push_back(by_position[i]);
-            ++next;
-        } else {
-            by_position[kept++] = by_position[i];
-        }
+    const int kept = n - static_cast<int>(order_indices.size());
+    std::vector<std::int32_t> holes;  // slots below the new end that become free
+    std::int32_t* to = by_position + order_indices.front();
+    for (std::size_t v = 0; v < order_indices.size(); ++v) {
+        const int index = order_indices[v], next = v + 1 < order_indices.size() ? order_indices[v + 1] : n;
+        KH_ASSERT(index < next && next <= n, "index={} next={} count={}", index, next, n);
+        const std::int32_t slot = by_position[index];
+        if (!pinned(g).empty()) std::erase(pinned_[static_cast<std::size_t>(g)], positions(g)[slot]);
+        if (slot < kept) holes.push_back(slot);
+        to = std::copy(by_position + index + 1, by_position + next, to);
     }
-    KH_ASSERT(next == order_indices.size());
-    // Slots beyond the new end move into the holes below it. The newest token usually has the last slot: look
-    // from the end.
+    n = kept;
+    // Slots beyond the new end move into the holes. The newest token usually has the last slot: look from the end.
     std::size_t hole = 0;
-    for (int i = kept - 1; i >= 0; --i) {
+    for (int i = kept - 1; hole < holes.size(); --i) {
         if (by_position[i] < kept) continue;
-        while (holes[hole] >= kept) ++hole;
         move_slot(g, by_position[i], holes[hole]);
         by_position[i] = holes[hole++];
     }
-    n = kept;
 }
 
 }  // namespace keyhole::cpu

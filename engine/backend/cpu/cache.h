@@ -81,6 +81,8 @@ class CpuKvCache final : public KvCache {
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
+    /// Index into order(g) of a stored position, -1 when it is not stored.
+    int order_index(int g, int position) const;
     /// Ascending; nearly always empty.
     const std::vector<std::int32_t>& pinned(int g) const { return pinned_[static_cast<std::size_t>(g)]; }
 
@@ -123,8 +125,6 @@ class CpuKvCache final : public KvCache {
     void move_to(Store store);
     void draw_noise(int g, int slot);
     void move_slot(int g, int from, int to);
-    /// Index into order(g) of a stored position, -1 when it is not stored.
-    int order_index(int g, int position) const;
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 

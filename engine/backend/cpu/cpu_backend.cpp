@@ -187,6 +187,7 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
                                                                              {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
+    gone_.resize(static_cast<std::size_t>(n_batch * model_->layout().n_kv_heads()));
     for (int b = 0; b < n_batch; ++b) {
         const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
@@ -303,6 +304,10 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
                     scratch_.sine.data() + angles_at, d);
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
+    // A head that is a unit chooses at once, while its scores are at hand.
+    if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
+        evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
+                   gone_[static_cast<std::size_t>(lane * layout.n_kv_heads() + g)]);
 }
 
 /// The row just scored against full attention.
@@ -350,21 +355,26 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
         std::vector<Eviction> evictions;
     };
     std::vector<Work> work;
-    for (const LaneStep& step : lanes) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        const LaneStep& step = lanes[lane];
+        if (step.policy->scope == Scope::head) {
+            const std::size_t n_kv_heads = static_cast<std::size_t>(model_->layout().n_kv_heads());
+            for (std::size_t g = 0; g < n_kv_heads; ++g) {
+                std::vector<Eviction>& of_head = gone_[lane * n_kv_heads + g];
+                step.out->evictions.insert(step.out->evictions.end(), of_head.begin(), of_head.end());
+                of_head.clear();
+            }
+            continue;
+        }
         for (const Unit& unit : units_of(model_->layout(), step.policy->scope))
             work.push_back({&step, unit, {}});
     }
-    // A head's share is far below a microsecond: several to a chunk.
-    constexpr std::int64_t kUnitsPerChunk = 8;
-    const std::int64_t n_units = static_cast<std::int64_t>(work.size());
-    pool_.parallel_for((n_units + kUnitsPerChunk - 1) / kUnitsPerChunk, [&](std::int64_t chunk, int worker) {
+    if (work.empty()) return;
+    pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int worker) {
         WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
-        for (std::int64_t i = chunk * kUnitsPerChunk; i < std::min(n_units, (chunk + 1) * kUnitsPerChunk);
-             ++i) {
-            Work& w = work[static_cast<std::size_t>(i)];
-            evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row,
-                       scratch.unit, scratch.victims, &w.step->out->values, w.evictions);
-        }
+        Work& w = work[static_cast<std::size_t>(i)];
+        evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row, scratch.unit,
+                   scratch.victims, &w.step->out->values, w.evictions);
     });
     for (Work& w : work)
         w.step->out->evictions.insert(w.step->out->evictions.end(), w.evictions.begin(), w.evictions.end());

@@ -84,6 +84,8 @@ class CpuBackend final : public Backend {
         std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;
+    std::vector<std::vector<Eviction>>
+        gone_;  // [n_lanes, n_kv_heads] of heads that chose as soon as they were scored
 };
 
 /// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with

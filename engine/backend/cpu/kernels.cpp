@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "engine/backend/cpu/kernels.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <hwy/contrib/math/math-inl.h>
@@ -186,7 +187,7 @@ void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, 
     for (; s < n; ++s) dot_block<1>(q, k + static_cast<std::int64_t>(s) * head_dim, head_dim, scale, out + s);
 }
 
-void softmax(const float* x, int n, float* p) {
+void softmax(const float* x, int n, float* p, const void* const* soon, std::size_t n_soon) {
     const int step = static_cast<int>(lanes());
     const int whole = n / step * step;
     float highest = x[0];
@@ -203,6 +204,8 @@ void softmax(const float* x, int n, float* p) {
 
     Floats totals = hn::Zero(FloatTag());
     for (int i = 0; i < whole; i += step) {
+        for (std::size_t j = 0; j < n_soon; ++j)
+            hwy::Prefetch(static_cast<const char*>(soon[j]) + 4 * static_cast<std::int64_t>(i));
         const Floats e = hn::Exp(FloatTag(), hn::Sub(load(x + i), all(highest)));
         store(e, p + i);
         totals = hn::Add(totals, e);
@@ -248,6 +251,62 @@ void fold_scores(const float* p, int n, float alpha, float weight, float* score)
     for (; i + step <= n; i += step)
         store(hn::Add(hn::Mul(all(alpha), load(score + i)), hn::Mul(all(weight), load(p + i))), score + i);
     for (; i < n; ++i) score[i] = alpha * score[i] + weight * p[i];
+}
+
+int lowest_slot(const float* score, const std::int32_t* position, int n, std::int32_t first,
+                std::int32_t last) {
+    using IntTag = hn::RebindToSigned<FloatTag>;
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
+    const int step = static_cast<int>(lanes());
+    const auto before = hn::Set(IntTag(), first - 1),
+               behind = hn::Set(IntTag(), last == kFar ? kFar : last + 1);
+    const auto competes = [&](int i) {
+        const auto p = hn::LoadU(IntTag(), position + i);
+        return hn::RebindMask(FloatTag(), hn::And(hn::Gt(p, before), hn::Lt(p, behind)));
+    };
+    const auto rank = [&](int i) {
+        const Floats s = load(score + i);
+        return hn::IfThenElse(hn::IsNaN(s), all(-kInfinity), s);
+    };
+    const auto competes_one = [&](int i) { return position[i] >= first && position[i] <= last; };
+    // Positions are read only where they decide.
+    const bool all_compete = first <= 0 && last == kFar;
+    const auto rank_one = [&](int i) { return std::isnan(score[i]) ? -kInfinity : score[i]; };
+
+    Floats least = all(kInfinity);
+    int i = 0;
+    for (; i + step <= n; i += step)
+        least = hn::Min(least, all_compete ? rank(i) : hn::IfThenElse(competes(i), rank(i), all(kInfinity)));
+    float lowest = hn::GetLane(hn::MinOfLanes(FloatTag(), least));
+    for (; i < n; ++i)
+        if (competes_one(i)) lowest = std::min(lowest, rank_one(i));
+
+    int oldest = -1;
+    for (i = 0; i < n; ++i) {
+        if (i + step <= n) {  // steps over what is higher, a register at a time
+            if (hn::AllFalse(FloatTag(), hn::Eq(rank(i), all(lowest)))) {
+                i += step - 1;
+                continue;
+            }
+        }
+        for (const int end = std::min(i + step, n); i < end; ++i)
+            if (rank_one(i) == lowest && competes_one(i) && (oldest < 0 || position[i] < position[oldest]))
+                oldest = i;
+        --i;
+    }
+    return oldest;
+}
+
+int index_of(const std::int32_t* values, int n, std::int32_t value) {
+    using IntTag = hn::RebindToSigned<FloatTag>;
+    const int step = static_cast<int>(lanes());
+    int i = 0;
+    while (i + step <= n &&
+           hn::AllFalse(IntTag(), hn::Eq(hn::LoadU(IntTag(), values + i), hn::Set(IntTag(), value))))
+        i += step;
+    while (i < n && values[i] != value) ++i;
+    return i;
 }
 
 void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out) {
@@ -338,6 +397,8 @@ HWY_EXPORT(dot_keys);
 HWY_EXPORT(softmax);
 HWY_EXPORT(weigh_values);
 HWY_EXPORT(fold_scores);
+HWY_EXPORT(lowest_slot);
+HWY_EXPORT(index_of);
 HWY_EXPORT(temper_logits);
 HWY_EXPORT(rms_norm);
 HWY_EXPORT(silu_times);
@@ -356,14 +417,21 @@ void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, 
 void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out) {
     HWY_DYNAMIC_DISPATCH(dot_keys)(q, k, n, head_dim, scale, out);
 }
-void softmax(const float* x, int n, float* p) {
-    HWY_DYNAMIC_DISPATCH(softmax)(x, n, p);
+void softmax(const float* x, int n, float* p, std::span<const void* const> soon) {
+    HWY_DYNAMIC_DISPATCH(softmax)(x, n, p, soon.data(), soon.size());
 }
 void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
     HWY_DYNAMIC_DISPATCH(weigh_values)(p, v, n, head_dim, out);
 }
 void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
     HWY_DYNAMIC_DISPATCH(fold_scores)(p, n, alpha, weight, score);
+}
+int lowest_slot(const float* score, const std::int32_t* position, int n, std::int32_t first,
+                std::int32_t last) {
+    return HWY_DYNAMIC_DISPATCH(lowest_slot)(score, position, n, first, last);
+}
+int index_of(const std::int32_t* values, int n, std::int32_t value) {
+    return HWY_DYNAMIC_DISPATCH(index_of)(values, n, value);
 }
 void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out) {
     HWY_DYNAMIC_DISPATCH(temper_logits)(logit, noise, n, gain, tau, out);

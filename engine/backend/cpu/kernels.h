@@ -22,14 +22,23 @@ void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, 
 /// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
 void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
 
-/// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0, nothing but -inf gives nothing but 0.
-void softmax(const float* x, int n, float* p);
+/// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0, nothing but -inf gives nothing but 0. Arrays of `soon`, [n] of 4 bytes, are
+/// fetched into the cache meanwhile: their reads hide behind the exponentials.
+void softmax(const float* x, int n, float* p, std::span<const void* const> soon = {});
 
 /// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
 void weigh_values(const float* p, const float* v, int n, int head_dim, float* out);
 
 /// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
 void fold_scores(const float* p, int n, float alpha, float weight, float* score);
+
+/// The slot, of those whose position lies within [first, last], with the lowest score; among equals the one with the lowest position.
+/// NaN counts as -inf. score and position [n] by slot; some position lies within. [0, INT32_MAX]: all.
+int lowest_slot(const float* score, const std::int32_t* position, int n, std::int32_t first,
+                std::int32_t last);
+
+/// Index of the first of `values` that is `value`; n when none is.
+int index_of(const std::int32_t* values, int n, std::int32_t value);
 
 /// out[i] = (logit[i] + gain * noise[i]) / tau (tempered_logit in policy/math.h); noise may be null.
 void temper_logits(const float* logit, const float* noise, int n, float gain, float tau, float* out);

@@ -480,7 +480,8 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
     std::vector<std::int32_t> positions(static_cast<std::size_t>(n_));
     for (std::int32_t p = 0; p < n_; ++p) positions[static_cast<std::size_t>(p)] = p;
     int n_readers = 0;
-    for (int g = unit.first; g < unit.last; ++g)
+    const bool pools = must_select(policy, n_, n_ - 1) || !lane.out->values.scores.empty();
+    for (int g = unit.first; pools && g < unit.last; ++g)
         for (const HeadRef& reader : layout.kv_head(g).readers)
             pool_more(policy.pool, n_readers++ == 0,
                       score_row(store_of(reader.layer), own_stream(lane_index, reader.layer, reader.head),

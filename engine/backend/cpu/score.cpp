@@ -3,8 +3,9 @@
 #include "engine/backend/cpu/kernels.h"
 #include "engine/policy/math.h"
 
-#include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 
 namespace keyhole::cpu {
 
@@ -39,9 +40,22 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     scratch.grow(n);
     ScoredRow out;
     out.hides = mask_hidden(cache, g, policy, row, scratch);
-    softmax(scratch.logits.data(), n, scratch.probabilities.data());
-
     out.noise = cache.noise(head);
+    const bool tempers = policy.tempers();
+    // What is read next is fetched meanwhile: noise behind the plain exponentials, scores behind the last ones before the fold.
+    std::array<const void*, kAccumulators + 2> soon{};
+    std::size_t n_soon = 0;
+    for (int a = 0; a < kAccumulators; ++a)
+        if (const float* score = cache.score(a, head)) soon[n_soon++] = score;
+    if (policy.evicts() && policy.makes_scores) {  // a head chooses right after the row
+        soon[n_soon++] = cache.order(g);
+        soon[n_soon++] = cache.positions(g);
+    }
+    const std::span<const void* const> scores(soon.data(), n_soon);
+    const void* const noise_at_hand = out.noise;
+    const std::span<const void* const> noise(&noise_at_hand, out.noise != nullptr ? 1 : 0);
+    softmax(scratch.logits.data(), n, scratch.probabilities.data(), tempers ? noise : scores);
+
     if (policy.noise != NoiseKind::none && out.noise == nullptr) {
         for (int slot = 0; slot < n; ++slot)
             scratch.row_noise[static_cast<std::size_t>(slot)] =
@@ -49,11 +63,10 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                          cache.positions(g)[slot]);
         out.noise = scratch.row_noise.data();
     }
-    const bool tempers = policy.tempers();
     if (tempers) {
         temper_logits(scratch.logits.data(), out.noise, n, policy.gain, policy.tau_at(row),
                       scratch.tempered.data());
-        softmax(scratch.tempered.data(), n, scratch.tempered.data());
+        softmax(scratch.tempered.data(), n, scratch.tempered.data(), scores);
     }
     const float weight = row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
     for (int a = 0; a < kAccumulators; ++a) {

@@ -1,6 +1,6 @@
 #include "engine/backend/cpu/select.h"
 
-#include "engine/base/error.h"
+#include "engine/backend/cpu/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -137,6 +137,74 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     return threshold;
 }
 
+namespace {
+
+/// All KV heads of the unit hold the same tokens in the same slots, as they do unless tokens left by hand.
+bool slots_agree(const CpuKvCache& cache, const Unit& unit) {
+    const int n = cache.count(unit.first);
+    for (int g = unit.first + 1; g < unit.last; ++g)
+        if (cache.count(g) != n ||
+            !std::equal(cache.positions(g), cache.positions(g) + n, cache.positions(unit.first)))
+            return false;
+    return true;
+}
+
+/// The pooled scores by slot of a unit whose slots agree: those of its one reader, or sums in out.pooled.
+const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& out) {
+    const KvLayout& layout = cache.layout();
+    const ResolvedPolicy& policy = cache.policy();
+    const int n = cache.count(unit.first);
+    int n_readers = 0;
+    const float* only = nullptr;
+    for (int g = unit.first; g < unit.last; ++g)
+        for (const HeadRef& reader : layout.kv_head(g).readers) {
+            const Accumulator own = accumulator_of(policy.at(reader.layer, reader.head));
+            const float* score = cache.score(own, reader.layer * layout.n_heads() + reader.head);
+            switch (n_readers++) {
+                case 0:
+                    only = score;
+                    break;
+                case 1:
+                    out.pooled.assign(only, only + n);
+                    only = nullptr;
+                    [[fallthrough]];
+                default:
+                    if (policy.pool == Pool::max)
+                        for (std::size_t i = 0; i < out.pooled.size(); ++i)
+                            out.pooled[i] = std::max(out.pooled[i], score[i]);
+                    else
+                        add_to(out.pooled.data(), score, n);
+            }
+        }
+    if (only != nullptr) return only;
+    if (policy.pool == Pool::mean)
+        for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
+    return out.pooled.data();
+}
+
+/// What a unit does in nearly every row: one token must leave, nothing is pinned, and all heads hold the same slots. Chooses as
+/// select_victims() does, by slot instead of in the order of the text. Returns the victim's index into the order; -1 where
+/// that is not so.
+int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
+                  UnitScores& scores) {
+    const int g = unit.first, n = cache.count(g);
+    if (n - policy.stored != 1 || policy.gap == ResolvedPolicy::Gap::dies) return -1;
+    for (int other = unit.first; other < unit.last; ++other)
+        if (!cache.pinned(other).empty()) return -1;
+    const std::int32_t* positions = cache.positions(g);
+    const std::int32_t* order = cache.order(g);
+    int first = 0;
+    while (first < n && positions[order[first]] < policy.sinks) ++first;
+    const int last = std::max(first, n - policy.newest);
+    if (first == last || !slots_agree(cache, unit)) return -1;
+    if (last - first == 1) return first;
+    const std::int32_t from = first == 0 ? 0 : positions[order[first]];
+    const std::int32_t to = last == n ? std::numeric_limits<std::int32_t>::max() : positions[order[last - 1]];
+    return index_of(order, n, lowest_slot(pool_slots(cache, unit, scores), positions, n, from, to));
+}
+
+}  // namespace
+
 const ResolvedPolicy& unit_policy(const CpuKvCache& cache, int kv_head) {
     const HeadRef& reader = cache.layout().kv_head(kv_head).readers.front();
     return cache.policy().at(reader.layer, reader.head);
@@ -160,6 +228,15 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
                            (unit.last - unit.first > 1 || must_select(policy, most, row));
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
+    if (!wants_scores && must_select(policy, most, row)) {
+        if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
+            for (int g = unit.first; g < unit.last; ++g) {
+                evictions.push_back({g, cache.positions(g)[cache.order(g)[victim]], row});
+                cache.evict(g, std::span<const int>(&victim, 1));
+            }
+            return;
+        }
+    }
     pool_unit(cache, unit.first, unit.last, scores);
     victims.clear();
     float threshold = std::numeric_limits<float>::quiet_NaN();
