@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -29,7 +31,7 @@ constexpr int kTokens = 14;
 class EngineExportMeasures : public testing::Test {
   protected:
     static void SetUpTestSuite() {
-        folder_ = fs::path(testing::TempDir()) / "keyhole_export_measures";
+        folder_ = fs::path(testing::TempDir()) / fmt::format("keyhole_export_measures_{}", getpid());
         fs::remove_all(folder_);
         const reference::TinyModel tiny{reference::TinyShape{}};
         const auto model = load_model(tiny.folder());

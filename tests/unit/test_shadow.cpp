@@ -168,7 +168,7 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
                     if (!seen.contains(p)) lost += f;
                 }
                 EXPECT_NEAR(1.0 - out.shadow.retained_mass[at], lost, 1e-6);
-                if (static_cast<int>(seen.size()) <= k + 1) {
+                if (static_cast<int>(seen.size()) - 1 <= k) {
                     EXPECT_LE(out.shadow.retained_mass[at], e.ideal_mass + 1e-5);
                 }
             }
