@@ -41,7 +41,6 @@ void RunHistory::start_over() {
     capacity_ = 0;
     run_id_ = 0;
     ++generation_;
-    hidden_row_ = {};
 }
 
 void RunHistory::reserve(int n_positions) {
@@ -134,9 +133,15 @@ bool RunHistory::held(int lane, int kv_head, int position, int row) const {
 bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
     const LaneRecord* record = lane_record(row, lane);
     if (!record || !record->hidden || !held(lane, kv_head, position, row)) return false;
-    HiddenRow& known = hidden_row_;
-    if (known.lane != lane || known.kv_head != kv_head || known.row != row) {
-        known = {lane, kv_head, row, std::vector<std::uint8_t>(at(row) + 1, 0)};
+    // Asked for position by position, by several threads at once when figures are drawn. Holding the set keeps its address its own.
+    struct Unpacked {
+        std::shared_ptr<const HiddenSet> set;
+        int kv_head = -1, row = -1;
+        std::vector<std::uint8_t> hides;  // [position]
+    };
+    thread_local Unpacked known;
+    if (known.set != record->hidden || known.kv_head != kv_head || known.row != row) {
+        known = {record->hidden, kv_head, row, std::vector<std::uint8_t>(at(row) + 1, 0)};
         int i = 0;
         for (int p = 0; p <= row; ++p)
             if (held(lane, kv_head, p, row)) known.hides[at(p)] = record->hidden->hides(kv_head, i++);

@@ -1,5 +1,5 @@
 /// A reader's own view of a run, folded from records: tokens, the evicted_at table of each lane, and rows by
-/// position. Used by one thread (window, export, replay), never shared.
+/// position. Changed by one thread (window, export, replay); between updates several may read, as drawing figures does.
 #pragma once
 
 #include "engine/base/view.h"
@@ -72,13 +72,6 @@ class RunHistory {
     int capacity_ = 0;
     std::uint64_t run_id_ = 0;
     std::uint64_t generation_ = 0;
-
-    /// Hidden positions of one row and KV head, unpacked: asked for position by position.
-    struct HiddenRow {
-        int lane = -1, kv_head = -1, row = -1;
-        std::vector<std::uint8_t> hides;  // [position]
-    };
-    mutable HiddenRow hidden_row_;
 
     bool held(int lane, int kv_head, int position, int row) const;
     void add_lane(const LaneInfo& info, int row);

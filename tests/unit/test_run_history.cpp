@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 namespace keyhole {
 namespace {
@@ -49,6 +50,43 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
                 }
             }
         }
+    }
+}
+
+// Figures are drawn by several threads from one history.
+TEST(RunHistoryThreads, ReadersOfHiddenPositionsDoNotDisturbEachOther) {
+    Maker maker;
+    maker.add_lane(0, 4);
+    StepList steps;
+    RunHistory history;
+    for (int i = 0; i < 20; ++i) {
+        auto step = std::make_shared<StepTrace>(*maker.next().step);
+        auto set = std::make_shared<HiddenSet>();
+        for (int g = 0; g <= 6; ++g) set->offset.push_back(g * 8);
+        set->bits.assign(48, static_cast<std::uint8_t>(0x55 << (i % 2)));  // every other one of what is held
+        step->lanes[0].hidden = set;
+        steps.push_back(step);
+    }
+    history.update(steps);
+    const auto read = [&](std::vector<bool>& out) {
+        for (int p = 0; p < history.n_positions(); ++p)  // jumps between rows and heads at every question
+            for (int row = 6; row <= history.last_row(); ++row)
+                for (int g = 0; g < 6; ++g)
+                    if (p <= row) out.push_back(history.attended(0, g, p, row));
+    };
+    std::vector<std::vector<bool>> seen(4);
+    std::vector<std::thread> threads;
+    for (std::vector<bool>& out : seen) threads.emplace_back([&] { read(out); });
+    for (std::thread& thread : threads) thread.join();
+    std::vector<bool> alone;
+    read(alone);
+    EXPECT_GT(std::count(alone.begin(), alone.end(), true), 100);
+    for (const std::vector<bool>& out : seen) EXPECT_EQ(out, alone);
+    for (int g = 0; g < 6; ++g) {
+        const std::vector<std::int32_t> held = history.held_positions(0, g, 20);
+        for (std::size_t i = 0; i < held.size(); ++i)
+            EXPECT_EQ(history.hidden(0, g, held[i], 20),
+                      static_cast<int>(i) % 2 == (20 - history.n_prompt() + 1) % 2);
     }
 }
 
