@@ -58,8 +58,7 @@ class ProgramRun : public ::testing::Test {
                 lanes + " --size 1600x1180 --script '" + path("script.txt") + "'"),
             0)
             << output_;
-        EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export run --out '" + path("out") + "'"),
-                  0)
+        EXPECT_EQ(run("replay '" + path("run.keyhole") + "' --export run --out '" + path("out") + "'"), 0)
             << output_;
         nlohmann::json json;
         std::ifstream(path("out/run.json")) >> json;
