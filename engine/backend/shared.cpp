@@ -42,6 +42,20 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     out.evictions.clear();
 }
 
+void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (first)
+            pooled[i] = score[i];
+        else
+            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
+    }
+}
+
+void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
+    if (pool != Pool::mean || n_readers < 2) return;
+    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
+}
+
 namespace {
 
 /// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.

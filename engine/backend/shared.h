@@ -1,5 +1,5 @@
 /// What the CPU and the CUDA backend decide alike: the room that a cache has, the sizes of a row's values, and which running scores a
-/// prompt needs. Pure functions; any thread. Knows no kernel.
+/// prompt needs and how they are pooled. Pure functions; any thread. Knows no kernel.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -50,6 +50,11 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
 /// any (empty otherwise), evictions none.
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
               const RowWants& wants, RowOutput& out);
+
+/// Folds the next query head's scores into the pooled ones; `first` starts them.
+void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled);
+/// The mean of n_readers, where that is asked for.
+void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled);
 
 /// A score of one query head that accumulates over the prompt; lanes with equal settings share one.
 struct ScoreStream {

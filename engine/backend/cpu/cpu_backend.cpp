@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include "engine/backend/cpu/kernels.h"
+#include "engine/backend/shared.h"
 #include "engine/base/error.h"
 
 #include <algorithm>
@@ -93,74 +94,14 @@ void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
     });
 }
 
-std::vector<int> wanted_capacity(const CpuKvCache& cache, std::span<const int> n_stored, int n_columns) {
-    std::vector<int> capacity;
-    for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
-        const ResolvedPolicy& policy = unit_policy(cache, g);
-        const int n = n_stored[static_cast<std::size_t>(g)];
-        const int open_end = (policy.keeps_memory ? n_columns : n) + std::max(64, policy.horizon);
-        capacity.push_back(policy.keeps_memory || !policy.evicts()
-                               ? open_end
-                               : std::max(n, std::min(policy.stored + policy.every, open_end)));
-    }
-    return capacity;
-}
-
-namespace {
-
-int needed_slots(const CpuKvCache& cache, int g, int row) {
-    return unit_policy(cache, g).keeps_memory ? row + 1 : cache.count(g) + 1;
-}
-
-/// Where a row needs a slot more than a KV head has. What evicts grows no further than it will ever need; where the released
-/// code only masks, room grows with the text.
-void make_room(CpuKvCache& cache, int row) {
-    const int n_kv_heads = cache.layout().n_kv_heads();
-    bool is_short = false;
-    for (int g = 0; g < n_kv_heads && !is_short; ++g)
-        is_short = needed_slots(cache, g, row) > cache.capacity(g);
-    if (!is_short) return;
-    std::vector<int> capacity;
-    for (int g = 0; g < n_kv_heads; ++g) {
-        const ResolvedPolicy& policy = unit_policy(cache, g);
-        const int had = cache.capacity(g), needed = needed_slots(cache, g, row);
-        int room = needed > had ? needed + had / 2 : had;
-        if (needed > had && policy.evicts() && !policy.keeps_memory)
-            room = std::max(needed, std::min(room, policy.stored + policy.every));
-        capacity.push_back(room);
-    }
-    cache.reserve(capacity);
-}
-
-}  // namespace
-
 /// Sizes and offsets of a row's values: positions attended by every KV head, once all heads appended the new
 /// token.
 void CpuBackend::begin_values(const LaneStep& step) const {
     const KvLayout& layout = model_->layout();
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
-    RowValues& values = step.out->values;
-    values.offset.assign(1, 0);
-    for (int g = 0; g < layout.n_kv_heads(); ++g)
-        values.offset.push_back(values.offset.back() + cache.count(g) + 1);
-    values.head_offset.assign(1, 0);
-    for (int l = 0; l < layout.n_layers(); ++l)
-        for (int h = 0; h < layout.n_heads(); ++h) {
-            const int g = layout.kv_head_from_head(l, h);
-            values.head_offset.push_back(values.head_offset.back() + cache.count(g) + 1);
-        }
-    const std::size_t n_heads = static_cast<std::size_t>(values.head_offset.back());
-    const std::size_t n_units = static_cast<std::size_t>(values.offset.back());
-    const bool any = step.wants.attention || step.wants.logits || step.wants.noise || step.wants.scores;
-    values.positions.resize(any ? n_units : 0);
-    values.attention.resize(step.wants.attention ? n_heads : 0);
-    values.logits.resize(step.wants.logits ? n_heads : 0);
-    values.noise.resize(step.wants.noise ? n_heads : 0);
-    values.scores.resize(step.wants.scores ? n_units : 0);
-    values.hidden.assign(
-        cache.policy().any([](const ResolvedPolicy& policy) { return policy.hides_any(); }) ? n_units : 0, 0);
-    values.threshold.assign(step.wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0,
-                            std::numeric_limits<float>::quiet_NaN());
+    std::vector<int> n_attended;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
+    size_row(layout, n_attended, cache.policy(), step.wants, *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
 }
 
@@ -192,7 +133,7 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-        make_room(cache, lane.row);
+        if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
         if (cache.policy().positions != Positions::original) turns_.grow(lane.row);
         begin_values(lane);
         lane.out->evictions.clear();
@@ -390,7 +331,7 @@ std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPol
         n_stored.push_back(store.count(g));
         had.push_back(store.capacity(g));
     }
-    const std::vector<int> wanted = wanted_capacity(store, n_stored, last_row + 1);
+    const std::vector<int> wanted = wanted_capacity(store.layout(), policy, n_stored, last_row + 1);
     if (wanted != had) store.reserve(wanted);
     return evictions;
 }

@@ -88,8 +88,4 @@ class CpuBackend final : public Backend {
         gone_;  // [n_lanes, n_kv_heads] of heads that chose as soon as they were scored
 };
 
-/// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with
-/// nothing to evict, or where the released code only masks, room to go on.
-std::vector<int> wanted_capacity(const CpuKvCache& cache, std::span<const int> n_stored, int n_columns);
-
 }  // namespace keyhole::cpu

@@ -44,6 +44,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
       sink_(sink),
       sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
       n_(static_cast<int>(tokens.size())),
+      plan_(model.layout(), lanes),
       workers_(static_cast<std::size_t>(pool.n_threads())) {
     const ModelConfig& c = model_.config();
     const std::int64_t n = n_;
@@ -55,53 +56,12 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     attended_ = floats(n * c.n_heads * c.head_dim);
     projected_ = floats(n * c.d_model);
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
-    plan_streams();
     if (sink_wants_.scores)
-        score_tile_ = floats(static_cast<std::int64_t>(n_streams_) * c.n_heads * kTileRows * n);
+        score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
     for (const LanePrefill& lane : lanes_)
         shared_scores_.push_back(sink_wants_.scores && lane.policy->scope == Scope::shared ? floats(n * n)
                                                                                            : Pages());
     size_last_row();
-}
-
-void Prefill::plan_streams() {
-    const int n_layers = model_.config().n_layers, n_heads = model_.config().n_heads;
-    streams_.resize(static_cast<std::size_t>(n_layers * n_heads));
-    for (const LanePrefill& lane : lanes_) {
-        auto& of_lane = stream_of_lane_.emplace_back();
-        for (int layer = 0; layer < n_layers; ++layer)
-            for (int head = 0; head < n_heads; ++head)
-                of_lane.push_back(plan_head(*lane.policy, lane.policy->at(layer, head),
-                                            streams_[static_cast<std::size_t>(layer * n_heads + head)]));
-    }
-    for (const std::vector<ScoreStream>& of_head : streams_)
-        n_streams_ = std::max(n_streams_, static_cast<int>(of_head.size()));
-}
-
-/// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.
-std::array<int, kAccumulators> Prefill::plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
-                                                  std::vector<ScoreStream>& streams) {
-    std::array<int, kAccumulators> of_head{};
-    const auto running = running_accumulators(policy);
-    for (int a = 0; a < kAccumulators; ++a) {
-        of_head[static_cast<std::size_t>(a)] = -1;
-        if (!running[static_cast<std::size_t>(a)]) continue;
-        ScoreStream stream;
-        stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
-        stream.dtype = own.score_dtype;
-        if (is_tempered(a) && own.tempers()) {
-            stream.tempered = true;
-            stream.tau = own.tau_at(0);
-            stream.gain = own.gain;
-            stream.noise = own.noise;
-            stream.draw = own.draw;
-            stream.seed = own.seed;
-        }
-        const auto found = std::find(streams.begin(), streams.end(), stream);
-        of_head[static_cast<std::size_t>(a)] = static_cast<int>(found - streams.begin());
-        if (found == streams.end()) streams.push_back(stream);
-    }
-    return of_head;
 }
 
 void Prefill::run(const std::function<bool(double)>& progress) {
@@ -141,26 +101,13 @@ void Prefill::run(const std::function<bool(double)>& progress) {
 /// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
 void Prefill::size_last_row() {
     const KvLayout& layout = model_.layout();
-    const std::size_t n = static_cast<std::size_t>(n_), n_kv = static_cast<std::size_t>(layout.n_kv_heads());
-    const std::size_t n_heads = static_cast<std::size_t>(layout.n_layers() * layout.n_heads());
+    const std::vector<int> n_attended(static_cast<std::size_t>(layout.n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
+        size_row(layout, n_attended, *lane.policy, lane.wants, *lane.out);
         RowValues& values = lane.out->values;
-        values.offset.resize(n_kv + 1);
-        for (std::size_t g = 0; g <= n_kv; ++g) values.offset[g] = static_cast<std::int32_t>(g * n);
-        values.head_offset.resize(n_heads + 1);
-        for (std::size_t h = 0; h <= n_heads; ++h) values.head_offset[h] = static_cast<std::int64_t>(h * n);
-        const RowWants& wants = lane.wants;
-        const bool any = wants.attention || wants.logits || wants.noise || wants.scores;
-        values.positions.resize(any ? n_kv * n : 0);
+        values.hidden.clear();  // prompt rows see all
         for (std::size_t i = 0; i < values.positions.size(); ++i)
-            values.positions[i] = static_cast<std::int32_t>(i % n);
-        values.attention.resize(lane.wants.attention ? n_heads * n : 0);
-        values.logits.resize(lane.wants.logits ? n_heads * n : 0);
-        values.noise.assign(lane.wants.noise ? n_heads * n : 0, std::numeric_limits<float>::quiet_NaN());
-        values.scores.resize(lane.wants.scores ? n_kv * n : 0);
-        values.hidden.clear();
-        values.threshold.assign(lane.wants.scores ? n_kv : 0, std::numeric_limits<float>::quiet_NaN());
-        lane.out->evictions.clear();
+            values.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(n_));
         begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
     }
 }
@@ -201,7 +148,7 @@ void Prefill::project(int layer, LayerStore& store) {
     const std::int64_t d = c.head_dim, n = n_;
     store.keys = floats(c.n_kv_heads * n * d);
     store.values = floats(c.n_kv_heads * n * d);
-    store.scores = floats(static_cast<std::int64_t>(n_streams_) * c.n_heads * n);
+    store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosine(static_cast<std::size_t>(d / 2)), sine(cosine);
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
@@ -273,7 +220,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     Worker& scratch = workers_[static_cast<std::size_t>(worker)];
     grow(scratch.tempered, columns);
     const int global_head = layer * model_.config().n_heads + head;
-    const std::vector<ScoreStream>& streams = streams_[static_cast<std::size_t>(global_head)];
+    const std::vector<ScoreStream>& streams = plan_.streams[static_cast<std::size_t>(global_head)];
     for (std::size_t s = 0; s < streams.size(); ++s) {
         const ScoreStream& stream = streams[s];
         const bool noisy = stream.tempered && stream.noise != NoiseKind::none;
@@ -305,7 +252,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
         }
         if (!noisy) continue;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-            if (own_stream(lane, layer, head) != static_cast<int>(s)) continue;
+            if (plan_.own(lanes_[lane], lane, layer, head) != static_cast<int>(s)) continue;
             if (sink_wants_.noise)
                 sink_->noise({static_cast<int>(lane), layer, head, first_row, static_cast<int>(rows),
                               static_cast<int>(columns), scratch.noise.data()});
@@ -316,25 +263,6 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
         }
     }
 }
-
-namespace {
-
-/// Folds one more query head's scores into the pooled ones; `first` starts them.
-void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
-    for (std::int64_t i = 0; i < n; ++i) {
-        if (first)
-            pooled[i] = score[i];
-        else
-            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
-    }
-}
-
-void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
-    if (pool != Pool::mean || n_readers < 2) return;
-    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
-}
-
-}  // namespace
 
 /// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
 void Prefill::emit_scores(int layer, int first_row, int last_row) {
@@ -434,10 +362,10 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
         if (cache.largest_count() == 0) {
             std::vector<int> n_stored;
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
-                const ResolvedPolicy& own = unit_policy(cache, g);
+                const ResolvedPolicy& own = unit_policy(layout, policy, g);
                 n_stored.push_back(own.exceeded(n_, n_ - 1) ? own.stored : n_);
             }
-            cache.reserve(wanted_capacity(cache, n_stored, n_));
+            cache.reserve(wanted_capacity(layout, policy, n_stored, n_));
         }
         if (cache.shadow() != nullptr) give_to_shadow(*cache.shadow(), first, last, first_layer, stores);
         // One set over all layers matters only where something leaves.
@@ -470,7 +398,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                         std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
     const KvLayout& layout = model_.layout();
     auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-    const ResolvedPolicy& policy = unit_policy(cache, unit.first);
+    const ResolvedPolicy& policy = unit_policy(layout, *lane.policy, unit.first);
     const std::int64_t d = model_.config().head_dim, n = n_;
     auto store_of = [&](int layer) -> const LayerStore& {
         return stores[static_cast<std::size_t>(layer - first_layer)];
@@ -484,8 +412,8 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
     for (int g = unit.first; pools && g < unit.last; ++g)
         for (const HeadRef& reader : layout.kv_head(g).readers)
             pool_more(policy.pool, n_readers++ == 0,
-                      score_row(store_of(reader.layer), own_stream(lane_index, reader.layer, reader.head),
-                                reader.head),
+                      score_row(store_of(reader.layer),
+                                plan_.own(lane, lane_index, reader.layer, reader.head), reader.head),
                       n, pooled.data());
     finish_pool(policy.pool, n_readers, n, pooled.data());
     std::vector<int> victims;
@@ -510,7 +438,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                     if (float* score = cache.score(a, reader.layer * layout.n_heads() + reader.head))
                         score[slot] =
                             score_row(store_of(reader.layer),
-                                      stream_of(lane_index, reader.layer, reader.head, a), reader.head)[p];
+                                      plan_.of(lane_index, reader.layer, reader.head, a), reader.head)[p];
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);

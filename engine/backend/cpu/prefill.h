@@ -4,25 +4,13 @@
 #pragma once
 
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/shared.h"
 
 #include <functional>
 #include <span>
 #include <vector>
 
 namespace keyhole::cpu {
-
-/// A score of one query head that accumulates over the prompt; lanes with equal settings share one.
-struct ScoreStream {
-    float alpha = 1;
-    bool tempered = false;
-    ScoreType dtype = ScoreType::fp32;
-    // Of the tempered softmax:
-    float tau = 1, gain = 1;
-    NoiseKind noise = NoiseKind::none;
-    NoiseDraw draw = NoiseDraw::token;
-    std::uint64_t seed = 0;
-    bool operator==(const ScoreStream&) const = default;
-};
 
 class Prefill {
   public:
@@ -40,9 +28,6 @@ class Prefill {
         Pages scores;        ///< [n_streams, n_heads, n]
     };
 
-    void plan_streams();
-    static std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
-                                                    std::vector<ScoreStream>& streams);
     void size_last_row();
     void project(int layer, LayerStore& store);
     void attend(int layer, const LayerStore& store);
@@ -70,20 +55,10 @@ class Prefill {
     /// The score that a head is judged by after row i of the tile.
     const float* tile_score(std::size_t lane, int layer, int head, std::int64_t i) const {
         const std::int64_t stream_head =
-            static_cast<std::int64_t>(own_stream(lane, layer, head)) * model_.config().n_heads + head;
+            static_cast<std::int64_t>(plan_.own(lanes_[lane], lane, layer, head)) * model_.config().n_heads +
+            head;
         return static_cast<const float*>(score_tile_.data()) + (stream_head * kTileRows + i) * n_;
     }
-    /// The stream of a lane's accumulator for a query head.
-    int stream_of(std::size_t lane, int layer, int head, int accumulator) const {
-        const auto& of_head =
-            stream_of_lane_[lane][static_cast<std::size_t>(layer * model_.config().n_heads + head)];
-        return of_head[static_cast<std::size_t>(accumulator)];
-    }
-    /// The one that the head is judged by.
-    int own_stream(std::size_t lane, int layer, int head) const {
-        return stream_of(lane, layer, head, accumulator_of(lanes_[lane].policy->at(layer, head)));
-    }
-
     const Model& model_;
     const ModelTables& tables_;
     ThreadPool& pool_;
@@ -93,10 +68,7 @@ class Prefill {
     RowWants sink_wants_;
     int n_;  // prompt tokens
 
-    std::vector<std::vector<ScoreStream>> streams_;  // [n_layers * n_heads]: what the lanes need of that head
-    int n_streams_ = 0;                              // of the head that needs most
-    // [lane][n_layers * n_heads][accumulator], -1: does not run
-    std::vector<std::vector<std::array<int, kAccumulators>>> stream_of_lane_;
+    StreamPlan plan_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
     Pages score_tile_;  // [n_streams, n_heads, kTileRows, n] when the sink wants scores
     // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores: a KV head's share of what the

@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/select.h"
 
 #include "engine/backend/cpu/kernels.h"
+#include "engine/backend/shared.h"
 
 #include <algorithm>
 #include <cmath>
@@ -205,11 +206,6 @@ int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolic
 
 }  // namespace
 
-const ResolvedPolicy& unit_policy(const CpuKvCache& cache, int kv_head) {
-    const HeadRef& reader = cache.layout().kv_head(kv_head).readers.front();
-    return cache.policy().at(reader.layer, reader.head);
-}
-
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
     UnitScores scores;
     std::vector<int> victims;
@@ -221,7 +217,7 @@ std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due) {
 
 void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScores& scores,
                 std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions) {
-    const ResolvedPolicy& policy = unit_policy(cache, unit.first);
+    const ResolvedPolicy& policy = unit_policy(cache.layout(), cache.policy(), unit.first);
     int most = 0;
     for (int g = unit.first; g < unit.last; ++g) most = std::max(most, cache.count(g));
     const bool may_evict = policy.evicts() && (due == Due::now || policy.evicts_after(row)) &&

@@ -40,9 +40,6 @@ struct Unit {
 };
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 
-/// The policy of the unit that a KV head belongs to: all heads of a unit have the same (check_overrides).
-const ResolvedPolicy& unit_policy(const CpuKvCache& cache, int kv_head);
-
 /// When a unit may evict.
 enum class Due { by_row, now };
 

@@ -350,25 +350,6 @@ void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
     }
 }
 
-namespace {
-
-/// Folds one more query head's scores into the pooled ones; `first` starts them.
-void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
-    for (std::int64_t i = 0; i < n; ++i) {
-        if (first)
-            pooled[i] = score[i];
-        else
-            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
-    }
-}
-
-void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
-    if (pool != Pool::mean || n_readers < 2) return;
-    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
-}
-
-}  // namespace
-
 /// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
 template <class T>
 void Prefill<T>::emit_scores(int layer, int first, int last) {
