@@ -15,17 +15,48 @@
 
 namespace keyhole {
 
+enum class NormKind { rms, layer };
+enum class Activation { silu, gelu, gelu_tanh, relu };
+enum class PositionKind { rotary, alibi, learned };
+
+/// Rotary positions: the first `dims` dimensions of each head turn by position * inverse_frequency[i].
+struct Rotary {
+    int dims = 0;                           ///< even, at most head_dim
+    bool interleaved = false;               ///< pairs (2 i, 2 i + 1), as GPT-J; else (i, i + dims / 2)
+    std::vector<double> inverse_frequency;  ///< [dims / 2], with the scaling of the checkpoint in it
+    float magnitude = 1.0f;                 ///< factor on cosines and sines (YaRN)
+};
+
+/// What a decoder-only transformer of the supported families is. One block, x [d_model]:
+///     a = norm(x),  y = x + o(attention(q(a), k(a), v(a)))
+///     x = y + mlp(norm(y));  parallel: x = y + mlp(norm(x)), with the attention's own norm where shared_norm
+///     mlp(z) = down(act(up(z))), or down(act(gate(z)) * up(z)) where there is a gate
+/// post_norm: the norms come after the sums. Biases and norms that a family lacks are empty weights.
 struct ModelConfig {
     std::string family;  ///< "llama"
     int n_layers = 0;
     int n_heads = 0;
-    int n_kv_heads = 0;  ///< in a layer
+    int n_kv_heads = 0;  ///< in a layer that owns KV heads
     int head_dim = 0;
     int d_model = 0;
     int d_ff = 0;
     int n_vocab = 0;
-    int n_ctx = 0;  ///< max_position_embeddings; positions beyond it are decoded, and warned about
+    /// max_position_embeddings; positions beyond it are decoded, and warned about (refused where learned)
+    int n_ctx = 0;
+    NormKind norm = NormKind::rms;
     float norm_eps = 1e-5f;
+    Activation activation = Activation::silu;
+    bool parallel = false;
+    bool shared_norm = false;
+    bool post_norm = false;
+    PositionKind positions = PositionKind::rotary;
+    Rotary rotary;
+    int position_offset = 0;          ///< learned: row of position_embedding of position 0 (OPT: 2)
+    std::vector<float> alibi_slopes;  ///< [n_heads]: logit += slope * (key position - query position)
+    float attention_scale = 0;        ///< of q.k; 0: 1 / sqrt(head_dim)
+    float clip_qkv = 0;               ///< |q|, |k|, |v| at most that much (MPT); 0: no limit
+    /// [n_layers] or empty: a row sees the newest window[l] tokens, itself included; 0: all
+    std::vector<int> window;
     float rope_theta = 10000.0f;
     bool tied = false;
     int bos = -1;          ///< -1: none
@@ -40,21 +71,26 @@ struct Weight {
     std::int64_t cols = 1;
 };
 
+/// Empty (data null): the family has none.
 struct LayerWeights {
-    Weight attention_norm;  ///< [d_model]
-    Weight q;               ///< [n_heads * head_dim, d_model]
-    Weight k, v;            ///< [n_kv_heads * head_dim, d_model]
-    Weight o;               ///< [d_model, n_heads * head_dim]
-    Weight mlp_norm;        ///< [d_model]
-    Weight gate, up;        ///< [d_ff, d_model]
-    Weight down;            ///< [d_model, d_ff]
+    Weight attention_norm, attention_norm_bias;  ///< [d_model]
+    Weight q, q_bias;                            ///< [n_heads * head_dim, d_model]
+    Weight k, v, k_bias, v_bias;  ///< [n_kv_heads * head_dim, d_model]; empty in a layer that owns no KV head
+    Weight q_norm, k_norm;        ///< [head_dim]: RMSNorm of each head before rotation (Qwen3)
+    Weight o, o_bias;             ///< [d_model, n_heads * head_dim]
+    Weight mlp_norm, mlp_norm_bias;       ///< [d_model]
+    Weight gate, up, gate_bias, up_bias;  ///< [d_ff, d_model]
+    Weight down, down_bias;               ///< [d_model, d_ff]
 };
 
 struct ModelWeights {
-    Weight embedding;  ///< [n_vocab, d_model]
+    Weight embedding;           ///< [n_vocab, d_embed]; d_embed = d_model unless there is project_in
+    Weight position_embedding;  ///< [n_ctx + position_offset, d_model], added to the embedding
+    Weight project_in;          ///< [d_model, d_embed] (OPT)
     std::vector<LayerWeights> layers;
-    Weight final_norm;  ///< [d_model]
-    Weight output;      ///< [n_vocab, d_model]; the embedding when tied
+    Weight final_norm, final_norm_bias;  ///< [d_model]
+    Weight project_out;                  ///< [d_embed, d_model] (OPT)
+    Weight output, output_bias;          ///< [n_vocab, d_embed]; the embedding when tied
 };
 
 class Model {
