@@ -174,11 +174,13 @@ class Tasks:
         narrative = text.filler(rng, int(fill * length) + 8)
         events, used, keys = [], 0, set()  # (position in 0..1, ids, weights)
         while used < (1 - fill) * length:
-            at = rng.random() * 0.8
+            far = rng.random() < 0.3  # from the beginning to the end: drawn evenly, long distances would be rare
+            at = rng.random() * (0.15 if far else 0.8)
+            after = lambda: 1 - rng.random() * 0.2 if far else at + rng.random() * (1 - at)
             if rng.random() < 0.15:
                 pair = self.repeat(rng, narrative, answer)
                 events.append((at, *pair[0]))
-                events.append((at + rng.random() * (1 - at), *pair[1]))
+                events.append((after(), *pair[1]))
                 used += sum(len(p[0]) for p in pair)
                 continue
             key, statements, questions = self.fact(rng)
@@ -189,8 +191,7 @@ class Tasks:
             events.append((at, *self.piece(rng.choice(statements), 0.0, lead())))
             used += len(events[-1][1])
             for _ in range(rng.choice((1, 1, 2, 3))):
-                later = at + rng.random() * (1 - at)
-                events.append((later, *self.piece(rng.choice(questions), answer, lead())))
+                events.append((after(), *self.piece(rng.choice(questions), answer, lead())))
                 used += len(events[-1][1])
         events.sort(key=lambda e: e[0])
         ids, weights = [], []

@@ -90,7 +90,7 @@ def stage_at(stages, step):
 
 def rate_at(a, step):
     """The learning rate as a share of its highest value."""
-    rate = min(1.0, (step + 1) / 100)
+    rate = min(1.0, max(0, step + 1 - a.warm_from) / 100)
     if step >= a.decay_from:
         rate *= max(0.0, (a.stop_at - step) / (a.stop_at - a.decay_from))
     return rate
@@ -103,6 +103,8 @@ def main():
     ap.add_argument("--out", required=True, help="folder for checkpoints and the log")
     ap.add_argument("--preset", default="base", choices=PRESETS)
     ap.add_argument("--stages", help="comma separated, see PRESETS (default: the preset's)")
+    ap.add_argument("--warm-from", type=int, default=0, help="step from which the learning rate rises, for 100 steps: for a"
+                    " run that goes on from a finished one")
     ap.add_argument("--decay-from", type=int, default=10**9, help="step at which the learning rate begins to fall")
     ap.add_argument("--stop-at", type=int, default=10**9, help="step at which it has fallen to zero; the end")
     ap.add_argument("--finish-in", type=float, help="minutes: instead, fall to zero by the clock, from the rate of the"
