@@ -22,7 +22,7 @@ def heldout_windows(data, tok, count, length):
         part = text[at:at + 8 * length]
         ids = tok.encode(part.replace("<|endoftext|>\n", ""), add_special_tokens=False).ids[:length]
         rows.append([0] + ids)
-        sizes.append(len(tok.decode(ids)))
+        sizes.append(len(tok.decode(ids).encode()))
     return torch.tensor(rows), sizes
 
 
@@ -73,13 +73,25 @@ def recall(model, tests, detail=False):
 
     The answer is fed and every token of it must be the model's first choice: the same thing, in one pass."""
     device = model.embed.weight.device
-    good = []
-    for ids, answer in tests:
-        row = torch.tensor([ids + answer], device=device)
+    order = sorted(range(len(tests)), key=lambda i: len(tests[i][0]) + len(tests[i][1]))  # like lengths go together
+    good = [False] * len(tests)
+    for at in range(0, len(order), 8):
+        some = order[at:at + 8]
+        rows = [tests[i][0] + tests[i][1] for i in some]
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         with torch.autocast(device.type, torch.bfloat16):
-            picks = model(row[:, :-1])[0, -len(answer):].argmax(-1).tolist()
-        good.append(picks == answer)
+            picks = model(ids[:, :-1]).argmax(-1).tolist()
+        for i, pick, row in zip(some, picks, rows):
+            good[i] = pick[len(tests[i][0]) - 1:len(row) - 1] == tests[i][1]
     return good if detail else sum(good) / len(good)
+
+
+def interval(good, count):
+    """95 % interval of a share (Wilson)."""
+    z, p = 1.96, good / count
+    middle, half = p + z * z / 2 / count, z * math.sqrt(p * (1 - p) / count + z * z / 4 / count / count)
+    return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
 
 
 @torch.no_grad()

@@ -17,8 +17,9 @@ def tensors(model):
         at = f"model.layers.{i}."
         out[at + "input_layernorm.weight"] = b.norm1
         out[at + "post_attention_layernorm.weight"] = b.norm2
-        for name, part in zip("qkv", b.qkv.weight.chunk(3)):
-            out[at + f"self_attn.{name}_proj.weight"] = part
+        for name, part in zip("qkv", b.qkv.weight.split(b.rows)):
+            if len(part):  # a layer without KV heads of its own has no k and v
+                out[at + f"self_attn.{name}_proj.weight"] = part
         out[at + "self_attn.o_proj.weight"] = b.out.weight
         for name, part in zip(("gate", "up"), b.gate_up.weight.chunk(2)):
             out[at + f"mlp.{name}_proj.weight"] = part
@@ -27,16 +28,18 @@ def tensors(model):
 
 
 def configuration(cfg):
+    across = cfg.kv_layers < cfg.layers  # README.md, "Config of a model that shares KV heads between layers"
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": ["LlamaMlkvForCausalLM" if across else "LlamaForCausalLM"],
+        "model_type": "llama_mlkv" if across else "llama",
         "vocab_size": cfg.vocab,
         "hidden_size": cfg.width,
         "intermediate_size": cfg.mlp,
         "num_hidden_layers": cfg.layers,
         "num_attention_heads": cfg.heads,
-        "num_key_value_heads": cfg.heads,
-        "head_dim": cfg.width // cfg.heads,
+        "num_key_value_heads": cfg.kv_heads,
+        **({"num_key_value_layers": cfg.kv_layers} if across else {}),
+        "head_dim": cfg.head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": cfg.max_positions,
         "rope_theta": cfg.rope_theta,
@@ -86,7 +89,7 @@ def main():
     ap.add_argument("--checkpoint", required=True)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--out", required=True)
-    ap.add_argument("--check", action="store_true", help="compare with transformers")
+    ap.add_argument("--check", action="store_true", help="compare with transformers (which knows no sharing between layers)")
     a = ap.parse_args()
     model, _ = load(a.checkpoint)
     os.makedirs(a.out, exist_ok=True)
@@ -100,8 +103,10 @@ def main():
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": eot, "eos_token": eot,
         "add_bos_token": True, "add_eos_token": False, "clean_up_tokenization_spaces": False,
         "model_max_length": model.cfg.max_positions})
-    if a.check:
+    if a.check and model.cfg.kv_layers == model.cfg.layers:
         check(model, a.out)
+    elif a.check:
+        print("not checked: transformers has no model that shares KV heads between layers")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""The model: LLaMA as Hugging Face's LlamaForCausalLM computes it, with q/k/v and gate/up fused for speed."""
-from dataclasses import asdict, dataclass
+"""The model: LLaMA as Hugging Face's LlamaForCausalLM computes it, with q/k/v and gate/up fused for speed.
+
+KV heads can be shared by query heads of a layer (GQA, MQA) and by layers (MLKV)."""
+from dataclasses import asdict, dataclass, replace
 
 import torch
 import torch.nn as nn
@@ -12,18 +14,39 @@ class Config:
     width: int = 256
     layers: int = 6
     heads: int = 8
+    kv_heads: int = 0  # of a layer that has its own; query head h reads KV head h // (heads / kv_heads). 0: heads
+    kv_layers: int = 0  # layers with KV heads of their own; the others read the nearest one below. 0: all
     mlp: int = 512
     max_positions: int = 1024
     rope_theta: float = 10000.0
     eps: float = 1e-5
 
+    def __post_init__(self):
+        self.kv_heads, self.kv_layers = self.kv_heads or self.heads, self.kv_layers or self.layers
+        if self.heads % self.kv_heads or self.layers % self.kv_layers:
+            raise ValueError("KV heads must divide heads, and layers with KV must divide layers")
+
     def dict(self):
         return asdict(self)
+
+    @property
+    def head_dim(self):
+        return self.width // self.heads
+
+    def owner(self, layer):
+        """The layer whose keys and values `layer` reads (MLKV, equation 17, counted from 0)."""
+        group = self.layers // self.kv_layers
+        return layer // group * group
+
+    def qkv_rows(self, layer):
+        """Rows of q, k and v in the fused matrix of a layer."""
+        own = self.kv_heads * self.head_dim if self.owner(layer) == layer else 0
+        return [self.width, own, own]
 
 
 def rope_tables(cfg, length):
     """cos and sin, each [length, head_dim]: the two halves of a head carry the same angles (rotate-half)."""
-    dim = cfg.width // cfg.heads
+    dim = cfg.head_dim
     freq = cfg.rope_theta ** (-torch.arange(0, dim, 2).float() / dim)
     angle = torch.outer(torch.arange(length).float(), freq)
     angle = torch.cat((angle, angle), dim=-1)
@@ -36,27 +59,41 @@ def rotate(x, cos, sin):
 
 
 class Block(nn.Module):
-    def __init__(self, cfg):
+    def __init__(self, cfg, layer):
         super().__init__()
-        self.heads = cfg.heads
+        self.heads, self.head_dim, self.kv_heads = cfg.heads, cfg.head_dim, cfg.kv_heads
+        self.rows = cfg.qkv_rows(layer)
         self.eps = cfg.eps
         self.norm1 = nn.Parameter(torch.ones(cfg.width))
-        self.qkv = nn.Linear(cfg.width, 3 * cfg.width, bias=False)
+        self.qkv = nn.Linear(cfg.width, sum(self.rows), bias=False)
         self.out = nn.Linear(cfg.width, cfg.width, bias=False)
         self.norm2 = nn.Parameter(torch.ones(cfg.width))
         self.gate_up = nn.Linear(cfg.width, 2 * cfg.mlp, bias=False)
         self.down = nn.Linear(cfg.mlp, cfg.width, bias=False)
 
-    def forward(self, x, cos, sin):
-        b, t, d = x.shape
-        h = F.rms_norm(x, (d,), self.norm1, self.eps)
-        q, k, v = self.qkv(h).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(h.transpose(1, 2).reshape(b, t, d))
+    def heads_of(self, x, count):
+        return x.view(*x.shape[:2], count, self.head_dim).transpose(1, 2)
+
+    def attend(self, h, kv, cos, sin):
+        """Output of attention, and (k, v) as the query heads read them: this layer's own, or `kv` from below."""
+        q, k, v = self.qkv(h).split(self.rows, dim=-1)
+        q = rotate(self.heads_of(q, self.heads), cos, sin).to(h.dtype)
+        if self.rows[1]:
+            k, v = self.heads_of(k, self.kv_heads), self.heads_of(v, self.kv_heads)
+            k = rotate(k, cos, sin).to(v.dtype)
+            if self.kv_heads < self.heads:
+                k, v = (x.repeat_interleave(self.heads // self.kv_heads, dim=1) for x in (k, v))
+            kv = k, v
+        h = F.scaled_dot_product_attention(q.to(kv[1].dtype), *kv, is_causal=True)
+        return self.out(h.transpose(1, 2).flatten(2)), kv
+
+    def forward(self, x, kv, cos, sin):
+        d = x.shape[-1]
+        h, kv = self.attend(F.rms_norm(x, (d,), self.norm1, self.eps), kv, cos, sin)
+        x = x + h
         h = F.rms_norm(x, (d,), self.norm2, self.eps)
         gate, up = self.gate_up(h).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        return x + self.down(F.silu(gate) * up), kv
 
 
 class Model(nn.Module):
@@ -64,7 +101,7 @@ class Model(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.embed = nn.Embedding(cfg.vocab, cfg.width)
-        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.layers))
+        self.blocks = nn.ModuleList(Block(cfg, i) for i in range(cfg.layers))
         self.norm = nn.Parameter(torch.ones(cfg.width))
         cos, sin = rope_tables(cfg, cfg.max_positions)
         self.register_buffer("cos", cos, persistent=False)
@@ -78,9 +115,9 @@ class Model(nn.Module):
     def forward(self, ids):
         t = ids.shape[1]
         x = self.embed(ids)
-        cos, sin = self.cos[:t], self.sin[:t]
+        cos, sin, kv = self.cos[:t], self.sin[:t], None
         for block in self.blocks:
-            x = block(x, cos, sin)
+            x, kv = block(x, kv, cos, sin)
         x = F.rms_norm(x, (x.shape[-1],), self.norm, self.cfg.eps)
         return F.linear(x, self.embed.weight)  # tied embeddings
 
@@ -93,3 +130,20 @@ class Model(nn.Module):
         right = (logits.argmax(-1) == targets).flatten().float()
         return ((each * w).sum() / w.sum(), (each * plain).sum().detach() / plain.sum(),
                 (right * heavy).sum() / heavy.sum().clamp(min=1))
+
+
+@torch.no_grad()
+def merged(model, kv_heads, kv_layers):
+    """The model with fewer KV heads: each is the mean of those it stands for, over heads and over layers."""
+    cfg = replace(model.cfg, kv_heads=kv_heads, kv_layers=kv_layers)
+    state = model.state_dict()
+    for i in range(cfg.layers):
+        q = state[f"blocks.{i}.qkv.weight"][:cfg.width]
+        if cfg.owner(i) == i:
+            stood_for = [b.qkv.weight[cfg.width:] for j, b in enumerate(model.blocks) if cfg.owner(j) == i]
+            kv = torch.stack(stood_for).view(len(stood_for), 2, kv_heads, -1, cfg.head_dim, cfg.width)
+            q = torch.cat((q, kv.mean(dim=(0, 3)).flatten(0, 2)))
+        state[f"blocks.{i}.qkv.weight"] = q.clone()
+    small = Model(cfg)
+    small.load_state_dict(state)
+    return small.to(q.device)

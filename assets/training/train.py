@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from evaluate import heldout_loss, heldout_windows, recall, recall_tests
-from model import Config, Model
+from evaluate import heldout_loss, heldout_windows, load, recall, recall_tests
+from model import Config, Model, merged
 from tasks import Tasks
 from text import Text
 
@@ -39,7 +39,7 @@ class Muon(torch.optim.Optimizer):
                 buf = self.state[p].setdefault("momentum", torch.zeros_like(p))
                 buf.lerp_(p.grad, 1 - group["momentum"])
                 g = p.grad.lerp(buf, group["momentum"])
-                for part, weight in zip(g.chunk(p.parts), p.data.chunk(p.parts)):  # fused matrices count as several
+                for part, weight in zip(g.split(p.parts), p.data.split(p.parts)):  # fused matrices count as several
                     shapes.setdefault(part.shape, []).append((part, weight))
             for shape, pairs in shapes.items():
                 x = orthogonal(torch.stack([g for g, _ in pairs]))
@@ -80,6 +80,15 @@ def read_stages(text):
     return stages
 
 
+def read_sharing(text, cfg):
+    """KV heads of a layer, and layers that have them: `gqa:2`, `mqa`, `mlkv:m=3,g=1`."""
+    kind, _, rest = text.partition(":")
+    if kind == "mlkv":
+        values = dict(part.split("=") for part in rest.split(","))
+        return int(values["g"]), int(values["m"])
+    return {"mha": cfg.heads, "mqa": 1, "gqa": int(rest or 1)}[kind], cfg.layers
+
+
 def stage_at(stages, step):
     """Window length, recall share and most narrative at a step."""
     for lengths, last, share, fill in stages:
@@ -90,7 +99,7 @@ def stage_at(stages, step):
 
 def rate_at(a, step):
     """The learning rate as a share of its highest value."""
-    rate = min(1.0, max(0, step + 1 - a.warm_from) / 100)
+    rate = min(1.0, max(0, step + 1 - a.warm_from) / a.warm_steps)
     if step >= a.decay_from:
         rate *= max(0.0, (a.stop_at - step) / (a.stop_at - a.decay_from))
     return rate
@@ -103,8 +112,11 @@ def main():
     ap.add_argument("--out", required=True, help="folder for checkpoints and the log")
     ap.add_argument("--preset", default="base", choices=PRESETS)
     ap.add_argument("--stages", help="comma separated, see PRESETS (default: the preset's)")
-    ap.add_argument("--warm-from", type=int, default=0, help="step from which the learning rate rises, for 100 steps: for a"
-                    " run that goes on from a finished one")
+    ap.add_argument("--merge-from", help="checkpoint of a model whose KV heads are merged as --kv says, to begin with")
+    ap.add_argument("--kv", default="mha", help="mha, gqa:HEADS, mqa, or mlkv:m=LAYERS,g=HEADS; with --merge-from")
+    ap.add_argument("--warm-from", type=int, default=0, help="step from which the learning rate rises: for a run that goes"
+                    " on from a finished one")
+    ap.add_argument("--warm-steps", type=int, default=100)
     ap.add_argument("--decay-from", type=int, default=10**9, help="step at which the learning rate begins to fall")
     ap.add_argument("--stop-at", type=int, default=10**9, help="step at which it has fallen to zero; the end")
     ap.add_argument("--finish-in", type=float, help="minutes: instead, fall to zero by the clock, from the rate of the"
@@ -129,9 +141,16 @@ def main():
     tok = Tokenizer.from_file(a.tokenizer)
     text = Text(a.data, tok, os.path.join(a.out, "tokens"))
     tasks = Tasks(tok)
-    model = Model(preset["model"]).to(device)
-    for name, p in model.named_parameters():
-        p.parts = 3 if "qkv" in name else 2 if "gate_up" in name else 1
+    if a.merge_from:
+        whole = load(a.merge_from, device)[0]
+        model = merged(whole, *read_sharing(a.kv, whole.cfg)).train()
+    else:
+        model = Model(preset["model"]).to(device)
+    for p in model.parameters():
+        p.parts = p.shape[0]
+    for block in model.blocks:  # the rows of the matrices that are fused into one
+        block.qkv.weight.parts = [n for n in block.rows if n]
+        block.gate_up.weight.parts = model.cfg.mlp
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and n != "embed.weight"]
     others = [p for n, p in model.named_parameters() if p.dim() == 1 or n == "embed.weight"]
     muon = Muon(matrices, lr=a.lr)
@@ -145,7 +164,7 @@ def main():
         model.load_state_dict(c["model"]), muon.load_state_dict(c["muon"]), adam.load_state_dict(c["adam"])
         step, tokens, seconds, best = c["step"], c["tokens"], c["seconds"], c["best"]
     held = heldout_windows(a.data, tok, 16, min(512, model.cfg.max_positions))
-    tests = {d: recall_tests(a.data, tok, d, 48) for d in (100, 300, 600)}
+    tests = {d: recall_tests(a.data, tok, d, 32) for d in (100, 500, 900)}
     log = open(os.path.join(a.out, "log.jsonl"), "a")
 
     def note(**kw):
