@@ -69,7 +69,7 @@ def main():
     model, _ = load(a.checkpoint)
     ids, _ = heldout_windows(a.data, tok, a.windows, 512)
     found = dict(zip(("first", "entropy_bits", "last_eight", "mean_distance"), of_text(model, ids)))
-    found["needle"] = of_needles(model, recall_tests(a.data, tok, 300, a.needles), 300)
+    found["needle"] = of_needles(model, recall_tests(tok, 300, a.needles), 300)
     for name, values in found.items():
         print(json.dumps({name: np.round(values.numpy(), 3).tolist()}))
 

@@ -1,60 +1,330 @@
-"""Recall tasks: facts dropped into narrative, asked again later; and lists and sentences that are repeated.
+"""Recall tasks: facts dropped into narrative, asked again later; dialogues, lists to copy, questions about a passage.
 
-A window is a list of token ids with a weight for each: answers (tokens that can be known only by looking back)
-count more, values when first stated count nothing, since nobody can know them.
-Every piece of text begins with a space or an empty line and ends without one, so pieces that are encoded one by
-one and joined give the same tokens as the joined text."""
-import numpy as np
+All words and templates are in ../tasks/words.json, which the program reads too: `keyhole eval --task` makes exactly the
+prompts that test_task() here makes from the same seed (engine/eval/tasks.cpp is this file's twin; a test compares them).
+Random numbers are Philox4x32-10, counted by (seed, stream, index): question 17 of a seed is the same wherever and in
+whatever order it is made.
 
-NAMES = """Anna Tom Mary Jack Peter Lucy Ben Rose Sam Nell Hugo Clara Will Emma Dick Polly Max Ruth Fred Jane Karl Elsie
-Ned Sue Otto Molly Hans Greta Paul Kate Jim Betty Leo Ida Frank Ella Harry Nora Robert Grace Philip May John Alice
-Edward Helen Martin Susan Oscar Flora Toby Edith George Bella Henry Marta Simon Daisy Arthur Hilda Rufus Dora Walter
-Fanny Ralph Laura Conrad Sally Giles Agnes Roger Lena Victor Amy Felix Maud Luke Eva Adam Julia David Rachel Mark
-Tilda Nils Ingrid Ivan Olga Kofi Amina Ravi Mina Juma Sita Tariq Leila Pedro Rosa Diego Carmen
-Bruno Hetty Cyril Winnie Basil Myra Gus Thea Abel Vera Colin Esther Miles Judith""".split()
-ROOMS = """garden kitchen cellar barn tower castle stable school church mill forest harbour attic bakery palace farm
-orchard library village market river north south east west old new little great iron wooden stone green blue red
-white black golden silver copper glass round narrow hidden secret broken quiet upper lower inner outer front back
-meadow chapel pantry bridge island prison temple wizard king queen
-dairy inn laundry nursery brass marble crooked hermit""".split()
-THINGS = """gate door shed house box chest room tower safe cupboard wall boat cart lock store well vault drawer hut
-cabin wagon trunk desk gateway stair tunnel passage cave ship lodge hall window
-hatch locker coach larder pavilion""".split()
-ADJECTIVES = """silver golden red blue green white black little big old new brown yellow grey pink round long short heavy
-broken shiny wooden iron glass paper soft tiny purple striped painted dusty bright rusty woollen velvet
-crooked copper spotted ivory""".split()
-OBJECTS = """key ring cup ball kite hat doll book spoon knife lamp coin letter apple drum flute whistle bell clock
-mirror shoe scarf glove map rope basket candle needle button feather stone shell nut ribbon crown brush umbrella
-comb lantern thimble marble compass""".split()
-BOXES = """box bag chest basket drawer jar cupboard sack pot bucket trunk barrel bowl case pocket tin tub hamper
-crate kettle satchel""".split()
-PLACES = """river mill church lake bridge forest hill sea well market road pond wall orchard station garden meadow
-school harbour tower field brook stable
-quarry fountain inn chapel""".split()
-OWNERS = """miller king farmer baker queen tailor sailor hunter teacher smith doctor prince soldier shepherd widow
-cook captain giant witch fisherman gardener princess carpenter merchant
-cobbler hermit weaver duke""".split()
-ANIMALS = """dog cat horse goat donkey pony bird cow parrot rabbit fox bear mule sheep hen goose lamb pig
-monkey owl puppy ox""".split()
-PLURALS = """apples eggs sheep hens coins books nuts goats marbles buttons ducks pears stones bells candles plums
-beads cows shells cakes
-turnips ribbons lambs onions""".split()
-COLOURS = "red blue green white black yellow brown grey pink purple orange silver golden scarlet".split()
-HELD_OUT = 0.1  # the last tenth of each list is kept for the evaluation
+    words = Words("train")                    # or "test": other names and nouns, first templates only
+    draw = Draw(seed, stream, index)          # below(n), pick(list), weighted(options), random(), uniform(a, b)
+    words.fact(draw, "code")                  # Fact: key, statement, ask, answer, and for some an update of it
+    words.facts(draw, "said", 4)              # that do not clash; of this kind: the lines of one dialogue
+    words.listing(draw)                       # Fact: statement "They counted: ...", ask "Once more:", answer
+    test_task("needle", seed, index, context, distance, sentences, passages, count)      # Task: prompt, answer, distance
+    Windows(tok).window(rng, text, length, answer, fill)                                 # ids and weights for training
 
-ONSETS = "b br c ch d dr f fl g gr h j k kl l m n p pr qu r s sh st t tr v w z".split()
-VOWELS = "a e i o u ai ee oo ou".split()
-CODAS = ["", "", "l", "n", "r", "s", "m", "ck", "nd", "t", "x", "ll"]
+Tasks (TASKS): needle, one code in narrative; fact, one of three facts in words; needles, one of five codes; latest, the
+newer of two codes of one thing; dialogue, who of four said it; list, a list to be repeated; passage, a question about a
+tale (FairytaleQA). An answer is right when greedy decoding gives all of its tokens."""
+import bisect
+import itertools
+import json
+import pathlib
+import re
+from dataclasses import dataclass
+
+WORDS = pathlib.Path(__file__).parent.parent / "tasks" / "words.json"
+TASKS = ["needle", "fact", "needles", "latest", "dialogue", "list", "passage"]  # a task's place is its Philox stream
+TRAINING_STREAM = 1000
 
 
-class Tasks:
-    def __init__(self, tok, held_out=False):
-        self.tok = tok
-        self.cache = {}
-        cut = lambda words: words[-max(3, int(len(words) * HELD_OUT)):] if held_out else words[:-max(3, int(len(words) * HELD_OUT))]
-        self.names, self.rooms, self.things, self.adjectives = map(cut, (NAMES, ROOMS, THINGS, ADJECTIVES))
-        self.objects, self.boxes, self.places, self.owners = map(cut, (OBJECTS, BOXES, PLACES, OWNERS))
-        self.animals, self.plurals, self.colours = cut(ANIMALS), cut(PLURALS), COLOURS
+def philox4x32_10(counter, key):
+    """Salmon et al., SC'11; as engine/base/philox.h."""
+    a, b, c, d = counter
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        p, q = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = (q >> 32) ^ b ^ k0, q & 0xFFFFFFFF, (p >> 32) ^ d ^ k1, p & 0xFFFFFFFF
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+class Draw:
+    """Random numbers of one question: words of Philox blocks 0, 1, 2 ... at counter (block, index, stream, 0)."""
+
+    def __init__(self, seed, stream, index):
+        self.seed, self.stream, self.index, self.block, self.left = seed, stream, index, 0, []
+
+    def word(self):
+        if not self.left:
+            self.left = list(philox4x32_10((self.block, self.index, self.stream, 0), self.seed))[::-1]
+            self.block += 1
+        return self.left.pop()
+
+    def below(self, n):
+        """0 .. n - 1."""
+        return self.word() * n >> 32
+
+    def pick(self, items):
+        return items[self.below(len(items))]
+
+    def weighted(self, options):
+        """One of options()."""
+        ends, values = options
+        return values[bisect.bisect_right(ends, self.below(ends[-1]))]
+
+    # For training only; the twin does without.
+    def random(self):
+        return self.word() / 2**32
+
+    def uniform(self, low, high):
+        return low + (high - low) * self.random()
+
+
+def options(pairs):
+    """[[weight, value], ...] for Draw.weighted()."""
+    pairs = list(pairs)
+    return list(itertools.accumulate(w for w, _ in pairs)), [value for _, value in pairs]
+
+
+@dataclass
+class Fact:
+    kind: str
+    key: str        # facts of one text have different keys
+    value: str
+    statement: str  # without the blank before it
+    ask: str        # up to the answer, no blank at its end
+    answer: str     # without the blank before it; a full stop follows
+    stated: str = ""        # `statement` with its value in [brackets]
+    update: str = ""        # a later statement with another value, in [brackets], where the kind has one
+    update_ask: str = ""
+    update_answer: str = ""
+    slots: dict = None
+
+
+@dataclass
+class Task:
+    prompt: str    # ends before the answer, without a blank
+    answer: str    # begins with its blank
+    distance: int  # tokens between what is asked for (the end of its statement) and the answer
+
+
+def split_value(text):
+    """'The code is [4821].' -> before, value, after; the blank before the value is in none of them."""
+    before, rest = text.split("[")
+    value, after = rest.split("]")
+    return before.rstrip(" "), value, after
+
+
+class Words:
+    """Word lists and templates; split: "train" or "test"."""
+
+    def __init__(self, split):
+        self.data = json.loads(WORDS.read_text())
+        self.split = split
+        self.rules = {}
+        for name, words in self.data["words"].items():
+            self.rules[name] = options([1, w] for w in words[split].split())
+        for name, rule in self.data["rules"].items():
+            self.rules[name] = options(rule[split] if isinstance(rule, dict) else rule)
+        self.fact_mix = options(self.data["fact_mix"])
+
+    def expand(self, draw, name):
+        """One text of a rule: {rule}, {^rule} with a capital, {#4} four digits, {#2-99} a number."""
+        if name[0] == "^":
+            text = self.expand(draw, name[1:])
+            return text[:1].upper() + text[1:]
+        if name[0] == "#":
+            low, _, high = name[1:].partition("-")
+            if not high:
+                return "".join(str(draw.below(10)) for _ in range(int(low)))
+            return str(int(low) + draw.below(int(high) - int(low) + 1))
+        return self.fill(draw.weighted(self.rules[name]), lambda inner: self.expand(draw, inner))
+
+    @staticmethod
+    def fill(text, value_of):
+        return re.sub(r"\{([^}]*)\}", lambda m: value_of(m.group(1)), text) if "{" in text else text
+
+    def template(self, draw, templates):
+        """Any in training; the first in tests."""
+        return draw.weighted(options(templates)) if self.split == "train" else templates[0][1]
+
+    def fact(self, draw, kind):
+        spec = self.data["facts"][kind]
+        slots = {slot: self.expand(draw, rule) for slot, rule in spec["slots"]}
+        fill = lambda text: self.fill(text, slots.__getitem__)
+        stated = fill(self.template(draw, spec["statements"]))
+        ask, answer, _ = split_value(fill(self.template(draw, spec["questions"])))
+        fact = Fact(kind, fill(spec["key"]), slots[spec["value"]], stated.replace("[", "").replace("]", ""), ask,
+                    answer, stated, slots=dict(slots))
+        if "updates" in spec:
+            rule = dict(spec["slots"])[spec["value"]]
+            while slots[spec["value"]] == fact.value:
+                slots[spec["value"]] = self.expand(draw, rule)
+            fact.update = fill(self.template(draw, spec["updates"]))
+            fact.update_ask, fact.update_answer, _ = split_value(fill(self.template(draw, spec["questions_now"])))
+        return fact
+
+    def another_ask(self, draw, fact):
+        """Another question about a fact: ask and answer."""
+        text = self.template(draw, self.data["facts"][fact.kind]["questions"])
+        return split_value(self.fill(text, fact.slots.__getitem__))[:2]
+
+    def facts(self, draw, kind, n):
+        """Facts of one kind with different values whose keys share no word of four letters or more."""
+        found, used, values = [], set(), set()
+        while len(found) < n:
+            fact = self.fact(draw, kind)
+            words = {w for w in fact.key.split(" ") if len(w) >= 4}
+            if words & used or fact.value in values:
+                continue
+            found.append(fact)
+            used |= words
+            values.add(fact.value)
+        return found
+
+    def listing(self, draw):
+        """Different items of one rule."""
+        low, high = self.data["tasks"]["list"]["sizes"][self.split]
+        n = low + draw.below(high - low + 1)
+        rule = draw.weighted(self.rules["list_item"])
+        items = []
+        while len(items) < n:
+            item = self.expand(draw, rule)
+            if item not in items:
+                items.append(item)
+        text = ", ".join(items)
+        first = self.expand(draw, "list_first")
+        return Fact("list", first, text, f"{first} {text}.", self.expand(draw, "list_again"), text,
+                    f"{first} [{text}].")
+
+# -- test prompts, the twin of engine/eval/tasks.cpp -------------------------------------------------------------------
+
+TITLES = {"Mr", "Mrs", "Dr", "St"}
+LONGEST_SENTENCE = 300  # bytes
+
+
+def split_sentences(text):
+    """Sentences as pieces: ' ' or, for the first of a paragraph, an empty line before each. Headings are left out."""
+    pieces = []
+    for paragraph in text.replace("<|endoftext|>", "\n\n").split("\n\n"):
+        words = [w for w in re.split(r"[ \t\r\n]+", paragraph) if w]
+        if not words or words[-1][-1] not in ".!?\"'":
+            continue
+        lead, begin = "\n\n", 0
+        for i, word in enumerate(words):
+            core = word.rstrip("\"')")
+            ends = core[-1:] in (".", "!", "?") and core[:-1].lstrip("\"'(") not in TITLES
+            if i + 1 < len(words) and not (ends and (words[i + 1][0] in "\"'(" or "A" <= words[i + 1][0] <= "Z")):
+                continue
+            sentence = " ".join(words[begin:i + 1])
+            begin = i + 1
+            if len(sentence.encode()) <= LONGEST_SENTENCE:
+                pieces.append(lead + sentence)
+                lead = " "
+    return pieces
+
+
+def split_passages(text, longest_answer):
+    """(passage, question, answer) of FairytaleQA text, where the passage has the answer word for word."""
+    found = []
+    for doc in text.split("<|endoftext|>"):
+        passage, *rest = doc.strip("\n").split("\n\nQuestion: ")
+        for part in rest:
+            question, _, answer = part.partition("\nAnswer: ")
+            answer = answer.strip("\n")
+            if answer and len(answer.encode()) <= longest_answer and answer in passage:
+                found.append((passage, question, answer))
+    return found
+
+
+def test_task(kind, seed, index, context, distance, sentences, passages, count, split="test"):
+    """Question `index` of a kind.
+
+    context: prompt and answer take at most so many tokens, <|endoftext|> at the front included. distance: (low, high),
+    drawn from uniformly; what comes out is the nearest that the ends of sentences allow. sentences: split_sentences();
+    passages: split_passages(), for `passage` alone. count(text): tokens of a piece of text."""
+    words = Words(split) if isinstance(split, str) else split
+    spec = words.data["tasks"][kind]
+    draw = Draw(seed, TASKS.index(kind), index)
+    if kind == "passage":
+        return passage_task(draw, context, sentences, passages, count)
+    old = None
+    if kind == "list":
+        fact, others = words.listing(draw), []
+    else:
+        made = words.facts(draw, draw.weighted(options(spec["facts"])), spec["others"] + 1)
+        chosen = draw.below(len(made)) if kind == "dialogue" else 0
+        fact, others = made[chosen], made[:chosen] + made[chosen + 1:]
+    statement, ask, answer = fact.statement, fact.ask, fact.answer
+    if kind == "latest":
+        old, statement = " " + statement, fact.update.replace("[", "").replace("]", "")
+        ask, answer = fact.update_ask, fact.update_answer
+    question, answer = " " + ask, " " + answer
+    block, tail, spread = " " + statement, 0, [" " + o.statement for o in others]
+    if kind == "dialogue":  # the speakers follow each other: one block, in the order they were made
+        block = "\n\n" + " ".join(f.statement for f in made)
+        tail = sum(count(" " + f.statement) for f in made[chosen + 1:])
+        spread = []
+    sizes = [count(s) for s in spread]
+    old_size = count(old) if old else 0
+    room = context - 1 - count(question) - count(answer) - count(block) - sum(sizes) - old_size
+    filler, edges = narrative(draw, sentences, room, count)
+    near = count(question) + tail
+    low, high = max(distance[0], near), max(near, min(distance[1], near + edges[-1] + sum(sizes)))
+    low = min(low, high)
+    wanted = low + draw.below(high - low + 1)
+    places = [draw.below(len(edges)) for _ in spread]
+    # The edge at which the asked block comes nearest to the wanted distance; others at that edge stand before it.
+    best = None
+    for k, edge in enumerate(edges):
+        found = near + edges[-1] - edge + sum(n for n, p in zip(sizes, places) if p > k)
+        if best is None or abs(found - wanted) < abs(best[1] - wanted):
+            best = (k, found)
+    at, found = best
+    if old:
+        places.append(draw.below(at + 1))
+        spread.append(old)
+    text = ""
+    for k in range(len(edges)):
+        text += "".join(s for s, p in zip(spread, places) if p == k)
+        if k == at:
+            text += block
+        if k < len(filler):
+            text += filler[k]
+    return Task((text + question).lstrip(" \n"), answer, found)
+
+
+def narrative(draw, sentences, room, count):
+    """Consecutive sentences that fit into `room` tokens, from a random one on, and the tokens before each edge."""
+    if room < 0:
+        raise ValueError("the question does not fit into the context")
+    start, filler, edges = draw.below(len(sentences)), [], [0]
+    while True:
+        if len(filler) == len(sentences):
+            raise ValueError("the narrative is too short for the context")
+        sentence = sentences[(start + len(filler)) % len(sentences)]
+        n = count(sentence)
+        if edges[-1] + n > room:
+            return filler, edges
+        filler.append(sentence)
+        edges.append(edges[-1] + n)
+
+
+def passage_task(draw, context, sentences, passages, count):
+    """A passage and a question about it; narrative of something else fills the context before it."""
+    for _ in range(1000):
+        passage, ask, answer = passages[draw.below(len(passages))]
+        block, question, reply = "\n\n" + passage, "\n\nQuestion: " + ask + "\nAnswer:", " " + answer
+        room = context - 1 - count(block) - count(question) - count(reply)
+        if room >= 0:
+            filler, _ = narrative(draw, sentences, room, count)
+            after = passage[passage.index(answer) + len(answer):]
+            prompt = "".join(filler) + block + question
+            return Task(prompt.lstrip(" \n"), reply, count(after) + count(question))
+    raise ValueError("no passage fits into the context")
+
+
+# -- training windows -----------------------------------------------------------------------------------------------
+
+class Windows:
+    """A window is a list of token ids with a weight for each: answers (tokens that can be known only by looking back)
+    count more, values when first stated count nothing, since nobody can know them. Every piece of text begins with a
+    blank or an empty line and ends without one, so pieces that are encoded one by one and joined give the same tokens as
+    the joined text."""
+
+    def __init__(self, tok, words=None):
+        self.tok, self.words, self.cache = tok, words or Words("train"), {}
 
     def encode(self, text):
         ids = self.cache.get(text)
@@ -64,139 +334,66 @@ class Tasks:
                 self.cache[text] = ids
         return ids
 
-    # -- words ---------------------------------------------------------------------------------------------------
-
-    def name(self, rng):
-        if rng.random() < 0.6:
-            return rng.choice(self.names)
-        return self.invented(rng)
-
-    def invented(self, rng):
-        """A name nobody knows: its tokens can only be copied."""
-        syllable = lambda: rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
-        return "".join(syllable() for _ in range(rng.choice((1, 2, 2, 3)))).capitalize()
-
-    def thing(self, rng):
-        r = rng.random()
-        if r < 0.7:
-            return f"{rng.choice(self.rooms)} {rng.choice(self.things)}"
-        if r < 0.85:
-            return f"{rng.choice(self.owners)}'s {rng.choice(self.things)}"
-        return rng.choice(self.things)
-
-    # -- facts: key, statements, questions -------------------------------------------------------------------------
-    # In statements and questions the part in [brackets] is the value. One of each is drawn every time.
-
-    def code(self, rng):
-        t, v = self.thing(rng), f"{rng.randrange(10000):04d}"
-        if rng.random() < 0.7:
-            return ("code", t), [f"The code of the {t} is [{v}]."], [f"What is the code of the {t}? [{v}]."]
-        word = rng.choice(("code", "code", "secret code", "number", "secret number"))
-        return ((word, t), [
-            f"The {word} of the {t} is [{v}].", f"The {word} of the {t} was [{v}].",
-            f"The {word} for the {t} is [{v}]."],
-            [f"What is the {word} of the {t}? [{v}].", f"What is the {word} for the {t}? [{v}].",
-             f"Do you remember the {word} of the {t}? It is [{v}].",
-             f"Remember, the {word} of the {t} is [{v}]."])
-
-    def keeps(self, rng):
-        n, o = self.name(rng), f"{rng.choice(self.adjectives)} {rng.choice(self.objects)}"
-        b = f"{rng.choice(self.adjectives)} {rng.choice(self.boxes)}"
-        return (("keeps", o), [f"{n} keeps the {o} in the [{b}].", f"{n} put the {o} in the [{b}]."],
-                [f"Where does {n} keep the {o}? In the [{b}].", f"Where is the {o}? In the [{b}].",
-                 f"What is in the {b}? The [{o}].", f"Who has the {o}? [{n}]."])
-
-    def named(self, rng):
-        a, v = f"{rng.choice(self.owners)}'s {rng.choice(self.animals)}", self.name(rng)
-        return (("named", a), [f"The name of the {a} is [{v}].", f"The {a} is called [{v}]."],
-                [f"What is the name of the {a}? [{v}].", f"Remember, the name of the {a} is [{v}]."])
-
-    def lives(self, rng):
-        n, h = self.name(rng), f"{rng.choice(self.adjectives)} house by the {rng.choice(self.places)}"
-        return (("lives", n), [f"{n} lives in the [{h}].", f"{n} lived in the [{h}]."],
-                [f"Where does {n} live? In the [{h}].", f"Who lives in the {h}? [{n}]."])
-
-    def counts(self, rng):
-        n, v, o = self.name(rng), str(rng.randrange(2, 100)), rng.choice(self.plurals)
-        return (("counts", n), [f"{n} has [{v}] {o}.", f"{n} had [{v}] {o}."],
-                [f"How many {o} does {n} have? [{v}]."])
-
-    def colour(self, rng):
-        t, v = self.thing(rng), rng.choice(self.colours)
-        return (("colour", t), [f"The colour of the {t} is [{v}].", f"The {t} was painted [{v}]."],
-                [f"What is the colour of the {t}? It is [{v}]."])
-
-    def fact(self, rng):
-        r = rng.random()
-        make = (self.code if r < 0.5 else self.keeps if r < 0.65 else self.lives if r < 0.78
-                else self.named if r < 0.88 else self.counts if r < 0.94 else self.colour)
-        return make(rng)
-
-    # -- pieces ----------------------------------------------------------------------------------------------------
-
     def piece(self, text, weight, lead=" "):
         """'The code is [4821].' -> ids and weights; `weight` is for the bracketed value, the rest counts 1."""
-        before, rest = (lead + text).split("[")
-        value, after = rest.split("]")
-        if before.endswith(" "):  # the space belongs to the value
-            before, value = before[:-1], " " + value
+        before, value, after = split_value(lead + text)
         ids, weights = [], []
-        for part, w in ((before, 1.0), (value, weight), (after, 1.0)):
+        for part, w in ((before, 1.0), (" " + value, weight), (after, 1.0)):  # the blank belongs to the value
             more = self.encode(part)
             ids += more
             weights += [w] * len(more)
         return ids, weights
 
-    def repeat(self, rng, filler, answer):
-        """A list, or a sentence of the filler, and then the same once more: (first, second) pieces."""
-        r = rng.random()
-        if r < 0.35:
-            pool = rng.choice((self.names, self.objects, self.animals, self.colours, self.places))
-            items = rng.sample(pool, min(len(pool), rng.randrange(4, 12)))
-        elif r < 0.55:
-            items = [self.invented(rng) for _ in range(rng.randrange(3, 8))]
-        elif r < 0.75:
-            items = [str(rng.randrange(10 ** rng.choice((1, 2, 4)))) for _ in range(rng.randrange(4, 10))]
-        else:
-            sentence = rng.choice(filler)[:60].tolist()
-            ask = self.encode(rng.choice((" Once more:", " Say it again:", " And again:")))
-            return (sentence, [1.0] * len(sentence)), (
-                ask + sentence, [1.0] * len(ask) + [1.0] + [answer / 2] * (len(sentence) - 1))
-        words = "[" + ", ".join(items) + "]."
-        first = rng.choice(("The list is:", "They counted:", "He said:", "These are:"))
-        again = rng.choice(("The list again:", "Once more:", "Say it again:", "And again:"))
-        return self.piece(f"{first} {words}", 0.0), self.piece(f"{again} {words}", answer / 2)
+    def repeated(self, draw, filler, answer):
+        """A list, or a sentence of the filler, and then the same once more: two pieces."""
+        if draw.below(100) < 75:
+            fact = self.words.listing(draw)
+            return self.piece(fact.stated, 0.0), self.piece(f"{fact.ask} [{fact.answer}].", answer / 2)
+        sentence = draw.pick(filler)[:60].tolist()
+        ask = self.encode(" " + self.words.expand(draw, "list_again"))
+        return (sentence, [1.0] * len(sentence)), (
+            ask + sentence, [1.0] * len(ask) + [1.0] + [answer / 2] * (len(sentence) - 1))
 
-    # -- windows ---------------------------------------------------------------------------------------------------
-
-    def window(self, rng, text, length, answer, fill):
+    def window(self, rng, text, length, answer, fill, kinds=((62, "fact"), (15, "repeat"), (13, "latest"), (10, "dialogue"))):
         """`length` ids and weights; `fill` is the share of plain narrative, which is also what sets distances."""
-        narrative = text.filler(rng, int(fill * length) + 8)
+        draw, words = Draw(rng.getrandbits(63), TRAINING_STREAM, 0), self.words
+        filler = text.filler(rng, int(fill * length) + 8)
+        kinds, updated = options(kinds), options([[6, "code"], [2, "keeps"], [2, "lives"]])
         events, used, keys = [], 0, set()  # (position in 0..1, ids, weights)
+
+        def put(at, piece):
+            nonlocal used
+            events.append((at, *piece))
+            used += len(piece[0])
+
+        lead = lambda: "\n\n" if draw.below(5) == 0 else " "
         while used < (1 - fill) * length:
-            far = rng.random() < 0.3  # from the beginning to the end: drawn evenly, long distances would be rare
-            at = rng.random() * (0.15 if far else 0.8)
-            after = lambda: 1 - rng.random() * 0.2 if far else at + rng.random() * (1 - at)
-            if rng.random() < 0.15:
-                pair = self.repeat(rng, narrative, answer)
-                events.append((at, *pair[0]))
-                events.append((after(), *pair[1]))
-                used += sum(len(p[0]) for p in pair)
+            far = draw.below(10) < 3  # from the beginning to the end: drawn evenly, long distances would be rare
+            at, kind = draw.random() * (0.15 if far else 0.8), draw.weighted(kinds)
+            after = lambda: 1 - draw.random() * 0.2 if far else at + draw.random() * (1 - at)
+            if kind == "repeat":
+                first, second = self.repeated(draw, filler, answer)
+                put(at, first)
+                put(after(), second)
                 continue
-            key, statements, questions = self.fact(rng)
-            if key in keys:
+            facts = words.facts(draw, "said", 2 + draw.below(4)) if kind == "dialogue" else [
+                words.fact(draw, draw.weighted(updated) if kind == "latest" else draw.weighted(words.fact_mix))]
+            if any((f.kind, f.key) in keys for f in facts):
                 continue
-            keys.add(key)
-            lead = lambda: "\n\n" if rng.random() < 0.2 else " "
-            events.append((at, *self.piece(rng.choice(statements), 0.0, lead())))
-            used += len(events[-1][1])
-            for _ in range(rng.choice((1, 1, 2, 3))):
-                events.append((after(), *self.piece(rng.choice(questions), answer, lead())))
-                used += len(events[-1][1])
+            keys.update((f.kind, f.key) for f in facts)
+            for i, f in enumerate(facts):  # the speakers of a dialogue follow each other
+                put(at + 1e-9 * i, self.piece(f.stated, 0.0, lead() if kind != "dialogue" else " " if i else "\n\n"))
+            if kind == "latest":
+                at += draw.random() * (0.1 if far else 1 - at)
+                put(at, self.piece(facts[0].update, 0.0, lead()))
+            for _ in range((1, 1, 2, 3)[draw.below(4)]):
+                f = draw.pick(facts)
+                ask, reply = (f.update_ask, f.update_answer) if kind == "latest" else words.another_ask(draw, f)
+                put(after() + 1e-6, self.piece(f"{ask} [{reply}].", answer, lead()))
         events.sort(key=lambda e: e[0])
         ids, weights = [], []
-        slots = len(narrative)
-        for i, sentence in enumerate(narrative):
+        slots = len(filler)
+        for i, sentence in enumerate(filler):
             ids += sentence.tolist()
             weights += [1.0] * len(sentence)
             while events and (events[0][0] * slots < i + 1 or i == slots - 1):
@@ -208,49 +405,3 @@ class Tasks:
             ids += more
             weights += [1.0] * len(more)
         return ids[:length], weights[:length]
-
-    def test(self, rng, narrative, distance, length, kind="code", others=2):
-        """A test prompt of exactly `length` ids ending in a question, and the ids of its answer.
-
-        The needle stands `distance` tokens before the end; `others` facts of the same kind stand at other places.
-        `narrative(n)` gives a list of n sentences' ids or more."""
-        make = getattr(self, kind)
-        facts = {}
-        while len(facts) < others + 1:
-            key, statements, questions = make(rng)
-            facts[key] = (statements[0], questions[0])
-        (statement, question), *rest = facts.values()
-        ask, answer = question.split("[")
-        answer = self.encode(" " + answer.split("]")[0])
-        ask = self.encode(" " + ask.rstrip(" "))
-        needle = self.piece(statement, 0.0)[0]
-        between, before = [], []
-        total = distance - len(ask)
-        room = length - 1 - distance - len(needle)
-        rest = [self.piece(s, 0.0)[0] for s, _ in rest]
-        for r in rest:
-            side, space = (between, total) if rng.random() < total / (total + max(room, 0) + 1) else (before, room)
-            if sum(map(len, side)) + len(r) <= space:
-                side.append(r)
-        for side, space in ((between, total), (before, room)):
-            space -= sum(map(len, side))
-            sentences = narrative(rng, max(space, 0) + 8)
-            flat, cut = [], []
-            for s in sentences:
-                if len(flat) + len(s) > space:
-                    flat += s.tolist()[:space - len(flat)]
-                    cut.append(s.tolist())
-                    break
-                flat += s.tolist()
-            # the other facts go to sentence ends near random places
-            facts_here = list(side)
-            side.clear()
-            side.append(flat)
-            edges = np.cumsum([len(s) for s in sentences])
-            edges = [int(e) for e in edges if e <= len(flat)] or [len(flat)]
-            for r in facts_here:
-                at = rng.choice(edges)
-                side[0] = side[0][:at] + r + side[0][at:]
-                edges = [e if e <= at else e + len(r) for e in edges]
-        ids = [0] + before[0] + needle + between[0] + ask
-        return ids, answer

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from evaluate import heldout_loss, heldout_windows, load, recall, recall_tests
 from model import Config, Model, merged
-from tasks import Tasks
+from tasks import Windows
 from text import Text
 
 # stages: window length : last step : share of recall windows : most narrative in one (a share of its tokens).
@@ -140,7 +140,7 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     tok = Tokenizer.from_file(a.tokenizer)
     text = Text(a.data, tok, os.path.join(a.out, "tokens"))
-    tasks = Tasks(tok)
+    tasks = Windows(tok)
     if a.merge_from:
         whole = load(a.merge_from, device)[0]
         model = merged(whole, *read_sharing(a.kv, whole.cfg)).train()
@@ -164,7 +164,7 @@ def main():
         model.load_state_dict(c["model"]), muon.load_state_dict(c["muon"]), adam.load_state_dict(c["adam"])
         step, tokens, seconds, best = c["step"], c["tokens"], c["seconds"], c["best"]
     held = heldout_windows(a.data, tok, 16, min(512, model.cfg.max_positions))
-    tests = {d: recall_tests(a.data, tok, d, 32) for d in (100, 500, 900)}
+    tests = {d: recall_tests(tok, d, 32) for d in (100, 500, 900)}
     log = open(os.path.join(a.out, "log.jsonl"), "a")
 
     def note(**kw):
