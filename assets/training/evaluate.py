@@ -8,7 +8,7 @@ import random
 import torch
 from tokenizers import Tokenizer
 
-from model import Config, Model
+from model import Config, Model, merged, read_sharing
 from tasks import TASKS, WORDS, split_sentences, test_task
 from text import read_text
 
@@ -84,10 +84,10 @@ def recall(model, tests, detail=False):
     return good if detail else sum(good) / len(good)
 
 
-def interval(good, count):
-    """95 % interval of a share (Wilson)."""
-    z, p = 1.96, good / count
-    middle, half = p + z * z / 2 / count, z * math.sqrt(p * (1 - p) / count + z * z / 4 / count / count)
+def interval(share, count):
+    """95 % interval of a share of `count` questions (Wilson)."""
+    z = 1.96
+    middle, half = share + z * z / 2 / count, z * math.sqrt(share * (1 - share) / count + z * z / 4 / count / count)
     return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
 
 
@@ -122,17 +122,23 @@ def main():
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--checkpoint", required=True)
     ap.add_argument("--count", type=int, default=100, help="questions of each kind at each distance")
+    ap.add_argument("--kinds", default=",".join(KINDS))
+    ap.add_argument("--distances", default="100,300,512,900")
+    ap.add_argument("--kv", default="mha", help="merge KV heads first, as train.py --kv: what merging alone costs")
     ap.add_argument("--samples", type=int, default=10)
     a = ap.parse_args()
     tok = Tokenizer.from_file(a.tokenizer)
     model, c = load(a.checkpoint)
+    model = merged(model, *read_sharing(a.kv, model.cfg)) if a.kv != "mha" else model
     nats, bits = heldout_loss(model, heldout_windows(a.data, tok, 64, 512))
     print(json.dumps(dict(step=c["step"], tokens=c["tokens"], minutes=round(c["seconds"] / 60, 1),
                           heldout_nats_per_token=round(nats, 4), heldout_bits_per_byte=round(bits, 4))), flush=True)
-    for kind in KINDS:
-        for distance in (100, 300, 512, 900):
-            r = recall(model, recall_tests(tok, distance, a.count, kind))
-            print(json.dumps(dict(kind=kind, distance=distance, n=a.count, recall=r)), flush=True)
+    for kind in filter(None, a.kinds.split(",")):
+        for distance in map(int, a.distances.split(",")):
+            share = recall(model, recall_tests(tok, distance, a.count, kind))
+            low, high = interval(share, a.count)
+            print(json.dumps(dict(kind=kind, distance=distance, n=a.count, recall=round(share, 4), low=round(low, 3),
+                                  high=round(high, 3))), flush=True)
     rng = random.Random(1)
     for i in range(a.samples):
         print(f"--- sample {i + 1}\n" + tok.decode(generate(model, [0], 120, rng)), flush=True)

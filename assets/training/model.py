@@ -147,3 +147,12 @@ def merged(model, kv_heads, kv_layers):
     small = Model(cfg)
     small.load_state_dict(state)
     return small.to(q.device)
+
+
+def read_sharing(text, cfg):
+    """KV heads of a layer, and layers that have them: `gqa:2`, `mqa`, `mlkv:m=3,g=1`."""
+    kind, _, rest = text.partition(":")
+    if kind == "mlkv":
+        values = dict(part.split("=") for part in rest.split(","))
+        return int(values["g"]), int(values["m"])
+    return {"mha": cfg.heads, "mqa": 1, "gqa": int(rest or 1)}[kind], cfg.layers

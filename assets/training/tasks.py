@@ -354,7 +354,7 @@ class Windows:
         return (sentence, [1.0] * len(sentence)), (
             ask + sentence, [1.0] * len(ask) + [1.0] + [answer / 2] * (len(sentence) - 1))
 
-    def window(self, rng, text, length, answer, fill, kinds=((62, "fact"), (15, "repeat"), (13, "latest"), (10, "dialogue"))):
+    def window(self, rng, text, length, answer, fill, kinds=((46, "fact"), (18, "repeat"), (14, "latest"), (22, "dialogue"))):
         """`length` ids and weights; `fill` is the share of plain narrative, which is also what sets distances."""
         draw, words = Draw(rng.getrandbits(63), TRAINING_STREAM, 0), self.words
         filler = text.filler(rng, int(fill * length) + 8)

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from evaluate import heldout_loss, heldout_windows, load, recall, recall_tests
-from model import Config, Model, merged
+from model import Config, Model, merged, read_sharing
 from tasks import Windows
 from text import Text
 
@@ -78,15 +78,6 @@ def read_stages(text):
         lengths, last, share, fill = part.split(":")
         stages.append(([int(x) for x in lengths.split("/")], int(last), float(share), float(fill)))
     return stages
-
-
-def read_sharing(text, cfg):
-    """KV heads of a layer, and layers that have them: `gqa:2`, `mqa`, `mlkv:m=3,g=1`."""
-    kind, _, rest = text.partition(":")
-    if kind == "mlkv":
-        values = dict(part.split("=") for part in rest.split(","))
-        return int(values["g"]), int(values["m"])
-    return {"mha": cfg.heads, "mqa": 1, "gqa": int(rest or 1)}[kind], cfg.layers
 
 
 def stage_at(stages, step):
@@ -214,7 +205,7 @@ def main():
             note(step=step, tokens=tokens, length=length, rate=round(rate, 3), loss=m[0], plain=m[1], answer_accuracy=m[2],
                  tokens_per_s=int(count * preset["tokens"] / (time.time() - since)), minutes=round(seconds / 60, 1))
             since, sums, count = time.time(), np.zeros(3), 0
-        if step % a.eval_every == 0 or step == a.stop_at or stop:
+        if step % a.eval_every == 0 or step == a.stop_at:
             paused = time.time()
             nats, bits = heldout_loss(model, held)
             found = {str(d): recall(model, t) for d, t in tests.items()}
