@@ -1,5 +1,6 @@
 #include "engine/backend/shared.h"
 
+#include <cmath>
 #include <limits>
 
 namespace keyhole {
@@ -18,8 +19,23 @@ std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& p
     return capacity;
 }
 
+AttentionRule attention_rule(const ModelConfig& config, int layer, int head) {
+    AttentionRule rule;
+    rule.scale = config.attention_scale > 0 ? config.attention_scale
+                                            : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    if (config.positions == PositionKind::alibi)
+        rule.slope = config.alibi_slopes[static_cast<std::size_t>(head)];
+    if (!config.window.empty()) rule.window = config.window[static_cast<std::size_t>(layer)];
+    return rule;
+}
+
+bool model_hides(const ModelConfig& config, int row) {
+    return std::any_of(config.window.begin(), config.window.end(),
+                       [row](int window) { return window > 0 && row >= window; });
+}
+
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
-              const RowWants& wants, RowOutput& out) {
+              const RowWants& wants, bool hides, RowOutput& out) {
     RowValues& values = out.values;
     values.offset.assign(1, 0);
     for (const int n : n_attended) values.offset.push_back(values.offset.back() + n);
@@ -37,7 +53,8 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     values.logits.resize(wants.logits ? n_heads : 0);
     values.noise.assign(wants.noise ? n_heads : 0, kNone);
     values.scores.resize(wants.scores ? n_units : 0);
-    values.hidden.assign(policy.any([](const ResolvedPolicy& p) { return p.hides_any(); }) ? n_units : 0, 0);
+    hides = hides || policy.any([](const ResolvedPolicy& p) { return p.hides_any(); });
+    values.hidden.assign(hides ? n_units : 0, 0);
     values.threshold.assign(wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0, kNone);
     out.evictions.clear();
 }

@@ -46,10 +46,23 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
     return capacity;
 }
 
-/// Offsets and sizes of a row that attends to n_attended[g] tokens of KV head g; thresholds NaN, `hidden` 0 where the policy hides
-/// any (empty otherwise), evictions none.
+/// How a query head of the model sees keys:
+///     logit = scale * q.k + slope * (place of the key - place of the query)      of the newest `window` tokens; 0: of all
+struct AttentionRule {
+    float scale = 1;
+    float slope = 0;  ///< ALiBi
+    int window = 0;
+    bool hides(int row, int position) const { return window > 0 && position <= row - window; }
+};
+AttentionRule attention_rule(const ModelConfig& config, int layer, int head);
+
+/// Some layer hides stored tokens from a row at that position.
+bool model_hides(const ModelConfig& config, int row);
+
+/// Offsets and sizes of a row that attends to n_attended[g] tokens of KV head g; thresholds NaN, `hidden` 0 where the policy or the
+/// model hides any (empty otherwise), evictions none.
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
-              const RowWants& wants, RowOutput& out);
+              const RowWants& wants, bool hides, RowOutput& out);
 
 /// Folds the next query head's scores into the pooled ones; `first` starts them.
 void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled);

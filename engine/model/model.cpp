@@ -21,15 +21,8 @@ Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weight
       storage_(std::move(storage)) {}
 
 std::int64_t Model::n_parameters() const {
-    const auto size = [](const Weight& weight) { return weight.rows * weight.cols; };
-    std::int64_t n = size(weights_.embedding) + size(weights_.final_norm);
-    if (weights_.output.data != weights_.embedding.data) n += size(weights_.output);
-    for (const LayerWeights& layer : weights_.layers) {
-        for (const Weight* weight : {&layer.attention_norm, &layer.q, &layer.k, &layer.v, &layer.o,
-                                     &layer.mlp_norm, &layer.gate, &layer.up, &layer.down}) {
-            n += size(*weight);
-        }
-    }
+    std::int64_t n = 0;
+    visit_weights(weights_, [&n](const Weight& weight) { n += weight.rows * weight.cols; });
     return n;
 }
 

@@ -24,7 +24,7 @@ struct Rotary {
     int dims = 0;                           ///< even, at most head_dim
     bool interleaved = false;               ///< pairs (2 i, 2 i + 1), as GPT-J; else (i, i + dims / 2)
     std::vector<double> inverse_frequency;  ///< [dims / 2], with the scaling of the checkpoint in it
-    float magnitude = 1.0f;                 ///< factor on cosines and sines (YaRN)
+    float magnitude = 1.0f;                 ///< factor on cosines and sines of queries and keys (YaRN)
 };
 
 /// What a decoder-only transformer of the supported families is. One block, x [d_model]:
@@ -57,7 +57,7 @@ struct ModelConfig {
     float clip_qkv = 0;               ///< |q|, |k|, |v| at most that much (MPT); 0: no limit
     /// [n_layers] or empty: a row sees the newest window[l] tokens, itself included; 0: all
     std::vector<int> window;
-    float rope_theta = 10000.0f;
+    float rope_theta = 10000.0f;  ///< for people to read; computed with is rotary.inverse_frequency
     bool tied = false;
     int bos = -1;          ///< -1: none
     std::vector<int> eos;  ///< ids that end a text
@@ -92,6 +92,44 @@ struct ModelWeights {
     Weight project_out;                  ///< [d_embed, d_model] (OPT)
     Weight output, output_bias;          ///< [n_vocab, d_embed]; the embedding when tied
 };
+
+/// visit(const Weight&) of every weight there is, tied ones once.
+template <class Visit>
+void visit_weights(const ModelWeights& weights, Visit visit) {
+    const auto visit_one = [&](const Weight& weight) {
+        if (weight.data != nullptr) visit(weight);
+    };
+    visit_one(weights.embedding);
+    visit_one(weights.position_embedding);
+    visit_one(weights.project_in);
+    for (const LayerWeights& l : weights.layers)
+        for (const Weight* weight : {&l.attention_norm,
+                                     &l.attention_norm_bias,
+                                     &l.q,
+                                     &l.q_bias,
+                                     &l.k,
+                                     &l.v,
+                                     &l.k_bias,
+                                     &l.v_bias,
+                                     &l.q_norm,
+                                     &l.k_norm,
+                                     &l.o,
+                                     &l.o_bias,
+                                     &l.mlp_norm,
+                                     &l.mlp_norm_bias,
+                                     &l.gate,
+                                     &l.up,
+                                     &l.gate_bias,
+                                     &l.up_bias,
+                                     &l.down,
+                                     &l.down_bias})
+            visit_one(*weight);
+    visit_one(weights.final_norm);
+    visit_one(weights.final_norm_bias);
+    visit_one(weights.project_out);
+    if (weights.output.data != weights.embedding.data) visit_one(weights.output);
+    visit_one(weights.output_bias);
+}
 
 class Model {
   public:

@@ -155,6 +155,11 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
         fail(ErrorCode::wrong_use,
              "the prompt has {} tokens, the model's context holds {}; shorten the prompt", run->n_prompt(),
              config.n_ctx);
+    if (config.positions == PositionKind::learned && run->n_prompt() + run->n_generate > config.n_ctx)
+        fail(ErrorCode::wrong_use,
+             "{} tokens after a prompt of {} go beyond the {} positions that the model has learned; generate "
+             "fewer or shorten the prompt",
+             run->n_generate, run->n_prompt(), config.n_ctx);
     for (int token : run->prompt_tokens)
         if (token < 0 || token >= config.n_vocab)
             fail(ErrorCode::bad_file,
@@ -233,6 +238,8 @@ std::string Session::finish_reason() const {
     const int n_fed = s.row + 1 - s.n_prompt();
     if (s.start.n_generate > 0 && n_fed >= s.start.n_generate)
         return fmt::format("{} tokens are generated", n_fed);
+    if (s.run->config.positions == PositionKind::learned && s.row + 1 >= s.run->config.n_ctx)
+        return fmt::format("the model has learned no position beyond {}", s.row);
     if (s.follow && !s.lanes.front().active()) return "the reference lane ended its text";
     if (std::none_of(s.lanes.begin(), s.lanes.end(), [](const Lane& lane) { return lane.active(); }))
         return "all lanes ended their text";

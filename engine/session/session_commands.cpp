@@ -59,6 +59,11 @@ Lane& Session::Impl::lane_at(int index) {
 void Session::Impl::check(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
     if (faults.empty()) faults = check_overrides(spec.policy, head_grid(run->layout));
+    if (faults.empty() && spec.policy.positions != Positions::original &&
+        run->config.positions == PositionKind::learned)
+        faults.push_back(fmt::format(
+            "positions other than original need keys that can be moved, and those of a {} model are learned",
+            run->config.family));
     if (!faults.empty())
         fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec),
              faults.front());

@@ -116,6 +116,13 @@ class Comparer {
             const std::size_t value = at + i - first;
             note(agreement_.attention, "attention", l, h, p, out.values.attention.at(value),
                  expected.model.attention[layer][head][column], 1.0);
+            const bool hidden = !out.values.hidden.empty() && out.values.hidden[i] != 0;
+            ASSERT_EQ(hidden, std::isnan(expected.model.logits[layer][head][column]))
+                << label_ << " position " << p;
+            if (hidden) {  // stored, not seen
+                EXPECT_TRUE(std::isnan(out.values.logits.at(value))) << label_;
+                continue;
+            }
             note(agreement_.logits, "attention logit", l, h, p, out.values.logits.at(value),
                  expected.model.logits[layer][head][column], logit_scale);
             const double noise = expected.noise[layer][head][column];

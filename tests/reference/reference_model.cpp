@@ -2,11 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <numbers>
 #include <stdexcept>
 #include <string>
 
@@ -81,6 +83,16 @@ Vector times(const Matrix& w, const Vector& x) {
     return y;
 }
 
+void add_to(Vector& x, const Vector& y) {
+    for (std::size_t i = 0; i < y.size(); ++i) x[i] += y[i];
+}
+
+Vector affine(const Matrix& w, const Vector& bias, const Vector& x) {
+    Vector y = times(w, x);
+    add_to(y, bias);
+    return y;
+}
+
 Vector rms_norm(const Vector& x, const Vector& gain, double eps) {
     double squares = 0;
     for (double value : x) squares += value * value;
@@ -90,23 +102,65 @@ Vector rms_norm(const Vector& x, const Vector& gain, double eps) {
     return y;
 }
 
-void add_to(Vector& x, const Vector& y) {
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+Vector normed_by(const Weights& w, const Vector& gain, const Vector& bias, const Vector& x) {
+    if (gain.empty()) return x;
+    if (!w.layer_norm) return rms_norm(x, gain, w.norm_eps);
+    const double n = static_cast<double>(x.size());
+    double mean = 0, variance = 0;
+    for (double value : x) mean += value / n;
+    for (double value : x) variance += (value - mean) * (value - mean) / n;
+    Vector y = x;
+    for (std::size_t i = 0; i < x.size(); ++i)
+        y[i] = (x[i] - mean) / std::sqrt(variance + w.norm_eps) * gain[i];
+    add_to(y, bias);
+    return y;
+}
+
+double activated(Act act, double x) {
+    switch (act) {
+        case Act::silu:
+            return x / (1.0 + std::exp(-x));
+        case Act::gelu:
+            return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+        case Act::gelu_tanh:
+            return 0.5 * x *
+                   (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+        case Act::relu:
+            return std::max(x, 0.0);
+    }
+    return x;
+}
+
+Vector mlp(const Weights& w, const LayerWeights& layer, const Vector& x) {
+    Vector hidden = affine(layer.up, layer.up_bias, x);
+    if (layer.gate.values.empty()) {
+        for (double& value : hidden) value = activated(w.act, value);
+    } else {
+        const Vector gate = affine(layer.gate, layer.gate_bias, x);
+        for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= activated(w.act, gate[i]);
+    }
+    return affine(layer.down, layer.down_bias, hidden);
 }
 
 Vector head_of(const Vector& all, int head, int head_dim) {
     return {all.begin() + head * head_dim, all.begin() + (head + 1) * head_dim};
 }
 
-// RoPE of the Hugging Face LLaMA: channel c turns with channel c + d/2 by position * theta^(-2c/d).
-Vector rotated(const Vector& x, int position, double theta) {
-    const std::size_t half = x.size() / 2;
+Vector clipped(Vector x, double limit) {
+    if (limit > 0)
+        for (double& value : x) value = std::clamp(value, -limit, limit);
+    return x;
+}
+
+// RoPE: channel c turns with channel c + dims / 2, or 2 c with 2 c + 1, by position * inverse_frequency[c].
+Vector rotated(const Weights& w, const Vector& x, int position) {
+    const std::size_t half = static_cast<std::size_t>(w.rotary_dims / 2);
     Vector y = x;
     for (std::size_t c = 0; c < half; ++c) {
-        const double angle =
-            position * std::pow(theta, -2.0 * static_cast<double>(c) / static_cast<double>(x.size()));
-        y[c] = x[c] * std::cos(angle) - x[c + half] * std::sin(angle);
-        y[c + half] = x[c + half] * std::cos(angle) + x[c] * std::sin(angle);
+        const std::size_t a = w.interleaved ? 2 * c : c, b = w.interleaved ? 2 * c + 1 : c + half;
+        const double angle = position * w.inverse_frequency[c];
+        y[a] = w.magnitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
+        y[b] = w.magnitude * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
     }
     return y;
 }
@@ -131,19 +185,124 @@ Weights load_weights(const std::filesystem::path& folder) {
     w.d_ff = config["intermediate_size"];
     w.n_vocab = config["vocab_size"];
     w.norm_eps = config["rms_norm_eps"];
-    w.rope_theta = config["rope_theta"];
+    w.rotary_dims = w.head_dim;  // theta^(-2 c / d)
+    for (int c = 0; c < w.head_dim / 2; ++c)
+        w.inverse_frequency.push_back(std::pow(config["rope_theta"].get<double>(), -2.0 * c / w.head_dim));
     w.embedding = file.matrix("model.embed_tokens.weight");
     w.final_norm = file.vector("model.norm.weight");
     w.output = config["tie_word_embeddings"] ? w.embedding : file.matrix("lm_head.weight");
     for (int l = 0; l < w.n_layers; ++l) {
         const std::string at = "model.layers." + std::to_string(l) + ".";
-        w.layers.push_back(
-            {file.vector(at + "input_layernorm.weight"), file.matrix(at + "self_attn.q_proj.weight"),
-             file.matrix(at + "self_attn.k_proj.weight"), file.matrix(at + "self_attn.v_proj.weight"),
-             file.matrix(at + "self_attn.o_proj.weight"), file.vector(at + "post_attention_layernorm.weight"),
-             file.matrix(at + "mlp.gate_proj.weight"), file.matrix(at + "mlp.up_proj.weight"),
-             file.matrix(at + "mlp.down_proj.weight")});
+        w.layers.push_back({file.vector(at + "input_layernorm.weight"),
+                            file.matrix(at + "self_attn.q_proj.weight"),
+                            file.matrix(at + "self_attn.k_proj.weight"),
+                            file.matrix(at + "self_attn.v_proj.weight"),
+                            file.matrix(at + "self_attn.o_proj.weight"),
+                            file.vector(at + "post_attention_layernorm.weight"),
+                            file.matrix(at + "mlp.gate_proj.weight"),
+                            file.matrix(at + "mlp.up_proj.weight"),
+                            file.matrix(at + "mlp.down_proj.weight"),
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {}});
     }
+    return w;
+}
+
+namespace {
+
+Matrix matrix_of(const keyhole::Weight& weight) {
+    Matrix m;
+    if (weight.data == nullptr) return m;
+    m.rows = static_cast<int>(weight.rows);
+    m.cols = static_cast<int>(weight.cols);
+    const char* at = static_cast<const char*>(weight.data);
+    for (int i = 0; i < m.rows * m.cols; ++i) {
+        float single = 0;
+        std::uint16_t bits = 0;
+        if (weight.dtype == keyhole::DType::f32) {
+            std::memcpy(&single, at + 4 * i, 4);
+            m.values.push_back(static_cast<double>(single));
+            continue;
+        }
+        std::memcpy(&bits, at + 2 * i, 2);
+        m.values.push_back(weight.dtype == keyhole::DType::f16 ? double_from_fp16(bits)
+                                                               : double_from_bf16(bits));
+    }
+    return m;
+}
+
+Vector vector_of(const keyhole::Weight& weight) {
+    return matrix_of(weight).values;
+}
+
+}  // namespace
+
+Weights weights_of(const keyhole::Model& model) {
+    const keyhole::ModelConfig& c = model.config();
+    const keyhole::ModelWeights& from = model.weights();
+    Weights w;
+    w.n_layers = c.n_layers;
+    w.n_heads = c.n_heads;
+    w.n_kv_heads = c.n_kv_heads;
+    w.head_dim = c.head_dim;
+    w.d_model = c.d_model;
+    w.d_ff = c.d_ff;
+    w.n_vocab = c.n_vocab;
+    w.norm_eps = static_cast<double>(c.norm_eps);
+    w.layer_norm = c.norm == keyhole::NormKind::layer;
+    w.parallel = c.parallel;
+    w.shared_norm = c.shared_norm;
+    w.post_norm = c.post_norm;
+    w.act = static_cast<Act>(c.activation);
+    if (c.positions == keyhole::PositionKind::rotary) w.rotary_dims = c.rotary.dims;
+    w.interleaved = c.rotary.interleaved;
+    w.inverse_frequency = c.rotary.inverse_frequency;
+    w.magnitude = static_cast<double>(c.rotary.magnitude);
+    if (c.positions == keyhole::PositionKind::alibi)
+        w.alibi_slopes.assign(c.alibi_slopes.begin(), c.alibi_slopes.end());
+    w.attention_scale = static_cast<double>(c.attention_scale);
+    w.clip_qkv = static_cast<double>(c.clip_qkv);
+    w.window = c.window;
+    w.position_offset = c.position_offset;
+    w.embedding = matrix_of(from.embedding);
+    if (c.positions == keyhole::PositionKind::learned)
+        w.position_embedding = matrix_of(from.position_embedding);
+    w.project_in = matrix_of(from.project_in);
+    w.project_out = matrix_of(from.project_out);
+    w.final_norm = vector_of(from.final_norm);
+    w.final_norm_bias = vector_of(from.final_norm_bias);
+    w.output = matrix_of(from.output);
+    w.output_bias = vector_of(from.output_bias);
+    for (const keyhole::LayerWeights& l : from.layers)
+        w.layers.push_back({vector_of(l.attention_norm),
+                            matrix_of(l.q),
+                            matrix_of(l.k),
+                            matrix_of(l.v),
+                            matrix_of(l.o),
+                            vector_of(l.mlp_norm),
+                            matrix_of(l.gate),
+                            matrix_of(l.up),
+                            matrix_of(l.down),
+                            vector_of(l.attention_norm_bias),
+                            vector_of(l.mlp_norm_bias),
+                            vector_of(l.q_bias),
+                            vector_of(l.k_bias),
+                            vector_of(l.v_bias),
+                            vector_of(l.o_bias),
+                            vector_of(l.gate_bias),
+                            vector_of(l.up_bias),
+                            vector_of(l.down_bias),
+                            vector_of(l.q_norm),
+                            vector_of(l.k_norm)});
     return w;
 }
 
@@ -188,17 +347,29 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
 Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself) {
     const Weights& w = weights_;
     const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double scale =
+        w.attention_scale > 0 ? w.attention_scale : 1.0 / std::sqrt(static_cast<double>(w.head_dim));
     Row out;
     out.row = next_row_;
-    const auto embedded = w.embedding.values.begin() + token * w.d_model;
-    Vector x(embedded, embedded + w.d_model);
+    const auto row_of = [](const Matrix& m, int r) {
+        return Vector(m.values.begin() + r * m.cols, m.values.begin() + (r + 1) * m.cols);
+    };
+    Vector x = row_of(w.embedding, token);
+    if (!w.project_in.values.empty()) x = times(w.project_in, x);
+    if (!w.position_embedding.values.empty())
+        add_to(x, row_of(w.position_embedding, next_row_ + w.position_offset));
     for (std::size_t l = 0; l < w.layers.size(); ++l) {
         const LayerWeights& layer = w.layers[l];
-        const Vector normed = rms_norm(x, layer.attention_norm, w.norm_eps);
-        const Vector q = times(layer.q, normed), k = times(layer.k, normed), v = times(layer.v, normed);
+        const int window = w.window.empty() ? 0 : w.window[l];
+        const Vector normed =
+            w.post_norm ? x : normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
+        const Vector q = clipped(affine(layer.q, layer.q_bias, normed), w.clip_qkv),
+                     k = clipped(affine(layer.k, layer.k_bias, normed), w.clip_qkv),
+                     v = clipped(affine(layer.v, layer.v_bias, normed), w.clip_qkv);
         for (int g = 0; g < w.n_kv_heads; ++g) {
             const auto at = static_cast<std::size_t>(g);
-            keys_[l][at].push_back(head_of(k, g, w.head_dim));
+            const Vector key = head_of(k, g, w.head_dim);
+            keys_[l][at].push_back(layer.k_norm.empty() ? key : rms_norm(key, layer.k_norm, w.norm_eps));
             values_[l][at].push_back(head_of(v, g, w.head_dim));
         }
         Vector mixed;
@@ -208,51 +379,58 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         out.output_similarity.emplace_back();
         for (int h = 0; h < w.n_heads; ++h) {
             const auto g = static_cast<std::size_t>(h / (w.n_heads / w.n_kv_heads));
+            const double slope = w.alibi_slopes.empty() ? 0.0 : w.alibi_slopes[static_cast<std::size_t>(h)];
+            Vector q_head = head_of(q, h, w.head_dim);
+            if (!layer.q_norm.empty()) q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
+            const auto logit = [&](int p, int key_place, int query_place) {
+                const Vector& key = keys_[l][g][static_cast<std::size_t>(p)];
+                return scale * dot(rotated(w, q_head, query_place), rotated(w, key, key_place)) +
+                       slope * (key_place - query_place);
+            };
+            const auto mix = [&](const Vector& attention) {
+                Vector output(static_cast<std::size_t>(w.head_dim), 0.0);
+                for (std::size_t p = 0; p < attention.size(); ++p)
+                    for (std::size_t c = 0; c < output.size(); ++c)
+                        output[c] += attention[p] * values_[l][g][p][c];
+                return output;
+            };
+            const auto beyond_window = [&](int p) { return window > 0 && p <= next_row_ - window; };
             std::set<int> stored = visible[l][g];
             stored.insert(next_row_);  // the query stands where its own token does
             const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);
-            const Vector query = rotated(head_of(q, h, w.head_dim), place.back(), w.rope_theta);
-            Vector logits(static_cast<std::size_t>(next_row_ + 1), nan);
-            for (std::size_t i = 0; i < seen.size(); ++i) {
-                if (seen[i] == next_row_ && !sees_itself) continue;
-                const auto p = static_cast<std::size_t>(seen[i]);
-                const Vector key = rotated(keys_[l][g][p], place[i], w.rope_theta);
-                logits[p] = dot(query, key) / std::sqrt(static_cast<double>(w.head_dim));
-            }
-            const Vector attention = softmax(logits);
-            Vector output(static_cast<std::size_t>(w.head_dim), 0.0);
-            for (std::size_t p = 0; p < attention.size(); ++p)
-                for (std::size_t c = 0; c < output.size(); ++c)
-                    output[c] += attention[p] * values_[l][g][p][c];
+            Vector logits(static_cast<std::size_t>(next_row_ + 1), nan), every = logits;
+            for (std::size_t i = 0; i < seen.size(); ++i)
+                if ((seen[i] != next_row_ || sees_itself) && !beyond_window(seen[i]))
+                    logits[static_cast<std::size_t>(seen[i])] = logit(seen[i], place[i], place.back());
+            for (int p = 0; p <= next_row_; ++p)
+                if (!beyond_window(p)) every[static_cast<std::size_t>(p)] = logit(p, p, next_row_);
+            const Vector attention = softmax(logits), full = softmax(every);
+            const Vector output = mix(attention), full_output = mix(full);
             mixed.insert(mixed.end(), output.begin(), output.end());
             out.attention.back().push_back(attention);
             out.logits.back().push_back(logits);
-
-            Vector every;
-            const Vector there = rotated(head_of(q, h, w.head_dim), next_row_, w.rope_theta);
-            for (int p = 0; p <= next_row_; ++p) {
-                const Vector key = rotated(keys_[l][g][static_cast<std::size_t>(p)], p, w.rope_theta);
-                every.push_back(dot(there, key) / std::sqrt(static_cast<double>(w.head_dim)));
-            }
-            const Vector full = softmax(every);
-            Vector full_output(output.size(), 0.0);
-            for (std::size_t p = 0; p < full.size(); ++p)
-                for (std::size_t c = 0; c < output.size(); ++c)
-                    full_output[c] += full[p] * values_[l][g][p][c];
             out.full.back().push_back(full);
             out.output_similarity.back().push_back(
                 dot(output, full_output) / std::sqrt(dot(output, output) * dot(full_output, full_output)));
         }
-        add_to(x, times(layer.o, mixed));
-        const Vector inner = rms_norm(x, layer.mlp_norm, w.norm_eps);
-        Vector hidden = times(layer.gate, inner);
-        const Vector up = times(layer.up, inner);
-        for (std::size_t i = 0; i < hidden.size(); ++i)
-            hidden[i] = hidden[i] / (1.0 + std::exp(-hidden[i])) * up[i];
-        add_to(x, times(layer.down, hidden));
+        const Vector attended = affine(layer.o, layer.o_bias, mixed), before = x;
+        add_to(x, attended);
+        if (w.parallel) {
+            add_to(x,
+                   mlp(w, layer,
+                       w.shared_norm ? normed : normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, before)));
+        } else if (w.post_norm) {
+            x = normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
+            add_to(x, mlp(w, layer, x));
+            x = normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, x);
+        } else {
+            add_to(x, mlp(w, layer, normed_by(w, layer.mlp_norm, layer.mlp_norm_bias, x)));
+        }
     }
-    out.next_logits = times(w.output, rms_norm(x, w.final_norm, w.norm_eps));
+    x = normed_by(w, w.final_norm, w.final_norm_bias, x);
+    if (!w.project_out.values.empty()) x = times(w.project_out, x);
+    out.next_logits = affine(w.output, w.output_bias, x);
     ++next_row_;
     return out;
 }

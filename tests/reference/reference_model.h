@@ -1,7 +1,9 @@
-/// The LLaMA forward pass, slow and obvious, in double, one token at a time: what the engine is compared
+/// The forward pass of the supported families, slow and obvious, in double, one token at a time: what the engine is compared
 /// with. Written from the specification; shares no code with the engine. Eviction is a mask here: K and V of
 /// every position stay.
 #pragma once
+
+#include "engine/model/model.h"
 
 #include <filesystem>
 #include <set>
@@ -18,24 +20,46 @@ struct Matrix {
     Vector values;
 };
 
+/// Empty: there is none.
 struct LayerWeights {
     Vector attention_norm;
     Matrix q, k, v, o;
     Vector mlp_norm;
     Matrix gate, up, down;
+    Vector attention_norm_bias, mlp_norm_bias;
+    Vector q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
+    Vector q_norm, k_norm;  ///< [head_dim]
 };
 
+enum class Act { silu, gelu, gelu_tanh, relu };
+
+/// A model of any family, with the meaning that engine/model/model.h gives each part.
 struct Weights {
     int n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, d_model = 0, d_ff = 0, n_vocab = 0;
-    double norm_eps = 0, rope_theta = 0;
-    Matrix embedding;
+    double norm_eps = 0;
+    bool layer_norm = false, parallel = false, shared_norm = false, post_norm = false;
+    Act act = Act::silu;
+    int rotary_dims = 0;  ///< 0: no rotation
+    bool interleaved = false;
+    Vector inverse_frequency;  ///< [rotary_dims / 2]
+    double magnitude = 1;
+    Vector alibi_slopes;         ///< [n_heads] or empty
+    double attention_scale = 0;  ///< 0: 1 / sqrt(head_dim)
+    double clip_qkv = 0;         ///< 0: none
+    std::vector<int> window;     ///< [n_layers] or empty; 0: sees all
+    int position_offset = 0;
+    Matrix embedding, position_embedding, project_in, project_out;
     std::vector<LayerWeights> layers;
-    Vector final_norm;
+    Vector final_norm, final_norm_bias;
     Matrix output;
+    Vector output_bias;
 };
 
 /// Reads config.json and model.safetensors (f32, f16, bf16) of a LLaMA folder by code of its own.
 Weights load_weights(const std::filesystem::path& folder);
+
+/// What a loaded model of any family says of itself, in double: judges what is computed with it, not how it was loaded.
+Weights weights_of(const keyhole::Model& model);
 
 /// [layer][KV head] -> positions.
 using PositionSets = std::vector<std::vector<std::set<int>>>;
@@ -53,8 +77,8 @@ struct Row {
     int row = 0;
     Vector next_logits;                          ///< [n_vocab]
     std::vector<std::vector<Vector>> attention;  ///< 0 where masked
-    std::vector<std::vector<Vector>> logits;     ///< q.k / sqrt(head_dim); NaN where masked
-    std::vector<std::vector<Vector>> full;       ///< attention with nothing masked, at original positions
+    std::vector<std::vector<Vector>> logits;     ///< scaled q.k and position bias; NaN where masked
+    std::vector<std::vector<Vector>> full;       ///< attention with nothing evicted, at original positions
     /// Cosine of the head's output with that of `full`.
     std::vector<Vector> output_similarity;
 };

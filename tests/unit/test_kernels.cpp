@@ -196,7 +196,7 @@ TEST(Kernels, NormAndGateMatchDouble) {
         const auto x = random_floats(n, 1), gain = random_floats(n, 2), up = random_floats(n, 3);
         std::vector<float> normed(n), gate = x;
         rms_norm(x, gain.data(), 1e-3f, normed.data());
-        silu_times(gate.data(), up.data(), static_cast<std::int64_t>(n));
+        activate(Activation::silu, gate.data(), up.data(), static_cast<std::int64_t>(n));
         double squares = 0;
         for (float v : x) squares += static_cast<double>(v) * v;
         for (std::size_t i = 0; i < n; ++i) {
@@ -206,14 +206,75 @@ TEST(Kernels, NormAndGateMatchDouble) {
     }
 }
 
+TEST(Kernels, LayerNormMatchesDouble) {
+    for (std::size_t n : {1u, 7u, 48u, 100u}) {
+        auto x = random_floats(n, 1);
+        for (float& value : x) value += 20.0f;  // far from its own deviation
+        const auto gain = random_floats(n, 2), bias = random_floats(n, 3);
+        std::vector<float> with(n), without(n);
+        layer_norm(x, gain.data(), bias.data(), 1e-3f, with.data());
+        layer_norm(x, gain.data(), nullptr, 1e-3f, without.data());
+        double mean = 0, variance = 0;
+        for (float value : x) mean += value / static_cast<double>(n);
+        for (float value : x) variance += (value - mean) * (value - mean) / static_cast<double>(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            const double expected = (x[i] - mean) / std::sqrt(variance + 1e-3) * gain[i];
+            ASSERT_NEAR(without[i], expected, 2e-5);
+            ASSERT_NEAR(with[i], expected + bias[i], 2e-5);
+        }
+    }
+}
+
+TEST(Kernels, ActivationsMatchDouble) {
+    std::vector<float> x;
+    for (int i = -2000; i <= 2000; ++i) x.push_back(static_cast<float>(i) * 0.01f);
+    for (const float far : {-1e4f, -300.0f, -105.0f, -90.0f, 90.0f, 105.0f, 300.0f, 1e4f}) x.push_back(far);
+    const auto n = static_cast<std::int64_t>(x.size());
+    const auto up = random_floats(x.size(), 3);
+    const auto expect = [&](Activation kind, double (*exact)(double)) {
+        std::vector<float> plain = x, gated = x;
+        activate(kind, plain.data(), nullptr, n);
+        activate(kind, gated.data(), up.data(), n);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const double y = exact(x[i]);
+            ASSERT_NEAR(plain[i], y, 4e-7 * std::max(1.0, std::abs(y))) << x[i];
+            ASSERT_NEAR(gated[i], y * up[i], 1e-6 * std::max(1.0, std::abs(y * up[i]))) << x[i];
+        }
+    };
+    expect(Activation::silu, [](double v) { return v / (1 + std::exp(-v)); });
+    expect(Activation::gelu, [](double v) { return v * std::erfc(-v / std::sqrt(2.0)) / 2; });
+    expect(Activation::gelu_tanh,
+           [](double v) { return v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))) / 2; });
+    expect(Activation::relu, [](double v) { return std::max(v, 0.0); });
+}
+
+TEST(Kernels, DistancesAndLimits) {
+    std::vector<std::int32_t> position(21), back(21);
+    std::vector<float> logit(21, 0.5f), moved = logit;
+    for (int i = 0; i < 21; ++i)
+        position[static_cast<std::size_t>(i)] = 3 * i, back[static_cast<std::size_t>(i)] = i;
+    add_distances(position.data(), nullptr, 21, 0.25f, 70, logit.data());
+    add_distances(position.data(), back.data(), 21, 0.25f, 70, moved.data());
+    for (int i = 0; i < 21; ++i) {
+        EXPECT_FLOAT_EQ(logit[static_cast<std::size_t>(i)], 0.5f + 0.25f * static_cast<float>(3 * i - 70));
+        EXPECT_FLOAT_EQ(moved[static_cast<std::size_t>(i)], 0.5f + 0.25f * static_cast<float>(2 * i - 70));
+    }
+    clip(moved.data(), 15.0f, 21);
+    EXPECT_EQ(moved[0], -15.0f);
+    EXPECT_EQ(moved[20], 0.5f + 0.25f * -30);
+}
+
 TEST(Kernels, RotationTurnsPairsHalfAHeadApart) {
     std::vector<float> x = {1, 2, 3, 4};
     const std::vector<float> cosine = {0, 0.6f}, sine = {1, 0.8f};
-    rotate_head(x.data(), cosine.data(), sine.data(), 4);
+    rotate_head(x.data(), cosine.data(), sine.data(), Rotary{4, false, {}, 1});
     EXPECT_FLOAT_EQ(x[0], -3);  // 1 * 0 - 3 * 1
     EXPECT_FLOAT_EQ(x[2], 1);   // 3 * 0 + 1 * 1
     EXPECT_FLOAT_EQ(x[1], 0.6f * 2 - 0.8f * 4);
     EXPECT_FLOAT_EQ(x[3], 0.6f * 4 + 0.8f * 2);
+    std::vector<float> y = {1, 2, 3, 4, 5, 6};  // neighbours, and two dimensions that stand still
+    rotate_head(y.data(), cosine.data(), sine.data(), Rotary{4, true, {}, 1});
+    EXPECT_EQ(y, (std::vector<float>{-2, 1, 0.6f * 3 - 0.8f * 4, 0.6f * 4 + 0.8f * 3, 5, 6}));
 }
 
 TEST(Kernels, DenseProductsMatchDouble) {

@@ -50,6 +50,7 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         std::vector<double> frequency(half);
         for (std::size_t i = 0; i < half; ++i)
             frequency[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / head_dim);
+        const Rotary rotary{head_dim, false, {}, 1};
         TurnTable turns(frequency);
         turns.grow(3);
         turns.grow(900);  // rows made later are no other rows
@@ -59,8 +60,8 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         const std::array<std::int32_t, 2> original = {7, 900}, steps = {0, 877};
         for (std::size_t s = 0; s < 2; ++s)
             rotate_head(key.data() + s * static_cast<std::size_t>(head_dim), turns.row(original[s]),
-                        turns.row(original[s]) + half, head_dim);
-        turn_keys(key.data(), steps.data(), 2, head_dim, turns.row(0), turned.data());
+                        turns.row(original[s]) + half, rotary);
+        turn_keys(key.data(), steps.data(), 2, head_dim, rotary, turns.row(0), turned.data());
         for (std::size_t i = 0; i < static_cast<std::size_t>(head_dim); ++i)
             EXPECT_EQ(turned[i], key[i]) << "no turn changes no bit";
         for (std::size_t i = 0; i < half; ++i) {

@@ -21,6 +21,7 @@ namespace keyhole::cpu {
 namespace {
 
 std::vector<float> widened(const Weight& w) {
+    if (w.data == nullptr) return {};
     std::vector<float> out(static_cast<std::size_t>(w.rows * w.cols));
     widen_rows(w, 0, w.rows, out.data());
     return out;
@@ -33,30 +34,54 @@ std::size_t grow(std::vector<float>& v, std::int64_t n) {
 
 }  // namespace
 
-ModelTables::ModelTables(const Model& model) {
-    for (const LayerWeights& layer : model.weights().layers) {
-        attention_norm.push_back(widened(layer.attention_norm));
-        mlp_norm.push_back(widened(layer.mlp_norm));
-    }
-    final_norm = widened(model.weights().final_norm);
-    const int head_dim = model.config().head_dim;
-    for (int i = 0; i < head_dim / 2; ++i)
-        inverse_frequency.push_back(
-            std::pow(static_cast<double>(model.config().rope_theta), -2.0 * i / head_dim));
+ModelTables::ModelTables(const Model& model) : config_(&model.config()) {
+    const ModelWeights& w = model.weights();
+    for (const LayerWeights& l : w.layers)
+        layers.push_back({{widened(l.attention_norm), widened(l.attention_norm_bias)},
+                          {widened(l.mlp_norm), widened(l.mlp_norm_bias)},
+                          widened(l.q_norm),
+                          widened(l.k_norm),
+                          widened(l.q_bias),
+                          widened(l.k_bias),
+                          widened(l.v_bias),
+                          widened(l.o_bias),
+                          widened(l.gate_bias),
+                          widened(l.up_bias),
+                          widened(l.down_bias)});
+    final_norm = {widened(w.final_norm), widened(w.final_norm_bias)};
+    output_bias = widened(w.output_bias);
 }
 
 void ModelTables::angles(int position, float* cosine, float* sine) const {
-    for (std::size_t i = 0; i < inverse_frequency.size(); ++i) {
-        const double angle = position * inverse_frequency[i];
-        cosine[i] = static_cast<float>(std::cos(angle));
-        sine[i] = static_cast<float>(std::sin(angle));
+    const Rotary& rotary = config_->rotary;
+    for (std::size_t i = 0; i < rotary.inverse_frequency.size(); ++i) {
+        const double angle = position * rotary.inverse_frequency[i];
+        cosine[i] = static_cast<float>(std::cos(angle) * static_cast<double>(rotary.magnitude));
+        sine[i] = static_cast<float>(std::sin(angle) * static_cast<double>(rotary.magnitude));
     }
+}
+
+void ModelTables::normalize(const Norm& norm, std::span<const float> x, float* out) const {
+    if (norm.gain.empty()) {
+        if (out != x.data()) std::copy(x.begin(), x.end(), out);
+    } else if (config_->norm == NormKind::rms) {
+        rms_norm(x, norm.gain.data(), config_->norm_eps, out);
+    } else {
+        layer_norm(x, norm.gain.data(), or_null(norm.bias), config_->norm_eps, out);
+    }
+}
+
+void ModelTables::finish_head(float* x, const std::vector<float>& norm, const float* cosine,
+                              const float* sine) const {
+    if (config_->clip_qkv > 0) clip(x, config_->clip_qkv, config_->head_dim);
+    if (!norm.empty()) rms_norm({x, norm.size()}, norm.data(), config_->norm_eps, x);
+    if (config_->rotary.dims > 0) rotate_head(x, cosine, sine, config_->rotary);
 }
 
 CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
     : model_(std::move(model)),
       tables_(*model_),
-      turns_(tables_.inverse_frequency),
+      turns_(model_->config().rotary.inverse_frequency),
       pool_(n_threads),
       workers_(static_cast<std::size_t>(pool_.n_threads())) {}
 
@@ -91,6 +116,8 @@ void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
         const Linear& p = products[i];
         const std::int64_t first = chunk * ranges[i].rows, last = std::min(p.w->rows, first + ranges[i].rows);
         multiply_rows(*p.w, first, last, p.x, p.x_stride, n_batch, p.y, p.y_stride);
+        if (p.bias == nullptr) return;
+        for (int b = 0; b < n_batch; ++b) add_to(p.y + b * p.y_stride + first, p.bias + first, last - first);
     });
 }
 
@@ -101,8 +128,33 @@ void CpuBackend::begin_values(const LaneStep& step) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
-    size_row(layout, n_attended, cache.policy(), step.wants, *step.out);
+    size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
+             *step.out);
     begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
+}
+
+void CpuBackend::embed(std::span<const LaneStep> lanes) {
+    const ModelConfig& config = model_->config();
+    const ModelWeights& weights = model_->weights();
+    const std::int64_t d = config.d_model, d_embed = weights.embedding.cols, half = config.rotary.dims / 2;
+    StepScratch& s = scratch_;
+    const bool projects = weights.project_in.data != nullptr;
+    float* embedded = projects ? s.embedded.data() : s.x.data();
+    const int n_batch = static_cast<int>(lanes.size());
+    for (int b = 0; b < n_batch; ++b)
+        widen_rows(weights.embedding, lanes[static_cast<std::size_t>(b)].token,
+                   lanes[static_cast<std::size_t>(b)].token + 1, embedded + b * d_embed);
+    if (projects)
+        multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d}}, n_batch);
+    for (int b = 0; b < n_batch; ++b) {
+        const int row = lanes[static_cast<std::size_t>(b)].row;
+        tables_.angles(row, s.cosine.data() + b * half, s.sine.data() + b * half);
+        if (config.positions != PositionKind::learned) continue;
+        KH_ASSERT(row < config.n_ctx, "row={} n_ctx={}", row, config.n_ctx);
+        const int position = row + config.position_offset;
+        widen_rows(weights.position_embedding, position, position + 1, s.projected.data());
+        add_to(s.x.data() + b * d, s.projected.data(), d);
+    }
 }
 
 void CpuBackend::step(std::span<const LaneStep> lanes) {
@@ -111,21 +163,22 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
     const int n_batch = static_cast<int>(lanes.size());
     const std::int64_t d = config.d_model, d_q = config.n_heads * config.head_dim,
                        d_kv = config.n_kv_heads * config.head_dim;
-    const std::int64_t d_ff = config.d_ff, half = config.head_dim / 2;
+    const std::int64_t d_ff = config.d_ff, half = config.rotary.dims / 2;
     StepScratch& s = scratch_;
-    for (auto [v, width] :
-         std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{{&s.x, d},
-                                                                             {&s.normed, d},
-                                                                             {&s.q, d_q},
-                                                                             {&s.k, d_kv},
-                                                                             {&s.v, d_kv},
-                                                                             {&s.attended, d_q},
-                                                                             {&s.projected, d},
-                                                                             {&s.gate, d_ff},
-                                                                             {&s.up, d_ff},
-                                                                             {&s.cosine, half},
-                                                                             {&s.sine, half},
-                                                                             {&s.logits, config.n_vocab}})
+    for (auto [v, width] : std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{
+             {&s.x, d},
+             {&s.embedded, weights.embedding.cols},
+             {&s.normed, d},
+             {&s.q, d_q},
+             {&s.k, d_kv},
+             {&s.v, d_kv},
+             {&s.attended, d_q},
+             {&s.projected, d},
+             {&s.gate, d_ff},
+             {&s.up, d_ff},
+             {&s.cosine, half},
+             {&s.sine, half},
+             {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
     gone_.resize(static_cast<std::size_t>(n_batch * model_->layout().n_kv_heads()));
@@ -134,48 +187,84 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
-        if (cache.policy().positions != Positions::original) turns_.grow(lane.row);
+        if (cache.policy().positions != Positions::original) {
+            KH_ASSERT(config.positions != PositionKind::learned);
+            if (half > 0) turns_.grow(lane.row);
+        }
         begin_values(lane);
         lane.out->evictions.clear();
-        widen_rows(weights.embedding, lane.token, lane.token + 1, s.x.data() + b * d);
-        tables_.angles(lane.row, s.cosine.data() + b * half, s.sine.data() + b * half);
     }
-    auto norm_all = [&](const std::vector<float>& gain) {
+    embed(lanes);
+    const auto norm_all = [&](const ModelTables::Norm& norm, float* to) {
         for (int b = 0; b < n_batch; ++b)
-            rms_norm({s.x.data() + b * d, static_cast<std::size_t>(d)}, gain.data(), config.norm_eps,
-                     s.normed.data() + b * d);
+            tables_.normalize(norm, {s.x.data() + b * d, static_cast<std::size_t>(d)}, to + b * d);
     };
     for (int l = 0; l < config.n_layers; ++l) {
         const LayerWeights& w = weights.layers[static_cast<std::size_t>(l)];
-        norm_all(tables_.attention_norm[static_cast<std::size_t>(l)]);
-        multiply(std::array{Linear{&w.q, s.normed.data(), d, s.q.data(), d_q},
-                            Linear{&w.k, s.normed.data(), d, s.k.data(), d_kv},
-                            Linear{&w.v, s.normed.data(), d, s.v.data(), d_kv}},
-                 n_batch);
+        const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(l)];
+        const float* input = config.post_norm ? s.x.data() : s.normed.data();
+        if (!config.post_norm) norm_all(t.attention_norm, s.normed.data());
+        const std::array products = {Linear{&w.q, or_null(t.q_bias), input, d, s.q.data(), d_q},
+                                     Linear{&w.k, or_null(t.k_bias), input, d, s.k.data(), d_kv},
+                                     Linear{&w.v, or_null(t.v_bias), input, d, s.v.data(), d_kv}};
+        multiply(products, n_batch);
         attend(l, lanes);
-        multiply(std::array{Linear{&w.o, s.attended.data(), d_q, s.projected.data(), d}}, n_batch);
-        add_to(s.x.data(), s.projected.data(), n_batch * d);
-
-        norm_all(tables_.mlp_norm[static_cast<std::size_t>(l)]);
-        multiply(std::array{Linear{&w.gate, s.normed.data(), d, s.gate.data(), d_ff},
-                            Linear{&w.up, s.normed.data(), d, s.up.data(), d_ff}},
+        multiply(std::array{Linear{&w.o, or_null(t.o_bias), s.attended.data(), d_q, s.projected.data(), d}},
                  n_batch);
-        silu_times(s.gate.data(), s.up.data(), n_batch * d_ff);
-        multiply(std::array{Linear{&w.down, s.gate.data(), d_ff, s.projected.data(), d}}, n_batch);
-        add_to(s.x.data(), s.projected.data(), n_batch * d);
+        // The sum comes before the second norm; beside parallel branches that norm still sees what came in.
+        if (!config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
+        if (config.post_norm) norm_all(t.attention_norm, s.x.data());
+        if (!config.post_norm && !config.shared_norm) norm_all(t.mlp_norm, s.normed.data());
+        if (config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
+        feed_forward(l, input, n_batch);
+        if (config.post_norm) norm_all(t.mlp_norm, s.x.data());
     }
-    norm_all(tables_.final_norm);
-    multiply(std::array{Linear{&weights.output, s.normed.data(), d, s.logits.data(), config.n_vocab}},
-             n_batch);
-    for (int b = 0; b < n_batch; ++b) {
-        const float* logits = s.logits.data() + static_cast<std::int64_t>(b) * config.n_vocab;
-        lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + config.n_vocab);
-    }
+    norm_all(tables_.final_norm, s.normed.data());
+    write_logits(lanes);
     for (const LaneStep& lane : lanes) {
         std::vector<std::uint8_t>& hidden = lane.out->values.hidden;
         if (std::find(hidden.begin(), hidden.end(), 1) == hidden.end()) hidden.clear();
     }
     select(lanes);
+}
+
+void CpuBackend::feed_forward(int layer, const float* input, int n_batch) {
+    const std::int64_t d = model_->config().d_model, d_ff = model_->config().d_ff;
+    const LayerWeights& w = model_->weights().layers[static_cast<std::size_t>(layer)];
+    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
+    StepScratch& s = scratch_;
+    const bool gated = w.gate.data != nullptr;
+    const Linear up{&w.up, or_null(t.up_bias), input, d, s.up.data(), d_ff};
+    if (gated)
+        multiply(std::array{Linear{&w.gate, or_null(t.gate_bias), input, d, s.gate.data(), d_ff}, up},
+                 n_batch);
+    else
+        multiply(std::array{up}, n_batch);
+    float* hidden = gated ? s.gate.data() : s.up.data();
+    activate(model_->config().activation, hidden, gated ? s.up.data() : nullptr, n_batch * d_ff);
+    multiply(std::array{Linear{&w.down, or_null(t.down_bias), hidden, d_ff, s.projected.data(), d}}, n_batch);
+    add_to(s.x.data(), s.projected.data(), n_batch * d);
+}
+
+void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
+    const ModelWeights& weights = model_->weights();
+    const std::int64_t d = model_->config().d_model, n_vocab = model_->config().n_vocab,
+                       d_embed = weights.output.cols;
+    const int n_batch = static_cast<int>(lanes.size());
+    StepScratch& s = scratch_;
+    const float* input = s.normed.data();
+    if (weights.project_out.data != nullptr) {
+        multiply(std::array{Linear{&weights.project_out, nullptr, input, d, s.embedded.data(), d_embed}},
+                 n_batch);
+        input = s.embedded.data();
+    }
+    multiply(std::array{Linear{&weights.output, or_null(tables_.output_bias), input, d_embed, s.logits.data(),
+                               n_vocab}},
+             n_batch);
+    for (int b = 0; b < n_batch; ++b) {
+        const float* logits = s.logits.data() + b * n_vocab;
+        lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + n_vocab);
+    }
 }
 
 void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
@@ -193,22 +282,26 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
 // head: logits, softmax, values, and the accumulators that run.
 void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker) {
     const KvLayout& layout = model_->layout();
-    const int d = model_->config().head_dim, half = d / 2;
+    const ModelConfig& config = model_->config();
+    const ModelTables::Layer& tables = tables_.layers[static_cast<std::size_t>(layer)];
+    const int d = config.head_dim, half = config.rotary.dims / 2;
     const KvHead& kv = layout.kv_head(g);
     auto& cache = static_cast<CpuKvCache&>(*step.cache);
     WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
+    // Of the original position; and of the place where the query stands.
     const float* cosine = scratch_.cosine.data() + lane * half;
     const float* sine = scratch_.sine.data() + lane * half;
+    const float *cosine_here = cosine, *sine_here = sine;
 
     if (kv.owner_layer == layer) {
-        const std::int64_t at =
-            static_cast<std::int64_t>(lane) * model_->config().n_kv_heads * d + kv.index * d;
+        const std::int64_t at = static_cast<std::int64_t>(lane) * config.n_kv_heads * d + kv.index * d;
         const int slot = cache.append(g, step.row);
-        rotate_head(scratch_.k.data() + at, cosine, sine, d);
-        std::copy_n(scratch_.k.data() + at, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
-        std::copy_n(scratch_.v.data() + at, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
-        if (cache.shadow() != nullptr)
-            cache.shadow()->append(g, scratch_.k.data() + at, scratch_.v.data() + at, 1);
+        float *key = scratch_.k.data() + at, *value = scratch_.v.data() + at;
+        tables_.finish_head(key, tables.k_norm, cosine, sine);
+        if (config.clip_qkv > 0) clip(value, config.clip_qkv, d);
+        std::copy_n(key, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
+        std::copy_n(value, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
+        if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
     const int n = cache.count(g);
     const std::int32_t* order = cache.order(g);
@@ -220,29 +313,39 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     RowScratch& row = scratch.row;
     row.grow(n);
     const float* keys = cache.keys(g);
+    const std::int32_t* steps = nullptr;
+    int place = step.row;
     if (const Positions positions = cache.policy().positions; positions != Positions::original) {
         scratch.steps.resize(static_cast<std::size_t>(n));
+        place = steps_back(cache, g, positions, scratch.steps);
+        steps = scratch.steps.data();
+    }
+    if (steps != nullptr && half > 0) {
         grow(scratch.turned, static_cast<std::int64_t>(n) * d);
-        cosine = turns_.row(steps_back(cache, g, positions, scratch.steps));
-        sine = cosine + half;
-        turn_keys(keys, scratch.steps.data(), n, d, turns_.row(0), scratch.turned.data());
+        turn_keys(keys, steps, n, d, config.rotary, turns_.row(0), scratch.turned.data());
         keys = scratch.turned.data();
+        grow(scratch.cosine, half);
+        grow(scratch.sine, half);
+        tables_.angles(place, scratch.cosine.data(), scratch.sine.data());
+        cosine_here = scratch.cosine.data();
+        sine_here = scratch.sine.data();
     }
     for (const HeadRef& reader : kv.readers) {
         if (reader.layer != layer) continue;
+        const AttentionRule rule = attention_rule(config, layer, reader.head);
         const int head = layer * layout.n_heads() + reader.head;
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
         if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
-        rotate_head(q, cosine, sine, d);
-        dot_keys(q, keys, n, d, 1.0f / std::sqrt(static_cast<float>(d)), row.logits.data());
-        const ScoredRow scored = score_row(cache, reader, step.row, row);
+        tables_.finish_head(q, tables.q_norm, cosine_here, sine_here);
+        dot_keys(q, keys, n, d, rule.scale, row.logits.data());
+        if (rule.slope != 0)
+            add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
+        const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window);
         weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
         if (cache.shadow() == nullptr) continue;
-        const std::int64_t angles_at = static_cast<std::int64_t>(lane) * half;  // of the original position
-        rotate_head(scratch.shadow.query.data(), scratch_.cosine.data() + angles_at,
-                    scratch_.sine.data() + angles_at, d);
+        tables_.finish_head(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
     // A head that is a unit chooses at once, while its scores are at hand.
@@ -260,7 +363,8 @@ void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& read
     SeenRow seen{{cache.positions(g), n}, {row.probabilities.data(), n}, {}, output};
     if (scored.hides) seen.hidden = {row.hidden.data(), n};
     measure_row(*cache.shadow(), g, reader.layer * model_->layout().n_heads() + reader.head,
-                cache.policy().at(reader.layer, reader.head).budget, seen, scratch, *step.out);
+                cache.policy().at(reader.layer, reader.head).budget,
+                attention_rule(model_->config(), reader.layer, reader.head), seen, scratch, *step.out);
 }
 
 /// A scored row of a query head, in the order of the text, for who wants it.

@@ -21,26 +21,47 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, in
 
 namespace keyhole::cpu {
 
-/// One product y = W x of a batch, see multiply_rows.
+/// One product y = W x + bias of a batch, see multiply_rows. bias may be null.
 struct Linear {
     const Weight* w = nullptr;
+    const float* bias = nullptr;
     const float* x = nullptr;
     std::int64_t x_stride = 0;
     float* y = nullptr;
     std::int64_t y_stride = 0;
 };
 
-/// Norm gains as float, and the rotary frequencies: small enough to widen once.
+/// Norms and biases as float: small enough to widen once. Empty: the family has none.
 struct ModelTables {
     explicit ModelTables(const Model& model);
 
-    std::vector<std::vector<float>> attention_norm, mlp_norm;  ///< [layers][d_model]
-    std::vector<float> final_norm;
-    std::vector<double> inverse_frequency;  ///< [head_dim / 2]: theta^(-2 i / head_dim)
+    struct Norm {
+        std::vector<float> gain, bias;  ///< [d_model]
+    };
+    struct Layer {
+        Norm attention_norm, mlp_norm;
+        std::vector<float> q_norm, k_norm;  ///< [head_dim]
+        std::vector<float> q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
+    };
+    std::vector<Layer> layers;
+    Norm final_norm;
+    std::vector<float> output_bias;
 
-    /// Cosines and sines of a position's angles, [head_dim / 2] each.
+    /// Cosines and sines of a position's angles, [rotary.dims / 2] each, times the model's magnitude.
     void angles(int position, float* cosine, float* sine) const;
+    /// out = norm(x), x itself without a gain; may be x. [d_model]
+    void normalize(const Norm& norm, std::span<const float> x, float* out) const;
+    /// Clips, normalises and rotates one head's query or key as the model does it, in place. norm: q_norm or k_norm.
+    void finish_head(float* x, const std::vector<float>& norm, const float* cosine, const float* sine) const;
+
+  private:
+    const ModelConfig* config_;
 };
+
+/// A bias, null where there is none.
+inline const float* or_null(const std::vector<float>& bias) {
+    return bias.empty() ? nullptr : bias.data();
+}
 
 class CpuBackend final : public Backend {
   public:
@@ -56,6 +77,12 @@ class CpuBackend final : public Backend {
   private:
     /// Runs several products of one batch, their rows in chunks of a fixed number of bytes.
     void multiply(std::span<const Linear> products, int n_batch);
+    /// x of every lane: its token's embedding, with its position's where positions are learned.
+    void embed(std::span<const LaneStep> lanes);
+    /// x <- x + mlp(input)
+    void feed_forward(int layer, const float* input, int n_batch);
+    /// next_logits of every lane from x.
+    void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
     void write_values(const LaneStep& step, int g, int head, const RowScratch& row,
@@ -72,12 +99,12 @@ class CpuBackend final : public Backend {
 
     // Scratch of a step, [n_lanes, width] each, grown and kept.
     struct StepScratch {
-        std::vector<float> x, normed, q, k, v, attended, projected, gate, up, logits, cosine, sine;
+        std::vector<float> x, normed, q, k, v, attended, projected, gate, up, logits, cosine, sine, embedded;
     } scratch_;
     /// Scratch of one worker.
     struct WorkerScratch {
         RowScratch row;
-        std::vector<float> turned;  // keys
+        std::vector<float> turned, cosine, sine;  // keys; angles of the query's place
         std::vector<std::int32_t> steps;
         UnitScores unit;
         ShadowScratch shadow;

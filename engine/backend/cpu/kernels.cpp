@@ -334,15 +334,116 @@ void rms_norm(std::span<const float> in, const float* gain, float eps, float* ou
     for (std::int64_t j = i; j < n; ++j) out[j] = x[j] * scale * gain[j];
 }
 
-HWY_INLINE Floats gated(Floats gate, Floats up) {
-    return hn::Mul(hn::Div(gate, hn::Add(all(1.0f), hn::Exp(FloatTag(), hn::Neg(gate)))), up);
+void layer_norm(std::span<const float> in, const float* gain, const float* bias, float eps, float* out) {
+    const float* x = in.data();
+    const std::int64_t n = static_cast<std::int64_t>(in.size()), step = lanes(), whole = n / step * step;
+    Floats sums = hn::Zero(FloatTag());
+    for (std::int64_t i = 0; i < whole; i += step) sums = hn::Add(sums, load(x + i));
+    float mean = sum(sums);
+    for (std::int64_t i = whole; i < n; ++i) mean += x[i];
+    mean /= static_cast<float>(n);
+    Floats squares = hn::Zero(FloatTag());
+    for (std::int64_t i = 0; i < whole; i += step) {
+        const Floats centred = hn::Sub(load(x + i), all(mean));
+        squares = hn::MulAdd(centred, centred, squares);
+    }
+    float total = sum(squares);
+    for (std::int64_t i = whole; i < n; ++i) total += (x[i] - mean) * (x[i] - mean);
+    const float scale = 1.0f / std::sqrt(total / static_cast<float>(n) + eps);
+    for (std::int64_t i = 0; i < whole; i += step) {
+        const Floats normal = hn::Mul(hn::Mul(hn::Sub(load(x + i), all(mean)), all(scale)), load(gain + i));
+        store(bias != nullptr ? hn::Add(normal, load(bias + i)) : normal, out + i);
+    }
+    for (std::int64_t i = whole; i < n; ++i) {
+        const float normal = (x[i] - mean) * scale * gain[i];
+        out[i] = bias != nullptr ? normal + bias[i] : normal;
+    }
 }
 
-void silu_times(float* gate, const float* up, std::int64_t n) {
+// Highway's Exp is wrong above 104, where the results here are 0 beside x long since.
+HWY_INLINE Floats exp_of(Floats x) {
+    return hn::Exp(FloatTag(), hn::Min(x, all(80.0f)));
+}
+
+struct Silu {
+    HWY_INLINE Floats operator()(Floats x) const {
+        return hn::Div(x, hn::Add(all(1.0f), exp_of(hn::Neg(x))));
+    }
+};
+
+// x * Phi(x) with Phi(-|x|) = erfc(|x| / sqrt 2) / 2 = (a1 t + ... + a5 t^5) exp(-x^2 / 2) / 2, t = 1 / (1 + p |x| / sqrt 2).
+struct Gelu {
+    HWY_INLINE Floats operator()(Floats x) const {
+        const Floats u = hn::Mul(hn::Abs(x), all(0.70710678f));
+        const Floats t = hn::Div(all(1.0f), hn::MulAdd(all(0.3275911f), u, all(1.0f)));
+        Floats sum = all(1.061405429f);
+        for (const float a : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+            sum = hn::MulAdd(sum, t, all(a));
+        const Floats tail = hn::Mul(hn::Mul(sum, t), hn::Mul(all(0.5f), exp_of(hn::Neg(hn::Mul(u, u)))));
+        const Floats share = hn::IfThenElse(hn::Lt(x, hn::Zero(FloatTag())), tail, hn::Sub(all(1.0f), tail));
+        return hn::Mul(x, share);
+    }
+};
+
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))
+struct GeluTanh {
+    HWY_INLINE Floats operator()(Floats x) const {
+        const Floats cubic = hn::MulAdd(hn::Mul(all(0.044715f), hn::Mul(x, x)), x, x);
+        return hn::Div(x, hn::Add(all(1.0f), exp_of(hn::Mul(all(-2.0f * 0.79788456f), cubic))));
+    }
+};
+
+struct Relu {
+    HWY_INLINE Floats operator()(Floats x) const { return hn::Max(x, hn::Zero(FloatTag())); }
+};
+
+template <class Act>
+HWY_INLINE void activate_by(Act act, float* x, const float* up, std::int64_t n) {
     const std::int64_t step = lanes();
     std::int64_t i = 0;
-    for (; i + step <= n; i += step) store(gated(load(gate + i), load(up + i)), gate + i);
-    for (; i < n; ++i) gate[i] = hn::GetLane(gated(all(gate[i]), all(up[i])));
+    if (up == nullptr) {
+        for (; i + step <= n; i += step) store(act(load(x + i)), x + i);
+        for (; i < n; ++i) x[i] = hn::GetLane(act(all(x[i])));
+        return;
+    }
+    for (; i + step <= n; i += step) store(hn::Mul(act(load(x + i)), load(up + i)), x + i);
+    for (; i < n; ++i) x[i] = hn::GetLane(hn::Mul(act(all(x[i])), all(up[i])));
+}
+
+void activate(Activation kind, float* x, const float* up, std::int64_t n) {
+    switch (kind) {
+        case Activation::silu:
+            return activate_by(Silu(), x, up, n);
+        case Activation::gelu:
+            return activate_by(Gelu(), x, up, n);
+        case Activation::gelu_tanh:
+            return activate_by(GeluTanh(), x, up, n);
+        case Activation::relu:
+            return activate_by(Relu(), x, up, n);
+    }
+}
+
+void clip(float* x, float limit, std::int64_t n) {
+    const std::int64_t step = lanes();
+    std::int64_t i = 0;
+    for (; i + step <= n; i += step) store(hn::Min(hn::Max(load(x + i), all(-limit)), all(limit)), x + i);
+    for (; i < n; ++i) x[i] = std::min(std::max(x[i], -limit), limit);
+}
+
+void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
+                   int place, float* logit) {
+    using IntTag = hn::RebindToSigned<FloatTag>;
+    const int step = static_cast<int>(lanes());
+    int i = 0;
+    for (; i + step <= n; i += step) {
+        auto distance = hn::Sub(hn::LoadU(IntTag(), position + i), hn::Set(IntTag(), place));
+        if (steps_back != nullptr) distance = hn::Sub(distance, hn::LoadU(IntTag(), steps_back + i));
+        store(hn::MulAdd(all(slope), hn::ConvertTo(FloatTag(), distance), load(logit + i)), logit + i);
+    }
+    for (; i < n; ++i) {
+        const int distance = position[i] - place - (steps_back != nullptr ? steps_back[i] : 0);
+        logit[i] = std::fma(slope, static_cast<float>(distance), logit[i]);
+    }
 }
 
 void add_to(float* x, const float* y, std::int64_t n) {
@@ -352,32 +453,48 @@ void add_to(float* x, const float* y, std::int64_t n) {
     for (; i < n; ++i) x[i] += y[i];
 }
 
-void rotate_head(float* x, const float* cosine, const float* sine, int head_dim) {
-    const int half = head_dim / 2;
-    for (int i = 0; i < half; ++i) {
-        const float a = x[i], b = x[i + half];
-        x[i] = a * cosine[i] - b * sine[i];
-        x[i + half] = b * cosine[i] + a * sine[i];
+void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary) {
+    const int half = rotary.dims / 2;
+    const int second = rotary.interleaved ? 1 : half, next = rotary.interleaved ? 2 : 1;
+    for (int i = 0; i < half; ++i, x += next) {
+        const float a = x[0], b = x[second];
+        x[0] = a * cosine[i] - b * sine[i];
+        x[second] = b * cosine[i] + a * sine[i];
     }
 }
 
-void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
-               float* out) {
-    const int half = head_dim / 2, step = static_cast<int>(lanes());
+// A key rotated back: pairs of halves a register at a time.
+HWY_INLINE void turn_halves(const float* k, const float* cosine, const float* sine, int half, float* out) {
+    const int step = static_cast<int>(lanes());
+    int i = 0;
+    for (; i + step <= half; i += step) {
+        const Floats a = load(k + i), b = load(k + half + i), c = load(cosine + i), d = load(sine + i);
+        store(hn::MulAdd(a, c, hn::Mul(b, d)), out + i);
+        store(hn::MulSub(b, c, hn::Mul(a, d)), out + half + i);
+    }
+    for (; i < half; ++i) {
+        const float a = k[i], b = k[half + i];
+        out[i] = a * cosine[i] + b * sine[i];
+        out[half + i] = b * cosine[i] - a * sine[i];
+    }
+}
+
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const Rotary& rotary,
+               const float* turns, float* out) {
+    const int half = rotary.dims / 2;
     for (int s = 0; s < n; ++s, k += head_dim, out += head_dim) {
-        const float* cosine = turns + static_cast<std::int64_t>(steps[s]) * head_dim;
+        const float* cosine = turns + static_cast<std::int64_t>(steps[s]) * rotary.dims;
         const float* sine = cosine + half;
-        int i = 0;
-        for (; i + step <= half; i += step) {
-            const Floats a = load(k + i), b = load(k + half + i), c = load(cosine + i), d = load(sine + i);
-            store(hn::MulAdd(a, c, hn::Mul(b, d)), out + i);
-            store(hn::MulSub(b, c, hn::Mul(a, d)), out + half + i);
+        if (!rotary.interleaved) {
+            turn_halves(k, cosine, sine, half, out);
+        } else {
+            for (int i = 0; i < half; ++i) {
+                const float a = k[2 * i], b = k[2 * i + 1];
+                out[2 * i] = a * cosine[i] + b * sine[i];
+                out[2 * i + 1] = b * cosine[i] - a * sine[i];
+            }
         }
-        for (; i < half; ++i) {
-            const float a = k[i], b = k[half + i];
-            out[i] = a * cosine[i] + b * sine[i];
-            out[half + i] = b * cosine[i] - a * sine[i];
-        }
+        std::copy(k + rotary.dims, k + head_dim, out + rotary.dims);
     }
 }
 
@@ -401,7 +518,10 @@ HWY_EXPORT(lowest_slot);
 HWY_EXPORT(index_of);
 HWY_EXPORT(temper_logits);
 HWY_EXPORT(rms_norm);
-HWY_EXPORT(silu_times);
+HWY_EXPORT(layer_norm);
+HWY_EXPORT(activate);
+HWY_EXPORT(clip);
+HWY_EXPORT(add_distances);
 HWY_EXPORT(add_to);
 HWY_EXPORT(rotate_head);
 HWY_EXPORT(turn_keys);
@@ -439,18 +559,28 @@ void temper_logits(const float* logit, const float* noise, int n, float gain, fl
 void rms_norm(std::span<const float> x, const float* gain, float eps, float* out) {
     HWY_DYNAMIC_DISPATCH(rms_norm)(x, gain, eps, out);
 }
-void silu_times(float* gate, const float* up, std::int64_t n) {
-    HWY_DYNAMIC_DISPATCH(silu_times)(gate, up, n);
+void layer_norm(std::span<const float> x, const float* gain, const float* bias, float eps, float* out) {
+    HWY_DYNAMIC_DISPATCH(layer_norm)(x, gain, bias, eps, out);
+}
+void activate(Activation kind, float* x, const float* up, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(activate)(kind, x, up, n);
+}
+void clip(float* x, float limit, std::int64_t n) {
+    HWY_DYNAMIC_DISPATCH(clip)(x, limit, n);
+}
+void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
+                   int place, float* logit) {
+    HWY_DYNAMIC_DISPATCH(add_distances)(position, steps_back, n, slope, place, logit);
 }
 void add_to(float* x, const float* y, std::int64_t n) {
     HWY_DYNAMIC_DISPATCH(add_to)(x, y, n);
 }
-void rotate_head(float* x, const float* cosine, const float* sine, int head_dim) {
-    HWY_DYNAMIC_DISPATCH(rotate_head)(x, cosine, sine, head_dim);
+void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary) {
+    HWY_DYNAMIC_DISPATCH(rotate_head)(x, cosine, sine, rotary);
 }
-void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
-               float* out) {
-    HWY_DYNAMIC_DISPATCH(turn_keys)(k, steps, n, head_dim, turns, out);
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const Rotary& rotary,
+               const float* turns, float* out) {
+    HWY_DYNAMIC_DISPATCH(turn_keys)(k, steps, n, head_dim, rotary, turns, out);
 }
 std::string simd_name() {
     return HWY_DYNAMIC_DISPATCH(target_name)();

@@ -46,20 +46,34 @@ void temper_logits(const float* logit, const float* noise, int n, float gain, fl
 /// out = x / sqrt(mean(x^2) + eps) * gain       RMSNorm
 void rms_norm(std::span<const float> x, const float* gain, float eps, float* out);
 
-/// gate <- silu(gate) * up       SwiGLU
-void silu_times(float* gate, const float* up, std::int64_t n);
+/// out = (x - mean(x)) / sqrt(variance(x) + eps) * gain + bias       LayerNorm; bias may be null
+void layer_norm(std::span<const float> x, const float* gain, const float* bias, float eps, float* out);
+
+/// x <- act(x), or act(x) * up where up is not null:
+///     silu        x / (1 + exp(-x))
+///     gelu        x * Phi(x); erfc as Abramowitz and Stegun 7.1.26, off by at most 1.5e-7
+///     gelu_tanh   x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+///     relu        max(x, 0)
+void activate(Activation kind, float* x, const float* up, std::int64_t n);
+
+/// x <- x, at least -limit and at most limit
+void clip(float* x, float limit, std::int64_t n);
 
 /// x <- x + y
 void add_to(float* x, const float* y, std::int64_t n);
 
-/// Rotates one head in place, pairs (i, i + head_dim / 2), by angles given as cosines and sines, [head_dim /
-/// 2] each.
-void rotate_head(float* x, const float* cosine, const float* sine, int head_dim);
+/// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi, the query standing at `place`; steps_back may be null
+void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
+                   int place, float* logit);
 
-/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, head_dim]: cosines, then sines, of
-/// the angles of so many positions.
-void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const float* turns,
-               float* out);
+/// Rotates the first rotary.dims dimensions of one head in place, by angles given as cosines and sines, [dims / 2] each. Of rotary
+/// only the shape is read: dims and interleaved.
+void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary);
+
+/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, rotary.dims]: cosines, then sines,
+/// of the angles of so many positions.
+void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const Rotary& rotary,
+               const float* turns, float* out);
 
 /// The instruction set in use, such as "AVX3".
 std::string simd_name();

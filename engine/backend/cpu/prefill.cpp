@@ -55,6 +55,8 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     v_ = floats(n * c.n_kv_heads * c.head_dim);
     attended_ = floats(n * c.n_heads * c.head_dim);
     projected_ = floats(n * c.d_model);
+    positions_.resize(static_cast<std::size_t>(c.positions == PositionKind::alibi ? n_ : 0));
+    for (std::size_t i = 0; i < positions_.size(); ++i) positions_[i] = static_cast<std::int32_t>(i);
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
     if (sink_wants_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
@@ -66,12 +68,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
 
 void Prefill::run(const std::function<bool(double)>& progress) {
     const ModelConfig& c = model_.config();
-    pool_.parallel_for((n_ + 63) / 64, [&](std::int64_t chunk, int) {
-        for (std::int64_t i = chunk * 64; i < std::min<std::int64_t>(n_, chunk * 64 + 64); ++i) {
-            const int token = tokens_[static_cast<std::size_t>(i)];
-            widen_rows(model_.weights().embedding, token, token + 1, data(x_) + i * c.d_model);
-        }
-    });
+    embed();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
@@ -98,21 +95,58 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     write_last_logits();
 }
 
+/// Embeddings of all tokens, with those of their positions where these are learned.
+void Prefill::embed() {
+    const ModelConfig& c = model_.config();
+    const ModelWeights& w = model_.weights();
+    const std::int64_t d = c.d_model, d_embed = w.embedding.cols;
+    const bool projects = w.project_in.data != nullptr;
+    const Pages narrow = projects ? floats(n_ * d_embed) : Pages();
+    float* embedded = projects ? data(narrow) : data(x_);
+    const auto for_rows = [&](auto visit) {
+        pool_.parallel_for((n_ + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int worker) {
+            for (std::int64_t i = chunk * kTileRows; i < std::min<std::int64_t>(n_, (chunk + 1) * kTileRows);
+                 ++i)
+                visit(i, worker);
+        });
+    };
+    for_rows([&](std::int64_t i, int) {
+        const int token = tokens_[static_cast<std::size_t>(i)];
+        widen_rows(w.embedding, token, token + 1, embedded + i * d_embed);
+    });
+    if (projects) multiply(w.project_in, nullptr, embedded, n_, data(x_));
+    if (c.positions != PositionKind::learned) return;
+    KH_ASSERT(n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
+    for_rows([&](std::int64_t i, int worker) {
+        Scratch& row = workers_[static_cast<std::size_t>(worker)].widened;
+        grow(row, d);
+        const std::int64_t position = i + c.position_offset;
+        widen_rows(w.position_embedding, position, position + 1, row.data());
+        add_to(data(x_) + i * d, row.data(), d);
+    });
+}
+
 /// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
 void Prefill::size_last_row() {
     const KvLayout& layout = model_.layout();
     const std::vector<int> n_attended(static_cast<std::size_t>(layout.n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
-        size_row(layout, n_attended, *lane.policy, lane.wants, *lane.out);
+        const bool hides = model_hides(model_.config(), n_ - 1);
+        size_row(layout, n_attended, *lane.policy, lane.wants, hides, *lane.out);
         RowValues& values = lane.out->values;
-        values.hidden.clear();  // prompt rows see all
+        if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
+        for (std::size_t i = 0; i < values.hidden.size(); ++i) {
+            const int g = static_cast<int>(i / static_cast<std::size_t>(n_));
+            const AttentionRule rule = attention_rule(model_.config(), layout.kv_head(g).owner_layer, 0);
+            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % static_cast<std::size_t>(n_))) ? 1 : 0;
+        }
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(n_));
         begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
     }
 }
 
-void Prefill::multiply(const Weight& w, const float* x, std::int64_t n_rows, float* y) {
+void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y) {
     const std::int64_t row_blocks = (n_rows + kRowsPerProduct - 1) / kRowsPerProduct;
     const std::int64_t output_blocks = (w.rows + kOutputsPerProduct - 1) / kOutputsPerProduct;
     pool_.parallel_for(row_blocks * output_blocks, [&](std::int64_t chunk, int worker) {
@@ -125,15 +159,17 @@ void Prefill::multiply(const Weight& w, const float* x, std::int64_t n_rows, flo
         widen_rows(w, output, output + n_outputs, block.data());
         multiply_transposed(m, n_outputs, w.cols, 1.0f, x + row * w.cols, w.cols, block.data(), w.cols,
                             y + row * w.rows + output, w.rows);
+        if (bias == nullptr) return;
+        for (std::int64_t i = row; i < row + m; ++i)
+            add_to(y + i * w.rows + output, bias + output, n_outputs);
     });
 }
 
-void Prefill::norm_rows(const std::vector<float>& gain) {
+void Prefill::norm_rows(const ModelTables::Norm& norm, Pages& to) {
     const std::int64_t d = model_.config().d_model;
     pool_.parallel_for((n_ + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         for (std::int64_t i = chunk * kTileRows; i < std::min<std::int64_t>(n_, (chunk + 1) * kTileRows); ++i)
-            rms_norm({data(x_) + i * d, static_cast<std::size_t>(d)}, gain.data(), model_.config().norm_eps,
-                     data(normed_) + i * d);
+            tables_.normalize(norm, {data(x_) + i * d, static_cast<std::size_t>(d)}, data(to) + i * d);
     });
 }
 
@@ -141,25 +177,28 @@ void Prefill::norm_rows(const std::vector<float>& gain) {
 void Prefill::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
     const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
-    norm_rows(tables_.attention_norm[static_cast<std::size_t>(layer)]);
-    multiply(w.q, data(normed_), n_, data(q_));
-    multiply(w.k, data(normed_), n_, data(k_));
-    multiply(w.v, data(normed_), n_, data(v_));
+    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
+    if (!c.post_norm) norm_rows(t.attention_norm, normed_);
+    multiply(w.q, or_null(t.q_bias), data(input()), n_, data(q_));
+    multiply(w.k, or_null(t.k_bias), data(input()), n_, data(k_));
+    multiply(w.v, or_null(t.v_bias), data(input()), n_, data(v_));
     const std::int64_t d = c.head_dim, n = n_;
     store.keys = floats(c.n_kv_heads * n * d);
     store.values = floats(c.n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
-        std::vector<float> cosine(static_cast<std::size_t>(d / 2)), sine(cosine);
+        std::vector<float> cosine(static_cast<std::size_t>(c.rotary.dims / 2)), sine(cosine);
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
             tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
             for (std::int64_t h = 0; h < c.n_heads; ++h)
-                rotate_head(data(q_) + (i * c.n_heads + h) * d, cosine.data(), sine.data(), c.head_dim);
+                tables_.finish_head(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine.data(), sine.data());
             for (std::int64_t g = 0; g < c.n_kv_heads; ++g) {
                 float* key = data(k_) + (i * c.n_kv_heads + g) * d;
-                rotate_head(key, cosine.data(), sine.data(), c.head_dim);
+                float* value = data(v_) + (i * c.n_kv_heads + g) * d;
+                tables_.finish_head(key, t.k_norm, cosine.data(), sine.data());
+                if (c.clip_qkv > 0) clip(value, c.clip_qkv, d);
                 std::copy_n(key, d, data(store.keys) + (g * n + i) * d);
-                std::copy_n(data(v_) + (i * c.n_kv_heads + g) * d, d, data(store.values) + (g * n + i) * d);
+                std::copy_n(value, d, data(store.values) + (g * n + i) * d);
             }
         }
     });
@@ -190,10 +229,19 @@ void Prefill::attend_tile(int layer, const LayerStore& store, int head, int firs
     const float* keys = data(store.keys) + g * n_ * d;
     const float* values = data(store.values) + g * n_ * d;
     const std::int64_t at = first_row * d_q + head * d;
-    multiply_transposed(rows, columns, d, 1.0f / std::sqrt(static_cast<float>(d)), data(q_) + at, d_q, keys,
-                        d, logits, columns);
+    const AttentionRule rule = attention_rule(c, layer, head);
+    const auto mark_hidden = [&](float value) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+            const int n_hidden = rule.window > 0 ? first_row + static_cast<int>(i) - rule.window + 1 : 0;
+            std::fill_n(logits + i * columns, std::max(0, n_hidden), value);
+        }
+    };
+    multiply_transposed(rows, columns, d, rule.scale, data(q_) + at, d_q, keys, d, logits, columns);
+    mark_hidden(-std::numeric_limits<float>::infinity());
     for (std::int64_t i = 0; i < rows; ++i) {
         const int visible = first_row + static_cast<int>(i) + 1;
+        if (rule.slope != 0)
+            add_distances(positions_.data(), nullptr, visible, rule.slope, visible - 1, logits + i * columns);
         softmax(logits + i * columns, visible, p + i * columns);
         std::fill(p + i * columns + visible, p + (i + 1) * columns, 0.0f);
     }
@@ -202,8 +250,16 @@ void Prefill::attend_tile(int layer, const LayerStore& store, int head, int firs
     PrefillTile tile{-1, layer, head, first_row, static_cast<int>(rows), static_cast<int>(columns), p};
     if (sink_wants_.attention) sink_->attention(tile);
     tile.values = logits;
+    if (rule.window > 0) mark_hidden(std::numeric_limits<float>::quiet_NaN());  // for who looks on
     if (sink_wants_.logits) sink_->logits(tile);
-    if (last_row < n_) return;
+    if (last_row == n_) write_last_row(layer, head, static_cast<int>(rows), p, logits);
+    if (rule.window > 0) mark_hidden(-std::numeric_limits<float>::infinity());
+}
+
+/// The last row of the last tile, for lanes that want it.
+void Prefill::write_last_row(int layer, int head, int rows, const float* p, const float* logits) const {
+    const ModelConfig& c = model_.config();
+    const std::int64_t columns = n_;
     const std::int64_t out = static_cast<std::int64_t>(layer * c.n_heads + head) * n_;
     for (const LanePrefill& lane : lanes_) {
         if (lane.wants.attention)
@@ -316,33 +372,52 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_r
 void Prefill::feed_forward(int layer) {
     const ModelConfig& c = model_.config();
     const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
+    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
     const std::int64_t d = c.d_model;
-    multiply(w.o, data(attended_), n_, data(projected_));
-    add_to(data(x_), data(projected_), n_ * d);
-    norm_rows(tables_.mlp_norm[static_cast<std::size_t>(layer)]);
+    multiply(w.o, or_null(t.o_bias), data(attended_), n_, data(projected_));
+    // The sum comes before the second norm; beside parallel branches that norm still sees what came in.
+    if (!c.parallel) add_to(data(x_), data(projected_), n_ * d);
+    if (c.post_norm) norm_rows(t.attention_norm, x_);
+    if (!c.post_norm && !c.shared_norm) norm_rows(t.mlp_norm, normed_);
+    if (c.parallel) add_to(data(x_), data(projected_), n_ * d);
+    const bool gated = w.gate.data != nullptr;
     for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
         const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first);
-        float* gate = data(hidden_);
-        float* up = gate + rows * c.d_ff;
-        multiply(w.gate, data(normed_) + first * d, rows, gate);
-        multiply(w.up, data(normed_) + first * d, rows, up);
-        silu_times(gate, up, rows * c.d_ff);
-        multiply(w.down, gate, rows, data(projected_) + first * d);
+        const float* in = data(input()) + first * d;
+        float* hidden = data(hidden_);
+        float* up = gated ? hidden + rows * c.d_ff : hidden;
+        if (gated) multiply(w.gate, or_null(t.gate_bias), in, rows, hidden);
+        multiply(w.up, or_null(t.up_bias), in, rows, up);
+        pool_.parallel_for(rows, [&](std::int64_t i, int) {
+            activate(c.activation, hidden + i * c.d_ff, gated ? up + i * c.d_ff : nullptr, c.d_ff);
+        });
+        multiply(w.down, or_null(t.down_bias), hidden, rows, data(projected_) + first * d);
     }
     add_to(data(x_), data(projected_), n_ * d);
+    if (c.post_norm) norm_rows(t.mlp_norm, x_);
 }
 
 void Prefill::write_last_logits() {
     const ModelConfig& c = model_.config();
+    const ModelWeights& w = model_.weights();
     std::vector<float> last(static_cast<std::size_t>(c.d_model)), logits(static_cast<std::size_t>(c.n_vocab));
-    rms_norm({data(x_) + static_cast<std::int64_t>(n_ - 1) * c.d_model, last.size()},
-             tables_.final_norm.data(), c.norm_eps, last.data());
-    constexpr std::int64_t kRows = 256;
-    const Weight& w = model_.weights().output;
-    pool_.parallel_for((w.rows + kRows - 1) / kRows, [&](std::int64_t chunk, int) {
-        multiply_rows(w, chunk * kRows, std::min(w.rows, (chunk + 1) * kRows), last.data(), c.d_model, 1,
-                      logits.data(), c.n_vocab);
-    });
+    tables_.normalize(tables_.final_norm,
+                      {data(x_) + static_cast<std::int64_t>(n_ - 1) * c.d_model, last.size()}, last.data());
+    const auto multiply_one = [&](const Weight& matrix, const std::vector<float>& in,
+                                  std::vector<float>& out) {
+        constexpr std::int64_t kRows = 256;
+        pool_.parallel_for((matrix.rows + kRows - 1) / kRows, [&](std::int64_t chunk, int) {
+            multiply_rows(matrix, chunk * kRows, std::min(matrix.rows, (chunk + 1) * kRows), in.data(),
+                          matrix.cols, 1, out.data(), matrix.rows);
+        });
+    };
+    if (w.project_out.data != nullptr) {
+        std::vector<float> narrow(static_cast<std::size_t>(w.project_out.rows));
+        multiply_one(w.project_out, last, narrow);
+        last = std::move(narrow);
+    }
+    multiply_one(w.output, last, logits);
+    if (!tables_.output_bias.empty()) add_to(logits.data(), tables_.output_bias.data(), c.n_vocab);
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = logits;
 }
 

@@ -32,6 +32,7 @@ class Prefill {
     void project(int layer, LayerStore& store);
     void attend(int layer, const LayerStore& store);
     void attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
+    void write_last_row(int layer, int head, int rows, const float* p, const float* logits) const;
     void fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
     void emit_scores(int layer, int first_row, int last_row);
     void pool_shared(std::size_t lane, int layer, int first_row, int last_row);
@@ -45,9 +46,13 @@ class Prefill {
     void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                    std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
 
-    /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T
-    void multiply(const Weight& w, const float* x, std::int64_t n_rows, float* y);
-    void norm_rows(const std::vector<float>& gain);
+    void embed();
+    /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias, which may be null
+    void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y);
+    /// Of all rows of x_; `to` may be x_.
+    void norm_rows(const ModelTables::Norm& norm, Pages& to);
+    /// What the layer's products read: x_ itself where norms come after the sums.
+    const Pages& input() const { return model_.config().post_norm ? x_ : normed_; }
     float* score_row(const LayerStore& store, int stream, int head) const {
         return static_cast<float*>(store.scores.data()) +
                (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
@@ -70,7 +75,8 @@ class Prefill {
 
     StreamPlan plan_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
-    Pages score_tile_;  // [n_streams, n_heads, kTileRows, n] when the sink wants scores
+    std::vector<std::int32_t> positions_;  // 0..n-1, for ALiBi
+    Pages score_tile_;                     // [n_streams, n_heads, kTileRows, n] when the sink wants scores
     // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores: a KV head's share of what the
     // sink gets
     std::vector<Pages> shared_scores_;

@@ -17,12 +17,14 @@ void RowScratch::grow(int n) {
 
 namespace {
 
-bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, int row, RowScratch& scratch) {
-    if (!policy.hides_any()) return false;
+bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, int row, int window,
+                 RowScratch& scratch) {
+    const int first_seen = window > 0 ? row - window + 1 : 0;
+    if (!policy.hides_any() && first_seen <= 0) return false;
     bool any = false;
     const std::int32_t* positions = cache.positions(g);
     for (int slot = 0; slot < cache.count(g); ++slot) {
-        const bool hidden = policy.hides(row, positions[slot]);
+        const bool hidden = positions[slot] < first_seen || policy.hides(row, positions[slot]);
         scratch.hidden[static_cast<std::size_t>(slot)] = hidden ? 1 : 0;
         if (hidden) scratch.logits[static_cast<std::size_t>(slot)] = -std::numeric_limits<float>::infinity();
         any = any || hidden;
@@ -32,14 +34,14 @@ bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, i
 
 }  // namespace
 
-ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch) {
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window) {
     const KvLayout& layout = cache.layout();
     const int g = layout.kv_head_from_head(reader.layer, reader.head), n = cache.count(g);
     const int head = reader.layer * layout.n_heads() + reader.head;
     const ResolvedPolicy& policy = cache.policy().at(reader.layer, reader.head);
     scratch.grow(n);
     ScoredRow out;
-    out.hides = mask_hidden(cache, g, policy, row, scratch);
+    out.hides = mask_hidden(cache, g, policy, row, window, scratch);
     out.noise = cache.noise(head);
     const bool tempers = policy.tempers();
     // What is read next is fetched meanwhile: noise behind the plain exponentials, scores behind the last ones before the fold.

@@ -17,7 +17,7 @@ namespace keyhole::cpu {
 
 /// A row of one query head by slot, [cache.count(g)] and more: grown and kept.
 struct RowScratch {
-    std::vector<float> logits;         ///< in: q.k / sqrt(head_dim); out: -inf where hidden
+    std::vector<float> logits;         ///< in: scaled q.k and position bias; out: -inf where hidden
     std::vector<float> probabilities;  ///< attention; 0 where hidden, all 0 where the row sees nothing
     std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
     std::vector<float> row_noise;
@@ -33,11 +33,11 @@ struct ScoredRow {
     bool hides = false;            ///< some slot is hidden
 };
 
-/// Masks what ResolvedPolicy::hides() names, makes the probabilities and folds them into every running accumulator of the query
+/// Masks what ResolvedPolicy::hides() names and what is not among the newest `window` tokens of the text (0: no limit), makes the probabilities and folds them into every running accumulator of the query
 /// head:
 ///     score <- alpha * score + weight * p        p: tempered in the tempered accumulators; weight: damping in decode rows, else 1
 /// with the head's own alpha, tau and gain (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
 /// probabilities everywhere. A hidden slot's contribution is 0; NaN logits make NaN scores.
-ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch);
+ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window = 0);
 
 }  // namespace keyhole::cpu

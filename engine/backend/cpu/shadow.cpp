@@ -1,11 +1,12 @@
 #include "engine/backend/cpu/shadow.h"
 
 #include "engine/backend/cpu/kernels.h"
+#include "engine/backend/shared.h"
 #include "engine/base/error.h"
 #include "engine/metrics/attention.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 namespace keyhole::cpu {
 
@@ -45,14 +46,21 @@ void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, boo
     out.values.shadow.resize(store != nullptr && wants_row ? n_heads * static_cast<std::size_t>(row + 1) : 0);
 }
 
-void measure_row(const ShadowStore& store, int g, int head, int k, const SeenRow& seen,
-                 ShadowScratch& scratch, RowOutput& out) {
+void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
+                 const SeenRow& seen, ShadowScratch& scratch, RowOutput& out) {
     const auto n = static_cast<std::size_t>(store.count(g));
     const int d = static_cast<int>(scratch.query.size()), n_positions = static_cast<int>(n);
     scratch.full.resize(n);
     scratch.output.resize(static_cast<std::size_t>(d));
-    dot_keys(scratch.query.data(), store.keys(g), n_positions, d, 1.0f / std::sqrt(static_cast<float>(d)),
-             scratch.full.data());
+    dot_keys(scratch.query.data(), store.keys(g), n_positions, d, rule.scale, scratch.full.data());
+    if (rule.slope != 0) {
+        while (scratch.places.size() < n)
+            scratch.places.push_back(static_cast<std::int32_t>(scratch.places.size()));
+        add_distances(scratch.places.data(), nullptr, n_positions, rule.slope, n_positions - 1,
+                      scratch.full.data());
+    }
+    for (int p = 0; p < n_positions && rule.hides(n_positions - 1, p); ++p)
+        scratch.full[static_cast<std::size_t>(p)] = -std::numeric_limits<float>::infinity();
     softmax(scratch.full.data(), n_positions, scratch.full.data());
     weigh_values(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
 

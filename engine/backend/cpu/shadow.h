@@ -8,6 +8,10 @@
 #include <span>
 #include <vector>
 
+namespace keyhole {
+struct AttentionRule;
+}
+
 namespace keyhole::cpu {
 
 /// K and V of every position of a text, nothing ever removed. Keys are rotated at their original position.
@@ -45,16 +49,17 @@ struct SeenRow {
 /// Scratch of one worker.
 struct ShadowScratch {
     std::vector<float> query, full, seen, output;
-    std::vector<std::int32_t> attended, ideal;
+    std::vector<std::int32_t> attended, ideal, places;
 };
 
 /// Sizes of what a row of a lane with a shadow brings; empties it without one.
 void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, bool wants_row, RowOutput& out);
 
-/// Full attention of scratch.query (rotated at the row's original position) over all of KV head g's tokens, the row's own included;
+/// Full attention of scratch.query (rotated at the row's original position) over all of KV head g's tokens that the model's rule lets
+/// it see, the row's own included;
 /// measures the seen row against it with an ideal set of k and writes entry `head` of out.shadow, and of out.values.shadow where that
 /// has room. Equations: metrics/measures.h.
-void measure_row(const ShadowStore& store, int g, int head, int k, const SeenRow& seen,
-                 ShadowScratch& scratch, RowOutput& out);
+void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
+                 const SeenRow& seen, ShadowScratch& scratch, RowOutput& out);
 
 }  // namespace keyhole::cpu

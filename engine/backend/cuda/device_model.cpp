@@ -54,8 +54,41 @@ DType common_type(const Model& model) {
     return same ? first : DType::f32;
 }
 
+namespace {
+
+/// What the model has that the kernels lack, in words; empty when they have it all.
+std::string missing_feature(const Model& model) {
+    const ModelConfig& c = model.config();
+    const ModelWeights& w = model.weights();
+    const LayerWeights& layer = w.layers.front();
+    const auto has = [](std::initializer_list<const Weight*> weights) {
+        return std::any_of(weights.begin(), weights.end(),
+                           [](const Weight* x) { return x->data != nullptr; });
+    };
+    if (c.norm != NormKind::rms) return "LayerNorm";
+    if (c.activation != Activation::silu || !has({&layer.gate})) return "this feed-forward layer";
+    if (c.positions != PositionKind::rotary) return "positions other than rotary ones";
+    if (c.rotary.dims != c.head_dim || c.rotary.interleaved || c.rotary.magnitude != 1.0f)
+        return "this form of rotary positions";
+    if (c.parallel || c.post_norm) return "this order of norms and sums";
+    if (c.attention_scale != 0) return "another scale of attention";
+    if (c.clip_qkv != 0) return "clipped queries, keys and values";
+    if (std::any_of(c.window.begin(), c.window.end(), [](int window) { return window > 0; }))
+        return "a sliding window";
+    if (has({&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.gate_bias, &layer.up_bias,
+             &layer.down_bias, &w.output_bias}))
+        return "biases";
+    if (has({&layer.q_norm, &layer.k_norm})) return "norms of queries and keys";
+    if (has({&w.project_in, &w.project_out})) return "embeddings of another width";
+    return {};
+}
+
+}  // namespace
+
 std::string unsupported_shape(const Model& model) {
     const ModelConfig& c = model.config();
+    if (const std::string missing = missing_feature(model); !missing.empty())
+        return fmt::format("it does not do {} yet, which {} has", missing, model.path().string());
     if (c.head_dim % 8 != 0 || c.head_dim > kMaxHeadDim)
         return fmt::format("it takes heads of a multiple of 8 up to {} dimensions, and {} has {}",
                            kMaxHeadDim, model.path().string(), c.head_dim);

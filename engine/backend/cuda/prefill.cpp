@@ -92,7 +92,7 @@ template <class T>
 void Prefill<T>::size_rows() {
     const std::vector<int> n_attended(at(model_.layout().n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
-        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, *lane.out);
+        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, false, *lane.out);
         RowValues& values = lane.out->values;
         values.hidden.clear();
         cpu::begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself

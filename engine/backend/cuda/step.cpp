@@ -49,17 +49,11 @@ int blocks_for(std::int64_t n) {
 std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
-std::vector<double> inverse_frequency(const ModelConfig& config) {
-    std::vector<double> out;
-    for (int i = 0; i < config.head_dim / 2; ++i)
-        out.push_back(std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
-    return out;
-}
 
 }  // namespace
 
 DeviceTurns::DeviceTurns(const Model& model)
-    : host_(inverse_frequency(model.config())), head_dim_(at(model.config().head_dim)) {}
+    : host_(model.config().rotary.inverse_frequency), head_dim_(at(model.config().head_dim)) {}
 
 const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int last) {
     if (last >= n_rows_) {
@@ -412,7 +406,7 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     RowValues& values = step.out->values;
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
-    size_row(layout, n_attended, cache.policy(), step.wants, *step.out);
+    size_row(layout, n_attended, cache.policy(), step.wants, false, *step.out);
     cpu::begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
@@ -477,7 +471,7 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
         const float* of_layer = host_.shadow.data() + at(kv.owner_layer) * parts.end;
         const std::size_t kv_at = (at(lane) * at(c.n_kv_heads) + at(kv.index)) * at(d);
         std::copy_n(of_layer + parts.k + kv_at, d, key.data());
-        cpu::rotate_head(key.data(), cosine, sine, d);
+        cpu::rotate_head(key.data(), cosine, sine, c.rotary);
         cache.shadow()->append(g, key.data(), of_layer + parts.v + kv_at, 1);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
         hidden.clear();
@@ -489,7 +483,7 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
             const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
             const float* query = host_.shadow.data() + at(reader.layer) * parts.end + parts.q + q_at;
             shadow_scratch_.query.assign(query, query + d);
-            cpu::rotate_head(shadow_scratch_.query.data(), cosine, sine, d);
+            cpu::rotate_head(shadow_scratch_.query.data(), cosine, sine, c.rotary);
             const std::size_t row_at =
                 (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
             const cpu::SeenRow seen{
@@ -497,7 +491,8 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
                 {host_.row_attention.data() + row_at, cache.positions(g).size()},
                 hidden,
                 host_.shadow.data() + at(reader.layer) * parts.end + parts.attended + q_at};
-            cpu::measure_row(*cache.shadow(), g, head, policy.budget, seen, shadow_scratch_, *step.out);
+            cpu::measure_row(*cache.shadow(), g, head, policy.budget,
+                             attention_rule(c, reader.layer, reader.head), seen, shadow_scratch_, *step.out);
         }
     }
 }

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace keyhole {
 namespace {
@@ -70,6 +71,10 @@ ModelConfig read_config(const ConfigFile& file) {
     config.norm_eps = static_cast<float>(file.positive_or("/rms_norm_eps", 1e-6));
     const double theta = file.positive_or("/rope_parameters/rope_theta", 10000.0);
     config.rope_theta = static_cast<float>(file.positive_or("/rope_theta", theta));
+    config.rotary.dims = config.head_dim;
+    for (int i = 0; i < config.head_dim / 2; ++i)
+        config.rotary.inverse_frequency.push_back(
+            std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
     config.tied = file.flag_or("/tie_word_embeddings", false);
     const std::vector<int> bos = file.ids("/bos_token_id");
     config.bos = bos.empty() ? -1 : bos.front();
