@@ -2,7 +2,6 @@
 import argparse
 import json
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 
@@ -71,7 +70,7 @@ def main():
     found = dict(zip(("first", "entropy_bits", "last_eight", "mean_distance"), of_text(model, ids)))
     found["needle"] = of_needles(model, recall_tests(tok, 300, a.needles), 300)
     for name, values in found.items():
-        print(json.dumps({name: np.round(values.numpy(), 3).tolist()}))
+        print(json.dumps({name: [[round(x, 3) for x in row] for row in values.tolist()]}))
 
 
 if __name__ == "__main__":
