@@ -344,22 +344,22 @@ class Windows:
             weights += [w] * len(more)
         return ids, weights
 
-    def repeated(self, draw, filler, answer):
+    def repeated(self, draw, filler, answer, listing):
         """A list, or a sentence of the filler, and then the same once more: two pieces."""
-        if draw.below(100) < 75:
+        if listing:
             fact = self.words.listing(draw)
             return self.piece(fact.stated, 0.0), self.piece(f"{fact.ask} [{fact.answer}].", answer / 2)
         sentence = draw.pick(filler)[:60].tolist()
-        ask = self.encode(" " + self.words.expand(draw, "list_again"))
-        return (sentence, [1.0] * len(sentence)), (
-            ask + sentence, [1.0] * len(ask) + [1.0] + [answer / 2] * (len(sentence) - 1))
+        known = max(0, len(sentence) - 4)  # nobody asks for it: its beginning has to be seen first
+        return (sentence, [1.0] * len(sentence)), (sentence, [1.0] * (len(sentence) - known) + [answer / 2] * known)
 
-    def window(self, rng, text, length, answer, fill, kinds=((46, "fact"), (18, "repeat"), (14, "latest"), (22, "dialogue"))):
+    def window(self, rng, text, length, answer, fill, kinds=((40, "fact"), (24, "repeat"), (14, "latest"), (22, "dialogue"))):
         """`length` ids and weights; `fill` is the share of plain narrative, which is also what sets distances."""
         draw, words = Draw(rng.getrandbits(63), TRAINING_STREAM, 0), self.words
         filler = text.filler(rng, int(fill * length) + 8)
         kinds, updated = options(kinds), options([[6, "code"], [2, "keeps"], [2, "lives"]])
         events, used, keys = [], 0, set()  # (position in 0..1, ids, weights)
+        listed = False  # "Once more:" would not say which of two lists
 
         def put(at, piece):
             nonlocal used
@@ -372,7 +372,8 @@ class Windows:
             at, kind = draw.random() * (0.15 if far else 0.8), draw.weighted(kinds)
             after = lambda: 1 - draw.random() * 0.2 if far else at + draw.random() * (1 - at)
             if kind == "repeat":
-                first, second = self.repeated(draw, filler, answer)
+                first, second = self.repeated(draw, filler, answer, not listed)
+                listed = True
                 put(at, first)
                 put(after(), second)
                 continue
