@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <queue>
 
@@ -17,6 +18,18 @@ std::uint64_t key_of(int left, int right) {
            static_cast<std::uint32_t>(right);
 }
 
+constexpr std::string_view kBlank = "▁";  // SentencePiece's, U+2581
+
+/// Whether no merge has something else than a blank before a blank, where pieces may then be cut.
+bool merges_keep_blanks(const std::unordered_map<std::string, int>& tokens,
+                        const std::vector<Bpe::Merge>& merges) {
+    std::unordered_map<int, std::string_view> text_of;
+    for (const auto& [text, id] : tokens) text_of.emplace(id, text);
+    return std::all_of(merges.begin(), merges.end(), [&](const Bpe::Merge& merge) {
+        return !text_of[merge.right].starts_with(kBlank) || text_of[merge.left].ends_with(kBlank);
+    });
+}
+
 }  // namespace
 
 /// A link of the list that merge_long shortens; indices are places in the array.
@@ -26,7 +39,9 @@ struct Bpe::Symbol {
 };
 
 Bpe::Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges)
-    : options_(options) {
+    : options_(options),
+      cuts_at_blanks_(!options.byte_level && !options.ignore_merges &&
+                      tokens.count(std::string(kBlank)) != 0 && merges_keep_blanks(tokens, merges)) {
     tokens_.reserve(tokens.size());
     for (auto& [text, id] : tokens) tokens_.emplace(text, id);
     pairs_.reserve(merges.size());
@@ -81,6 +96,19 @@ void Bpe::split(std::string_view piece, std::vector<int>& symbols) const {
         unk_pending = true;
     }
     flush();
+}
+
+void Bpe::cut(std::string_view piece, std::vector<std::string_view>& parts) const {
+    while (cuts_at_blanks_) {
+        // Behind the blanks at the front, the next one.
+        std::size_t at = 0;
+        while (piece.substr(at).starts_with(kBlank)) at += kBlank.size();
+        at = piece.find(kBlank, at);
+        if (at == std::string_view::npos) break;
+        parts.push_back(piece.substr(0, at));
+        piece.remove_prefix(at);
+    }
+    if (!piece.empty()) parts.push_back(piece);
 }
 
 void Bpe::encode(std::string_view piece, std::vector<int>& ids) const {

@@ -35,6 +35,9 @@ class Bpe {
     /// pair the last counts.
     Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges);
 
+    /// Appends the parts of a piece between which no merge can reach: their ids are those that they have in the piece. Short
+    /// parts repeat, and so need not be merged twice. SentencePiece's vocabularies have words that begin with its blank.
+    void cut(std::string_view piece, std::vector<std::string_view>& parts) const;
     /// Appends the ids of one piece.
     void encode(std::string_view piece, std::vector<int>& ids) const;
 
@@ -60,6 +63,7 @@ class Bpe {
     std::unordered_map<std::string, int, Hash, std::equal_to<>> tokens_;
     std::unordered_map<std::uint64_t, Pair> pairs_;
     std::array<int, 256> byte_tokens_{};  // of a byte, or of its <0x..>
+    bool cuts_at_blanks_ = false;         // no merge joins anything and a U+2581 behind it but another one
 };
 
 }  // namespace keyhole

@@ -1,6 +1,7 @@
 #include "engine/model/config_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
@@ -22,7 +23,7 @@ struct ConfigFile::Json {
 
 ConfigFile::ConfigFile(const std::filesystem::path& path) : path_(path), bytes_(read_text_file(path)) {
     json_ = std::make_unique<Json>();
-    json_->root = nlohmann::json::parse(bytes_, nullptr, false);
+    if (is_shallow_json(bytes_)) json_->root = nlohmann::json::parse(bytes_, nullptr, false);
     if (!json_->root.is_object()) {
         fail(ErrorCode::bad_file, "cannot read {}: it is not a JSON object; copy or download the file again",
              path_.string());

@@ -32,18 +32,17 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
         fail(ErrorCode::bad_file, "cannot load the model {}: {}; name a Hugging Face model folder",
              folder.string(), fs::exists(folder) ? "it is not a folder" : "there is no such folder");
     }
-    for (const char* needed : {"config.json", "tokenizer.json"}) {
-        if (fs::exists(folder / needed)) continue;
+    if (!fs::exists(folder / "config.json")) {
         fail(ErrorCode::bad_file,
-             "cannot load the model {}: it has no {}; name a complete Hugging Face model folder",
-             folder.string(), needed);
+             "cannot load the model {}: it has no config.json; name a complete Hugging Face model folder",
+             folder.string());
     }
     const ConfigFile config_file(folder / "config.json");
     const Family& family = family_of(config_file);
     ModelConfig config = family.read_config(config_file);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config, *checkpoint);
-    Tokenizer tokenizer = Tokenizer::from_file(folder / "tokenizer.json");
+    Tokenizer tokenizer = Tokenizer::from_folder(folder);
     if (tokenizer.n_vocab() > config.n_vocab) {
         fail(ErrorCode::bad_file,
              "cannot load the model {}: tokenizer.json has ids up to {}, config.json a vocab_size of {}; "

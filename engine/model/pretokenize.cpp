@@ -1,12 +1,8 @@
 #include "engine/model/pretokenize.h"
 
-#include "engine/base/error.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "engine/model/normalize.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 namespace keyhole {
@@ -15,37 +11,6 @@ namespace {
 // GPT-2, encoder.py; \p{L} letters, \p{N} numbers.
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-/// PCRE2's \s has U+180E too, which is no white space since Unicode 6.3: written out instead.
-std::string with_unicode_space(const std::string& pattern) {
-    const std::string space = R"(\t-\r\x{85}\p{Z})";
-    std::string out;
-    bool in_class = false;
-    for (std::size_t i = 0; i < pattern.size(); ++i) {
-        const char c = pattern[i];
-        if (c == '\\' && i + 1 < pattern.size()) {
-            const char escaped = pattern[++i];
-            if (escaped == 's') {
-                out += in_class ? space : "[" + space + "]";
-            } else if (escaped == 'S' && !in_class) {
-                out += "[^" + space + "]";
-            } else {
-                out += {'\\', escaped};
-            }
-            continue;
-        }
-        if (c == '[') in_class = true;
-        if (c == ']') in_class = false;
-        out += c;
-    }
-    return out;
-}
-
-std::string reason(int code) {
-    PCRE2_UCHAR text[256];
-    pcre2_get_error_message(code, text, sizeof text);
-    return reinterpret_cast<const char*>(text);
-}
 
 struct Part {
     std::size_t begin = 0, end = 0;
@@ -90,56 +55,6 @@ std::vector<Part> joined(std::vector<Part> parts, SplitBehavior behavior) {
 
 }  // namespace
 
-struct Regex::Code {
-    explicit Code(pcre2_code* compiled) : code(compiled) {}
-    ~Code() { pcre2_code_free(code); }
-    Code(const Code&) = delete;
-    Code& operator=(const Code&) = delete;
-    pcre2_code* code;
-};
-
-Regex::Regex(const std::string& pattern) {
-    const std::string written = with_unicode_space(pattern);
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr);
-    if (code == nullptr) {
-        fail(ErrorCode::unsupported, "cannot use the regular expression {}: {} at character {}", pattern,
-             reason(error), at);
-    }
-    code_ = std::make_unique<Code>(code);
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, matching is slower and the same
-}
-
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
-
-std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
-    struct FreeData {
-        void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-    };
-    const std::unique_ptr<pcre2_match_data, FreeData> data(
-        pcre2_match_data_create_from_pattern(code_->code, nullptr));
-    const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(data.get());
-    std::vector<Match> matches;
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                       at, 0, data.get(), nullptr);
-        if (result == PCRE2_ERROR_NOMATCH) break;
-        if (result < 0) {
-            fail(ErrorCode::unsupported,
-                 "cannot cut a text of {} bytes into words: {}; shorten its longest run", text.size(),
-                 reason(result));
-        }
-        if (range[1] > range[0] && range[0] >= at) matches.push_back({range[0], range[1]});
-        at = std::max(range[1], at + (range[1] > range[0] ? 0 : 1));
-    }
-    return matches;
-}
-
 void PreTokenizer::add_split(Regex pattern, SplitBehavior behavior, bool invert) {
     Step& step = steps_.emplace_back();
     step.pattern.push_back(std::move(pattern));
@@ -157,24 +72,49 @@ void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
     if (use_regex) step.pattern.emplace_back(kGpt2Pattern);
 }
 
-void PreTokenizer::split(std::string_view text, std::deque<std::string>& arena,
+void PreTokenizer::add_metaspace(std::string sign, PrependScheme prepend, bool cut) {
+    Step& step = steps_.emplace_back();
+    if (cut) step.pattern.push_back(Regex::literal(sign));
+    step.sign = std::move(sign);
+    step.prepend = prepend;
+    step.behavior = SplitBehavior::merged_with_next;
+}
+
+std::string_view PreTokenizer::rewritten(const Step& step, std::string_view piece, bool is_first,
+                                         std::deque<std::string>& arena) {
+    if (!step.sign.empty()) {
+        std::string& text = arena.emplace_back(replaced(piece, " ", step.sign));
+        const bool prepend =
+            step.prepend == PrependScheme::always || (step.prepend == PrependScheme::first && is_first);
+        if (prepend && !text.starts_with(step.sign)) text.insert(0, step.sign);
+        return text;
+    }
+    if (step.add_prefix_space && piece.front() != ' ') return arena.emplace_back(" " + std::string(piece));
+    return piece;
+}
+
+void PreTokenizer::split(std::string_view text, bool is_begin, std::deque<std::string>& arena,
                          std::vector<std::string_view>& pieces) const {
     std::vector<std::string_view> now, next;
     if (!text.empty()) now.push_back(text);
     for (const Step& step : steps_) {
         next.clear();
-        for (std::string_view piece : now) {
-            if (step.add_prefix_space && piece.front() != ' ')
-                piece = arena.emplace_back(" " + std::string(piece));
+        bool next_is_begin = false;
+        for (std::size_t i = 0; i < now.size(); ++i) {
+            const bool is_first = i == 0 && is_begin;
+            const std::string_view piece = rewritten(step, now[i], is_first, arena);
             if (step.pattern.empty()) {
                 next.push_back(piece);
+                next_is_begin = next_is_begin || is_first;
                 continue;
             }
             const auto matches = step.pattern.front().find_all(piece);
             for (const Part& part : joined(parts_of(piece.size(), matches, step.invert), step.behavior)) {
                 next.push_back(piece.substr(part.begin, part.end - part.begin));
+                next_is_begin = next_is_begin || (is_first && part.begin == 0);
             }
         }
+        is_begin = next_is_begin;
         std::swap(now, next);
     }
     pieces.insert(pieces.end(), now.begin(), now.end());

@@ -4,38 +4,20 @@
 /// any thread.
 #pragma once
 
+#include "engine/model/regex.h"
+
 #include <deque>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace keyhole {
 
-/// A compiled PCRE2 pattern that takes \s as Unicode white space, like the regular expressions tokenizers are
-/// written for.
-class Regex {
-  public:
-    /// Throws Error(unsupported) with PCRE2's reason and the place.
-    explicit Regex(const std::string& pattern);
-    ~Regex();
-    Regex(Regex&&) noexcept;
-    Regex& operator=(Regex&&) noexcept;
-
-    struct Match {
-        std::size_t begin = 0, end = 0;
-    };
-    /// All non-empty matches, left to right. Throws Error(unsupported) when the pattern runs beyond PCRE2's
-    /// limits.
-    std::vector<Match> find_all(std::string_view text) const;
-
-  private:
-    struct Code;
-    std::unique_ptr<Code> code_;
-};
-
 /// What becomes of a match: see the tokenizers package, SplitDelimiterBehavior.
 enum class SplitBehavior { removed, isolated, contiguous, merged_with_previous, merged_with_next };
+
+/// Which pieces Metaspace puts its sign before, where it is not there yet.
+enum class PrependScheme { always, first, never };
 
 class PreTokenizer {
   public:
@@ -45,17 +27,26 @@ class PreTokenizer {
     /// GPT-2's rule. add_prefix_space: every piece that reaches it starts with a blank.
     void add_byte_level(bool add_prefix_space, bool use_regex);
 
-    /// Appends the pieces; those that are not part of `text` are kept in `arena`.
-    void split(std::string_view text, std::deque<std::string>& arena,
+    /// Blanks become `sign`; with `cut`, every sign begins a piece.
+    void add_metaspace(std::string sign, PrependScheme prepend, bool cut);
+
+    /// Appends the pieces; those that are not part of `text` are kept in `arena`. is_begin: nothing stands before `text`.
+    void split(std::string_view text, bool is_begin, std::deque<std::string>& arena,
                std::vector<std::string_view>& pieces) const;
 
   private:
     struct Step {
         bool add_prefix_space = false;
+        std::string sign;  // of Metaspace
+        PrependScheme prepend = PrependScheme::never;
         std::vector<Regex> pattern;  // one or none
         SplitBehavior behavior = SplitBehavior::isolated;
         bool invert = false;
     };
+    /// What the step sees in place of the piece.
+    static std::string_view rewritten(const Step& step, std::string_view piece, bool is_first,
+                                      std::deque<std::string>& arena);
+
     std::vector<Step> steps_;
 };
 

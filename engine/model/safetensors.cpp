@@ -3,6 +3,7 @@
 #include "engine/model/safetensors.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -36,14 +37,6 @@ std::optional<DType> weight_type(const std::string& dtype) {
     if (dtype == "F16") return DType::f16;
     if (dtype == "BF16") return DType::bf16;
     return std::nullopt;
-}
-
-/// Text of a broken file in a message: one short line.
-std::string shown(std::string text) {
-    for (char& c : text) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return text.size() > 120 ? text.substr(0, 120) + "..." : text;
 }
 
 [[noreturn]] void broken(const std::filesystem::path& path, const std::string& what) {
@@ -90,8 +83,9 @@ Json parse_header(const std::filesystem::path& path, std::span<const std::byte> 
                                  file.size() - kLengthBytes));
     }
     data_begin = kLengthBytes + static_cast<std::size_t>(length);
-    const auto* text = reinterpret_cast<const char*>(file.data());
-    Json header = Json::parse(text + kLengthBytes, text + data_begin, nullptr, false);
+    const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+    if (!is_shallow_json(text)) broken(path, "its header's values lie in one another too deep");
+    Json header = Json::parse(text, nullptr, false);
     if (!header.is_object()) broken(path, "its header is not a JSON object");
     return header;
 }
@@ -119,7 +113,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
     const std::uint64_t data_size = file_.bytes().size() - data_begin_;
     for (const auto& [name, tensor] : header.items()) {
         if (name == "__metadata__") continue;
-        const std::string label = shown(name);
+        const std::string label = shown_text(name);
         if (!tensor.is_object() || !tensor.contains("dtype") || !tensor["dtype"].is_string() ||
             !tensor.contains("shape") || !tensor.contains("data_offsets")) {
             broken(path_, fmt::format("tensor {} lacks dtype, shape or data_offsets", label));
@@ -161,8 +155,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
               [](const auto& a, const auto& b) { return a->second.begin < b->second.begin; });
     for (std::size_t i = 1; i < order.size(); ++i) {
         if (order[i]->second.begin < order[i - 1]->second.end) {
-            broken(path_, fmt::format("tensors {} and {} overlap", shown(order[i - 1]->first),
-                                      shown(order[i]->first)));
+            broken(path_, fmt::format("tensors {} and {} overlap", shown_text(order[i - 1]->first),
+                                      shown_text(order[i]->first)));
         }
     }
 }
@@ -183,7 +177,7 @@ StoredTensor SafetensorsFile::tensor(const std::string& name) const {
     if (!dtype) {
         fail(ErrorCode::unsupported,
              "cannot use tensor {} in {}: its type is {}; convert the model to F32, F16 or BF16", name,
-             path_.string(), shown(entry.dtype));
+             path_.string(), shown_text(entry.dtype));
     }
     return {*dtype, entry.shape, file_.bytes().data() + data_begin_ + entry.begin};
 }

@@ -40,6 +40,7 @@ std::string decoded(std::string text, const DecodeStep& step) {
         case DecodeStep::Kind::byte_fallback:
             return byte_from_fallback(std::move(text));
         case DecodeStep::Kind::replace:
+        case DecodeStep::Kind::metaspace:
             return replaced(text, step.from, step.to);
         case DecodeStep::Kind::strip:
             return stripped(text, step);
@@ -68,12 +69,17 @@ std::string_view sign_of(char32_t c) {
 struct Tokenizer::Impl {
     TokenizerParts parts;
     AddedTokenFinder in_raw, in_normalized;
-    std::vector<std::string> bytes;  // [n_vocab], decoded one by one
-    std::vector<char> special;       // [n_vocab]
-    std::vector<DecodeStep> whole;   // decoder steps behind the fuse
+    std::vector<std::string> bytes;       // [n_vocab], decoded one by one
+    std::vector<char> special;            // [n_vocab]
+    std::vector<DecodeStep> each, whole;  // decoder steps: of a token, and of the text behind the fuse
 
-    /// Pieces that were met before in this call: most of a text is repeated words.
-    using WordCache = std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>>;
+    /// One call of encode.
+    struct Encoding {
+        std::vector<int> ids;
+        std::deque<std::string> arena;  // texts that pieces are parts of
+        /// Ids of pieces that were met before, as a stretch of `ids`: most of a text is repeated words.
+        std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> met;
+    };
 
     explicit Impl(TokenizerParts read) : parts(std::move(read)) {
         special.assign(parts.tokens.size(), 0);
@@ -83,51 +89,72 @@ struct Tokenizer::Impl {
             if (token.normalized) wanted.content = parts.normalizer.apply(token.content);
             (token.normalized ? in_normalized : in_raw).add(std::move(wanted));
         }
-        auto fuse = std::find_if(parts.decoder.begin(), parts.decoder.end(),
-                                 [](const DecodeStep& step) { return step.kind == DecodeStep::Kind::fuse; });
-        bytes = parts.tokens;
-        for (std::string& token : bytes) {
-            for (auto step = parts.decoder.begin(); step != fuse; ++step)
-                token = decoded(std::move(token), *step);
-        }
-        for (; fuse != parts.decoder.end(); ++fuse) {
+        const auto fuse =
+            std::find_if(parts.decoder.begin(), parts.decoder.end(),
+                         [](const DecodeStep& step) { return step.kind == DecodeStep::Kind::fuse; });
+        each.assign(parts.decoder.begin(), fuse);
+        for (auto step = fuse; step != parts.decoder.end(); ++step) {
             // A fused text is no single token any more.
-            if (fuse->kind == DecodeStep::Kind::replace || fuse->kind == DecodeStep::Kind::strip)
-                whole.push_back(*fuse);
+            if (step->kind == DecodeStep::Kind::replace || step->kind == DecodeStep::Kind::strip)
+                whole.push_back(*step);
+        }
+        std::size_t n_written = 0, n_bytes = 0;
+        for (const std::string& token : parts.tokens) {
+            n_written += token.size();
+            n_bytes += bytes.emplace_back(decoded_token(token, false)).size();
+            if (n_bytes > 16 * n_written + (1 << 20)) {
+                fail(ErrorCode::unsupported,
+                     "the tokenizer's decoder makes {} bytes of {}; check its tokenizer.json", n_bytes,
+                     n_written);
+            }
         }
     }
 
-    /// A stretch without added tokens.
-    void encode_words(std::string_view text, std::vector<int>& ids) const {
-        std::deque<std::string> arena;
-        std::vector<std::string_view> pieces;
-        parts.pre_tokenizer.split(text, arena, pieces);
-        WordCache cache;
+    std::string decoded_token(std::string token, bool is_first) const {
+        const std::size_t most = most_grown(token.size());
+        for (const DecodeStep& step : each) {
+            const bool drops = is_first && step.drops_at_begin;
+            token = drops ? replaced(token, step.from, {}) : decoded(std::move(token), step);
+            if (token.size() > most) {
+                fail(ErrorCode::unsupported,
+                     "the tokenizer's decoder makes {} bytes of one token; check its tokenizer.json",
+                     token.size());
+            }
+        }
+        return token;
+    }
+
+    /// A stretch without added tokens, all of whose bytes stay until the call ends.
+    void encode_words(std::string_view text, bool is_begin, Encoding& call) const {
+        std::vector<std::string_view> cut, pieces;
+        parts.pre_tokenizer.split(text, is_begin, call.arena, cut);
+        for (const std::string_view piece : cut) parts.bpe.cut(piece, pieces);
         for (const std::string_view piece : pieces) {
             constexpr std::size_t kCached = 64;
-            if (piece.size() > kCached || pieces.size() == 1) {
-                parts.bpe.encode(piece, ids);
+            if (piece.size() > kCached) {
+                parts.bpe.encode(piece, call.ids);
                 continue;
             }
-            if (const auto met = cache.find(piece); met != cache.end()) {
-                const auto [begin, end] = met->second;
-                for (std::size_t i = begin; i < end; ++i) ids.push_back(ids[i]);
-                continue;
+            const std::size_t begin = call.ids.size();
+            const auto [met, is_new] = call.met.try_emplace(piece);
+            if (is_new) {
+                parts.bpe.encode(piece, call.ids);
+                met->second = {begin, call.ids.size()};
+            } else {
+                for (std::size_t i = met->second.first; i < met->second.second; ++i)
+                    call.ids.push_back(call.ids[i]);
             }
-            const std::size_t begin = ids.size();
-            parts.bpe.encode(piece, ids);
-            cache.emplace(piece, std::pair(begin, ids.size()));
         }
     }
 
-    void encode_stretch(std::string_view raw, std::vector<int>& ids) const {
-        if (parts.normalizer.empty() && in_normalized.empty()) return encode_words(raw, ids);
-        const std::string text = parts.normalizer.apply(raw);
+    void encode_stretch(std::string_view raw, bool is_begin, Encoding& call) const {
+        if (parts.normalizer.empty() && in_normalized.empty()) return encode_words(raw, is_begin, call);
+        const std::string_view text = call.arena.emplace_back(parts.normalizer.apply(raw));
         for (const TextPart& part : in_normalized.split(text)) {
             if (part.id >= 0) {
-                ids.push_back(part.id);
+                call.ids.push_back(part.id);
             } else {
-                encode_words(part.text, ids);
+                encode_words(part.text, is_begin && part.text.data() == text.data(), call);
             }
         }
     }
@@ -135,15 +162,17 @@ struct Tokenizer::Impl {
     bool known(int id) const { return id >= 0 && static_cast<std::size_t>(id) < bytes.size(); }
 };
 
-Tokenizer::Tokenizer() = default;
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& tokenizer_json) {
-    Tokenizer tokenizer;
-    tokenizer.impl_ = std::make_unique<Impl>(read_tokenizer_file(tokenizer_json));
-    return tokenizer;
+    return Tokenizer(std::make_unique<Impl>(read_tokenizer_file(tokenizer_json)));
+}
+
+Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
+    return Tokenizer(std::make_unique<Impl>(read_tokenizer_folder(folder)));
 }
 
 int Tokenizer::n_vocab() const {
@@ -151,23 +180,30 @@ int Tokenizer::n_vocab() const {
 }
 
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) const {
-    std::vector<int> ids;
-    if (add_special) ids = impl_->parts.before;
+    Impl::Encoding call;
+    if (add_special) call.ids = impl_->parts.before;
     for (const TextPart& part : impl_->in_raw.split(text)) {
         if (part.id >= 0) {
-            ids.push_back(part.id);
+            call.ids.push_back(part.id);
         } else {
-            impl_->encode_stretch(part.text, ids);
+            impl_->encode_stretch(part.text, part.text.data() == text.data(), call);
         }
     }
-    if (add_special) ids.insert(ids.end(), impl_->parts.after.begin(), impl_->parts.after.end());
-    return ids;
+    if (add_special) call.ids.insert(call.ids.end(), impl_->parts.after.begin(), impl_->parts.after.end());
+    return std::move(call.ids);
 }
 
 std::string Tokenizer::decode(std::span<const int> ids, bool with_special) const {
     std::string text;
+    bool is_first = true;
     for (const int id : ids) {
-        if (with_special || !is_special(id)) text += token_bytes(id);
+        if (!with_special && is_special(id)) continue;
+        if (is_first && impl_->known(id)) {
+            text += impl_->decoded_token(impl_->parts.tokens[static_cast<std::size_t>(id)], true);
+        } else {
+            text += token_bytes(id);
+        }
+        is_first = false;
     }
     for (const DecodeStep& step : impl_->whole) text = decoded(std::move(text), step);
     return text;

@@ -1,4 +1,5 @@
-/// Byte-level BPE as `tokenizer.json` describes it. Const after loading; any thread.
+/// BPE as `tokenizer.json` describes it, of bytes (GPT-2's kind) or of characters (SentencePiece's). Const after loading; any
+/// thread.
 #pragma once
 
 #include <filesystem>
@@ -15,6 +16,8 @@ class Tokenizer {
   public:
     /// Throws Error(bad_file) or Error(unsupported) naming the file and the part that is not understood.
     static Tokenizer from_file(const std::filesystem::path& tokenizer_json);
+    /// Of a model's folder: see read_tokenizer_folder.
+    static Tokenizer from_folder(const std::filesystem::path& folder);
     ~Tokenizer();
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -25,7 +28,8 @@ class Tokenizer {
     /// recognised.
     std::vector<int> encode(std::string_view text, bool add_special = true) const;
 
-    /// The exact bytes; special tokens give nothing unless asked for.
+    /// The exact bytes; special tokens give nothing unless asked for. What the encoder put in front of a text (LLaMA's blank)
+    /// is taken away again, as the file's decoder says.
     std::string decode(std::span<const int> ids, bool with_special = false) const;
 
     /// The bytes of one token, possibly a part of a character.
@@ -36,8 +40,8 @@ class Tokenizer {
     bool is_special(int id) const;
 
   private:
-    Tokenizer();
     struct Impl;
+    explicit Tokenizer(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
 

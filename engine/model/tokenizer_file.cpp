@@ -1,12 +1,14 @@
 #include "engine/model/tokenizer_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/byte_alphabet.h"
+#include "engine/model/utf8.h"
 
 #include <nlohmann/json.hpp>
 
-#include <cctype>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -21,7 +23,7 @@ constexpr int kMostIds = 1 << 22;
 class Reader {
   public:
     explicit Reader(const std::filesystem::path& path) : path_(path) {}
-    TokenizerParts read();
+    TokenizerParts read(const std::string& content);
 
   private:
     [[noreturn]] void broken(const std::string& what) const {
@@ -53,20 +55,22 @@ class Reader {
         return value.get<bool>();
     }
     int id(const Json& value, const std::string& of) const {
-        if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= kMostIds)
-            broken("the id of " + of + " is out of range");
+        if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= id_limit_)
+            broken("the id of " + shown_text(of) + " is out of range");
         return value.get<int>();
     }
-    /// The members of a Sequence, or the object itself; nothing for null.
-    std::vector<Json> steps(const Json& object, const char* list) const {
+    /// The members of a Sequence, or the object itself; nothing for null. They stay parts of `object`.
+    std::vector<const Json*> steps(const Json& object, const char* list) const {
         if (object.is_null()) return {};
-        if (text(object, "type") != "Sequence") return {object};
+        if (text(object, "type") != "Sequence") return {&object};
         const Json& members = member(object, list);
         if (!members.is_array()) broken(std::string(list) + " is not a list");
-        std::vector<Json> flat;
+        constexpr std::size_t kMostSteps = 1000;
+        std::vector<const Json*> flat;
         for (const Json& one : members) {
-            for (Json& step : steps(one, list)) flat.push_back(std::move(step));
+            for (const Json* step : steps(one, list)) flat.push_back(step);
         }
+        if (flat.size() > kMostSteps) broken(fmt::format("{} has {} members", list, flat.size()));
         return flat;
     }
     /// A literal; regular expressions are refused.
@@ -75,8 +79,27 @@ class Reader {
         if (!member(pattern, "String").is_string()) unsupported(of + " with a regular expression");
         return text(pattern, "String");
     }
+    /// Of a pattern, a regular expression or a literal.
+    Regex regex(const Json& step) const {
+        const Json& pattern = member(step, "pattern");
+        try {
+            return member(pattern, "Regex").is_string() ? Regex(text(pattern, "Regex"))
+                                                        : Regex::literal(text(pattern, "String"));
+        } catch (const Error& error) {
+            if (error.code() == ErrorCode::bad_file) throw;
+            fail(error.code(), "cannot use {}: {}", path_.string(), error.what());
+        }
+    }
+    std::string one_character(const Json& step, const char* key) const {
+        std::string sign = text(step, key);
+        if (sign.empty() || utf8_length(sign) != sign.size())
+            broken(std::string(key) + " is no single character");
+        return sign;
+    }
+    PrependScheme prepend_scheme(const Json& metaspace) const;
 
     void read_normalizer(const Json& json);
+    void read_normalizer_step(const Json& step);
     void read_pre_tokenizer(const Json& json);
     void read_split(const Json& step);
     void read_model(const Json& json);
@@ -91,6 +114,7 @@ class Reader {
     std::filesystem::path path_;
     TokenizerParts parts_;
     bool byte_level_ = false;
+    std::uint64_t id_limit_ = 0;
 };
 
 void Reader::keep_token(int token, const std::string& content) {
@@ -99,19 +123,37 @@ void Reader::keep_token(int token, const std::string& content) {
     parts_.tokens[i] = content;
 }
 
-void Reader::read_normalizer(const Json& json) {
-    for (const Json& step : steps(json, "normalizers")) {
-        const std::string type = text(step, "type");
-        if (type == "NFC") {
-            parts_.normalizer.add_nfc();
-        } else if (type == "Prepend") {
-            parts_.normalizer.add_prepend(text(step, "prepend"));
-        } else if (type == "Replace") {
-            parts_.normalizer.add_replace(literal(step, "normalizer Replace"), text(step, "content"));
+void Reader::read_normalizer_step(const Json& step) {
+    static const std::unordered_map<std::string, Normalizer::Form> forms = {
+        {"NFC", Normalizer::Form::nfc},
+        {"NFD", Normalizer::Form::nfd},
+        {"NFKC", Normalizer::Form::nfkc},
+        {"NFKD", Normalizer::Form::nfkd},
+    };
+    const std::string type = text(step, "type");
+    if (const auto form = forms.find(type); form != forms.end()) {
+        parts_.normalizer.add_form(form->second);
+    } else if (type == "Prepend") {
+        parts_.normalizer.add_prepend(text(step, "prepend"));
+    } else if (type == "Replace") {
+        if (member(member(step, "pattern"), "Regex").is_string()) {
+            parts_.normalizer.add_replace(regex(step), text(step, "content"));
         } else {
-            unsupported("normalizer " + type);
+            parts_.normalizer.add_replace(literal(step, "normalizer Replace"), text(step, "content"));
         }
+    } else if (type == "Strip") {
+        parts_.normalizer.add_strip(flag(step, "strip_left", true), flag(step, "strip_right", true));
+    } else if (type == "Lowercase") {
+        parts_.normalizer.add_lowercase();
+    } else if (type == "StripAccents") {
+        parts_.normalizer.add_strip_accents();
+    } else {
+        unsupported("normalizer " + type);
     }
+}
+
+void Reader::read_normalizer(const Json& json) {
+    for (const Json* step : steps(json, "normalizers")) read_normalizer_step(*step);
 }
 
 void Reader::read_split(const Json& step) {
@@ -125,26 +167,23 @@ void Reader::read_split(const Json& step) {
     const auto behavior = behaviors.find(text(step, "behavior"));
     if (behavior == behaviors.end())
         unsupported("pre_tokenizer Split with behavior " + text(step, "behavior"));
-    const Json& pattern = member(step, "pattern");
-    std::string expression;
-    if (member(pattern, "Regex").is_string()) {
-        expression = text(pattern, "Regex");
-    } else {
-        for (const char c : text(pattern, "String")) {
-            if (static_cast<unsigned char>(c) < 0x80 && std::isalnum(static_cast<unsigned char>(c)) == 0)
-                expression += '\\';
-            expression += c;
-        }
-    }
-    try {
-        parts_.pre_tokenizer.add_split(Regex(expression), behavior->second, flag(step, "invert", false));
-    } catch (const Error& error) {
-        fail(error.code(), "cannot use {}: {}", path_.string(), error.what());
-    }
+    parts_.pre_tokenizer.add_split(regex(step), behavior->second, flag(step, "invert", false));
+}
+
+PrependScheme Reader::prepend_scheme(const Json& metaspace) const {
+    // Older files say add_prefix_space.
+    if (member(metaspace, "prepend_scheme").is_null())
+        return flag(metaspace, "add_prefix_space", true) ? PrependScheme::always : PrependScheme::never;
+    const std::string scheme = text(metaspace, "prepend_scheme");
+    if (scheme == "always") return PrependScheme::always;
+    if (scheme == "first") return PrependScheme::first;
+    if (scheme != "never") unsupported("Metaspace with prepend_scheme " + scheme);
+    return PrependScheme::never;
 }
 
 void Reader::read_pre_tokenizer(const Json& json) {
-    for (const Json& step : steps(json, "pretokenizers")) {
+    for (const Json* one : steps(json, "pretokenizers")) {
+        const Json& step = *one;
         const std::string type = text(step, "type");
         // Behind ByteLevel the text is in another alphabet, which later steps would see.
         if (byte_level_) unsupported("pre_tokenizer " + type + " behind ByteLevel");
@@ -156,6 +195,9 @@ void Reader::read_pre_tokenizer(const Json& json) {
             parts_.pre_tokenizer.add_digits(flag(step, "individual_digits", false));
         } else if (type == "Split") {
             read_split(step);
+        } else if (type == "Metaspace") {
+            parts_.pre_tokenizer.add_metaspace(one_character(step, "replacement"), prepend_scheme(step),
+                                               flag(step, "split", true));
         } else {
             unsupported("pre_tokenizer " + type);
         }
@@ -183,8 +225,8 @@ std::vector<Bpe::Merge> Reader::read_merges(const Json& json,
         }
         const auto a = vocab.find(left), b = vocab.find(right), ab = vocab.find(left + right);
         if (a == vocab.end() || b == vocab.end() || ab == vocab.end()) {
-            broken(fmt::format("merge {} ({} {}) uses a token that the vocabulary lacks", merges.size(), left,
-                               right));
+            broken(fmt::format("merge {} ({} {}) uses a token that the vocabulary lacks", merges.size(),
+                               shown_text(left), shown_text(right)));
         }
         merges.push_back({a->second, b->second, ab->second});
     }
@@ -268,10 +310,11 @@ void Reader::read_template(const Json& json) {
 }
 
 void Reader::read_post_processor(const Json& json) {
-    for (const Json& step : steps(json, "processors")) {
-        const std::string type = text(step, "type");
+    parts_.has_post_processor = !json.is_null();
+    for (const Json* step : steps(json, "processors")) {
+        const std::string type = text(*step, "type");
         if (type == "TemplateProcessing") {
-            read_template(step);
+            read_template(*step);
         } else if (type != "ByteLevel") {  // which only moves offsets
             unsupported("post_processor " + type);
         }
@@ -287,7 +330,8 @@ void Reader::read_post_processor(const Json& json) {
 
 void Reader::read_decoder(const Json& json) {
     if (json.is_null()) unsupported("a tokenizer without a decoder");
-    for (const Json& step : steps(json, "decoders")) {
+    for (const Json* one : steps(json, "decoders")) {
+        const Json& step = *one;
         const std::string type = text(step, "type");
         DecodeStep& out = parts_.decoder.emplace_back();
         if (type == "ByteLevel") {
@@ -302,21 +346,32 @@ void Reader::read_decoder(const Json& json) {
             out.to = text(step, "content");
         } else if (type == "Strip") {
             out.kind = DecodeStep::Kind::strip;
-            out.from = text(step, "content");
+            out.from = one_character(step, "content");
             const Json &start = member(step, "start"), &stop = member(step, "stop");
             if (!start.is_number_unsigned() || !stop.is_number_unsigned())
                 broken("decoder Strip lacks start or stop");
-            out.n_start = start.get<int>();
-            out.n_end = stop.get<int>();
+            out.n_start = static_cast<int>(std::min<std::uint64_t>(start.get<std::uint64_t>(), kMostIds));
+            out.n_end = static_cast<int>(std::min<std::uint64_t>(stop.get<std::uint64_t>(), kMostIds));
+        } else if (type == "Metaspace") {
+            out.kind = DecodeStep::Kind::metaspace;
+            out.from = one_character(step, "replacement");
+            out.to = " ";
+            out.drops_at_begin = prepend_scheme(step) != PrependScheme::never;
         } else {
             unsupported("decoder " + type);
         }
     }
 }
 
-TokenizerParts Reader::read() {
-    const Json json = Json::parse(read_text_file(path_), nullptr, false);
+TokenizerParts Reader::read(const std::string& content) {
+    // What reads, copies and frees the values below calls itself once a level.
+    if (!is_shallow_json(content)) broken("its values lie in one another too deep");
+    const Json json = Json::parse(content, nullptr, false);
     if (!json.is_object()) broken("it is not a JSON object");
+    // Some files leave ids out; one that leaves out most is broken.
+    const std::size_t n_tokens =
+        member(member(json, "model"), "vocab").size() + member(json, "added_tokens").size();
+    id_limit_ = std::min<std::uint64_t>(kMostIds, 4 * n_tokens + (1 << 16));
     read_normalizer(member(json, "normalizer"));
     read_pre_tokenizer(member(json, "pre_tokenizer"));
     read_model(member(json, "model"));
@@ -328,8 +383,12 @@ TokenizerParts Reader::read() {
 
 }  // namespace
 
+TokenizerParts read_tokenizer_text(const std::string& text, const std::filesystem::path& path) {
+    return Reader(path).read(text);
+}
+
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path) {
-    return Reader(path).read();
+    return read_tokenizer_text(read_text_file(path), path);
 }
 
 }  // namespace keyhole

@@ -14,9 +14,10 @@ namespace keyhole {
 
 /// A step of the decoder. Up to `fuse` they see one token each, after it the whole text.
 struct DecodeStep {
-    enum class Kind { byte_level, byte_fallback, replace, fuse, strip } kind = Kind::fuse;
-    std::string from, to;        ///< replace; strip: from is the character
-    int n_start = 0, n_end = 0;  ///< strip: at most so many
+    enum class Kind { byte_level, byte_fallback, replace, fuse, strip, metaspace } kind = Kind::fuse;
+    std::string from, to;         ///< replace; strip: from is the character; metaspace: from is the sign
+    int n_start = 0, n_end = 0;   ///< strip: at most so many
+    bool drops_at_begin = false;  ///< metaspace: in the first token signs give nothing
 };
 
 struct TokenizerParts {
@@ -26,11 +27,19 @@ struct TokenizerParts {
     std::vector<std::string>
         tokens;  ///< [n_vocab] as written in the file; ids that the file leaves out are empty
     std::vector<AddedToken> added;
-    std::vector<int> before, after;  ///< ids that the post-processor puts around a text
+    bool has_post_processor = false;  ///< the file says what comes around a text, if only nothing
+    std::vector<int> before, after;   ///< ids that it puts there
     std::vector<DecodeStep> decoder;
 };
 
 /// Throws Error(bad_file) or Error(unsupported) naming the file and the part that is not understood.
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path);
+/// The text of such a file; `path` is for messages.
+TokenizerParts read_tokenizer_text(const std::string& text, const std::filesystem::path& path);
+
+/// Of a model's folder: tokenizer.json, else vocab.json and merges.txt as GPT-2 and OPT have them. What tokenizer.json does
+/// not say of BOS and EOS is taken from tokenizer_config.json. The same errors; a folder without a tokenizer names what to
+/// convert with.
+TokenizerParts read_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace keyhole

@@ -1,6 +1,15 @@
 #include "engine/model/utf8.h"
 
+#include <utf8proc.h>
+
 namespace keyhole {
+namespace {
+
+utf8proc_category_t category_of(char32_t c) {
+    return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+}  // namespace
 
 std::size_t utf8_length(std::string_view text) {
     if (text.empty()) return 0;
@@ -34,6 +43,64 @@ char32_t utf8_decode(std::string_view character) {
             return bits(0, 0x0f) << 12 | bits(1, 0x3f) << 6 | bits(2, 0x3f);
         default:
             return bits(0, 0x07) << 18 | bits(1, 0x3f) << 12 | bits(2, 0x3f) << 6 | bits(3, 0x3f);
+    }
+}
+
+bool is_space(char32_t c) {
+    if ((c >= 0x09 && c <= 0x0d) || c == 0x85) return true;
+    const utf8proc_category_t category = category_of(c);
+    return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
+           category == UTF8PROC_CATEGORY_ZP;
+}
+
+bool is_mark(char32_t c) {
+    const utf8proc_category_t category = category_of(c);
+    return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+           category == UTF8PROC_CATEGORY_ME;
+}
+
+bool is_word(char32_t c) {
+    switch (category_of(c)) {
+        case UTF8PROC_CATEGORY_LU:
+        case UTF8PROC_CATEGORY_LL:
+        case UTF8PROC_CATEGORY_LT:
+        case UTF8PROC_CATEGORY_LM:
+        case UTF8PROC_CATEGORY_LO:
+        case UTF8PROC_CATEGORY_ND:
+        case UTF8PROC_CATEGORY_PC:
+            return true;
+        default:
+            return is_mark(c);
+    }
+}
+
+std::string_view first_character(std::string_view text) {
+    return text.substr(0, utf8_length(text));
+}
+
+std::string_view last_character(std::string_view text) {
+    for (std::size_t length = 1; length <= 4 && length <= text.size(); ++length) {
+        const std::string_view end = text.substr(text.size() - length);
+        if (utf8_length(end) == length) return end;
+    }
+    return {};
+}
+
+std::size_t space_at_front(std::string_view text) {
+    std::size_t n = 0;
+    for (;;) {
+        const std::string_view first = first_character(text.substr(n));
+        if (first.empty() || !is_space(utf8_decode(first))) return n;
+        n += first.size();
+    }
+}
+
+std::size_t space_at_back(std::string_view text) {
+    std::size_t n = 0;
+    for (;;) {
+        const std::string_view last = last_character(text.substr(0, text.size() - n));
+        if (last.empty() || !is_space(utf8_decode(last))) return n;
+        n += last.size();
     }
 }
 

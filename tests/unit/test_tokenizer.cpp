@@ -40,11 +40,15 @@ void compare_with(const Tokenizer& tokenizer, const Json& texts, const Json& exp
         const auto text = texts[i].get<std::string>();
         SCOPED_TRACE("text " + std::to_string(i) + ": " + text);
         const auto ids = expected.at("ids")[i].get<std::vector<int>>();
-        const auto with_special = expected.at("ids_special")[i].get<std::vector<int>>();
+        auto with_special = expected.at("before").get<std::vector<int>>();
+        with_special.insert(with_special.end(), ids.begin(), ids.end());
+        for (const Json& id : expected.at("after")) with_special.push_back(id.get<int>());
         EXPECT_EQ(tokenizer.encode(text, false), ids);
         EXPECT_EQ(tokenizer.encode(text, true), with_special);
         for (const bool special : {false, true}) {
-            const auto decoded = expected.at(special ? "decoded_special" : "decoded")[i].get<std::string>();
+            const Json& differs = expected.at("decoded_special")[i];
+            const auto decoded =
+                (special && !differs.is_null() ? differs : expected.at("decoded")[i]).get<std::string>();
             const std::string ours = tokenizer.decode(with_special, special);
             if (decoded.find("\xef\xbf\xbd") == std::string::npos) {
                 EXPECT_EQ(ours, decoded);
@@ -65,6 +69,22 @@ class TokenizerFile {
     ~TokenizerFile() { fs::remove(path_); }
     TokenizerFile(const TokenizerFile&) = delete;
     TokenizerFile& operator=(const TokenizerFile&) = delete;
+    const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+/// An empty folder that goes away with the object.
+class Folder {
+  public:
+    Folder() : path_(fs::temp_directory_path() / ("keyhole-folder-" + std::to_string(getpid()))) {
+        fs::remove_all(path_);
+        fs::create_directories(path_);
+    }
+    ~Folder() { fs::remove_all(path_); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
     const fs::path& path() const { return path_; }
 
   private:
@@ -110,7 +130,11 @@ TEST_P(TokenizerKinds, EqualTheOfficialPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerKinds,
-                         testing::Values("byte_level", "flags", "whole_words", "split_removed",
+                         testing::Values("byte_level", "flags", "whole_words", "gpt2", "neox", "qwen",
+                                         "splits", "clean", "compatible", "yi", "words", "metaspace_first",
+                                         "metaspace_first_split", "metaspace_always",
+                                         "metaspace_always_split", "metaspace_never", "metaspace_never_split",
+                                         "metaspace_old", "metaspace_older", "split_removed",
                                          "split_merged_with_previous", "split_merged_with_previous_inverted",
                                          "split_merged_with_next", "split_merged_with_next_inverted",
                                          "split_contiguous", "split_contiguous_inverted", "fallback",
@@ -127,6 +151,103 @@ TEST(Tokenizer, RealOnesEqualTheOfficialPackage) {
         compare_with(Tokenizer::from_file(fs::path(folder) / name / "tokenizer.json"), cases.at("texts"),
                      expected);
     }
+}
+
+TEST(Tokenizer, VocabAndMergesAreATokenizer) {
+    // OPT's folders have no tokenizer.json; BOS comes from tokenizer_config.json.
+    const Json cases = read_json(kFixtures / "tokenizers/cases.json");
+    compare_with(Tokenizer::from_folder(kFixtures / "tokenizers/opt"), cases.at("texts"),
+                 cases.at("kinds").at("opt"));
+}
+
+TEST(Tokenizer, ConfigSaysWhatIsAroundWhereTheFileDoesNot) {
+    const Folder folder;
+    const auto around = [&](const Json& post_processor, const std::string& config) {
+        write_text_file(folder.path() / "tokenizer.json",
+                        changed([&](Json& json) { json["post_processor"] = post_processor; }));
+        write_text_file(folder.path() / "tokenizer_config.json", config);
+        return Tokenizer::from_folder(folder.path()).encode("a");
+    };
+    const int a = fixture("byte_level").encode("a", false).at(0);
+    const std::string both =
+        R"({"add_bos_token":true,"add_eos_token":true,"bos_token":"<|endoftext|>","eos_token":{"content":"a"}})";
+    EXPECT_EQ(around(nullptr, both), (std::vector<int>{0, a, a}));
+    EXPECT_EQ(around(nullptr, "{}"), (std::vector<int>{a}));
+    EXPECT_EQ(around(nullptr, R"({"add_bos_token":false,"bos_token":"<|endoftext|>"})"),
+              (std::vector<int>{a}));
+    // transformers leaves a post-processor that is there as it is.
+    EXPECT_EQ(around({{"type", "ByteLevel"}}, both), (std::vector<int>{a}));
+    const Json given = read_json(kFixtures / "tokenizers/byte_level.json").at("post_processor");
+    EXPECT_EQ(around(given, both), (std::vector<int>{0, a}));
+    for (const char* config :
+         {"[1]", "{", R"({"add_bos_token":true})", R"({"add_bos_token":true,"bos_token":"nowhere"})",
+          R"({"add_bos_token":true,"bos_token":{"content":3}})"}) {
+        try {
+            around(nullptr, config);
+            ADD_FAILURE() << config;
+        } catch (const Error& error) {
+            expect_says(error.what(), "tokenizer_config.json");
+        }
+    }
+}
+
+TEST(Tokenizer, AFolderWithoutOneSaysWhatToDo) {
+    const Folder folder;
+    const auto refused = [&] {
+        try {
+            Tokenizer::from_folder(folder.path());
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    expect_says(refused(), "it has no tokenizer.json; name a complete");
+    write_text_file(folder.path() / "vocab.json", "{}");
+    expect_says(refused(), "it has no tokenizer.json");
+    write_text_file(folder.path() / "tokenizer.model", "x");
+    expect_says(refused(), "save_pretrained");
+    write_text_file(folder.path() / "merges.txt", "#version: 0.2\na b\n");
+    expect_says(refused(), "vocab.json");
+}
+
+TEST(Tokenizer, CuttingAtBlanksChangesNoIds) {
+    // One merge across a word's end, which the texts have no letter for, and nothing is cut any more.
+    Json json = read_json(kFixtures / "tokenizers/words.json");
+    const int n = fixture("words").n_vocab();
+    json["model"]["vocab"]["\xe2\x97\x8a"] = n;
+    json["model"]["vocab"]["\xe2\x97\x8a\xe2\x96\x81"] = n + 1;
+    json["model"]["merges"].push_back(Json::array({"\xe2\x97\x8a", "\xe2\x96\x81"}));
+    const TokenizerFile file(json.dump());
+    const Tokenizer whole = Tokenizer::from_file(file.path()), cut = fixture("words");
+    const Json cases = read_json(kFixtures / "tokenizers/cases.json");
+    for (const Json& text : cases.at("texts"))
+        EXPECT_EQ(whole.encode(text.get<std::string>()), cut.encode(text.get<std::string>())) << text;
+    EXPECT_EQ(whole.encode("\xe2\x97\x8a \xe2\x97\x8a", false).size(), 3u);
+    EXPECT_EQ(cut.encode("a\xff \xe4\xbd b"), whole.encode("a\xff \xe4\xbd b"));
+}
+
+TEST(Tokenizer, HostileFilesTakeNeitherMemoryNorTime) {
+    using enum ErrorCode;
+    std::string deep;
+    for (int i = 0; i < 100'000; ++i) deep += R"({"type":"Sequence","normalizers":[)";
+    expect_says(refusal(R"({"normalizer":)" + deep, bad_file), "too deep");
+    // Every step makes ten of one.
+    const auto grow = [](Json& json, const char* part, const char* list) {
+        Json steps = Json::array();
+        for (int i = 0; i < 40; ++i)
+            steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}});
+        json[part] = {{"type", "Sequence"}, {list, steps}};
+    };
+    const TokenizerFile file(changed([&](Json& json) { grow(json, "normalizer", "normalizers"); }));
+    EXPECT_THROW(Tokenizer::from_file(file.path()).encode("banana"), Error);
+    const TokenizerFile decoder(changed([&](Json& json) { grow(json, "decoder", "decoders"); }));
+    EXPECT_THROW(Tokenizer::from_file(decoder.path()), Error);
+    expect_says(refusal(changed([](Json& json) { json["added_tokens"][0]["id"] = 4'000'000; }), bad_file),
+                "out of range");
+    refusal(changed([](Json& json) {
+                json["decoder"] = {{"type", "Strip"}, {"content", ""}, {"start", 2'000'000'000}, {"stop", 0}};
+            }),
+            bad_file);
 }
 
 TEST(Tokenizer, MergesAsTextsAndAsPairsAreTheSame) {
@@ -253,8 +374,20 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByName) {
     refuses("WordPiece", [](Json& json) { json["model"]["type"] = "WordPiece"; });
     refuses("dropout", [](Json& json) { json["model"]["dropout"] = 0.1; });
     refuses("end_of_word_suffix", [](Json& json) { json["model"]["end_of_word_suffix"] = "</w>"; });
-    refuses("Lowercase", [](Json& json) { json["normalizer"] = {{"type", "Lowercase"}}; });
-    refuses("Metaspace", [](Json& json) { json["pre_tokenizer"] = {{"type", "Metaspace"}}; });
+    refuses("BertNormalizer", [](Json& json) { json["normalizer"] = {{"type", "BertNormalizer"}}; });
+    refuses("Precompiled", [](Json& json) {
+        json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Precompiled"}}}}};
+    });
+    refuses("Whitespace", [](Json& json) { json["pre_tokenizer"] = {{"type", "Whitespace"}}; });
+    refuses("Metaspace with prepend_scheme sometimes", [](Json& json) {
+        json["pre_tokenizer"] = {
+            {"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "sometimes"}};
+    });
+    refuses("Unigram", [](Json& json) { json["model"]["type"] = "Unigram"; });
+    refuses("&&", [](Json& json) {
+        json["pre_tokenizer"] = {
+            {"type", "Split"}, {"pattern", {{"Regex", "[a-z&&[^b]]"}}}, {"behavior", "Isolated"}};
+    });
     refuses("WordPiece", [](Json& json) { json["decoder"] = {{"type", "WordPiece"}}; });
     refuses("RobertaProcessing", [](Json& json) {
         json["post_processor"] = {{"type", "RobertaProcessing"}};

@@ -1,0 +1,129 @@
+// Which files of a folder make its tokenizer.
+#include "engine/model/tokenizer_file.h"
+
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <optional>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// An object; an empty one where there is no such file.
+Json read_object(const fs::path& path) {
+    if (!fs::exists(path)) return Json::object();
+    const std::string text = read_text_file(path);
+    Json json = is_shallow_json(text) ? Json::parse(text, nullptr, false) : Json();
+    if (!json.is_object())
+        fail(ErrorCode::bad_file, "cannot read {}: it is not a JSON object; copy or download the file again",
+             path.string());
+    return json;
+}
+
+/// tokenizer_config.json, completed by the older special_tokens_map.json.
+Json read_settings(const fs::path& folder) {
+    Json settings = read_object(folder / "special_tokens_map.json");
+    settings.update(read_object(folder / "tokenizer_config.json"));
+    return settings;
+}
+
+/// Of a special token: a text, or an object with its content. Empty when absent.
+std::string content_of(const Json& settings, const std::string& key) {
+    const auto found = settings.find(key);
+    if (found == settings.end()) return {};
+    if (found->is_string()) return found->get<std::string>();
+    const Json content = found->is_object() && found->contains("content") ? found->at("content") : Json();
+    return content.is_string() ? content.get<std::string>() : std::string();
+}
+
+bool is_set(const Json& settings, const char* key) {
+    const auto found = settings.find(key);
+    return found != settings.end() && found->is_boolean() && found->get<bool>();
+}
+
+/// The lines of merges.txt without its version.
+Json read_merges(const fs::path& path) {
+    const std::string text = read_text_file(path);
+    Json merges = Json::array();
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        std::string_view line = std::string_view(text).substr(begin, end - begin);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!line.empty() && !(begin == 0 && line.starts_with("#version"))) merges.push_back(line);
+        begin = end + 1;
+    }
+    return merges;
+}
+
+/// What GPT-2's and OPT's tokenizers are without a tokenizer.json.
+TokenizerParts read_vocab_and_merges(const fs::path& folder, const Json& settings) {
+    const Json vocab = read_object(folder / "vocab.json"), more = read_object(folder / "added_tokens.json");
+    Json added = Json::array();
+    const auto add = [&](const std::string& content, const Json& id) {
+        const bool known = std::any_of(added.begin(), added.end(),
+                                       [&](const Json& one) { return one["content"] == content; });
+        if (!known)
+            added.push_back({{"id", id}, {"content", content}, {"special", true}, {"normalized", false}});
+    };
+    for (const auto& [content, id] : more.items()) add(content, id);
+    for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+        const std::string content = content_of(settings, key);
+        if (const auto found = vocab.find(content); !content.empty() && found != vocab.end())
+            add(content, *found);
+    }
+    const Json byte_level = {{"type", "ByteLevel"},
+                             {"add_prefix_space", is_set(settings, "add_prefix_space")}};
+    const Json json = {
+        {"pre_tokenizer", byte_level},
+        {"decoder", byte_level},
+        {"added_tokens", added},
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", read_merges(folder / "merges.txt")}}}};
+    return read_tokenizer_text(json.dump(-1, ' ', false, Json::error_handler_t::replace),
+                               folder / "vocab.json");
+}
+
+/// The token that tokenizer_config.json wants at an end of every text; nothing where it wants none.
+std::optional<int> wanted_token(const TokenizerParts& parts, const Json& settings, const std::string& which,
+                                const fs::path& folder) {
+    if (!is_set(settings, ("add_" + which + "_token").c_str())) return std::nullopt;
+    const std::string content = content_of(settings, which + "_token");
+    const auto found = std::find(parts.tokens.begin(), parts.tokens.end(), content);
+    if (content.empty() || found == parts.tokens.end()) {
+        fail(ErrorCode::bad_file,
+             "cannot use {}: add_{}_token is true, but its {}_token '{}' is no token; check the file",
+             (folder / "tokenizer_config.json").string(), which, which, shown_text(content));
+    }
+    return static_cast<int>(found - parts.tokens.begin());
+}
+
+[[noreturn]] void fail_without(const fs::path& folder) {
+    const bool sentencepiece = fs::exists(folder / "tokenizer.model");
+    fail(ErrorCode::bad_file, "cannot load the model {}: it has no tokenizer.json; {}", folder.string(),
+         sentencepiece ? "convert tokenizer.model with transformers: "
+                         "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
+                       : "name a complete Hugging Face model folder");
+}
+
+}  // namespace
+
+TokenizerParts read_tokenizer_folder(const fs::path& folder) {
+    const bool plain = fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt");
+    const bool whole = fs::exists(folder / "tokenizer.json");
+    if (!plain && !whole) fail_without(folder);
+    const Json settings = read_settings(folder);
+    TokenizerParts parts =
+        whole ? read_tokenizer_file(folder / "tokenizer.json") : read_vocab_and_merges(folder, settings);
+    if (parts.has_post_processor) return parts;
+    if (const auto bos = wanted_token(parts, settings, "bos", folder)) parts.before.push_back(*bos);
+    if (const auto eos = wanted_token(parts, settings, "eos", folder)) parts.after.push_back(*eos);
+    return parts;
+}
+
+}  // namespace keyhole
