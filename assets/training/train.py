@@ -117,13 +117,15 @@ def main():
     ap.add_argument("--adam-lr", type=float, default=0.003, help="for the embedding and the norms")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--threads", type=int, default=0)
-    ap.add_argument("--eval-every", type=int, default=250)
+    ap.add_argument("--batch-tokens", type=int, help="tokens a step (default: the preset's)")
+    ap.add_argument("--eval-every", type=int, default=250, help="steps; 0: never, not at the end either")
     ap.add_argument("--save-minutes", type=float, default=5)
     ap.add_argument("--no-compile", action="store_true")
     a = ap.parse_args()
 
     preset = PRESETS[a.preset]
     stages = read_stages(a.stages or preset["stages"])
+    batch_tokens = a.batch_tokens or preset["tokens"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if a.threads:
         torch.set_num_threads(a.threads)
@@ -178,7 +180,7 @@ def main():
     while step < a.stop_at and not stop:
         began = time.time()
         length, share, fill = stage_at(stages, step)
-        ids, weights = batch(text, tasks, a.seed, step, length, preset["tokens"] // length, share, fill,
+        ids, weights = batch(text, tasks, a.seed, step, length, batch_tokens // length, share, fill,
                              a.answer_weight)
         ids, weights = ids.to(device), weights.to(device)
         rate = rate_at(a, step)
@@ -203,9 +205,9 @@ def main():
         if step % 25 == 0:
             m = sums / count
             note(step=step, tokens=tokens, length=length, rate=round(rate, 3), loss=m[0], plain=m[1], answer_accuracy=m[2],
-                 tokens_per_s=int(count * preset["tokens"] / (time.time() - since)), minutes=round(seconds / 60, 1))
+                 tokens_per_s=int(count * batch_tokens / (time.time() - since)), minutes=round(seconds / 60, 1))
             since, sums, count = time.time(), np.zeros(3), 0
-        if step % a.eval_every == 0 or step == a.stop_at:
+        if a.eval_every and (step % a.eval_every == 0 or step == a.stop_at):
             paused = time.time()
             nats, bits = heldout_loss(model, held)
             found = {str(d): recall(model, t) for d, t in tests.items()}
