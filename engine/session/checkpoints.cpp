@@ -11,6 +11,7 @@ SessionState SessionState::copy() const {
     state.follow = follow;
     state.sampling = sampling;
     state.row = row;
+    state.forced = forced;
     state.history = history;
     state.commands_since = commands_since;
     return state;

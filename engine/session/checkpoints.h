@@ -16,6 +16,7 @@ struct SessionState {
     bool follow = false;
     Sampling sampling;
     int row = -1;                             ///< last row processed
+    std::vector<int> forced;                  ///< that the next rows consume, in order
     std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
     std::vector<std::string> commands_since;  ///< since the last record
 

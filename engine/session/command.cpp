@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kForms =
     "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P, "
     "fork <index> [<spec>], rewind <row>, branch <id>, evict|pin|unpin <index> <position> "
-    "[L<layer>[.H<head>]]";
+    "[L<layer>[.H<head>]], force <id>[,<id>...], say \"<text>\"";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
     fail(ErrorCode::wrong_use, "command '{}': {}; commands are: {}", text, why, kForms);
@@ -99,6 +99,55 @@ Sampling parse_sampling(std::string_view text, std::string_view values) {
     return sampling;
 }
 
+std::vector<int> parse_tokens(std::string_view text, std::string_view list) {
+    std::vector<int> tokens;
+    if (list.empty()) refuse(text, "it needs at least one token id");
+    for (bool more = true; more;) {
+        const std::size_t comma = list.find(',');
+        more = comma != std::string_view::npos;
+        tokens.push_back(count(text, list.substr(0, comma), "token id"));
+        list.remove_prefix(more ? comma + 1 : list.size());
+    }
+    return tokens;
+}
+
+/// Without quotes: the words as they are.
+std::string parse_quoted(std::string_view text, std::string_view words) {
+    if (words.empty()) refuse(text, "it needs text");
+    if (words.front() != '"') return std::string(words);
+    std::string out;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        if (words[i] == '"') {
+            if (i + 1 < words.size()) refuse(text, fmt::format("'{}' is too much", words.substr(i + 1)));
+            if (out.empty()) refuse(text, "it needs text");
+            return out;
+        }
+        if (words[i] != '\\') {
+            out += words[i];
+            continue;
+        }
+        const char c = ++i < words.size() ? words[i] : ' ';
+        if (c == 'n')
+            out += '\n';
+        else if (c == 't')
+            out += '\t';
+        else if (c == '"' || c == '\\')
+            out += c;
+        else
+            refuse(text, fmt::format("'\\{}' is none of \\n, \\t, \\\", \\\\", c));
+    }
+    refuse(text, "the closing quote is missing");
+}
+
+std::string format_quoted(std::string_view words) {
+    std::string out = "\"";
+    for (const char c : words) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+    }
+    return out + "\"";
+}
+
 struct Formatter {
     std::string operator()(const SetLane& c) const {
         return fmt::format("lane {} {}", c.index, format_lane_spec(c.spec));
@@ -118,6 +167,10 @@ struct Formatter {
     std::string operator()(const EvictToken& c) const { return "evict " + format_place(c.at); }
     std::string operator()(const PinToken& c) const { return "pin " + format_place(c.at); }
     std::string operator()(const UnpinToken& c) const { return "unpin " + format_place(c.at); }
+    std::string operator()(const ForceTokens& c) const {
+        return fmt::format("force {}", fmt::join(c.tokens, ","));
+    }
+    std::string operator()(const SayText& c) const { return "say " + format_quoted(c.text); }
 };
 
 }  // namespace
@@ -150,6 +203,8 @@ Command parse_command(std::string_view text) {
     if (verb == "evict") return EvictToken{parse_place(text, rest)};
     if (verb == "pin") return PinToken{parse_place(text, rest)};
     if (verb == "unpin") return UnpinToken{parse_place(text, rest)};
+    if (verb == "force") return ForceTokens{parse_tokens(text, rest)};
+    if (verb == "say") return SayText{parse_quoted(text, rest)};
     refuse(text, fmt::format("'{}' is not known", verb));
 }
 

@@ -78,8 +78,20 @@ struct UnpinToken {  ///< unpin <index> <position> [L<layer>[.H<head>]]
     bool operator==(const UnpinToken&) const = default;
 };
 
+/// force <id>[,<id>...]: the next rows consume these tokens in all lanes, one a row, instead of what the lanes chose; they queue behind
+/// those that wait already. The caches stay, and a lane whose text ended with the present row goes on.
+struct ForceTokens {
+    std::vector<int> tokens;
+    bool operator==(const ForceTokens&) const = default;
+};
+/// say "<text>": the same with the tokens of a text, in quotes with \n, \t, \" and \\, such as a user's next turn.
+struct SayText {
+    std::string text;
+    bool operator==(const SayText&) const = default;
+};
+
 using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling, ForkLane, Rewind,
-                             GoToBranch, EvictToken, PinToken, UnpinToken>;
+                             GoToBranch, EvictToken, PinToken, UnpinToken, ForceTokens, SayText>;
 
 /// Applied after row `row` (n_prompt - 1: before the first decode row).
 struct LoggedCommand {

@@ -93,6 +93,10 @@ void Session::Impl::perform(const Command& command) {
         touch_token(pin->at, command);
     } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
         touch_token(unpin->at, command);
+    } else if (const auto* tokens = std::get_if<ForceTokens>(&command)) {
+        force(tokens->tokens);
+    } else if (const auto* say = std::get_if<SayText>(&command)) {
+        force(model->tokenizer().encode(say->text, false));
     }
 }
 
@@ -173,6 +177,17 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     }
     lanes.push_back(std::move(lane));
     ++next_lane_id;
+}
+
+/// What the next rows consume, whatever the lanes choose. A text that ended with the present row is taken up again.
+void Session::Impl::force(const std::vector<int>& tokens) {
+    for (const int token : tokens)
+        if (token < 0 || token >= model->config().n_vocab)
+            fail(ErrorCode::wrong_use, "there is no token {}; the model has 0 to {}", token,
+                 model->config().n_vocab - 1);
+    forced.insert(forced.end(), tokens.begin(), tokens.end());
+    for (Lane& lane : lanes)
+        if (lane.ended && n_prompt() + static_cast<int>(lane.tokens.size()) - 1 == row) lane.ended = false;
 }
 
 /// Evicts, pins or unpins by hand.

@@ -59,6 +59,7 @@ struct Session::Impl : SessionState {
     void fork_lane(const ForkLane& command);
     bool lacks(const Lane& lane, const LaneSpec& spec) const;
     Lane lived_again(const Lane& from, const LaneSpec& spec);
+    void force(const std::vector<int>& tokens);
     void touch_token(const TokenPlace& at, const Command& command);
     void apply_scheduled();
     void restore(int to_row, const std::vector<LoggedCommand>& commands);

@@ -140,16 +140,18 @@ void Session::Impl::feed(const std::vector<std::size_t>& which, int at_row,
 /// The next row of every lane that goes on.
 void Session::Impl::feed_row() {
     const int next = row + 1, reference_token = lanes.front().predicted;
+    const bool given = !forced.empty();
     std::vector<std::size_t> which;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         Lane& lane = lanes[i];
         if (!lane.active()) continue;
         which.push_back(i);
-        lane.token = follow ? reference_token : lane.predicted;
+        lane.token = given ? forced.front() : follow ? reference_token : lane.predicted;
         lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(lane.token)];
         lane.diverged = lane.diverged || lane.token != lanes.front().token || !lanes.front().active();
     }
     feed(which, next, [](const Lane& lane) { return lane.token; });
+    if (given) forced.erase(forced.begin());
     history.push_back(lanes.front().token);
     row = next;
     const std::vector<int>& eos = model->config().eos;
@@ -158,7 +160,8 @@ void Session::Impl::feed_row() {
         lane.tokens.push_back(lane.token);
         read_logits(lane, row);
         lane.out_is_new = true;
-        lane.ended = !start.ignore_eos && std::find(eos.begin(), eos.end(), lane.token) != eos.end();
+        lane.ended =
+            !start.ignore_eos && forced.empty() && std::find(eos.begin(), eos.end(), lane.token) != eos.end();
     }
 }
 

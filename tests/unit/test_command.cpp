@@ -13,11 +13,26 @@ namespace keyhole {
 namespace {
 
 TEST(Command, TextFormRoundTrips) {
-    for (const char* text :
-         {"lane 1 h2o:budget=32", "add tova:budget=25%", "remove 2", "follow on", "follow off",
-          "sampling temperature=0.7,top_k=40,top_p=0.9", "lane 0 keyformer:budget=64,tau=1..1.5,seed=7",
-          "fork 1", "fork 0 tova:budget=9", "rewind 27", "branch 2", "evict 1 17", "evict 1 17 L3",
-          "evict 0 0 L0.H11", "pin 2 5 L1.H0", "pin 2 5", "unpin 2 5 L1"}) {
+    for (const char* text : {"lane 1 h2o:budget=32",
+                             "add tova:budget=25%",
+                             "remove 2",
+                             "follow on",
+                             "follow off",
+                             "sampling temperature=0.7,top_k=40,top_p=0.9",
+                             "lane 0 keyformer:budget=64,tau=1..1.5,seed=7",
+                             "fork 1",
+                             "fork 0 tova:budget=9",
+                             "rewind 27",
+                             "branch 2",
+                             "evict 1 17",
+                             "evict 1 17 L3",
+                             "evict 0 0 L0.H11",
+                             "pin 2 5 L1.H0",
+                             "pin 2 5",
+                             "unpin 2 5 L1",
+                             "force 7",
+                             "force 7,0,512",
+                             "say \" and\\n\\\"so\\\" \\\\ on\\t\""}) {
         const Command command = parse_command(text);
         EXPECT_EQ(format_command(command), text);
         EXPECT_EQ(parse_command(format_command(command)), command);
@@ -30,6 +45,15 @@ TEST(Command, PlacesOfATokenAreReadPartByPart) {
     EXPECT_EQ(parse_command("unpin 1 17"), Command(UnpinToken{{1, 17, -1, -1}}));
     EXPECT_EQ(parse_command("fork 2"), Command(ForkLane{2, std::nullopt}));
     EXPECT_EQ(parse_command("fork 2 full"), Command(ForkLane{2, parse_lane_spec("full")}));
+}
+
+TEST(Command, TextToSayMayStandBare) {
+    EXPECT_EQ(parse_command("say and then"), Command(SayText{"and then"}));
+    EXPECT_EQ(parse_command("say \" and then\""), Command(SayText{" and then"}));
+    EXPECT_EQ(parse_command("force 3,1"), Command(ForceTokens{{3, 1}}));
+    for (const char* text : {"force", "force x", "force 1,", "force -1", "force 1 2", "say", "say \"",
+                             "say \"\"", "say \"a\" b", "say \"a\\q\""})
+        EXPECT_THROW(parse_command(text), Error) << text;
 }
 
 TEST(Command, BadTextIsRefusedWithTheForms) {

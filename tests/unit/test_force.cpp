@@ -1,0 +1,135 @@
+// Tokens that a user puts in the lanes' mouths: consumed by the next rows of all lanes, logged, replayed, rewound.
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace reference {
+namespace {
+
+using keyhole::parse_command;
+
+constexpr int kPrompt = 24;
+
+class SessionForce : public testing::Test {
+  protected:
+    SessionForce()
+        : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
+          model_(keyhole::load_model(tiny_.folder())) {}
+
+    keyhole::RunSpec spec(bool follow) const {
+        keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), {"full", "h2o:budget=10"}, 16);
+        spec.ignore_eos = true;
+        spec.follow = follow;
+        return spec;
+    }
+    SessionRun run(const keyhole::RunSpec& spec, const std::map<int, std::string>& script) const {
+        return run_session(model_, spec, [&](keyhole::Session& session, int row) {
+            if (const auto at = script.find(row); at != script.end())
+                session.apply(parse_command(at->second));
+        });
+    }
+
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+};
+
+TEST_F(SessionForce, NextRowsConsumeTheTokensInAllLanes) {
+    for (const bool follow : {true, false}) {
+        const SessionRun plain = run(spec(follow), {});
+        const std::vector<int> wanted = {(plain.tokens(0)[3] + 1) % 90, 7, 8};
+        const SessionRun forced = run(
+            spec(follow), {{kPrompt + 3, fmt::format("force {},{},{}", wanted[0], wanted[1], wanted[2])}});
+        for (std::size_t lane : {0u, 1u}) {
+            const std::vector<int> tokens = forced.tokens(lane), before = plain.tokens(lane);
+            ASSERT_EQ(tokens.size(), 16u);
+            for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[i], before[i]);
+            for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[3 + i], wanted[i]);
+            EXPECT_EQ(tokens[6], forced.lane(6, follow ? 0 : lane).predicted);  // and then their own again
+            // What was forced is no choice of the lane: its own stays on record, with the log-probability of the other.
+            EXPECT_EQ(forced.lane(3, lane).predicted, plain.lane(3, lane).predicted);
+            EXPECT_LT(forced.lane(4, lane).log_prob, 0);
+        }
+        EXPECT_EQ(forced.as_run.commands.size(), 1u);
+        EXPECT_EQ(forced.steps[4]->commands,
+                  std::vector<std::string>{fmt::format("force {}", fmt::join(wanted, ","))});
+    }
+}
+
+TEST_F(SessionForce, ReplaysToTheBitAndMeetsAddedLanes) {
+    std::map<int, std::string> script = {
+        {kPrompt + 2, "force 5,6,7,8"}, {kPrompt + 4, "add tova:budget=9"}, {kPrompt + 8, "say \"abc\""}};
+    const SessionRun live = run(spec(false), script);
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    KeepRows again;
+    keyhole::replay(model_, *backend, live.as_run, 1000, &again, [](const auto&) {});
+    EXPECT_EQ(again.rows, live.sink.rows);
+    const std::vector<int> said = model_->tokenizer().encode("abc", false), tokens = live.tokens(0);
+    ASSERT_FALSE(said.empty());
+    for (std::size_t i = 0; i < said.size(); ++i) EXPECT_EQ(tokens.at(8 + i), said[i]);
+}
+
+TEST_F(SessionForce, RewindingForgetsWhatWasToCome) {
+    std::string notice;
+    for (const std::size_t checkpoints : {std::size_t{0}, std::size_t{64} << 20}) {
+        const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+        keyhole::Session bent(model_, *backend, spec(true), nullptr, checkpoints);
+        bent.prefill();
+        for (int i = 0; i < 4; ++i) bent.step();
+        bent.apply(parse_command("force 5,6,7,8,9"));
+        bent.step();
+        bent.apply(parse_command(fmt::format("rewind {}", kPrompt + 1)));
+        const SessionRun straight = run(spec(true), {});
+        for (std::size_t i = 3; i < straight.steps.size(); ++i) {
+            const auto step = bent.step();
+            ASSERT_NE(step, nullptr);
+            for (std::size_t lane : {0u, 1u}) {
+                EXPECT_EQ(step->lanes[lane].token, straight.lane(i, lane).token) << i;
+                EXPECT_EQ(step->lanes[lane].entropy, straight.lane(i, lane).entropy) << i;
+            }
+        }
+        // To the end of the branch: the token is forced again, and what still waited too.
+        bent.apply(parse_command(fmt::format("branch {}", bent.other_branches().front().id)));
+        while (bent.catching_up()) bent.step();
+        EXPECT_EQ(bent.step()->lanes[0].token, 6);
+    }
+}
+
+TEST_F(SessionForce, TakesUpATextThatEnded) {
+    keyhole::RunSpec asked = spec(true);
+    asked.ignore_eos = false;
+    asked.n_generate = 0;
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    keyhole::Session session(model_, *backend, asked, nullptr, 0);
+    session.prefill();
+    if (model_->config().eos.empty()) GTEST_SKIP() << "the tiny model has no end of text";
+    const int eos = model_->config().eos.front();
+    session.apply(parse_command(fmt::format("force {}", eos)));
+    session.step();
+    EXPECT_TRUE(session.finished());
+    const std::int64_t stored = session.next_row();
+    session.apply(parse_command("force 5,6"));
+    EXPECT_FALSE(session.finished());
+    const auto step = session.step();
+    EXPECT_EQ(step->lanes[0].token, 5);
+    EXPECT_EQ(step->row, stored);
+    EXPECT_EQ(step->lanes[0].use.stored_tokens, step->lanes[0].attended_tokens);  // full: the cache was kept
+}
+
+TEST_F(SessionForce, RefusesTokensThatDoNotExist) {
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    keyhole::Session session(model_, *backend, spec(true), nullptr, 0);
+    session.prefill();
+    const std::string fault =
+        error_of([&] { session.apply(parse_command("force 999999")); }, keyhole::ErrorCode::wrong_use);
+    EXPECT_NE(fault.find("999999"), std::string::npos) << fault;
+    EXPECT_TRUE(session.log().empty());
+}
+
+}  // namespace
+}  // namespace reference
