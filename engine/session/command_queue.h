@@ -27,9 +27,13 @@ struct StepRows {
 struct SetSpeed {
     double rows_per_s = 0;  ///< 0: as fast as it goes
 };
+struct AskTokenBack {  ///< Session::with_token_back
+    int index = 0;
+    int position = 0;
+};
 struct Quit {};
 
-using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, Quit>;
+using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, AskTokenBack, Quit>;
 
 class CommandQueue {
   public:

@@ -80,7 +80,8 @@ struct Engine::Impl {
                                   rows_per_s = speed.rows_per_s;
                                   next_row_at = Clock::now();
                               },
-                              [&](Command& command) { apply(command); }, [&](Quit&) { quit = true; }},
+                              [&](Command& command) { apply(command); },
+                              [&](AskTokenBack& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
                    request);
     }
 
@@ -116,6 +117,7 @@ struct Engine::Impl {
                 s.run = start.run;
                 s.branch = 0;
                 s.other_branches.clear();
+                s.token_back.reset();
             });
             session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
             recorder.push(session->prefill([&](double done) {
@@ -177,6 +179,22 @@ struct Engine::Impl {
                 s.branch = session->branch();
                 s.other_branches = session->other_branches();
             }
+            s.message = fault;
+        });
+    }
+
+    void answer(const AskTokenBack& ask) {
+        std::string fault;
+        std::shared_ptr<const TokenBack> result;
+        try {
+            if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
+            result = std::make_shared<const TokenBack>(session->with_token_back(ask.index, ask.position));
+        } catch (const std::exception& error) {
+            fault = error.what();
+        }
+        pending_commands.fetch_sub(1);
+        set_status([&](EngineStatus& s) {
+            if (result != nullptr) s.token_back = result;
             s.message = fault;
         });
     }
@@ -258,6 +276,11 @@ void Engine::set_speed(double rows_per_second) {
 void Engine::send(Command command) {
     impl_->pending_commands.fetch_add(1);
     impl_->queue.push(std::move(command));
+}
+
+void Engine::ask_token_back(int index, int position) {
+    impl_->pending_commands.fetch_add(1);
+    impl_->queue.push(AskTokenBack{index, position});
 }
 
 Recorder& Engine::recorder() {

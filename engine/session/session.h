@@ -30,6 +30,17 @@ struct RunSpec {
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
 };
 
+/// What a lane would say next had a token never left it.
+struct TokenBack {
+    int lane_id = 0;
+    int position = 0;
+    int row = 0;                 ///< after which
+    std::vector<int> kv_heads;   ///< that had lost it: there it stays
+    std::vector<TopToken> with;  ///< most likely next tokens with it back, best first
+    double kl = 0;               ///< KL(as it is || with it back), nats
+    float log_prob_as_is = 0;    ///< of with.front() as it is
+};
+
 class Session {
   public:
     /// Tokenizes the prompt. Throws Error(wrong_use): empty or over-long prompt, no lanes. checkpoint_bytes: for copies of the
@@ -60,6 +71,11 @@ class Session {
     bool finished() const;
     /// Why, one sentence; empty while it goes on.
     std::string finish_reason() const;
+
+    /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for this token. Nothing of the
+    /// session changes. kv_heads of the result: where it was gone. Throws Error(wrong_use): no such lane or token, or it is held
+    /// everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike.
+    TokenBack with_token_back(int index, int position);
 
     int next_row() const;
     const RunInfo& run() const;

@@ -46,6 +46,8 @@ struct Session::Impl : SessionState {
     void meet(Lane& lane, const Command& command, int at_row) const;
     std::vector<int> kv_heads_at(const TokenPlace& at) const;
 
+    TokenBack with_token_back(int index, int position);  // session_probe.cpp
+
     // Records (session.cpp).
     StepTrace bare_step(int at_row) const;
     std::shared_ptr<const StepTrace> record(float ms, std::shared_ptr<const PromptRows> prompt_rows);

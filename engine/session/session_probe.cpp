@@ -1,0 +1,101 @@
+// What a lane would say next had a token never left it: a throw-away copy that evicts by hand what the lane evicted.
+#include "engine/base/error.h"
+#include "engine/metrics/distribution.h"
+#include "engine/session/session_impl.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace keyhole {
+
+namespace {
+
+/// A policy that keeps everything and attends as the lane's does.
+LaneSpec keeps_all(const LaneSpec& lane) {
+    LaneSpec spec = lane;
+    spec.policy = preset_params(Preset::full);
+    return spec;
+}
+
+bool attends_plainly(const ResolvedPolicy& policy) {
+    return policy.positions == Positions::original && policy.dilation == 0 &&
+           policy.gap != ResolvedPolicy::Gap::hidden;
+}
+
+}  // namespace
+
+TokenBack Session::Impl::with_token_back(int index, int position) {
+    const Lane& asked = lane_at(index);
+    if (position < 0 || position > row)
+        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", position, row);
+    if (!attends_plainly(asked.policy()))
+        fail(ErrorCode::unsupported,
+             "lane {} hides tokens or turns keys to other positions; what a token would say is known for "
+             "plain lanes",
+             index);
+    TokenBack result;
+    result.lane_id = asked.id;
+    result.position = position;
+    result.row = row;
+    std::map<int, std::vector<Eviction>> left;  // by the row after which
+    std::set<int> heads;
+    for (const auto& gone : asked.left)
+        for (const Eviction& e : *gone) {
+            if (e.position == position)
+                heads.insert(e.kv_head);
+            else
+                left[e.row].push_back(e);
+        }
+    if (heads.empty()) fail(ErrorCode::wrong_use, "token {} of lane {} is held everywhere", position, index);
+    result.kv_heads.assign(heads.begin(), heads.end());
+
+    const std::vector<int> tokens = asked.tokens;
+    const std::vector<float> as_it_is = asked.log_probs;
+    const bool stepwise = asked.born_as.policy.prefill == PrefillMode::stepwise;
+    const LaneSpec spec = keeps_all(asked.spec);
+    lanes.push_back(new_lane(LaneInfo{}, spec));  // `asked` may have moved
+    quiet = true;
+    try {
+        const std::size_t last = lanes.size() - 1;
+        Lane& copy = lanes[last];
+        const auto let_go = [&](int after_row) {
+            const auto found = left.find(after_row);
+            if (found == left.end()) return;
+            for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
+        };
+        if (stepwise) {
+            for (int i = 0; i < n_prompt(); ++i) {
+                feed({last}, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
+                let_go(i);
+            }
+        } else {
+            prefill(last, {}, false);
+            let_go(n_prompt() - 1);
+        }
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            const int at_row = n_prompt() + static_cast<int>(i);
+            feed({last}, at_row, [&](const Lane&) { return tokens[i]; });
+            let_go(at_row);
+        }
+        read_logits(copy, row);
+        for (const int id : top_k(copy.log_probs, start.n_top))
+            result.with.push_back({id, copy.log_probs[static_cast<std::size_t>(id)]});
+        result.kl = kl_divergence(as_it_is, copy.log_probs);
+        result.log_prob_as_is = as_it_is[static_cast<std::size_t>(result.with.front().id)];
+    } catch (...) {
+        lanes.pop_back();
+        quiet = false;
+        throw;
+    }
+    lanes.pop_back();
+    quiet = false;
+    return result;
+}
+
+TokenBack Session::with_token_back(int index, int position) {
+    KH_ASSERT(impl_->row >= 0);
+    return impl_->with_token_back(index, position);
+}
+
+}  // namespace keyhole

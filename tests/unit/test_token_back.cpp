@@ -1,0 +1,106 @@
+// A token that never left: the throw-away copy lives exactly what the lane lived, but for that token.
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace reference {
+namespace {
+
+using keyhole::parse_command;
+
+constexpr int kPrompt = 24;
+
+class TokenBack : public testing::Test {
+  protected:
+    TokenBack()
+        : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
+          model_(keyhole::load_model(tiny_.folder())) {
+        std::string notice;
+        backend_ = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    }
+    keyhole::Session session(const std::vector<std::string>& lanes) const {
+        keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3), lanes, 40);
+        spec.ignore_eos = true;
+        return keyhole::Session(model_, *backend_, spec, nullptr, 0);
+    }
+
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+    std::unique_ptr<keyhole::Backend> backend_;
+};
+
+/// Evicted by hand alone, a full lane's token back must give the lane without the eviction, to the bit.
+TEST_F(TokenBack, GivesTheLaneThatNeverLostIt) {
+    for (const char* where : {"", " L1", " L0.H1"}) {
+        keyhole::Session bent = session({"full"}), straight = session({"full"});
+        bent.prefill();
+        straight.prefill();
+        std::shared_ptr<const keyhole::StepTrace> as_it_is, without;
+        for (int i = 0; i < 8; ++i) {
+            // The same text for both, so that the eviction is all that differs.
+            for (keyhole::Session* s : {&bent, &straight})
+                s->apply(parse_command(fmt::format("force {}", 3 + i)));
+            if (i == 3) bent.apply(parse_command(std::string("evict 0 5") + where));
+            without = bent.step();
+            as_it_is = straight.step();
+        }
+        const keyhole::TokenBack back = bent.with_token_back(0, 5);
+        EXPECT_EQ(back.row, kPrompt + 7);
+        EXPECT_EQ(back.kv_heads.size(), std::string(where).empty()    ? 4u
+                                        : where == std::string(" L1") ? 2u
+                                                                      : 1u);
+        ASSERT_EQ(back.with.size(), as_it_is->lanes[0].top.size());
+        for (std::size_t k = 0; k < back.with.size(); ++k) {
+            EXPECT_EQ(back.with[k].id, as_it_is->lanes[0].top[k].id) << where << " " << k;
+            EXPECT_EQ(back.with[k].log_prob, as_it_is->lanes[0].top[k].log_prob) << where << " " << k;
+        }
+        EXPECT_GT(back.kl, 0);
+    }
+}
+
+/// Policies evict in many rows and by many rules: a token that the text never looked at again changes little, and asking leaves no trace.
+TEST_F(TokenBack, LeavesTheSessionAsItWas) {
+    const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise",
+                                            "tova:budget=9,scope=layer"};
+    keyhole::Session asked = session(lanes), plain = session(lanes);
+    asked.prefill();
+    plain.prefill();
+    for (int i = 0; i < 12; ++i) {
+        const auto a = asked.step(), b = plain.step();
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+            EXPECT_EQ(a->lanes[lane].token, b->lanes[lane].token);
+            EXPECT_EQ(a->lanes[lane].entropy, b->lanes[lane].entropy);
+            EXPECT_EQ(a->lanes[lane].evictions, b->lanes[lane].evictions);
+            EXPECT_EQ(a->lanes[lane].use.stored_tokens, b->lanes[lane].use.stored_tokens);
+        }
+        for (const int lane : {1, 2, 3})
+            for (const keyhole::Eviction& e : a->lanes[static_cast<std::size_t>(lane)].evictions) {
+                const keyhole::TokenBack back = asked.with_token_back(lane, e.position);
+                EXPECT_GE(back.kl, 0) << lane;
+                EXPECT_TRUE(std::isfinite(back.kl));
+                // It left after this very row: the row saw it still, so that nothing can differ yet where it was held until now.
+                if (back.kv_heads.size() == 1) EXPECT_NEAR(back.kl, 0, 1e-9) << lane << " " << e.position;
+                break;
+            }
+    }
+    EXPECT_EQ(asked.log().size(), 0u);
+}
+
+TEST_F(TokenBack, SaysWhatItCannot) {
+    keyhole::Session s = session({"full", "sink:budget=8,positions=cache"});
+    s.prefill();
+    s.step();
+    const auto refused = [&](int lane, int position, keyhole::ErrorCode code) {
+        return error_of([&] { s.with_token_back(lane, position); }, code);
+    };
+    EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
+    EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
+    EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
+    EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("positions"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace reference
