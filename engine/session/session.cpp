@@ -132,7 +132,7 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     const ModelConfig& config = s.model->config();
     if (s.start.lanes.empty())
         fail(ErrorCode::wrong_use, "a session needs at least one lane; add one such as 'full'");
-    if (s.start.prompt.empty())
+    if (s.start.prompt.empty() && s.start.prompt_tokens.empty())
         fail(ErrorCode::wrong_use, "the prompt is empty; give some text to start from");
     auto run = std::make_shared<RunInfo>();
     run->id = next_run_id();
@@ -142,7 +142,8 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     run->layout = s.model->layout();
     run->backend = backend.name();
     run->prompt = s.start.prompt;
-    run->prompt_tokens = s.model->tokenizer().encode(s.start.prompt);
+    run->prompt_tokens =
+        s.start.prompt_tokens.empty() ? s.model->tokenizer().encode(s.start.prompt) : s.start.prompt_tokens;
     run->seed = s.start.seed;
     run->n_generate = s.start.n_generate;
     for (const LaneSpec& lane : s.start.lanes) run->start.lanes.push_back(format_lane_spec(lane));

@@ -19,10 +19,13 @@ namespace keyhole {
 /// How a run starts. With `commands` it is the whole run: see replay().
 struct RunSpec {
     std::string prompt;
-    std::vector<LaneSpec> lanes;  ///< lane 0 is the reference
+    std::vector<int> prompt_tokens;  ///< not empty: what is processed, in place of the tokens of `prompt`
+    std::vector<LaneSpec> lanes;     ///< lane 0 is the reference
     Sampling sampling;
     std::uint64_t seed = 1;
     bool follow = false;  ///< all lanes are fed lane 0's token; else each its own
+    std::vector<int>
+        forced;  ///< fed to every lane after the prompt whatever they choose; then they go on as said above
     bool ignore_eos = false;
     int n_generate = 0;                   ///< tokens to generate, the horizon of tau; 0: open end
     RowWants wants;                       ///< what sink and records get; attention and scores are recorded

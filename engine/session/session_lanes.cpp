@@ -39,6 +39,7 @@ SessionState Session::Impl::first_state() {
     SessionState state;
     state.follow = start.follow;
     state.sampling = start.sampling;
+    state.forced = start.forced;
     for (const LaneSpec& spec : start.lanes) {
         LaneInfo identity;
         identity.id = state.next_lane_id++;
