@@ -1,5 +1,6 @@
 #include "engine/figure/curves.h"
 
+#include "engine/figure/canvas.h"
 #include "engine/figure/ticks.h"
 
 #include <fmt/format.h>
@@ -14,18 +15,23 @@ namespace keyhole {
 namespace {
 
 struct Style {
-    const char* color;
-    const char* dash;
+    Rgb8 color;
+    std::vector<double> dash;
 };
-constexpr std::array<Style, 8> kStyles = {{{"#0072b2", ""},
-                                           {"#d55e00", "7 3"},
-                                           {"#009e73", "2 3"},
-                                           {"#cc79a7", "9 3 2 3"},
-                                           {"#e69f00", ""},
-                                           {"#56b4e9", "7 3"},
-                                           {"#000000", "2 3"},
-                                           {"#8a6d3b", "9 3 2 3"}}};
-constexpr const char* kThresholdColor = "#8c8c94";
+/// Okabe and Ito's colours.
+const std::array<Style, 8>& styles() {
+    static const std::array<Style, 8> known = {{{{0x00, 0x72, 0xb2}, {}},
+                                                {{0xd5, 0x5e, 0x00}, {7, 3}},
+                                                {{0x00, 0x9e, 0x73}, {2, 3}},
+                                                {{0xcc, 0x79, 0xa7}, {9, 3, 2, 3}},
+                                                {{0xe6, 0x9f, 0x00}, {}},
+                                                {{0x56, 0xb4, 0xe9}, {7, 3}},
+                                                {{0x00, 0x00, 0x00}, {2, 3}},
+                                                {{0x8a, 0x6d, 0x3b}, {9, 3, 2, 3}}}};
+    return known;
+}
+constexpr Rgb8 kGrey{0x8c, 0x8c, 0x94}, kInk{0x20, 0x20, 0x24};
+const Stroke kGridLine{{0xe2, 0xe2, 0xe6}, 1, {}, 1, false}, kAxisLine{kGrey, 1, {}, 1, false};
 
 struct Range {
     double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -43,25 +49,35 @@ bool drawable(double y, bool log_y) {
 struct Axes {
     double left, top, width, height;
     Range x, y;
-    bool log_y;
+    bool log_x, log_y;
 
-    double px(double v) const { return left + width * (v - x.low) / (x.high - x.low); }
-    double py(double v) const {
-        const double u = log_y ? (std::log(v) - std::log(y.low)) / (std::log(y.high) - std::log(y.low))
-                               : (v - y.low) / (y.high - y.low);
-        return top + height * (1 - u);
+    static double share(double v, const Range& range, bool log) {
+        return log ? (std::log(v) - std::log(range.low)) / (std::log(range.high) - std::log(range.low))
+                   : (v - range.low) / (range.high - range.low);
     }
+    double px(double v) const { return left + width * share(v, x, log_x); }
+    double py(double v) const { return top + height * (1 - share(v, y, log_y)); }
+    double bottom() const { return top + height; }
 };
 
+bool has_bar(const Curve& curve, std::size_t i, bool log_y) {
+    return i < curve.low.size() && i < curve.high.size() && drawable(curve.low[i], log_y) &&
+           drawable(curve.high[i], log_y);
+}
+
 Axes make_axes(const CurvePlot& plot, double left, double top, double right, double bottom) {
-    Axes axes{left, top, plot.width - left - right, plot.height - top - bottom, {}, {}, plot.log_y};
+    Axes axes{left,       top,       plot.width - left - right, plot.height - top - bottom, {}, {},
+              plot.log_x, plot.log_y};
     for (const Curve& curve : plot.curves)
         for (std::size_t i = 0; i < curve.x.size(); ++i)
             if (drawable(curve.y[i], plot.log_y)) {
                 axes.x.add(curve.x[i]);
                 axes.y.add(curve.y[i]);
+                if (!has_bar(curve, i, plot.log_y)) continue;
+                axes.y.add(curve.low[i]);
+                axes.y.add(curve.high[i]);
             }
-    if (!(axes.x.low <= axes.x.high)) axes.x = {0, 1};
+    if (!(axes.x.low <= axes.x.high)) axes.x = plot.log_x ? Range{1, 10} : Range{0, 1};
     if (!(axes.y.low <= axes.y.high)) axes.y = plot.log_y ? Range{0.1, 1} : Range{0, 1};
     if (axes.x.low == axes.x.high) axes.x.high += 1;
     if (plot.log_y) {
@@ -77,74 +93,80 @@ Axes make_axes(const CurvePlot& plot, double left, double top, double right, dou
     return axes;
 }
 
-void text(std::string& out, double x, double y, const std::string& value, const char* attributes) {
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes, escape_xml(value));
+std::vector<double> x_ticks(const CurvePlot& plot, const Axes& axes) {
+    std::vector<double> ticks;
+    if (plot.log_x) {
+        for (const Curve& curve : plot.curves) ticks.insert(ticks.end(), curve.x.begin(), curve.x.end());
+        std::sort(ticks.begin(), ticks.end());
+        ticks.erase(std::unique(ticks.begin(), ticks.end()), ticks.end());
+        // Those that would touch the one before go.
+        double last = -1e9;
+        std::erase_if(ticks, [&](double tick) {
+            const bool close = axes.px(tick) < last + 34;
+            if (!close) last = axes.px(tick);
+            return close;
+        });
+        return ticks;
+    }
+    ticks = linear_ticks(axes.x.low, axes.x.high, 11);
+    if (plot.whole_x) std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
+    return ticks;
 }
 
-void draw_axes(std::string& out, const CurvePlot& plot, const Axes& axes) {
-    const double bottom = axes.top + axes.height;
+void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
+    const double bottom = axes.bottom(), right = axes.left + axes.width;
     for (double tick :
          plot.log_y ? log_ticks(axes.y.low, axes.y.high, 8) : linear_ticks(axes.y.low, axes.y.high, 8)) {
         const double y = axes.py(tick);
-        out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"grid\"/>\n",
-                           axes.left, y, axes.left + axes.width, y);
-        text(out, axes.left - 7, y + 4, tick_text(tick), "class=\"tick\" text-anchor=\"end\"");
+        canvas.path({{{axes.left, y}, {right, y}}}, kGridLine);
+        canvas.text(axes.left - 7, y + 4, tick_text(tick), TextRole::tick, TextAlign::right);
     }
-    for (double tick : linear_ticks(axes.x.low, axes.x.high, 11)) {
-        if (tick != std::floor(tick)) continue;
+    for (double tick : x_ticks(plot, axes)) {
         const double x = axes.px(tick);
-        out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"axis\"/>\n",
-                           x, bottom, x, bottom + 5);
-        text(out, x, bottom + 18, tick_text(tick), "class=\"tick\" text-anchor=\"middle\"");
+        canvas.path({{{x, bottom}, {x, bottom + 5}}}, kAxisLine);
+        canvas.text(x, bottom + 18, tick_text(tick), TextRole::tick, TextAlign::center);
     }
-    out += fmt::format("<path d=\"M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}\" class=\"axis\"/>\n", axes.left, axes.top,
-                       bottom, axes.left + axes.width);
-    text(out, axes.left + axes.width / 2, bottom + 38, plot.x_label,
-         "class=\"label\" text-anchor=\"middle\"");
-    out += fmt::format(
-        "<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" class=\"label\" "
-        "text-anchor=\"middle\">{}</text>\n",
-        22.0, axes.top + axes.height / 2, escape_xml(plot.y_label));
+    canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, kAxisLine);
+    canvas.text(22, axes.top + axes.height / 2, plot.y_label, TextRole::label, TextAlign::center, true);
+    canvas.text(axes.left + axes.width / 2, bottom + 38, plot.x_label, TextRole::label, TextAlign::center);
 }
 
-std::string stroke(const Curve& curve, std::size_t index) {
-    if (curve.threshold)
-        return fmt::format("stroke=\"{}\" stroke-width=\"4\" stroke-opacity=\"0.6\"", kThresholdColor);
-    const Style& style = kStyles[index % kStyles.size()];
-    std::string out = fmt::format("stroke=\"{}\" stroke-width=\"1.8\"", style.color);
-    if (*style.dash) out += fmt::format(" stroke-dasharray=\"{}\"", style.dash);
-    return out;
+Stroke stroke_of(const Curve& curve, std::size_t index) {
+    if (curve.threshold) return {kGrey, 4, {}, 0.6};
+    const Style& style = styles()[index % styles().size()];
+    return {style.color, 1.8, style.dash};
 }
 
-void draw_curve(std::string& out, const Curve& curve, const Axes& axes, const std::string& line) {
-    std::string path;
+void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke) {
+    std::vector<Canvas::Run> runs;
     bool pen_down = false;
-    double last_x = 0, last_y = 0;
-    int run = 0;
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
         if (!drawable(curve.y[i], axes.log_y)) {
             pen_down = false;
             continue;
         }
-        last_x = axes.px(curve.x[i]);
-        last_y = axes.py(curve.y[i]);
-        path += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", last_x, last_y);
-        run = pen_down ? run + 1 : 1;
+        if (!pen_down) runs.emplace_back();
+        runs.back().emplace_back(axes.px(curve.x[i]), axes.py(curve.y[i]));
         pen_down = true;
     }
-    if (path.empty()) return;
-    // A single point has no line: round caps make it a dot.
-    if (run == 1) path += fmt::format("L{:.1f} {:.1f}", last_x, last_y);
-    out += fmt::format(
-        "<path d=\"{}\" fill=\"none\" stroke-linecap=\"round\" stroke-linejoin=\"round\" {}/>\n", path, line);
+    if (runs.empty()) return;
+    // A single point has no line: round ends make it a dot.
+    for (Canvas::Run& run : runs)
+        if (run.size() == 1) run.push_back(run.front());
+    canvas.path(runs, stroke);
+    for (std::size_t i = 0; i < curve.x.size(); ++i) {
+        if (!drawable(curve.y[i], axes.log_y) || !has_bar(curve, i, axes.log_y)) continue;
+        const double x = axes.px(curve.x[i]), low = axes.py(curve.low[i]), high = axes.py(curve.high[i]);
+        canvas.path({{{x, low}, {x, high}}, {{x - 3, low}, {x + 3, low}}, {{x - 3, high}, {x + 3, high}}},
+                    {stroke.color, 1, {}, 0.7});
+    }
     if (std::isnan(curve.end_mark)) return;
-    out += fmt::format(
-        "<path d=\"M{0:.1f} {1:.1f}l8 8m0 -8l-8 8\" fill=\"none\" stroke=\"#202024\" stroke-width=\"2\"/>\n",
-        last_x - 4, last_y - 4);
+    const auto [x, y] = runs.back().back();
+    canvas.path({{{x - 4, y - 4}, {x + 4, y + 4}}, {{x + 4, y - 4}, {x - 4, y + 4}}}, {kInk, 2});
     if (!curve.end_text.empty()) {
-        const bool left = last_x > axes.left + 0.85 * axes.width;
-        text(out, last_x + (left ? -8 : 8), last_y - 6, curve.end_text,
-             left ? "class=\"halo\" text-anchor=\"end\"" : "class=\"halo\"");
+        const bool left = x > axes.left + 0.85 * axes.width;
+        canvas.text(x + (left ? -8 : 8), y - 6, curve.end_text, TextRole::halo,
+                    left ? TextAlign::right : TextAlign::left);
     }
 }
 
@@ -160,6 +182,41 @@ std::vector<std::string> wrap(const std::string& text, std::size_t most) {
         i = end + 1;
     }
     return lines;
+}
+
+void draw(Canvas& canvas, const CurvePlot& unclamped) {
+    CurvePlot plot = unclamped;
+    if (plot.log_y && plot.y_floor > 0)
+        for (Curve& curve : plot.curves)
+            for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
+    std::size_t longest = 0;
+    for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
+    const double legend_width = std::min(260.0, 62 + 7.0 * static_cast<double>(longest));
+    const std::vector<std::string> caption = wrap(plot.caption, static_cast<std::size_t>(plot.width / 7));
+    const double caption_height = plot.caption.empty() ? 0 : 18.0 * static_cast<double>(caption.size());
+    const double top = plot.subtitle.empty() ? 50 : 68;
+    const Axes axes = make_axes(plot, 84, top, legend_width + 24, 60 + caption_height);
+    canvas.text(18, 30, plot.title, TextRole::title);
+    if (!plot.subtitle.empty()) canvas.text(18, 50, plot.subtitle, TextRole::subtitle);
+    draw_axes(canvas, plot, axes);
+
+    double legend_y = top + 8;
+    std::size_t index = 0;
+    for (const Curve& curve : plot.curves) {
+        const Stroke stroke = stroke_of(curve, index);
+        if (!curve.threshold) ++index;
+        draw_curve(canvas, curve, axes, stroke);
+        const double x = axes.left + axes.width + 20;
+        canvas.path({{{x, legend_y}, {x + 28, legend_y}}}, stroke);
+        canvas.text(x + 35, legend_y + 4, curve.name, TextRole::tick);
+        legend_y += 20;
+    }
+    double y = plot.height - caption_height;
+    if (!plot.caption.empty())
+        for (const std::string& line : caption) {
+            canvas.text(18, y, line, TextRole::note);
+            y += 18;
+        }
 }
 
 }  // namespace
@@ -194,50 +251,16 @@ std::string escape_xml(const std::string& text) {
     return out;
 }
 
-std::string draw_curves(const CurvePlot& unclamped) {
-    CurvePlot plot = unclamped;
-    if (plot.log_y && plot.y_floor > 0)
-        for (Curve& curve : plot.curves)
-            for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
-    std::size_t longest = 0;
-    for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
-    const double legend_width = std::min(260.0, 62 + 7.0 * static_cast<double>(longest));
-    const std::vector<std::string> caption = wrap(plot.caption, static_cast<std::size_t>(plot.width / 7));
-    const double caption_height = plot.caption.empty() ? 0 : 18.0 * static_cast<double>(caption.size());
-    const double top = plot.subtitle.empty() ? 50 : 68;
-    const Axes axes = make_axes(plot, 84, top, legend_width + 24, 60 + caption_height);
+std::string draw_curves(const CurvePlot& plot) {
+    SvgCanvas canvas(plot.width, plot.height);
+    draw(canvas, plot);
+    return canvas.take();
+}
 
-    std::string out = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-        "font-family=\"DejaVu Sans, Verdana, sans-serif\">\n"
-        "<style>.tick{{font-size:12px;fill:#303036}}.label{{font-size:13px;fill:#202024}}.note{{font-size:"
-        "12px;fill:#68686f}}"
-        ".halo{{font-size:12px;fill:#202024;stroke:#ffffff;stroke-width:3px;paint-order:stroke}}"
-        ".grid{{stroke:#e2e2e6}}.axis{{stroke:#8c8c94;fill:none}}</style>\n<rect width=\"{0}\" "
-        "height=\"{1}\" fill=\"#ffffff\"/>\n",
-        plot.width, plot.height);
-    text(out, 18, 30, plot.title, "font-size=\"18\" font-weight=\"bold\" fill=\"#202024\"");
-    if (!plot.subtitle.empty()) text(out, 18, 50, plot.subtitle, "font-size=\"13\" fill=\"#68686f\"");
-    draw_axes(out, plot, axes);
-
-    double legend_y = top + 8;
-    std::size_t index = 0;
-    for (const Curve& curve : plot.curves) {
-        const std::string line = stroke(curve, index);
-        if (!curve.threshold) ++index;
-        draw_curve(out, curve, axes, line);
-        const double x = axes.left + axes.width + 20;
-        out += fmt::format("<path d=\"M{:.1f} {:.1f}h28\" fill=\"none\" {}/>\n", x, legend_y, line);
-        text(out, x + 35, legend_y + 4, curve.name, "class=\"tick\"");
-        legend_y += 20;
-    }
-    double y = plot.height - caption_height;
-    if (!plot.caption.empty())
-        for (const std::string& line : caption) {
-            text(out, 18, y, line, "class=\"note\"");
-            y += 18;
-        }
-    return out + "</svg>\n";
+Image draw_curves_image(const CurvePlot& plot) {
+    ImageCanvas canvas(plot.width, plot.height);
+    draw(canvas, plot);
+    return canvas.take();
 }
 
 }  // namespace keyhole

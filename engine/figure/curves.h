@@ -1,7 +1,10 @@
-/// Line plots as SVG: scores of tokens against the row with the eviction threshold, and metrics of lanes.
+/// Line plots as SVG or pixels: scores of tokens against the row with the eviction threshold, metrics of lanes, and what a
+/// sweep found, with intervals.
 /// Plain data in, text out; any thread. Colours are Okabe and Ito's, each with its own dash, so that lines
 /// differ without colour too.
 #pragma once
+
+#include "engine/figure/image.h"
 
 #include <limits>
 #include <string>
@@ -16,18 +19,22 @@ struct Curve {
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks the end (an eviction); NaN: none
     std::string end_text = {};                     ///< beside the cross
+    std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
 };
 
 struct CurvePlot {
     std::string title, subtitle, caption;
     std::string x_label, y_label;
-    bool log_y = false;  ///< values <= 0 break the line
-    double y_floor = 0;  ///< with log_y: lower values are drawn at it; 0: none
+    bool log_x = false;   ///< needs x > 0; ticks are the curves' own x
+    bool whole_x = true;  ///< ticks at whole numbers only
+    bool log_y = false;   ///< values <= 0 break the line
+    double y_floor = 0;   ///< with log_y: lower values are drawn at it; 0: none
     std::vector<Curve> curves;
     int width = 960, height = 520;
 };
 
 std::string draw_curves(const CurvePlot& plot);
+Image draw_curves_image(const CurvePlot& plot);
 
 /// Text as it may stand in XML: & < > " escaped, control characters and broken UTF-8 replaced.
 std::string escape_xml(const std::string& text);

@@ -303,6 +303,44 @@ TEST(Curves, FloorOfALogScaleLiftsWhatIsBelowIt) {
     EXPECT_EQ(draw_curves(low), draw_curves(lifted));
 }
 
+TEST(Curves, PixelsShowTheCurvesOfTheSvg) {
+    CurvePlot plot;
+    plot.log_x = true;
+    plot.curves.push_back({"c", {32, 64, 128}, {50, 50, 50}});
+    plot.curves.push_back({"d", {32, 64, 128}, {20, 20, 20}});
+    const auto rows_of = [](const Image& image, int x, Rgb8 color) {
+        std::vector<int> rows;
+        for (int y = 0; y < image.height(); ++y)
+            if (image.at(x, y) == color) rows.push_back(y);
+        return rows;
+    };
+    constexpr Rgb8 kFirst{0x00, 0x72, 0xb2};
+    const Image plain = draw_curves_image(plot);
+    EXPECT_EQ(plain.width(), plot.width);
+    // Ticks of a logarithmic x stand at the values themselves, equally far apart.
+    const std::string svg = draw_curves(plot);
+    double x[3];
+    int i = 0;
+    for (const char* tick : {">32<", ">64<", ">128<"}) {
+        const auto at = svg.find(tick);
+        ASSERT_NE(at, std::string::npos) << tick;
+        ASSERT_EQ(std::sscanf(svg.c_str() + svg.rfind("x=\"", at), "x=\"%lf\"", &x[i++]), 1);
+    }
+    EXPECT_NEAR(x[1] - x[0], x[2] - x[1], 0.2);
+    const int middle = static_cast<int>(x[1]);
+    const std::vector<int> line = rows_of(plain, middle + 20, kFirst);
+    ASSERT_FALSE(line.empty());
+    EXPECT_LE(line.back() - line.front(), 2);
+
+    plot.curves[0].low = {40, 40, 40};
+    plot.curves[0].high = {60, 60, 60};
+    EXPECT_NE(draw_curves(plot), svg);
+    const Image barred = draw_curves_image(plot);
+    int changed = 0;
+    for (int y = 0; y < barred.height(); ++y) changed += barred.at(middle, y) != plain.at(middle, y) ? 1 : 0;
+    EXPECT_GT(changed, 30);  // the bar of twenty per cent of the scale
+}
+
 TEST(Curves, EmptyPlotsAreDrawnToo) {
     EXPECT_NE(draw_curves({}).find("</svg>"), std::string::npos);
     CurvePlot plot;
