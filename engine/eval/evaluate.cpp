@@ -1,0 +1,190 @@
+#include "engine/eval/evaluate.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/model/digest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <unordered_map>
+
+namespace keyhole {
+
+namespace {
+
+/// What the tokenizer puts before a text.
+std::vector<int> begin_of_text(const Tokenizer& tokenizer) {
+    std::vector<int> with = tokenizer.encode("a"), without = tokenizer.encode("a", false);
+    if (with.size() <= without.size()) return {};
+    with.resize(with.size() - without.size());
+    return with;
+}
+
+/// Counts tokens of pieces, most of which come again.
+class TokenCounter {
+  public:
+    explicit TokenCounter(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+    int operator()(const std::string& text) {
+        const auto [at, is_new] = known_.try_emplace(text, 0);
+        if (is_new) at->second = static_cast<int>(model_->tokenizer().encode(text, false).size());
+        return at->second;
+    }
+
+  private:
+    std::shared_ptr<const Model> model_;
+    std::unordered_map<std::string, int> known_;
+};
+
+std::string digest_of(std::string_view text) {
+    return fmt::format("{:016x}", digest_bytes(kDigestSeed, std::as_bytes(std::span(text))));
+}
+
+}  // namespace
+
+std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
+                         std::span<const LaneSpec> lanes, const Question& question) {
+    RunSpec spec;
+    spec.prompt_tokens = question.prompt;
+    spec.forced = question.fed;
+    spec.lanes.assign(lanes.begin(), lanes.end());
+    spec.n_generate = static_cast<int>(question.fed.size());
+    spec.ignore_eos = true;
+    spec.n_top = 0;
+    Session session(model, backend, spec);
+    std::vector<Outcome> outcomes(lanes.size(), {0, spec.n_generate, question.n_bytes, true});
+    auto before = session.prefill();
+    for (const int token : question.fed) {
+        const auto step = session.step();
+        for (std::size_t i = 0; i < lanes.size(); ++i) {
+            const LaneRecord& lane = step->lanes[i];
+            if (!lane.failure.empty())
+                fail(ErrorCode::no_memory, "lane '{}' stopped at row {}: {}", lane.info->spec, step->row,
+                     lane.failure);
+            outcomes[i].nats -= static_cast<double>(lane.log_prob);
+            outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == token;
+        }
+        before = step;
+    }
+    return outcomes;
+}
+
+QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view text, int context,
+                         int n_prefill, int most) {
+    const std::vector<int> begin = begin_of_text(model->tokenizer());
+    const auto n_begin = static_cast<int>(begin.size());
+    if (n_prefill < std::max(1, n_begin) || n_prefill >= context)
+        fail(ErrorCode::wrong_use,
+             "--prefill {} does not leave a row to score in --context {}; it takes {} to {}", n_prefill,
+             context, std::max(1, n_begin), context - 1);
+    auto tokens = std::make_shared<const std::vector<int>>(model->tokenizer().encode(text, false));
+    const int stride = context - n_begin, n_all = static_cast<int>(tokens->size()) / stride;
+    if (n_all == 0)
+        fail(ErrorCode::wrong_use,
+             "the text has {} tokens, a window takes {}; give a longer text or a smaller --context",
+             tokens->size(), stride);
+    const int n = most > 0 ? std::min(most, n_all) : n_all;
+    QuestionSet set;
+    set.name = "text";
+    set.n_questions = n;
+    set.description = fmt::format(
+        "{} of {} windows of {} tokens; each begins with {} tokens as a prompt, {} rows after it are scored: "
+        "{} in all",
+        n, n_all, context, n_prefill, context - n_prefill, std::int64_t{context - n_prefill} * n);
+    set.identity = fmt::format("text {} context={} prefill={} windows={} model={}", digest_of(text), context,
+                               n_prefill, n, model->hash());
+    set.make = [=](int i) {
+        const auto window = static_cast<std::int64_t>(i) * n_all / n;
+        const auto first = tokens->begin() + window * stride;
+        Question question;
+        question.prompt = begin;
+        question.prompt.insert(question.prompt.end(), first, first + (n_prefill - n_begin));
+        question.fed.assign(first + (n_prefill - n_begin), first + stride);
+        question.n_bytes = static_cast<int>(model->tokenizer().decode(question.fed, true).size());
+        return question;
+    };
+    return set;
+}
+
+TaskTexts::TaskTexts(const std::filesystem::path& words_json, std::string_view narrative,
+                     std::string_view passage_text)
+    : words(words_json, TaskSplit::test),
+      sentences(split_sentences(narrative)),
+      passages(split_passages(passage_text, words.longest_answer())),
+      digest(digest_of(read_text_file(words_json) + std::string(narrative) + std::string(passage_text))) {}
+
+QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<const TaskTexts> texts,
+                           TaskKind kind, const TaskOptions& options) {
+    if (options.context > model->config().n_ctx)
+        fail(ErrorCode::wrong_use, "--context {} is beyond the model's context of {}", options.context,
+             model->config().n_ctx);
+    DistanceRange distance = options.distance;
+    if (distance.high == 0) distance.high = options.context;
+    QuestionSet set;
+    set.name = task_name(kind);
+    set.is_task = true;
+    set.n_questions = options.n_questions;
+    set.description = fmt::format("{} questions (seed {}): {}; context {} tokens", options.n_questions,
+                                  options.seed, task_help(kind), options.context);
+    if (kind != TaskKind::passage)
+        set.description += distance.low == distance.high
+                               ? fmt::format(", asked {} tokens later", distance.low)
+                               : fmt::format(", asked {} to {} tokens later", distance.low, distance.high);
+    set.identity =
+        fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
+                    options.context, distance.low, distance.high, texts->digest, model->hash());
+    set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
+        const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
+                                    [&](const std::string& text) { return (*count)(text); }};
+        const Task task =
+            make_task(kind, options.seed, static_cast<std::uint32_t>(i), options.context, distance, material);
+        // Where the tokens of prompt and answer meet, the answer begins with the first token that is not the prompt's alone.
+        const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer),
+                               prompt = model->tokenizer().encode(task.prompt);
+        const auto part = std::mismatch(prompt.begin(), prompt.end(), whole.begin(), whole.end()).second;
+        Question question;
+        question.prompt.assign(whole.begin(), part);
+        question.fed.assign(part, whole.end());
+        question.n_bytes = static_cast<int>(task.answer.size());
+        question.distance = task.distance;
+        return question;
+    };
+    return set;
+}
+
+LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference) {
+    KH_ASSERT(outcomes.size() == reference.size() && !outcomes.empty());
+    LaneScore score;
+    score.n_questions = static_cast<int>(outcomes.size());
+    int n_right = 0, only_this = 0, only_reference = 0;
+    double nats = 0;
+    std::int64_t n_bytes = 0;
+    std::vector<double> means, differences;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+        const Outcome &mine = outcomes[i], &other = reference[i];
+        n_right += mine.right ? 1 : 0;
+        only_this += mine.right && !other.right ? 1 : 0;
+        only_reference += !mine.right && other.right ? 1 : 0;
+        nats += mine.nats;
+        score.n_tokens += mine.n_tokens;
+        n_bytes += mine.n_bytes;
+        means.push_back(mine.nats / mine.n_tokens);
+        differences.push_back((mine.nats - other.nats) / mine.n_tokens);
+    }
+    score.accuracy = {static_cast<double>(n_right) / score.n_questions,
+                      wilson_interval(n_right, score.n_questions)};
+    score.accuracy_difference = paired_difference(only_reference, only_this, score.n_questions);
+    score.nats = mean_estimate(means);
+    score.nats_difference = mean_estimate(differences);
+    score.perplexity = std::exp(nats / static_cast<double>(score.n_tokens));
+    score.bits_per_byte = n_bytes > 0 ? nats / std::log(2.0) / static_cast<double>(n_bytes) : std::nan("");
+    return score;
+}
+
+int lanes_together(const Model& model, int context) {
+    constexpr double kBytes = 2e9;
+    const double lane = static_cast<double>(kv_bytes_per_token(model.config(), 4)) * context;
+    return std::max(1, static_cast<int>(std::min(kBytes / lane, 64.0)));
+}
+
+}  // namespace keyhole

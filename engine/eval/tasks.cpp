@@ -1,0 +1,286 @@
+#include "engine/eval/tasks.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+constexpr std::size_t kLongestSentence = 300;  // bytes
+
+struct KindText {
+    std::string_view name, help;
+};
+constexpr std::array<KindText, kTaskKinds> kKinds = {{
+    {"needle", "one code in narrative"},
+    {"fact", "one of three facts in words: where things are kept, where people live, names of animals"},
+    {"needles", "one of five codes"},
+    {"latest", "the newer of two codes of one thing"},
+    {"dialogue", "who of four said it"},
+    {"list", "a list of four to eight words, once more"},
+    {"passage", "what a section of a tale says (FairytaleQA)"},
+}};
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
+    std::vector<std::string_view> parts;
+    for (std::size_t end = 0; end != std::string_view::npos;) {
+        end = text.find(separator);
+        parts.push_back(text.substr(0, end));
+        if (end != std::string_view::npos) text.remove_prefix(end + separator.size());
+    }
+    return parts;
+}
+
+std::string_view stripped(std::string_view text, std::string_view characters) {
+    const std::size_t begin = text.find_first_not_of(characters);
+    if (begin == std::string_view::npos) return {};
+    return text.substr(begin, text.find_last_not_of(characters) - begin + 1);
+}
+
+std::vector<std::string_view> words_of(std::string_view paragraph) {
+    std::vector<std::string_view> words;
+    constexpr std::string_view kBlanks = " \t\r\n";
+    for (std::size_t at = paragraph.find_first_not_of(kBlanks); at != std::string_view::npos;) {
+        const std::size_t end = std::min(paragraph.find_first_of(kBlanks, at), paragraph.size());
+        words.push_back(paragraph.substr(at, end - at));
+        at = paragraph.find_first_not_of(kBlanks, end);
+    }
+    return words;
+}
+
+/// The word ends a sentence when the next one begins as sentences do. "Mr." does not.
+bool ends_sentence(std::string_view word, std::string_view next) {
+    const std::size_t last = word.find_last_not_of("\"')");
+    const std::string_view core = word.substr(0, last == std::string_view::npos ? 0 : last + 1);
+    if (core.empty() || std::string_view(".!?").find(core.back()) == std::string_view::npos) return false;
+    std::string_view title = core.substr(0, core.size() - 1);
+    title.remove_prefix(std::min(title.find_first_not_of("\"'("), title.size()));
+    for (std::string_view known : {"Mr", "Mrs", "Dr", "St"})
+        if (title == known) return false;
+    return std::string_view("\"'(").find(next.front()) != std::string_view::npos ||
+           (next.front() >= 'A' && next.front() <= 'Z');
+}
+
+/// Consecutive sentences, and the tokens before each of their edges (one more than sentences).
+struct Narrative {
+    std::vector<const std::string*> sentences;
+    std::vector<int> edges{0};
+};
+
+/// As many as fit into `room` tokens, from a random one on.
+Narrative draw_narrative(Draw& draw, const TaskMaterial& material, int room) {
+    if (room < 0) fail(ErrorCode::wrong_use, "a question does not fit into the context; make it longer");
+    const std::vector<std::string>& all = *material.sentences;
+    if (all.empty()) fail(ErrorCode::wrong_use, "the narrative has no sentences; give another text");
+    Narrative found;
+    const std::size_t start = draw.below(static_cast<std::uint32_t>(all.size()));
+    while (true) {
+        if (found.sentences.size() == all.size())
+            fail(ErrorCode::wrong_use,
+                 "the narrative of {} sentences does not fill the context; give a longer text", all.size());
+        const std::string& sentence = all[(start + found.sentences.size()) % all.size()];
+        const int n = material.count_tokens(sentence);
+        if (found.edges.back() + n > room) return found;
+        found.sentences.push_back(&sentence);
+        found.edges.push_back(found.edges.back() + n);
+    }
+}
+
+std::string finished(const std::string& text) {
+    return text.substr(std::min(text.find_first_not_of(" \n"), text.size()));
+}
+
+/// Section and question at the end; narrative of something else fills the context before them.
+Task make_passage(Draw& draw, int context, const TaskMaterial& material) {
+    if (material.passages == nullptr || material.passages->empty())
+        fail(ErrorCode::wrong_use,
+             "the passages have no question whose answer they state; give another file");
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        const auto n = static_cast<std::uint32_t>(material.passages->size());
+        const TaskMaterial::Passage& passage = (*material.passages)[draw.below(n)];
+        const std::string block = "\n\n" + passage.text,
+                          question = "\n\nQuestion: " + passage.question + "\nAnswer:",
+                          answer = " " + passage.answer;
+        const int room = context - 1 - material.count_tokens(block) - material.count_tokens(question) -
+                         material.count_tokens(answer);
+        if (room < 0) continue;
+        std::string prompt;
+        for (const std::string* sentence : draw_narrative(draw, material, room).sentences)
+            prompt += *sentence;
+        const std::string after =
+            passage.text.substr(passage.text.find(passage.answer) + passage.answer.size());
+        return {finished(prompt + block + question), answer,
+                material.count_tokens(after) + material.count_tokens(question)};
+    }
+    fail(ErrorCode::wrong_use, "no passage fits into a context of {} tokens; make it longer", context);
+}
+
+/// What a prompt is put together from.
+struct Parts {
+    std::string asked;                ///< the block that holds what is asked for
+    int tail = 0;                     ///< tokens of the block after what is asked for
+    std::vector<std::string> others;  ///< placed at random
+    std::optional<std::string> old;   ///< placed before `asked`
+    std::string question, answer;
+};
+
+Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
+    if (kind == TaskKind::list) {
+        Fact fact = material.words->listing(draw);
+        return {" " + fact.statement, 0, {}, {}, " " + fact.ask, " " + fact.answer};
+    }
+    const TaskWords::TaskRule& rule = material.words->rule(std::string(task_name(kind)));
+    const std::vector<Fact> facts = material.words->facts(draw, rule.kinds.draw(draw), rule.n_others + 1);
+    if (kind == TaskKind::latest)
+        return {" " + facts[0].update,       0, {}, " " + facts[0].statement, " " + facts[0].update_ask,
+                " " + facts[0].update_answer};
+    Parts parts;
+    std::size_t asked = 0;
+    if (kind ==
+        TaskKind::dialogue) {  // the speakers follow each other: one block, in the order they were made
+        asked = draw.below(static_cast<std::uint32_t>(facts.size()));
+        for (std::size_t i = 0; i < facts.size(); ++i) {
+            parts.asked += (i == 0 ? "\n\n" : " ") + facts[i].statement;
+            if (i > asked) parts.tail += material.count_tokens(" " + facts[i].statement);
+        }
+    } else {
+        parts.asked = " " + facts[0].statement;
+        for (std::size_t i = 1; i < facts.size(); ++i) parts.others.push_back(" " + facts[i].statement);
+    }
+    parts.question = " " + facts[asked].ask;
+    parts.answer = " " + facts[asked].answer;
+    return parts;
+}
+
+}  // namespace
+
+std::string_view task_name(TaskKind kind) {
+    return kKinds[static_cast<std::size_t>(kind)].name;
+}
+
+std::string_view task_help(TaskKind kind) {
+    return kKinds[static_cast<std::size_t>(kind)].help;
+}
+
+std::vector<TaskKind> parse_tasks(std::string_view text) {
+    std::vector<TaskKind> kinds;
+    const auto add = [&](int i) {
+        const auto kind = static_cast<TaskKind>(i);
+        if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    };
+    for (std::string_view name : split(text, ",")) {
+        const auto known =
+            std::find_if(kKinds.begin(), kKinds.end(), [&](const KindText& k) { return k.name == name; });
+        if (known != kKinds.end()) {
+            add(static_cast<int>(known - kKinds.begin()));
+        } else if (name == "recall" || name == "all") {
+            for (int i = 0; i < kTaskKinds; ++i)
+                if (name == "all" || static_cast<TaskKind>(i) != TaskKind::passage) add(i);
+        } else {
+            std::string names;
+            for (const KindText& k : kKinds) names += fmt::format("{}, ", k.name);
+            fail(ErrorCode::wrong_use, "there is no task '{}'; tasks are {}recall (all but passage) and all",
+                 name, names);
+        }
+    }
+    return kinds;
+}
+
+Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
+               const TaskMaterial& material) {
+    Draw draw(seed, static_cast<std::uint32_t>(kind), index);
+    if (kind == TaskKind::passage) return make_passage(draw, context, material);
+    const auto& count = material.count_tokens;
+    Parts parts = make_parts(kind, draw, material);
+    std::vector<int> sizes;
+    for (const std::string& other : parts.others) sizes.push_back(count(other));
+    const int others_size = std::accumulate(sizes.begin(), sizes.end(), 0);
+    const Narrative narrative =
+        draw_narrative(draw, material,
+                       context - 1 - count(parts.question) - count(parts.answer) - count(parts.asked) -
+                           others_size - (parts.old ? count(*parts.old) : 0));
+    const std::vector<int>& edges = narrative.edges;
+    const int near = count(parts.question) + parts.tail;
+    const int high = std::max(near, std::min(distance.high, near + edges.back() + others_size));
+    const int low = std::min(std::max(distance.low, near), high);
+    const int wanted = low + static_cast<int>(draw.below(static_cast<std::uint32_t>(high - low + 1)));
+    const auto n_edges = static_cast<std::uint32_t>(edges.size());
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < parts.others.size(); ++i) places.push_back(draw.below(n_edges));
+
+    // The edge at which the asked block comes nearest to the wanted distance; others at that edge stand before it.
+    std::size_t at = 0;
+    int found = 0;
+    for (std::size_t k = 0; k < edges.size(); ++k) {
+        int here = near + edges.back() - edges[k];
+        for (std::size_t i = 0; i < places.size(); ++i)
+            if (places[i] > k) here += sizes[i];
+        if (k > 0 && std::abs(here - wanted) >= std::abs(found - wanted)) continue;
+        at = k;
+        found = here;
+    }
+    if (parts.old) {
+        places.push_back(draw.below(static_cast<std::uint32_t>(at) + 1));
+        parts.others.push_back(*parts.old);
+    }
+    std::string text;
+    for (std::size_t k = 0; k < edges.size(); ++k) {
+        for (std::size_t i = 0; i < places.size(); ++i)
+            if (places[i] == k) text += parts.others[i];
+        if (k == at) text += parts.asked;
+        if (k < narrative.sentences.size()) text += *narrative.sentences[k];
+    }
+    return {finished(text + parts.question), parts.answer, found};
+}
+
+std::vector<std::string> split_sentences(std::string_view text) {
+    std::vector<std::string> sentences;
+    for (std::string_view document : split(text, kEndOfText)) {
+        for (std::string_view paragraph : split(document, "\n\n")) {
+            const std::vector<std::string_view> words = words_of(paragraph);
+            if (words.empty() ||
+                std::string_view(".!?\"'").find(words.back().back()) == std::string_view::npos)
+                continue;
+            std::string sentence;
+            const char* lead = "\n\n";
+            for (std::size_t i = 0; i < words.size(); ++i) {
+                sentence += (sentence.empty() ? "" : " ");
+                sentence += words[i];
+                if (i + 1 < words.size() && !ends_sentence(words[i], words[i + 1])) continue;
+                if (sentence.size() <= kLongestSentence) {
+                    sentences.push_back(lead + sentence);
+                    lead = " ";
+                }
+                sentence.clear();
+            }
+        }
+    }
+    return sentences;
+}
+
+std::vector<TaskMaterial::Passage> split_passages(std::string_view text, int longest_answer) {
+    std::vector<TaskMaterial::Passage> found;
+    for (std::string_view document : split(text, kEndOfText)) {
+        const std::vector<std::string_view> parts = split(stripped(document, "\n"), "\n\nQuestion: ");
+        for (std::size_t i = 1; i < parts.size(); ++i) {
+            const std::size_t at = parts[i].find("\nAnswer: ");
+            if (at == std::string_view::npos) continue;
+            const std::string_view answer = stripped(parts[i].substr(at + 9), "\n");
+            if (answer.empty() || answer.size() > static_cast<std::size_t>(longest_answer) ||
+                parts[0].find(answer) == std::string_view::npos)
+                continue;
+            found.push_back(
+                {std::string(parts[0]), std::string(parts[i].substr(0, at)), std::string(answer)});
+        }
+    }
+    return found;
+}
+
+}  // namespace keyhole

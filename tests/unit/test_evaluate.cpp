@@ -1,0 +1,197 @@
+// What eval measures: against the double-precision reference, against greedy decoding, and lane by lane.
+#include "tests/reference/reference_model.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/eval/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace keyhole {
+namespace {
+
+class Evaluate : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        folder_ = new reference::TinyModel(reference::TinyShape{});
+        model_ = new std::shared_ptr<const Model>(load_model(folder_->folder()));
+        std::string notice;
+        backend_ = make_backend(*model_, {BackendChoice::cpu, 1, 0}, &notice).release();
+    }
+    static void TearDownTestSuite() {
+        delete backend_;
+        delete model_;
+        delete folder_;
+    }
+    static const std::shared_ptr<const Model>& model() { return *model_; }
+
+    static std::vector<LaneSpec> lanes(const std::vector<std::string>& specs) {
+        std::vector<LaneSpec> parsed;
+        for (const std::string& spec : specs) parsed.push_back(parse_lane_spec(spec));
+        return parsed;
+    }
+    /// Outcomes [lane][question].
+    static std::vector<std::vector<Outcome>> outcomes(const QuestionSet& set,
+                                                      const std::vector<LaneSpec>& specs) {
+        std::vector<std::vector<Outcome>> all(specs.size());
+        for (int i = 0; i < set.n_questions; ++i) {
+            const auto answers = ask(model(), *backend_, specs, set.make(i));
+            for (std::size_t lane = 0; lane < specs.size(); ++lane) all[lane].push_back(answers[lane]);
+        }
+        return all;
+    }
+    /// -sum ln p of the tokens after the prompt by the reference; of every prompt row all before it is seen, of a later one the
+    /// newest `budget` tokens before it.
+    static double reference_nats(const Question& question, int budget) {
+        const reference::Weights weights = reference::load_weights(folder_->folder());
+        reference::Sequence sequence(weights);
+        std::vector<int> tokens = question.prompt;
+        tokens.insert(tokens.end(), question.fed.begin(), question.fed.end());
+        double nats = 0;
+        const auto n_prompt = static_cast<int>(question.prompt.size());
+        for (int row = 0; row + 1 < static_cast<int>(tokens.size()); ++row) {
+            reference::PositionSets visible = reference::empty_sets(weights);
+            const int first = row < n_prompt ? 0 : std::max(0, row - budget);
+            for (auto& layer : visible)
+                for (auto& head : layer)
+                    for (int p = first; p < row; ++p) head.insert(p);
+            const reference::Row out = sequence.feed(tokens[static_cast<std::size_t>(row)], visible);
+            if (row + 1 < n_prompt) continue;
+            double largest = -1e300, sum = 0;
+            for (double logit : out.next_logits) largest = std::max(largest, logit);
+            for (double logit : out.next_logits) sum += std::exp(logit - largest);
+            nats -= out.next_logits[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row) + 1])] -
+                    largest - std::log(sum);
+        }
+        return nats;
+    }
+
+    static reference::TinyModel* folder_;
+    static std::shared_ptr<const Model>* model_;
+    static Backend* backend_;
+};
+reference::TinyModel* Evaluate::folder_ = nullptr;
+std::shared_ptr<const Model>* Evaluate::model_ = nullptr;
+Backend* Evaluate::backend_ = nullptr;
+
+TEST_F(Evaluate, PerplexityEqualsTheReferenceWithEviction) {
+    const QuestionSet set = text_windows(model(), reference::random_text(200, 3), 48, 20, 3);
+    ASSERT_EQ(set.n_questions, 3);
+    const auto all = outcomes(set, lanes({"full", "window:budget=8"}));
+    const int budgets[] = {1000, 8};
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+        double nats = 0;
+        for (int i = 0; i < 3; ++i) {
+            const double expected = reference_nats(set.make(i), budgets[lane]);
+            EXPECT_NEAR(all[lane][static_cast<std::size_t>(i)].nats, expected, 1e-3) << lane << " " << i;
+            nats += expected;
+        }
+        const LaneScore score = score_lane(all[lane], all[0]);
+        EXPECT_EQ(score.n_tokens, 3 * 28);
+        EXPECT_NEAR(score.perplexity, std::exp(nats / (3 * 28)), 1e-2);
+        EXPECT_NEAR(score.bits_per_byte, nats / std::log(2.0) / (3 * 28), 1e-4);  // a token is a byte
+        EXPECT_NEAR(score.nats.value, nats / (3 * 28), 1e-4);
+    }
+    EXPECT_GT(std::abs(all[0][0].nats - all[1][0].nats), 0.01);  // the eviction is felt
+}
+
+TEST_F(Evaluate, WindowsTakeTheTextInTurn) {
+    const std::string text = reference::random_text(200, 4);
+    const QuestionSet set = text_windows(model(), text, 41, 11, 0);
+    ASSERT_EQ(set.n_questions, 5);
+    std::string joined;
+    for (int i = 0; i < 5; ++i) {
+        const Question q = set.make(i);
+        EXPECT_EQ(q.prompt.size(), 11u);
+        EXPECT_EQ(q.prompt.front(), reference::kBos);
+        EXPECT_EQ(q.fed.size(), 30u);
+        EXPECT_EQ(q.n_bytes, 30);
+        joined += model()->tokenizer().decode(q.prompt) + model()->tokenizer().decode(q.fed);
+    }
+    EXPECT_EQ(joined, text);
+    EXPECT_NE(set.description.find("150 in all"), std::string::npos) << set.description;
+}
+
+TEST_F(Evaluate, GreedyDecodingIsRightAndOnlyThat) {
+    const auto specs = lanes({"full", "h2o:budget=16", "tova:budget=12"});
+    reference::SessionRun run = reference::run_session(
+        model(),
+        reference::run_spec(reference::random_text(60, 5), {"full", "h2o:budget=16", "tova:budget=12"}, 6));
+    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
+        Question question{run.steps.front()->run->prompt_tokens, run.tokens(lane), 6, 0};
+        double nats = 0;
+        for (std::size_t i = 0; i + 1 < run.steps.size(); ++i)
+            nats -= static_cast<double>(run.lane(i, lane).top.front().log_prob);
+        const Outcome own = ask(model(), *backend_, specs, question)[lane];
+        EXPECT_TRUE(own.right);
+        EXPECT_NEAR(own.nats, nats, 1e-4);
+        for (std::size_t i = 0; i < question.fed.size(); ++i) {
+            Question other = question;
+            other.fed[i] = (other.fed[i] + 1) % 250;
+            EXPECT_FALSE(ask(model(), *backend_, specs, other)[lane].right) << i;
+        }
+    }
+}
+
+TEST_F(Evaluate, LanesDoNotDependOnEachOther) {
+    const QuestionSet set = text_windows(model(), reference::random_text(100, 6), 50, 20, 1);
+    const auto specs = lanes({"full", "keyformer:budget=10", "a2sf:budget=10,alpha=0.3"});
+    const auto together = outcomes(set, specs);
+    for (std::size_t lane = 0; lane < specs.size(); ++lane)
+        EXPECT_EQ(outcomes(set, {specs[lane]})[0][0].nats, together[lane][0].nats);
+}
+
+TEST_F(Evaluate, TaskQuestionsAreTheTasksInTokens) {
+    const std::filesystem::path folder = std::filesystem::path(KH_SOURCE_DIR) / "assets/tasks";
+    const auto texts =
+        std::make_shared<const TaskTexts>(folder / "words.json", read_text_file(folder / "narrative.txt"),
+                                          read_text_file(folder / "passages.txt"));
+    TaskOptions options;
+    options.n_questions = 3;
+    options.context = 500;
+    options.distance = {100, 300};
+    for (const TaskKind kind : parse_tasks("recall")) {
+        const QuestionSet set = task_questions(model(), texts, kind, options);
+        for (int i = 0; i < 3; ++i) {
+            const Question q = set.make(i);
+            const TaskMaterial material{
+                &texts->words, &texts->sentences, &texts->passages,
+                [](const std::string& text) { return static_cast<int>(text.size()); }};
+            const Task task = make_task(kind, 1, static_cast<std::uint32_t>(i), 500, {100, 300}, material);
+            EXPECT_EQ(model()->tokenizer().decode(q.prompt), task.prompt);
+            EXPECT_EQ(model()->tokenizer().decode(q.fed), task.answer);
+            EXPECT_LE(q.prompt.size() + q.fed.size(), 501u);
+            EXPECT_EQ(q.distance, task.distance);
+        }
+    }
+    options.context = 1000;
+    reference::error_of([&] { task_questions(model(), texts, TaskKind::needle, options); },
+                        ErrorCode::wrong_use);
+}
+
+TEST_F(Evaluate, PairsLanesQuestionByQuestion) {
+    const auto answer = [](bool right, double nats) { return Outcome{nats, 2, 4, right}; };
+    const std::vector<Outcome> first{answer(true, 1), answer(true, 2), answer(false, 3), answer(true, 4)},
+        second{answer(true, 2), answer(false, 3), answer(true, 3), answer(false, 6)};
+    const LaneScore score = score_lane(second, first);
+    EXPECT_DOUBLE_EQ(score.accuracy.value, 0.5);
+    EXPECT_DOUBLE_EQ(score.accuracy_difference.value, -0.25);
+    EXPECT_DOUBLE_EQ(score.nats_difference.value, (0.5 + 0.5 + 0 + 1) / 4);
+    EXPECT_DOUBLE_EQ(score.perplexity, std::exp(14.0 / 8));
+    EXPECT_DOUBLE_EQ(score.accuracy_difference.interval.low, paired_difference(2, 1, 4).interval.low);
+}
+
+TEST_F(Evaluate, FaultsAreOneLine) {
+    const auto windows = [&](int context, int prefill) {
+        return reference::error_of([&] { text_windows(model(), "short", context, prefill, 0); },
+                                   ErrorCode::wrong_use);
+    };
+    EXPECT_NE(windows(40, 20).find("5 tokens"), std::string::npos);
+    EXPECT_NE(windows(40, 40).find("--prefill 40"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,145 @@
+// The questions that eval asks: equal to what assets/training/tasks.py makes (tests/fixtures/make_tasks.py), and as they are meant.
+#include "tests/reference/session_run.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/eval/tasks.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kAssets = fs::path(KH_SOURCE_DIR) / "assets/tasks";
+const fs::path kFolder = fs::path(KH_SOURCE_DIR) / "tests/fixtures/tasks";
+
+/// Stands for a tokenizer, as in make_tasks.py.
+int count_quarters(const std::string& text) {
+    return static_cast<int>((text.size() + 3) / 4);
+}
+
+struct Material {
+    explicit Material(const fs::path& folder = kFolder)
+        : train(kAssets / "words.json", TaskSplit::train),
+          test(kAssets / "words.json", TaskSplit::test),
+          sentences(split_sentences(read_text_file(folder / "narrative.txt"))),
+          passages(split_passages(read_text_file(folder / "passages.txt"), train.longest_answer())) {}
+    TaskMaterial of(TaskSplit split) const {
+        return {split == TaskSplit::train ? &train : &test, &sentences, &passages, count_quarters};
+    }
+    TaskWords train, test;
+    std::vector<std::string> sentences;
+    std::vector<TaskMaterial::Passage> passages;
+};
+
+nlohmann::json expected() {
+    return nlohmann::json::parse(read_text_file(kFolder / "expected.json"));
+}
+
+TEST(Tasks, EqualThePythonTwinByteForByte) {
+    const Material material;
+    const auto json = expected();
+    std::set<std::string> kinds;
+    for (const auto& row : json.at("tasks")) {
+        const std::string name = row.at("kind"), split = row.at("split");
+        kinds.insert(name + split);
+        const Task task = make_task(parse_tasks(name).at(0), row.at("seed"), row.at("index"),
+                                    row.at("context"), {row.at("low"), row.at("high")},
+                                    material.of(split == "train" ? TaskSplit::train : TaskSplit::test));
+        EXPECT_EQ(task.prompt, row.at("prompt").get<std::string>()) << name << " " << split;
+        EXPECT_EQ(task.answer, row.at("answer").get<std::string>()) << name << " " << split;
+        EXPECT_EQ(task.distance, row.at("distance").get<int>()) << name << " " << split;
+    }
+    EXPECT_EQ(kinds.size(), 2u * kTaskKinds);
+}
+
+TEST(Tasks, SentencesAndPassagesEqualThePythonTwin) {
+    const Material material;
+    const auto json = expected();
+    EXPECT_EQ(material.sentences, json.at("sentences").get<std::vector<std::string>>());
+    ASSERT_EQ(material.passages.size(), json.at("passages").size());
+    for (std::size_t i = 0; i < material.passages.size(); ++i) {
+        const TaskMaterial::Passage& p = material.passages[i];
+        EXPECT_EQ((std::vector<std::string>{p.text, p.question, p.answer}),
+                  json.at("passages").at(i).get<std::vector<std::string>>());
+    }
+}
+
+TEST(Tasks, AskForWhatTheTextSaysAtTheDistanceWanted) {
+    const Material material(kAssets);
+    for (int k = 0; k < kTaskKinds; ++k)
+        for (std::uint32_t index = 0; index < 40; ++index) {
+            const auto kind = static_cast<TaskKind>(k);
+            const Task task = make_task(kind, 3, index, 700, {300, 500}, material.of(TaskSplit::test));
+            EXPECT_LE(count_quarters(task.prompt) + count_quarters(task.answer), 700);
+            const std::string value = task.answer.substr(1);
+            const std::size_t at = task.prompt.rfind(value);
+            ASSERT_NE(at, std::string::npos) << task.prompt;
+            if (kind == TaskKind::passage || kind == TaskKind::dialogue) continue;
+            EXPECT_GE(count_quarters(task.prompt), 600);
+            EXPECT_NEAR(task.distance, 400, 140) << task_name(kind);  // a sentence takes up to 75
+            // Quarters are rounded up piece by piece: they may exceed those of the whole by less than one a piece.
+            const int counted = static_cast<int>(task.prompt.size() - at) / 4;
+            if (kind == TaskKind::list || kind == TaskKind::fact) continue;
+            EXPECT_NEAR(task.distance, counted, 30) << task_name(kind) << "\n" << task.prompt;
+        }
+}
+
+TEST(Tasks, DistancesSpreadOverTheContext) {
+    const Material material(kAssets);
+    int thirds[3] = {};
+    for (std::uint32_t index = 0; index < 150; ++index)
+        ++thirds[make_task(TaskKind::needle, 5, index, 600, {0, 600}, material.of(TaskSplit::test)).distance *
+                 3 / 601];
+    for (int n : thirds) EXPECT_NEAR(n, 50, 25);
+}
+
+TEST(Tasks, TheLatestCodeStandsAfterTheOldOne) {
+    const Material material(kAssets);
+    for (std::uint32_t index = 0; index < 20; ++index) {
+        const Task task = make_task(TaskKind::latest, 1, index, 500, {50, 400}, material.of(TaskSplit::test));
+        const std::size_t now = task.prompt.find("is now" + task.answer), old = task.prompt.find("The code");
+        ASSERT_NE(now, std::string::npos);
+        EXPECT_LT(old, now);
+        EXPECT_EQ(task.prompt.find(task.answer, now + 12), std::string::npos) << task.prompt;
+    }
+}
+
+TEST(Tasks, TestWordsAreNotTrainedOn) {
+    const auto words = nlohmann::json::parse(read_text_file(kAssets / "words.json")).at("words");
+    for (const auto& [name, lists] : words.items()) {
+        if (name == "colour" || name == "onset" || name == "vowel") continue;
+        std::set<std::string> train;
+        std::istringstream a(lists.at("train").get<std::string>()), b(lists.at("test").get<std::string>());
+        for (std::string word; a >> word;) EXPECT_TRUE(train.insert(word).second) << word;
+        for (std::string word; b >> word;) EXPECT_FALSE(train.contains(word)) << name << ": " << word;
+    }
+}
+
+TEST(Tasks, NamesAndFaultsAreSaid) {
+    EXPECT_EQ(parse_tasks("all").size(), static_cast<std::size_t>(kTaskKinds));
+    EXPECT_EQ(parse_tasks("recall,needle").size(), static_cast<std::size_t>(kTaskKinds - 1));
+    EXPECT_EQ(parse_tasks("passage,list"), (std::vector<TaskKind>{TaskKind::passage, TaskKind::list}));
+    const Material material;
+    const auto ask = [&](TaskKind kind, int context) {
+        return reference::error_of(
+            [&] {
+                make_task(kind, 1, 0, context, {0, 100}, material.of(TaskSplit::test));
+            },
+            ErrorCode::wrong_use);
+    };
+    EXPECT_NE(reference::error_of([] { parse_tasks("neddle"); }, ErrorCode::wrong_use).find("neddle"),
+              std::string::npos);
+    EXPECT_NE(ask(TaskKind::needle, 10).find("does not fit"), std::string::npos);
+    EXPECT_NE(ask(TaskKind::needle, 5000).find("does not fill"), std::string::npos);
+    EXPECT_NE(ask(TaskKind::passage, 20).find("no passage fits"), std::string::npos);
+    reference::error_of([] { TaskWords("/nowhere/words.json", TaskSplit::test); }, ErrorCode::bad_file);
+}
+
+}  // namespace
+}  // namespace keyhole

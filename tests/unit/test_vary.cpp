@@ -1,0 +1,108 @@
+// Grids of lanes and the file of a sweep's answers.
+#include "tests/reference/session_run.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+#include "engine/eval/vary.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace keyhole {
+namespace {
+
+using Values = std::vector<std::string>;
+
+TEST(Vary, ReadsRangesAndLists) {
+    EXPECT_EQ(parse_vary("budget=64..1024*2"), (Vary{"budget", {"64", "128", "256", "512", "1024"}, true}));
+    EXPECT_EQ(parse_vary("alpha=0..1+0.1").values,
+              (Values{"0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1"}));
+    EXPECT_EQ(parse_vary("budget=10%..90%+40%").values, (Values{"10%", "50%", "90%"}));
+    EXPECT_EQ(parse_vary("budget=10..30%+10").values, (Values{"10%", "20%", "30%"}));
+    EXPECT_EQ(parse_vary("budget=32,100..200+50,7"),
+              (Vary{"budget", {"32", "100", "150", "200", "7"}, false}));
+    EXPECT_EQ(parse_vary("scope=head,layer").values, (Values{"head", "layer"}));
+    EXPECT_EQ(parse_vary("tau=1,1..2,1..2@cosine").values, (Values{"1", "1..2", "1..2@cosine"}));
+    EXPECT_EQ(parse_vary("budget=64..100*2").values, (Values{"64"}));
+    EXPECT_EQ(parse_vary("alpha@L0-1=0.5").key, "alpha@L0-1");
+    EXPECT_EQ(value_number("12.5%"), 12.5);
+    EXPECT_TRUE(std::isnan(value_number("head")));
+}
+
+TEST(Vary, RefusesInOneLine) {
+    for (const char* text :
+         {"budget", "budget=", "budgt=64", "budget=64..128", "budget=64..32*2", "budget=0..32*2",
+          "budget=1..9*1", "budget=1..9+0", "budget=a..9+1", "alpha=0..1+0.0001"})
+        reference::error_of([&] { parse_vary(text); }, ErrorCode::wrong_use);
+}
+
+TEST(Vary, GridTakesEveryCombinationOnce) {
+    const auto spec = [](const char* text) { return parse_lane_spec(text); };
+    const std::vector<GridCell> cells = make_grid({spec("full"), spec("h2o"), spec("a2sf")},
+                                                  {parse_vary("budget=8,16"), parse_vary("alpha=0.5,1")});
+    ASSERT_EQ(cells.size(), 9u);
+    EXPECT_EQ(cells[0].lane, "full");
+    EXPECT_TRUE(cells[0].values.empty());
+    EXPECT_EQ(cells[1].spec, spec("h2o:budget=8,alpha=0.5"));
+    EXPECT_EQ(cells[2].spec, spec("h2o:budget=8"));
+    EXPECT_EQ(cells[4].values, (Values{"16", "1"}));
+    EXPECT_EQ(cells[5].lane, "a2sf");
+    EXPECT_EQ(make_grid({spec("h2o"), spec("h2o")}, {parse_vary("budget=8,8,16")}).size(), 2u);
+    reference::error_of([&] { make_grid({spec("h2o")}, {parse_vary("scope=heads")}); }, ErrorCode::wrong_use);
+}
+
+class Answers : public testing::Test {
+  protected:
+    void TearDown() override { std::filesystem::remove(path_); }
+    const std::filesystem::path path_ =
+        std::filesystem::temp_directory_path() / ("keyhole_answers_" + std::to_string(getpid()));
+};
+
+TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
+    const Outcome outcome{1.0 / 3, 5, 7, true};
+    {
+        AnswerFile file(path_);
+        file.add("needle seed=1", "h2o:budget=8,alpha=0.5", 3, outcome);
+        file.add("needle seed=1", "full", 4, {2, 1, 1, false});
+        file.flush();
+    }
+    std::ofstream(path_, std::ios::app) << "needle seed=1,full,5,1,0.";
+    {
+        AnswerFile file(path_);
+        const auto found = file.find("needle seed=1", "h2o:budget=8,alpha=0.5", 3);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->nats, outcome.nats);  // to the bit
+        EXPECT_TRUE(found->right);
+        EXPECT_EQ(found->n_tokens, 5);
+        EXPECT_EQ(found->n_bytes, 7);
+        EXPECT_FALSE(file.find("needle seed=1", "full", 4)->right);
+        EXPECT_FALSE(file.find("needle seed=1", "full", 5));
+        EXPECT_FALSE(file.find("needle seed=2", "full", 4));
+        file.add("needle seed=1", "full", 5, outcome);
+        file.flush();
+    }
+    EXPECT_TRUE(AnswerFile(path_).find("needle seed=1", "full", 5));
+    const std::string text = read_text_file(path_);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
+}
+
+TEST_F(Answers, RefuseAnotherFile) {
+    std::ofstream(path_) << "something else\n1,2\n";
+    EXPECT_NE(reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file).find(":1"),
+              std::string::npos);
+}
+
+TEST(Csv, FieldsComeBack) {
+    const Values fields{"plain", "with,comma", "with \"quotes\"", ""};
+    std::string line;
+    for (const std::string& field : fields) line += (line.empty() ? "" : ",") + csv_field(field);
+    EXPECT_EQ(split_csv(line), fields);
+}
+
+}  // namespace
+}  // namespace keyhole
