@@ -69,7 +69,7 @@ file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)
 if(TARGET keyhole AND KH_WINDOW_TESTS)
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
-    keyhole_app nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP glfw OpenGL::GL
+    keyhole_app keyhole_reference nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP glfw OpenGL::GL
     GTest::gtest_main)
   add_dependencies(keyhole_window_tests keyhole)
   target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")

@@ -17,6 +17,8 @@ int main(int argc, char** argv) {
     keyhole::add_gui_command(app);
     keyhole::add_decode_command(app);
     keyhole::add_replay_command(app);
+    keyhole::add_eval_command(app);
+    keyhole::add_sweep_command(app);
     keyhole::add_bench_command(app);
     keyhole::add_info_command(app);
     keyhole::add_selftest_command(app);

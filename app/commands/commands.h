@@ -13,6 +13,8 @@ void add_gui_command(CLI::App& app);
 void add_decode_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_eval_command(CLI::App& app);
+void add_sweep_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_selftest_command(CLI::App& app);
 

@@ -34,8 +34,11 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     if (!ImGui::BeginPopup("prompt", ImGuiWindowFlags_NoMove)) return;
     heading(context, "Prompt");
     for (const std::filesystem::path& file : files_in(find_assets() / "prompts", false)) {
+        const std::string name = file.stem().string();
         ImGui::SameLine();
-        if (ImGui::SmallButton(file.stem().string().c_str())) {
+        if (ImGui::CalcTextSize(name.c_str()).x + context.px(12) > ImGui::GetContentRegionAvail().x)
+            ImGui::NewLine();
+        if (ImGui::SmallButton(name.c_str())) {
             std::ostringstream text;
             text << std::ifstream(file, std::ios::binary).rdbuf();
             panel.draft = text.str();

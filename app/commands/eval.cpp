@@ -1,0 +1,54 @@
+#include "app/commands/commands.h"
+#include "app/commands/eval_options.h"
+#include "app/commands/eval_report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace keyhole {
+
+namespace {
+
+void run_eval(const EvalOptions& options, bool as_json) {
+    const std::vector<LaneSpec> lanes = options.lanes();
+    const LoadedModel loaded = load_for_run(options.run);
+    const std::vector<QuestionSet> sets = options.questions(loaded.model);
+    nlohmann::json json = {{"lanes", nlohmann::json::array()}};
+    if (!as_json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    for (const QuestionSet& set : sets) {
+        std::vector<std::vector<Outcome>> outcomes(lanes.size());
+        {
+            Progress progress(fmt::format("eval {}", set.name), set.n_questions);
+            for (int i = 0; i < set.n_questions; ++i) {
+                const std::vector<Outcome> answers = ask(loaded.model, *loaded.backend, lanes, set.make(i));
+                for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+                    outcomes[lane].push_back(answers[lane]);
+                progress.update(i + 1);
+            }
+        }
+        std::vector<LaneScore> scores;
+        for (const std::vector<Outcome>& of_lane : outcomes)
+            scores.push_back(score_lane(of_lane, outcomes.front()));
+        if (!as_json) fmt::print("\n{}", score_table(set, lanes, scores));
+        for (std::size_t i = 0; i < lanes.size(); ++i)
+            json["lanes"].push_back(score_json(set, lanes[i], scores[i]));
+    }
+    if (as_json) fmt::print("{}\n", json.dump(2));
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app) {
+    struct Options {
+        EvalOptions eval;
+        bool json = false;
+    };
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand(
+        "eval", "perplexity over a text, or accuracy in recall tasks, of lanes side by side; with intervals");
+    options->eval.add(*command);
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_eval(options->eval, options->json); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,33 @@
+/// What eval and sweep print and write of their scores. Main thread.
+#pragma once
+
+#include "engine/eval/evaluate.h"
+#include "engine/eval/vary.h"
+#include "engine/figure/curves.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Table with a line a lane, the first one being the reference.
+std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                        std::span<const LaneScore> scores);
+
+/// One of `lanes` in what --json prints.
+nlohmann::json score_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score);
+
+/// Header and lines of a sweep's table.csv.
+std::string score_csv_header(std::span<const Vary> varies);
+std::string score_csv(const QuestionSet& set, const GridCell& cell, std::size_t n_varies,
+                      const LaneScore& score);
+
+/// Scores against the first key that is varied, a curve for each lane and combination of the others. Without a key of numbers: no curves.
+CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
+                     std::span<const LaneScore> scores, std::span<const Vary> varies,
+                     const std::string& model);
+
+}  // namespace keyhole

@@ -1,0 +1,122 @@
+#include "app/commands/commands.h"
+#include "app/commands/eval_options.h"
+#include "app/commands/eval_report.h"
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+#include "engine/figure/image.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+
+namespace keyhole {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SweepOptions {
+    EvalOptions eval;
+    std::vector<std::string> varies;
+    std::string out;
+    bool json = false;
+};
+
+/// Asks what no earlier run has asked, as many lanes at a time as memory takes.
+void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
+            AnswerFile& answers) {
+    const auto together = static_cast<std::size_t>(lanes_together(*loaded.model, context));
+    Progress progress(fmt::format("sweep {}", set.name), static_cast<double>(cells.size()) * set.n_questions);
+    double done = 0;
+    for (std::size_t begin = 0; begin < cells.size(); begin += together) {
+        const auto some = cells.subspan(begin, std::min(together, cells.size() - begin));
+        for (int i = 0; i < set.n_questions; ++i) {
+            std::vector<LaneSpec> missing;
+            for (const GridCell& cell : some)
+                if (!answers.find(set.identity, format_lane_spec(cell.spec), i)) missing.push_back(cell.spec);
+            if (!missing.empty()) {
+                const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
+                for (std::size_t lane = 0; lane < missing.size(); ++lane)
+                    answers.add(set.identity, format_lane_spec(missing[lane]), i, found[lane]);
+                answers.flush();
+            }
+            done += static_cast<double>(some.size());
+            progress.update(done);
+        }
+    }
+}
+
+std::vector<LaneScore> scores_of(const QuestionSet& set, std::span<const GridCell> cells,
+                                 const AnswerFile& answers) {
+    std::vector<std::vector<Outcome>> outcomes;
+    for (const GridCell& cell : cells) {
+        outcomes.emplace_back();
+        for (int i = 0; i < set.n_questions; ++i)
+            outcomes.back().push_back(answers.find(set.identity, format_lane_spec(cell.spec), i).value());
+    }
+    std::vector<LaneScore> scores;
+    for (const std::vector<Outcome>& of_cell : outcomes)
+        scores.push_back(score_lane(of_cell, outcomes.front()));
+    return scores;
+}
+
+void run_sweep(const SweepOptions& options) {
+    std::vector<Vary> varies;
+    for (const std::string& text : options.varies) varies.push_back(parse_vary(text));
+    const std::vector<GridCell> cells = make_grid(options.eval.lanes(), varies);
+    const LoadedModel loaded = load_for_run(options.eval.run);
+    const std::vector<QuestionSet> sets = options.eval.questions(loaded.model);
+    const fs::path folder = options.out;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error)
+        fail(ErrorCode::io, "cannot make the folder {} for the sweep: {}", folder.string(), error.message());
+    AnswerFile answers(folder / "answers.csv");
+
+    std::string table = score_csv_header(varies);
+    std::vector<LaneSpec> lanes;
+    for (const GridCell& cell : cells) lanes.push_back(cell.spec);
+    nlohmann::json json = {{"lanes", nlohmann::json::array()}};
+    if (!options.json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    for (const QuestionSet& set : sets) {
+        answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
+        const std::vector<LaneScore> scores = scores_of(set, cells, answers);
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            table += score_csv(set, cells[i], varies.size(), scores[i]);
+            json["lanes"].push_back(score_json(set, lanes[i], scores[i]));
+        }
+        if (!options.json) fmt::print("\n{}", score_table(set, lanes, scores));
+        write_text_file(folder / "table.csv", table);
+        const CurvePlot plot = score_plot(set, cells, scores, varies,
+                                          loaded.model->path().lexically_normal().filename().string());
+        if (plot.curves.empty()) continue;
+        write_text_file(folder / (set.name + ".svg"), draw_curves(plot));
+        write_png(draw_curves_image(plot), folder / (set.name + ".png"));
+    }
+    if (options.json) fmt::print("{}\n", json.dump(2));
+    fmt::print(stderr, "written to {}\n", folder.string());
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& app) {
+    auto options = std::make_shared<SweepOptions>();
+    CLI::App* command = app.add_subcommand(
+        "sweep", "eval over a grid of lanes: table, CSV and plots; goes on where it was interrupted");
+    options->eval.add(*command);
+    command
+        ->add_option(
+            "--vary", options->varies,
+            "key=values: budget=64..1024*2, alpha=0..1+0.1, budget=10%,20%, scope=head,layer; repeat for a "
+            "grid; the first one is the plot's x")
+        ->expected(1)
+        ->take_all()
+        ->required();
+    command->add_option("--out", options->out, "folder: answers.csv, table.csv and a plot for each task")
+        ->required();
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_sweep(*options); });
+}
+
+}  // namespace keyhole

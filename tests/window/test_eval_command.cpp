@@ -1,0 +1,115 @@
+// eval and sweep as typed: what they print and write, that a sweep goes on, and what they say when something is wrong.
+#include "tests/reference/tiny_model.h"
+#include "tests/window/program_run.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+class EvalCommand : public testing::ProgramRun {
+  protected:
+    void SetUp() override {  // needs no display
+        folder_ = std::filesystem::temp_directory_path() / ("keyhole-eval-" + std::to_string(::getpid()));
+        std::filesystem::create_directories(folder_);
+        std::ofstream(path("text.txt")) << reference::random_text(400, 3);
+    }
+    std::string model() const { return " --model '" + tiny_.folder().string() + "'"; }
+    std::string text() const { return " --text '" + path("text.txt") + "'"; }
+    std::string read(const std::string& name) const {
+        std::ifstream file(path(name), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    std::multiset<std::string> lines(const std::string& name) const {
+        std::istringstream in(read(name));
+        std::multiset<std::string> found;
+        for (std::string line; std::getline(in, line);) found.insert(line);
+        return found;
+    }
+    reference::TinyModel tiny_{reference::TinyShape{}};
+};
+
+TEST_F(EvalCommand, PrintsPerplexityOfEveryLane) {
+    ASSERT_EQ(
+        run("eval" + model() + text() + " --context 64 --prefill 16 --json --lane full --lane h2o:budget=8"),
+        0)
+        << output_;
+    const auto lanes = nlohmann::json::parse(output_).at("lanes");
+    ASSERT_EQ(lanes.size(), 2u);
+    EXPECT_EQ(lanes[1].at("spec"), "h2o:budget=8");
+    EXPECT_EQ(lanes[0].at("samples"), 6);
+    EXPECT_EQ(lanes[0].at("tokens"), 6 * 48);
+    EXPECT_EQ(lanes[0].at("nats_difference"), 0);
+    EXPECT_NEAR(lanes[1].at("perplexity").get<double>(),
+                std::exp(lanes[1].at("nats_per_token").get<double>()), 1e-6);
+    ASSERT_EQ(run("eval" + model() + text() + " --context 64"), 0) << output_;
+    EXPECT_NE(output_.find("perplexity"), std::string::npos) << output_;
+    EXPECT_NE(output_.find("192 in all"), std::string::npos) << output_;
+}
+
+TEST_F(EvalCommand, AsksTasks) {
+    ASSERT_EQ(run("eval" + model() +
+                  " --task needle,list --samples 3 --context 400 --json --lane full --lane window:budget=32"),
+              0)
+        << output_;
+    const auto lanes = nlohmann::json::parse(output_).at("lanes");
+    ASSERT_EQ(lanes.size(), 4u);
+    EXPECT_EQ(lanes[2].at("task"), "list");
+    EXPECT_EQ(lanes[1].at("samples"), 3);
+    EXPECT_EQ(lanes[0].at("tokens"), 3 * 5);
+    EXPECT_GE(lanes[0].at("accuracy_interval").at(1).get<double>(),
+              0.5);  // nothing right of three proves little
+}
+
+TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
+    const std::string sweep = "sweep" + model() + text() +
+                              " --context 40 --samples 4 --lane full --lane h2o --lane a2sf"
+                              " --vary budget=4..16*2 --out '" +
+                              path("s") + "'";
+    ASSERT_EQ(run(sweep), 0) << output_;
+    const auto answers = lines("s/answers.csv"), table = lines("s/table.csv");
+    EXPECT_EQ(answers.size(), 1u + 4 * 7);
+    EXPECT_EQ(table.size(), 1u + 7);
+    EXPECT_NE(read("s/text.svg").find(">a2sf<"), std::string::npos);
+    EXPECT_EQ(read("s/text.png").substr(1, 3), "PNG");
+
+    // Cut in the middle of a line: only what is missing is computed, and it is the same.
+    const std::string whole = read("s/answers.csv");
+    std::ofstream(path("s/answers.csv"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(lines("s/answers.csv"), answers);
+    EXPECT_EQ(lines("s/table.csv"), table);
+    const std::string before = read("s/answers.csv");
+    ASSERT_EQ(run(sweep), 0) << output_;
+    EXPECT_EQ(read("s/answers.csv"), before);
+}
+
+TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
+    struct Case {
+        std::string arguments;
+        int status;
+        std::string says;
+    };
+    for (const Case& c :
+         {Case{"eval" + model(), 2, "--text FILE"},
+          {"eval" + model() + " --task neddle", 2, "neddle"},
+          {"eval" + model() + " --text /nowhere/x.txt", 1, "/nowhere/x.txt"},
+          {"eval" + model() + text() + " --context 4000", 2, "--context"},
+          {"eval" + model() + " --task needle --context 5000", 2, "5000"},
+          {"eval" + model() + " --task needle --distance far", 2, "far"},
+          {"eval" + model() + text() + " --lane h3o", 2, "h3o"},
+          {"sweep" + model() + text() + " --vary budgt=1,2 --out '" + path("s") + "'", 2, "budgt"},
+          {"sweep" + model() + text() + " --vary budget=8 --out /proc/nowhere", 1, "/proc/nowhere"}}) {
+        EXPECT_EQ(run(c.arguments), c.status) << c.arguments << "\n" << output_;
+        EXPECT_NE(output_.find(c.says), std::string::npos) << output_;
+        EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+    }
+}
+
+}  // namespace
+}  // namespace keyhole
