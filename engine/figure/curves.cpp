@@ -137,7 +137,8 @@ Stroke stroke_of(const Curve& curve, std::size_t index) {
     return {style.color, 1.8, style.dash};
 }
 
-void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke) {
+/// dodge: pixels to the right, so that bars of several curves stand beside each other.
+void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke, double dodge) {
     std::vector<Canvas::Run> runs;
     bool pen_down = false;
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
@@ -146,7 +147,7 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
             continue;
         }
         if (!pen_down) runs.emplace_back();
-        runs.back().emplace_back(axes.px(curve.x[i]), axes.py(curve.y[i]));
+        runs.back().emplace_back(axes.px(curve.x[i]) + dodge, axes.py(curve.y[i]));
         pen_down = true;
     }
     if (runs.empty()) return;
@@ -156,7 +157,8 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
     canvas.path(runs, stroke);
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
         if (!drawable(curve.y[i], axes.log_y) || !has_bar(curve, i, axes.log_y)) continue;
-        const double x = axes.px(curve.x[i]), low = axes.py(curve.low[i]), high = axes.py(curve.high[i]);
+        const double x = axes.px(curve.x[i]) + dodge, low = axes.py(curve.low[i]),
+                     high = axes.py(curve.high[i]);
         canvas.path({{{x, low}, {x, high}}, {{x - 3, low}, {x + 3, low}}, {{x - 3, high}, {x + 3, high}}},
                     {stroke.color, 1, {}, 0.7});
     }
@@ -205,7 +207,9 @@ void draw(Canvas& canvas, const CurvePlot& unclamped) {
     for (const Curve& curve : plot.curves) {
         const Stroke stroke = stroke_of(curve, index);
         if (!curve.threshold) ++index;
-        draw_curve(canvas, curve, axes, stroke);
+        const double middle = static_cast<double>(plot.curves.size() - 1) / 2;
+        draw_curve(canvas, curve, axes, stroke,
+                   curve.low.empty() ? 0 : 3 * (static_cast<double>(&curve - plot.curves.data()) - middle));
         const double x = axes.left + axes.width + 20;
         canvas.path({{{x, legend_y}, {x + 28, legend_y}}}, stroke);
         canvas.text(x + 35, legend_y + 4, curve.name, TextRole::tick);
