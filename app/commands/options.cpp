@@ -149,6 +149,11 @@ std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
     return commands;
 }
 
+void print_warnings(const Model& model) {
+    for (const std::string& warning : model.warnings())
+        fmt::print(stderr, "keyhole: warning: {}: {}\n", model.path().string(), warning);
+}
+
 LoadedModel load_for_run(const RunOptions& options) {
     const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
     if (folder.empty())
@@ -156,6 +161,7 @@ LoadedModel load_for_run(const RunOptions& options) {
              "no model: the demo model assets/models/keyhole-base is not here; give --model DIR");
     LoadedModel loaded;
     loaded.model = load_model(folder);
+    print_warnings(*loaded.model);
     std::string notice;
     loaded.backend = make_backend(loaded.model, options.backend_options(), &notice);
     loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");

@@ -56,7 +56,9 @@ struct LoadedModel {
     std::unique_ptr<Backend> backend;
     std::string backend_text;  ///< its name, and why it is not another one
 };
+/// Prints the model's warnings to stderr.
 LoadedModel load_for_run(const RunOptions& options);
+void print_warnings(const Model& model);
 
 /// A bar with an estimate on stderr; silent when stderr is no terminal.
 class Progress {

@@ -1,13 +1,15 @@
 #include "engine/model/checkpoint.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/model/digest.h"
+#include "engine/model/other_formats.h"
+#include "engine/model/weight_check.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 namespace keyhole {
 namespace {
@@ -23,7 +25,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 /// Shard file of every tensor, as the index says.
 std::map<std::string, std::string> read_index(const fs::path& path) {
-    const auto index = nlohmann::json::parse(read_text_file(path), nullptr, false);
+    const std::string text = read_text_file(path);
+    const auto index = is_shallow_json(text) ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
         fail(ErrorCode::bad_file, "cannot read {}: it has no weight_map; copy or download the file again",
              path.string());
@@ -51,11 +54,9 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
         return;
     }
     if (!fs::exists(index)) {
-        const bool pickled = fs::exists(folder / "pytorch_model.bin");
+        const std::string hint = conversion_hint(folder);
         fail(ErrorCode::bad_file, "cannot find weights in {}: it has neither {} nor {}; {}", folder.string(),
-             kSingleFile, kIndexFile,
-             pickled ? "convert pytorch_model.bin with save_pretrained(safe_serialization=True)"
-                     : "name a Hugging Face model folder");
+             kSingleFile, kIndexFile, hint.empty() ? "name a Hugging Face model folder" : hint);
     }
     const std::map<std::string, std::string> file_of = read_index(index);
     std::map<std::string, std::size_t> shard_by_file;
@@ -77,9 +78,12 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
 Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
     const auto found = shard_of_.find(name);
     if (found == shard_of_.end()) {
+        const std::string first = shard_of_.empty() ? "none" : shown_text(shard_of_.begin()->first);
         fail(ErrorCode::bad_file,
-             "cannot find tensor {} in {} ({} tensors); the weights do not belong to its config.json", name,
-             shards_.size() == 1 ? shards_[0].path().string() : folder_.string(), shard_of_.size());
+             "cannot find tensor {} in {} ({} tensors, the first is {}); the weights do not belong to its "
+             "config.json",
+             name, shards_.size() == 1 ? shards_[0].path().string() : folder_.string(), shard_of_.size(),
+             first);
     }
     const SafetensorsFile& file = shards_[found->second];
     const StoredTensor stored = file.tensor(name);
@@ -98,7 +102,21 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
         std::memcpy(copy.data(), stored.data, n_bytes);
         weight.data = copy.data();
     }
+    check(name, weight);
     return weight;
+}
+
+void Checkpoint::check(const std::string& name, const Weight& weight) {
+    if (!checked_.insert(name).second) return;
+    constexpr std::size_t kWhole = std::size_t{1} << 30;
+    std::size_t n_bytes = 0;
+    for (const SafetensorsFile& shard : shards_) n_bytes += shard.bytes().size();
+    const auto n = static_cast<std::size_t>(weight.rows * weight.cols);
+    const auto bad = find_non_finite(weight.dtype, weight.data, n, n_bytes <= kWhole);
+    if (!bad) return;
+    warnings_.push_back(fmt::format("tensor {} holds {} in {} of {} weights{}", name,
+                                    bad->has_nan ? "NaN" : "infinity", bad->n, bad->n_looked,
+                                    bad->n_looked < n ? fmt::format(" looked at ({} in all)", n) : ""));
 }
 
 std::uint64_t Checkpoint::digest(std::uint64_t seed) const {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,14 +30,22 @@ class Checkpoint {
     /// placed it off its alignment: then a copy is kept here.
     Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
 
+    /// A line for every tensor that was asked for and holds NaN or infinity. All of it is looked at up to 1 GiB of files, as
+    /// the first token will read it anyway; beyond that samples are.
+    const std::vector<std::string>& warnings() const { return warnings_; }
+
     /// Folds the files into a digest: see Model::hash.
     std::uint64_t digest(std::uint64_t seed) const;
 
   private:
+    void check(const std::string& name, const Weight& weight);
+
     std::filesystem::path folder_;
     std::vector<SafetensorsFile> shards_;
     std::map<std::string, std::size_t> shard_of_;
     std::vector<Pages> copies_;
+    std::set<std::string> checked_;
+    std::vector<std::string> warnings_;
 };
 
 }  // namespace keyhole

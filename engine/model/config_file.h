@@ -19,7 +19,7 @@ class ConfigFile {
     const std::string& bytes() const { return bytes_; }  ///< of the whole file
 
     bool has(const std::string& key) const;
-    /// A count from 1 to 2^30. Throws Error(bad_file) when absent or anything else.
+    /// A count from 1 to 2^24. Throws Error(bad_file) when absent or anything else.
     int count(const std::string& key) const;
     int count_or(const std::string& key, int fallback) const;
     /// Positive and finite; the same errors as count.

@@ -5,20 +5,22 @@
 #include "engine/model/config_file.h"
 #include "engine/model/digest.h"
 #include "engine/model/families/family.h"
+#include "engine/model/other_formats.h"
 
 #include <utility>
 
 namespace keyhole {
 
 Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
-             std::string hash, std::shared_ptr<const void> storage)
+             std::string hash, std::shared_ptr<const void> storage, std::vector<std::string> warnings)
     : path_(std::move(path)),
       config_(std::move(config)),
       weights_(std::move(weights)),
       tokenizer_(std::move(tokenizer)),
       layout_(KvLayout::grouped(config_.n_layers, config_.n_heads, config_.n_kv_heads)),
       hash_(std::move(hash)),
-      storage_(std::move(storage)) {}
+      storage_(std::move(storage)),
+      warnings_(std::move(warnings)) {}
 
 std::int64_t Model::n_parameters() const {
     std::int64_t n = 0;
@@ -26,16 +28,39 @@ std::int64_t Model::n_parameters() const {
     return n;
 }
 
+namespace {
+
+std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens, int n_vocab) {
+    constexpr std::size_t kMost = 4;
+    constexpr int kPadding = 1024;  // rows that checkpoints add to round up
+    std::vector<std::string> warnings = checkpoint.warnings();
+    if (warnings.size() > kMost) {
+        const std::size_t more = warnings.size() - kMost;
+        warnings.resize(kMost);
+        warnings.push_back(fmt::format("{} more tensors hold NaN or infinity", more));
+    }
+    if (n_vocab - n_tokens > kPadding) {
+        warnings.push_back(fmt::format(
+            "the tokenizer has {} tokens, config.json a vocab_size of {}: ids from {} on have no text",
+            n_tokens, n_vocab, n_tokens));
+    }
+    return warnings;
+}
+
+}  // namespace
+
 std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
     namespace fs = std::filesystem;
     if (!fs::is_directory(folder)) {
-        fail(ErrorCode::bad_file, "cannot load the model {}: {}; name a Hugging Face model folder",
-             folder.string(), fs::exists(folder) ? "it is not a folder" : "there is no such folder");
+        const std::string hint = conversion_hint(folder);
+        fail(ErrorCode::bad_file, "cannot load the model {}: {}; {}", folder.string(),
+             fs::exists(folder) ? "it is not a folder" : "there is no such folder",
+             fs::exists(folder) && !hint.empty() ? hint : "name a Hugging Face model folder");
     }
     if (!fs::exists(folder / "config.json")) {
-        fail(ErrorCode::bad_file,
-             "cannot load the model {}: it has no config.json; name a complete Hugging Face model folder",
-             folder.string());
+        const std::string hint = conversion_hint(folder);
+        fail(ErrorCode::bad_file, "cannot load the model {}: it has no config.json; {}", folder.string(),
+             hint.empty() ? "name a complete Hugging Face model folder" : hint);
     }
     const ConfigFile config_file(folder / "config.json");
     const Family& family = family_of(config_file);
@@ -64,8 +89,9 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
     const std::uint64_t of_config =
         digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
     std::string hash = fmt::format("{:016x}", checkpoint->digest(of_config));
+    std::vector<std::string> warnings = warnings_of(*checkpoint, tokenizer.n_vocab(), config.n_vocab);
     return std::make_shared<const Model>(folder, std::move(config), std::move(weights), std::move(tokenizer),
-                                         std::move(hash), std::move(checkpoint));
+                                         std::move(hash), std::move(checkpoint), std::move(warnings));
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes) {

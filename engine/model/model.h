@@ -134,7 +134,7 @@ void visit_weights(const ModelWeights& weights, Visit visit) {
 class Model {
   public:
     Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
-          std::string hash, std::shared_ptr<const void> storage);
+          std::string hash, std::shared_ptr<const void> storage, std::vector<std::string> warnings = {});
 
     const std::filesystem::path& path() const { return path_; }
     const ModelConfig& config() const { return config_; }
@@ -147,6 +147,8 @@ class Model {
     /// not in it.
     const std::string& hash() const { return hash_; }
     std::int64_t n_parameters() const;  ///< tied weights counted once
+    /// What the user should know although the model loads, a line each: for the command line and the window.
+    const std::vector<std::string>& warnings() const { return warnings_; }
 
   private:
     std::filesystem::path path_;
@@ -156,6 +158,7 @@ class Model {
     KvLayout layout_;
     std::string hash_;
     std::shared_ptr<const void> storage_;  // mapped files
+    std::vector<std::string> warnings_;
 };
 
 /// Loads a Hugging Face folder: config.json, model.safetensors or its shards, tokenizer.json. Throws Error

@@ -107,7 +107,9 @@ struct Engine::Impl {
                                        &notice);  // the old one stays with its model when this fails
                 const std::lock_guard lock(mutex);
                 model = loaded;
-                status.message = notice;
+                const std::string warning = fmt::format("{}", fmt::join(loaded->warnings(), "; "));
+                status.message =
+                    warning.empty() ? notice : "warning: " + warning + (notice.empty() ? "" : "; " + notice);
                 status.backend = backend->name();
             }
             set_status([&](EngineStatus& s) {

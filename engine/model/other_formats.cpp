@@ -1,0 +1,57 @@
+#include "engine/model/other_formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// By the file's name; empty when it is none of them.
+std::string hint_for_file(const fs::path& file, const std::string& from) {
+    const std::string name = file.filename().string(), extension = file.extension().string();
+    const auto by_transformers = [&](const std::string& what, const std::string& option) {
+        return fmt::format(
+            "{} is {}; convert it with transformers: "
+            "AutoModelForCausalLM.from_pretrained('{}'{}).save_pretrained(DIR)",
+            name, what, from, option);
+    };
+    if (extension == ".gguf") return by_transformers("a GGUF file", fmt::format(", gguf_file='{}'", name));
+    if (name.starts_with("consolidated.") && extension == ".pth")
+        return fmt::format(
+            "{} is LLaMA's original form; convert it with transformers: convert_llama_weights_to_hf.py",
+            name);
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt")
+        return by_transformers("a PyTorch file", "");
+    if (extension == ".h5") return by_transformers("a TensorFlow file", ", from_tf=True");
+    if (extension == ".msgpack") return by_transformers("a Flax file", ", from_flax=True");
+    if (extension == ".onnx")
+        return name + " is an ONNX file, which Keyhole cannot use; download the model as safetensors";
+    return {};
+}
+
+}  // namespace
+
+std::string conversion_hint(const fs::path& path) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+        if (path.extension() == ".safetensors") return "name the folder that it lies in";
+        const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+        return hint_for_file(path, folder.string());
+    }
+    std::vector<fs::path> files;
+    for (auto entry = fs::directory_iterator(path, error); !error && entry != fs::directory_iterator();
+         entry.increment(error))
+        files.push_back(entry->path());
+    std::sort(files.begin(), files.end());  // the same one every time
+    for (const fs::path& file : files) {
+        if (file.filename() == "training_args.bin") continue;
+        if (std::string hint = hint_for_file(file, path.string()); !hint.empty()) return hint;
+    }
+    return {};
+}
+
+}  // namespace keyhole
