@@ -1,4 +1,5 @@
 #include "app/commands/commands.h"
+#include "app/commands/model_tables.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/model/model.h"
@@ -25,10 +26,51 @@ std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_b
     return kv_bytes_per_token(c, element_bytes);
 }
 
-void run_info(const RunOptions& options, bool as_json) {
-    const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
+nlohmann::json shapes_json(const std::vector<ShapeRow>& rows) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const ShapeRow& row : rows)
+        json.push_back({{"name", row.name},
+                        {"layers", row.n},
+                        {"shape", row.cols == 1 ? std::vector{row.rows} : std::vector{row.rows, row.cols}},
+                        {"dtype", row.dtype},
+                        {"parameters", row.n_parameters()}});
+    return json;
+}
+
+nlohmann::json memory_json(const MemoryTable& t) {
+    nlohmann::json json = {{"context", t.context},
+                           {"batch", t.batch},
+                           {"threads", t.n_threads},
+                           {"weights_bytes", t.weights},
+                           {"cache_bytes", t.cache},
+                           {"scratch_bytes", t.scratch},
+                           {"total_bytes", t.weights + t.cache + t.scratch}};
+    for (const MemoryAnswer& a : t.answers)
+        json["machine"].push_back({{"where", a.where},
+                                   {"total_bytes", a.total},
+                                   {"available_bytes", a.available},
+                                   {"fits", a.needed <= a.available},
+                                   {"longest_context", a.longest_context},
+                                   {"largest_batch", a.largest_batch}});
+    return json;
+}
+
+/// What a run of the model would be asked for.
+struct InfoOptions {
+    RunOptions run;
+    bool json = false, of_lanes = false;
+    std::int64_t context = 0;  // 0: the model's own
+    int batch = 1;
+};
+
+void run_info(const InfoOptions& options) {
+    const bool as_json = options.json;
+    const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
     const auto model = load_model(folder);
+    print_warnings(*model);
     const ModelConfig& c = model->config();
+    const MemoryTable memory =
+        memory_table(*model, options.context > 0 ? options.context : c.n_ctx, options.batch);
     const std::int64_t layers = c.n_layers;
     std::vector<Sharing> sharings = {{"this model", layers * c.n_kv_heads}, {"MHA", layers * c.n_heads}};
     if (c.n_heads % 2 == 0 && c.n_heads > 2) sharings.push_back({"GQA, 2 a layer", layers * 2});
@@ -61,6 +103,9 @@ void run_info(const RunOptions& options, bool as_json) {
                                                   {"kv_heads", s.kv_heads},
                                                   {"fp32", bytes_per_token(c, s.kv_heads, 4)},
                                                   {"fp16", bytes_per_token(c, s.kv_heads, 2)}});
+        json["weights"] = shapes_json(shape_rows(*model));
+        json["memory"] = memory_json(memory);
+        json["warnings"] = model->warnings();
         fmt::print("{}\n", json.dump(2));
         return;
     }
@@ -84,6 +129,7 @@ void run_info(const RunOptions& options, bool as_json) {
         for (int n : contexts) fmt::print("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
         fmt::print("\n");
     }
+    fmt::print("\n{}\n{}", format_memory(memory), format_shapes(shape_rows(*model)));
 }
 
 constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
@@ -128,17 +174,20 @@ void run_options(bool as_json) {
 }  // namespace
 
 void add_info_command(CLI::App& app) {
-    auto options = std::make_shared<RunOptions>();
-    auto as_json = std::make_shared<bool>(false);
-    auto of_lanes = std::make_shared<bool>(false);
+    auto options = std::make_shared<InfoOptions>();
     CLI::App* command = app.add_subcommand(
-        "info", "configuration, parameters and KV bytes per token of a model; what a lane can be");
-    options->add_model(*command);
-    command->add_flag("--json", *as_json, "machine-readable");
-    command->add_flag("--options", *of_lanes,
+        "info", "configuration, shapes, KV bytes per token and memory of a model; what a lane can be");
+    options->run.add_model(*command);
+    command
+        ->add_option("--context", options->context,
+                     "tokens of a lane, for the memory needed (the model's context)")
+        ->check(CLI::Range(1, 1 << 30));
+    command->add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--options", options->of_lanes,
                       "presets, dialects and keys of a lane spec, with papers, instead of a model");
-    command->callback(
-        [options, as_json, of_lanes] { *of_lanes ? run_options(*as_json) : run_info(*options, *as_json); });
+    command->callback([options] { options->of_lanes ? run_options(options->json) : run_info(*options); });
 }
 
 }  // namespace keyhole

@@ -1,0 +1,102 @@
+#include "engine/backend/memory_need.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace keyhole {
+namespace {
+
+constexpr std::int64_t kFloat = 4;
+
+/// The largest n in [0, most] for which fits(n), which holds up to some n and for none beyond.
+template <class Fits>
+std::int64_t largest(std::int64_t most, Fits fits) {
+    std::int64_t low = 0, high = most;
+    while (low < high) {
+        const std::int64_t middle = low + (high - low + 1) / 2;
+        if (fits(middle)) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+/// The number in a file of the system; the largest where it says none.
+std::int64_t number_in(const char* path) {
+    std::ifstream file(path);
+    std::int64_t value = 0;
+    return file >> value ? value : std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
+MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int n_threads) {
+    const ModelConfig& c = model.config();
+    MemoryNeed need;
+    visit_weights(model.weights(), [&](const Weight& w) {
+        need.weights += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+    });
+    const KvLayout& layout = model.layout();
+    std::int64_t slot_floats = 0, widest_layer = 0;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const auto n_readers = static_cast<std::int64_t>(layout.kv_head(g).readers.size());
+        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; a running score a reader
+    }
+    constexpr std::int64_t kRoom = 64;  // that a cache has for what is decoded, before it grows
+    need.cache = batch * (context + kRoom) * slot_floats * kFloat;
+    for (int l = 0; l < c.n_layers; ++l)
+        widest_layer =
+            std::max<std::int64_t>(widest_layer, layout.first_of_layer(l + 1) - layout.first_of_layer(l));
+
+    // As Prefill has them: rows of all tokens, a block of the hidden layer, a tile of rows of every thread, the layer's K and V.
+    const std::int64_t d_q = std::int64_t{c.n_heads} * c.head_dim, d_kv = widest_layer * c.head_dim;
+    constexpr std::int64_t kHiddenRows = 512, kTileRows = 64;
+    need.scratch = context * (3 * std::int64_t{c.d_model} + 2 * d_q + 4 * d_kv + c.n_heads) * kFloat;
+    need.scratch += 2 * std::min(context, kHiddenRows) * c.d_ff * kFloat;
+    need.scratch += n_threads * 2 * kTileRows * context * kFloat;
+    need.scratch += batch * (std::int64_t{c.n_vocab} + 4 * c.d_model + 2 * c.d_ff) * kFloat;
+    return need;
+}
+
+std::int64_t longest_context(const Model& model, int batch, int n_threads, std::int64_t n_bytes) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    return largest(kMost, [&](std::int64_t n) {
+        return n == 0 || memory_need(model, n, batch, n_threads).total() <= n_bytes;
+    });
+}
+
+int largest_batch(const Model& model, std::int64_t context, int n_threads, std::int64_t n_bytes) {
+    constexpr std::int64_t kMost = 1 << 20;
+    return static_cast<int>(largest(kMost, [&](std::int64_t n) {
+        return n == 0 || memory_need(model, context, static_cast<int>(n), n_threads).total() <= n_bytes;
+    }));
+}
+
+SystemMemory system_memory() {
+    SystemMemory memory;
+    const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+    memory.total = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
+    memory.available = static_cast<std::int64_t>(::sysconf(_SC_AVPHYS_PAGES)) * page;
+    // What caches of files would give back counts too.
+    std::ifstream info("/proc/meminfo");
+    for (std::string key; info >> key; info.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+        std::int64_t kib = 0;
+        if (key == "MemAvailable:" && info >> kib) memory.available = kib * 1024;
+    }
+    const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
+    if (limit < memory.total) {
+        memory.total = limit;
+        const std::int64_t used = number_in("/sys/fs/cgroup/memory.current");
+        memory.available =
+            std::min(memory.available, std::max<std::int64_t>(0, limit - std::min(used, limit)));
+    }
+    return memory;
+}
+
+}  // namespace keyhole
