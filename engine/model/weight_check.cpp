@@ -3,27 +3,34 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 
 namespace keyhole {
 namespace {
 
-/// Elements whose exponent is all ones: infinite where nothing is behind it, else NaN. `Bits` need no alignment.
+/// Elements whose exponent is all ones: infinite where nothing is behind it, else NaN. Without its sign such an element is
+/// `infinity` or more, read as a whole number. The elements need no alignment.
 template <class Bits>
-void count(const std::byte* data, std::size_t n, Bits exponent, Bits mantissa, NonFinite& found) {
-    // In blocks that the compiler turns into SIMD; a look at which of the two it is comes only when there is one.
+void count(const std::byte* data, std::size_t n, Bits infinity, NonFinite& found) {
+    // The largest of a block of fixed length is what compilers turn into SIMD.
     constexpr std::size_t kBlock = 4096;
+    constexpr Bits kNoSign = std::numeric_limits<Bits>::max();
+    Bits block[kBlock];
     for (std::size_t begin = 0; begin < n; begin += kBlock) {
-        Bits block[kBlock];
         const std::size_t size = std::min(kBlock, n - begin);
+        if (size < kBlock) std::fill(std::begin(block), std::end(block), Bits{0});
         std::memcpy(block, data + begin * sizeof(Bits), size * sizeof(Bits));
-        Bits any = 0;
-        for (std::size_t i = 0; i < size; ++i)
-            any = static_cast<Bits>(any | static_cast<Bits>((block[i] & exponent) == exponent));
-        if (any == 0) continue;
-        for (std::size_t i = 0; i < size; ++i) {
-            if ((block[i] & exponent) != exponent) continue;
-            ++found.n;
-            found.has_nan = found.has_nan || (block[i] & mantissa) != 0;
+        Bits largest = 0;
+        for (std::size_t i = 0; i < kBlock; ++i) {
+            const Bits magnitude = static_cast<Bits>(block[i] & kNoSign);
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        if (largest < infinity) continue;
+        for (const Bits bits : block) {
+            const Bits magnitude = static_cast<Bits>(bits & kNoSign);
+            found.n += magnitude >= infinity ? 1 : 0;
+            found.has_nan = found.has_nan || magnitude > infinity;
         }
     }
     found.n_looked += n;
@@ -32,11 +39,11 @@ void count(const std::byte* data, std::size_t n, Bits exponent, Bits mantissa, N
 void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) {
     switch (dtype) {
         case DType::f32:
-            return count<std::uint32_t>(data, n, 0x7f800000u, 0x007fffffu, found);
+            return count<std::int32_t>(data, n, 0x7f800000, found);
         case DType::f16:
-            return count<std::uint16_t>(data, n, 0x7c00u, 0x03ffu, found);
+            return count<std::int16_t>(data, n, 0x7c00, found);
         case DType::bf16:
-            return count<std::uint16_t>(data, n, 0x7f80u, 0x007fu, found);
+            return count<std::int16_t>(data, n, 0x7f80, found);
     }
 }
 
