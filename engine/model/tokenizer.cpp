@@ -175,6 +175,18 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
     return Tokenizer(std::make_unique<Impl>(read_tokenizer_folder(folder)));
 }
 
+Tokenizer Tokenizer::of_bytes(int n_vocab) {
+    TokenizerParts parts;
+    std::unordered_map<std::string, int> ids;
+    for (int byte = 0; byte < std::min(256, n_vocab); ++byte) {
+        parts.tokens.emplace_back(1, static_cast<char>(byte));
+        ids.emplace(parts.tokens.back(), byte);
+    }
+    parts.tokens.resize(static_cast<std::size_t>(n_vocab));
+    parts.bpe = Bpe({.byte_level = true}, std::move(ids), {});
+    return Tokenizer(std::make_unique<Impl>(std::move(parts)));
+}
+
 int Tokenizer::n_vocab() const {
     return static_cast<int>(impl_->bytes.size());
 }

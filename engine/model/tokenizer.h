@@ -18,6 +18,8 @@ class Tokenizer {
     static Tokenizer from_file(const std::filesystem::path& tokenizer_json);
     /// Of a model's folder: see read_tokenizer_folder.
     static Tokenizer from_folder(const std::filesystem::path& folder);
+    /// Ids 0 to 255 are the bytes, of the others up to n_vocab none stands for a text: for models without a file.
+    static Tokenizer of_bytes(int n_vocab);
     ~Tokenizer();
     Tokenizer(Tokenizer&&) noexcept;
     Tokenizer& operator=(Tokenizer&&) noexcept;

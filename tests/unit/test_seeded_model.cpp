@@ -1,0 +1,118 @@
+// Models without a file: sizes of the published ones, values as drawn, and that a backend runs them.
+#include "engine/model/seeded_model.h"
+
+#include "engine/backend/backend.h"
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+#include "engine/policy/lane_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+ModelShape tiny() {
+    ModelShape shape = shape_of("llama-3-8b");
+    shape.config.n_layers = 2;
+    shape.config.n_heads = 4;
+    shape.config.n_kv_heads = 2;
+    shape.config.head_dim = 16;
+    shape.config.d_model = 64;
+    shape.config.d_ff = 96;
+    shape.config.rotary.dims = 16;
+    shape.config.rotary.inverse_frequency.resize(8);
+    shape.config.n_vocab = 300;
+    return shape;
+}
+
+// Parameters as published; biases and norms in other places differ by less than a thousandth.
+TEST(SeededModel, ShapesHaveTheSizesOfTheirModels) {
+    const std::pair<const char*, double> known[] = {{"pythia-160m", 162.3e6},
+                                                    {"tinyllama-1.1b", 1100.05e6},
+                                                    {"mpt-7b", 6649.3e6},
+                                                    {"llama-2-7b", 6738.4e6},
+                                                    {"llama-3-8b", 8030.3e6}};
+    for (const auto& [name, n] : known)
+        EXPECT_NEAR(static_cast<double>(seeded_weight_bytes(shape_of(name), DType::f16)) / 2, n, 1e-3 * n)
+            << name;
+    EXPECT_EQ(shape_names().size(), std::size(known));
+}
+
+TEST(SeededModel, AnUnknownShapeListsTheKnownOnes) {
+    try {
+        shape_of("gpt-5");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        EXPECT_NE(std::string(error.what()).find("llama-2-7b"), std::string::npos) << error.what();
+    }
+}
+
+TEST(SeededModel, WeightsHaveTheirDeviationAndGainsAreOne) {
+    const auto model = make_seeded_model(tiny(), DType::f16);
+    const Weight& w = model->weights().layers[1].gate;
+    double sum = 0, squares = 0;
+    for (std::int64_t i = 0; i < w.rows * w.cols; ++i) {
+        const double v = float_from_fp16(static_cast<const std::uint16_t*>(w.data)[i]);
+        sum += v;
+        squares += v * v;
+    }
+    const double n = static_cast<double>(w.rows * w.cols);
+    EXPECT_NEAR(std::sqrt(squares / n), 1 / 8.0, 0.005);
+    EXPECT_NEAR(sum / n, 0, 0.01);
+    EXPECT_EQ(static_cast<const std::uint16_t*>(model->weights().final_norm.data)[63], fp16_from_float(1));
+    EXPECT_EQ(model->tokenizer().encode("a!"), (std::vector<int>{'a', '!'}));
+    EXPECT_EQ(model->tokenizer().n_vocab(), 300);
+}
+
+TEST(SeededModel, TheSeedAloneDecides) {
+    const auto a = make_seeded_model(tiny(), DType::f32, 3), b = make_seeded_model(tiny(), DType::f32, 3),
+               c = make_seeded_model(tiny(), DType::f32, 4);
+    const auto first = [](const auto& model) {
+        return *static_cast<const float*>(model->weights().output.data);
+    };
+    EXPECT_EQ(first(a), first(b));
+    EXPECT_NE(first(a), first(c));
+}
+
+TEST(SeededModel, SharedStorageHoldsTheLargestWeightOnce) {
+    ModelShape shape = tiny();
+    shape.biases = shape.norm_biases = true;
+    const auto model = make_seeded_model(shape, DType::bf16, 1, SeededStorage::shared);
+    const auto* begin = static_cast<const std::byte*>(model->weights().embedding.data);
+    std::set<const void*> seen;
+    const auto check = [&](const Weight& w) {
+        EXPECT_TRUE(seen.insert(w.data).second);
+        const auto at = static_cast<const std::byte*>(w.data) - begin;
+        EXPECT_EQ(at % 64, 0);
+        EXPECT_LE(at + w.rows * w.cols * 2, 300 * 64 * 2 + 64 * 100 + 2 * 64 * 100);
+        for (std::int64_t i = 0; i < w.rows * w.cols; ++i)
+            EXPECT_LT(std::abs(float_from_bf16(static_cast<const std::uint16_t*>(w.data)[i])), 1.01f);
+    };
+    check(model->weights().embedding);
+    check(model->weights().output);
+    check(model->weights().final_norm_bias);
+    for (const LayerWeights& l : model->weights().layers)
+        for (const Weight* w : {&l.q, &l.k_bias, &l.o, &l.gate, &l.up, &l.down, &l.mlp_norm}) check(*w);
+}
+
+TEST(SeededModel, DecodesLikeALoadedOne) {
+    const auto model = make_seeded_model(tiny(), DType::f16);
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    const auto cache = backend->make_cache();
+    const ResolvedPolicy policy = resolve(parse_lane_spec("h2o:budget=4").policy, 6, 4);
+    RowOutput out;
+    const LanePrefill lane{cache.get(), &policy, {}, &out};
+    backend->prefill(std::vector<int>{1, 2, 3, 4, 5, 6}, {&lane, 1}, nullptr, {});
+    const LaneStep step{cache.get(), &policy, 7, 6, {}, &out};
+    backend->step({&step, 1});
+    double squares = 0;
+    for (const float v : out.next_logits) squares += v * v;
+    EXPECT_NEAR(std::sqrt(squares / 300), 1, 0.3);  // 64 terms of variance 1/64
+}
+
+}  // namespace
+}  // namespace keyhole
