@@ -62,6 +62,14 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
+  if(KH_WINDOW)  # which looks for CLI11
+    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/commands/bench.cpp app/commands/options.cpp
+      app/commands/assets.cpp)
+    target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
+    target_compile_definitions(keyhole_bench PRIVATE
+      KH_VERSION="${PROJECT_VERSION}" KH_ASSETS_DIR="${CMAKE_SOURCE_DIR}/assets")
+    set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")
+  endif()
 endif()
 
 # What includes app is tested here, the program itself too. These need a display: ./test gives them one.

@@ -1,256 +1,393 @@
 #include "app/commands/commands.h"
 #include "app/commands/options.h"
+#include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/measure.h"
-#include "engine/base/philox.h"
-#include "engine/base/threads.h"
+#include "engine/bench/bench.h"
+#include "engine/bench/papers.h"
 
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <numeric>
+#include <cmath>
+#include <deque>
+#include <optional>
 
 namespace keyhole {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-struct BenchOptions {
+struct Options {
     RunOptions run;
+    std::string shape, paper, dtype = "f16";
+    PaperScale scale;
     int context = 512;
     int batch = 1;
     int rounds = 5;
     bool instrument = false;
     bool scores = false;
+    bool parts = false;
     bool json = false;
 };
 
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::int64_t weight_bytes(const Model& model) {
-    auto bytes = [](const Weight& w) {
-        return w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-    };
-    const ModelWeights& weights = model.weights();
-    std::int64_t total = bytes(weights.output) + bytes(weights.final_norm);
-    for (const LayerWeights& l : weights.layers)
-        for (const Weight* w :
-             {&l.attention_norm, &l.q, &l.k, &l.v, &l.o, &l.mlp_norm, &l.gate, &l.up, &l.down})
-            total += bytes(*w);
-    return total;
-}
-
-/// Seconds that the pool needs to read so much memory, in chunks as a step takes them, and nothing else: what a step cannot beat.
-double bare_read_seconds(std::span<const std::uint64_t> data, ThreadPool& pool) {
-    constexpr std::size_t kWords = 32 << 10;
-    const std::size_t n_chunks = (data.size() + kWords - 1) / kWords;
-    std::vector<std::uint64_t> sums(n_chunks);
-    const auto start = Clock::now();
-    pool.parallel_for(static_cast<std::int64_t>(n_chunks), [&](std::int64_t chunk, int) {
-        const std::size_t first = static_cast<std::size_t>(chunk) * kWords;
-        const std::span<const std::uint64_t> words =
-            data.subspan(first, std::min(kWords, data.size() - first));
-        std::uint64_t sum[16] = {};
-        for (std::size_t i = 0; i + 16 <= words.size(); i += 16)
-            for (std::size_t j = 0; j < 16; ++j) sum[j] += words[i + j];
-        sums[static_cast<std::size_t>(chunk)] =
-            std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
-    });
-    const double seconds = seconds_since(start);
-    volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
-    (void)keep;
-    return seconds;
-}
-
-/// B lanes of one policy, ready to decode.
-struct Contender {
-    std::string name;
-    ResolvedPolicy policy;
-    RowWants wants;
-    std::vector<std::unique_ptr<KvCache>> caches;
-    std::vector<RowOutput> outputs;
-    std::vector<double> token_ms;
-    int row = 0;
-    // With --scores: what left in every [row][lane], and a digest of the logits of every row and lane.
-    std::vector<std::vector<std::vector<Eviction>>> gone;
-    std::vector<std::uint64_t> digests;
-
-    /// original: makes no scores; loses what that one lost, untimed.
-    void decode(Backend& backend, int n_tokens, const Model& model, bool keep, const Contender* original) {
-        std::vector<LaneStep> steps(caches.size());
-        for (int i = 0; i < n_tokens; ++i, ++row) {
-            for (std::size_t b = 0; b < caches.size(); ++b)
-                steps[b] = {caches[b].get(),
-                            &policy,
-                            (row * 31 + static_cast<int>(b)) % model.config().n_vocab,
-                            row,
-                            wants,
-                            &outputs[b]};
-            const auto start = Clock::now();
-            backend.step(steps);
-            token_ms.push_back(1e3 * seconds_since(start));
-            if (!keep) continue;
-            gone.emplace_back();
-            for (std::size_t b = 0; b < caches.size(); ++b) {
-                gone.back().push_back(outputs[b].evictions);
-                digests.push_back(digest(outputs[b].next_logits));
-                if (original == nullptr) continue;
-                for (const Eviction& e : original->gone.at(gone.size() - 1)[b])
-                    caches[b]->evict(e.kv_head, e.position);
-            }
-        }
-    }
-    /// FNV-1a over the bits.
-    static std::uint64_t digest(const std::vector<float>& values) {
-        std::uint64_t hash = 14695981039346656037ull;
-        for (float value : values) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211ull;
-        return hash;
-    }
-    std::int64_t cache_bytes() const {
-        std::int64_t bytes = 0;
-        for (const auto& cache : caches) bytes += cache->use().stored_bytes;
-        return bytes;
-    }
+/// What a bench runs on.
+struct Ground {
+    std::shared_ptr<const Model> model;
+    std::unique_ptr<Backend> backend;
+    std::string backend_text;
+    std::unique_ptr<Bandwidth> bandwidth;
+    bool on_device = false;
 };
 
-void run_bench(const BenchOptions& options) {
+constexpr std::int64_t kCopyBytes = std::int64_t{1} << 30;
+
+DType dtype_from(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+        if (dtype_name(dtype) == name) return dtype;
+    fail(ErrorCode::wrong_use, "--dtype {}: take f32, f16 or bf16", name);
+}
+
+/// Error(no_memory) with the numbers where the host has no room for so many bytes more.
+void check_host_memory(const std::string& what, std::int64_t needed, const char* remedy) {
+    const std::int64_t free = free_memory_bytes();
+    if (free == 0 || needed <= free) return;
+    const auto gb = [](std::int64_t bytes) { return 1e-9 * static_cast<double>(bytes); };
+    fail(ErrorCode::no_memory, "bench: {} needs {:.1f} GB and {:.1f} GB are free, {:.1f} GB are missing; {}",
+         what, gb(needed), gb(free), gb(needed - free), remedy);
+}
+
+void open_bandwidth(const Options& options, Ground& ground) {
+    ground.on_device = ground.backend->name().starts_with("cuda");
+    if (ground.on_device) {
+        std::string reason;
+        auto executor = open_cuda_executor(cuda_module_path(), options.run.device, reason);
+        if (executor == nullptr) fail(ErrorCode::device, "bench: {}", reason);
+        ground.bandwidth = device_copy(std::move(executor), kCopyBytes);
+    } else {
+        ground.bandwidth =
+            host_read(options.run.n_threads,
+                      std::clamp<std::int64_t>(read_weight_bytes(*ground.model), 1 << 20, kCopyBytes));
+    }
+}
+
+Ground ground_of_shape(const Options& options, const ModelShape& shape) {
+    Ground ground;
+    const DType dtype = dtype_from(options.dtype);
+    const bool cuda = options.run.backend == "cuda";
+    if (!cuda)
+        check_host_memory(fmt::format("{} as {}", shape.name, options.dtype),
+                          seeded_weight_bytes(shape, dtype),
+                          "take --layers N for a part of it, a smaller --dtype or another shape");
+    ground.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::shared : SeededStorage::own);
+    std::string notice;
+    ground.backend = make_backend(ground.model, options.run.backend_options(), &notice);
+    ground.backend_text = ground.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
+    open_bandwidth(options, ground);
+    return ground;
+}
+
+Ground ground_of(const Options& options) {
+    if (!options.shape.empty()) {
+        ModelShape shape = shape_of(options.shape);
+        if (options.scale.layers > 0)
+            shape.config.n_layers = std::min(shape.config.n_layers, options.scale.layers);
+        return ground_of_shape(options, shape);
+    }
     LoadedModel loaded = load_for_run(options.run);
-    const Model& model = *loaded.model;
-    std::vector<int> prompt(static_cast<std::size_t>(options.context));
-    for (std::size_t i = 0; i < prompt.size(); ++i)  // any text reads the same bytes
-        prompt[i] = static_cast<int>(philox4x32_10({{static_cast<std::uint32_t>(i), 0, 0, 0}}, 1).x[0] %
-                                     static_cast<std::uint32_t>(model.config().n_vocab));
+    Ground ground{std::move(loaded.model), std::move(loaded.backend), std::move(loaded.backend_text), nullptr,
+                  false};
+    open_bandwidth(options, ground);
+    return ground;
+}
 
-    std::vector<Contender> contenders;
-    std::vector<std::string> specs =
-        options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
-    for (const std::string& text : specs) {
-        enum class Variant { plain, without_scores, instrumented };
-        for (const Variant variant : {Variant::plain, Variant::without_scores, Variant::instrumented}) {
-            const bool instrumented = variant == Variant::instrumented,
-                       without_scores = variant == Variant::without_scores;
-            if ((instrumented && !options.instrument) || (without_scores && !options.scores)) continue;
-            Contender& c = contenders.emplace_back();
-            c.name = text + (instrumented ? " +rows" : without_scores ? " -scores" : "");
-            c.policy = resolve(parse_lane_spec(text).policy, options.context, options.run.n_tokens);
-            if (without_scores) {
-                if (c.policy.exceeded(options.context, options.context - 1))
-                    fail(
-                        ErrorCode::wrong_use,
-                        "--scores: lane '{}' evicts after the prompt of {} tokens; give it budget={} or more",
-                        text, options.context, options.context);
-                c.policy.makes_scores = false;
-                c.policy.stored = ResolvedPolicy::kUnlimited;
-            }
-            c.wants.attention = c.wants.scores = instrumented;
-            c.outputs.resize(static_cast<std::size_t>(options.batch));
-            std::vector<LanePrefill> lanes;
-            for (int b = 0; b < options.batch; ++b) {
-                c.caches.push_back(loaded.backend->make_cache());
-                lanes.push_back(
-                    {c.caches.back().get(), &c.policy, {}, &c.outputs[static_cast<std::size_t>(b)]});
-            }
-            loaded.backend->prefill(prompt, lanes, nullptr, {});
-            c.row = options.context;
-        }
+ContenderSetup setup_of(const std::string& spec, int n_lanes, int context, int n_tokens) {
+    ContenderSetup setup;
+    setup.name = spec;
+    setup.policies.assign(static_cast<std::size_t>(n_lanes),
+                          resolve(parse_lane_spec(spec).policy, context, n_tokens));
+    setup.context = context;
+    return setup;
+}
+
+/// Adds a contender, unless the host has no room for its cache.
+Contender& add(std::deque<Contender>& contenders, const Ground& ground, ContenderSetup setup) {
+    if (!ground.on_device) {
+        const std::int64_t of_token = kv_bytes_per_token(ground.model->config(), sizeof(float));
+        std::int64_t bytes = setup.context * of_token;  // the prompt, before anything leaves
+        for (const ResolvedPolicy& policy : setup.policies)
+            bytes += std::min(policy.stored, setup.context + policy.horizon) * of_token;
+        check_host_memory(
+            fmt::format("{} x {} at {} tokens", setup.policies.size(), setup.name, setup.context), bytes,
+            "take a smaller --batch, --context or budget");
     }
-    const std::int64_t read_bytes = weight_bytes(model);
-    std::vector<std::uint64_t> bare(static_cast<std::size_t>(std::max<std::int64_t>(read_bytes, 1 << 20)) / 8,
-                                    1);
-    ThreadPool pool(options.run.n_threads);
+    return contenders.emplace_back(*ground.model, *ground.backend, std::move(setup));
+}
 
-    // Interleaved rounds: what slows the machine down slows all contenders.
-    std::vector<double> bare_ms;
-    const int per_round = std::max(1, options.run.n_tokens / options.rounds);
-    const CpuTimes cpu_before = CpuTimes::now();
-    Progress progress("bench", options.rounds * static_cast<double>(contenders.size()));
-    double done = 0;
-    const auto decode = [&](std::size_t i, int n_tokens) {
-        const bool follows = !contenders[i].policy.makes_scores;
-        contenders[i].decode(*loaded.backend, n_tokens, model, options.scores,
-                             follows ? &contenders[i - 1] : nullptr);
+nlohmann::json json_of(const BenchLine& line, const BenchLine& first) {
+    const SpeedUp up = speed_up(line, first);
+    nlohmann::json out = {{"spec", line.name},
+                          {"lanes", line.n_lanes},
+                          {"context", line.context},
+                          {"ms_per_step", line.ms_per_step},
+                          {"tokens_per_s", line.tokens_per_s},
+                          {"p99_over_p50", line.p99_over_p50},
+                          {"bytes_per_step", line.bytes_per_step},
+                          {"bytes_per_token", line.bytes_per_step / line.n_lanes},
+                          {"kv_bytes", line.kv_bytes},
+                          {"allocated_bytes", line.allocated_bytes},
+                          {"gb_per_s", line.gb_per_s},
+                          {"share_of_bandwidth", line.share_of_bandwidth},
+                          {"speed_up", up.measured},
+                          {"speed_up_by_bytes", up.by_bytes}};
+    if (line.has_parts) {
+        const double steps = static_cast<double>(std::max<std::int64_t>(1, line.parts.n_steps));
+        out["ms_of_parts"] = {{"linear", 1e3 * line.parts.linear / steps},
+                              {"attention", 1e3 * line.parts.attention / steps},
+                              {"scoring", 1e3 * line.parts.scoring / steps},
+                              {"eviction", 1e3 * line.parts.eviction / steps},
+                              {"rest", 1e3 * line.parts.rest / steps}};
+    }
+    return out;
+}
+
+void print_parts(const std::vector<BenchLine>& lines) {
+    if (std::none_of(lines.begin(), lines.end(), [](const BenchLine& l) { return l.has_parts; })) return;
+    fmt::print("\n{:<44} {:>9} {:>9} {:>9} {:>9} {:>9}   ms a step, timed part by part\n", "", "linear",
+               "attention", "scoring", "eviction", "rest");
+    for (const BenchLine& l : lines) {
+        const double scale = 1e3 / static_cast<double>(std::max<std::int64_t>(1, l.parts.n_steps));
+        fmt::print("{:<44} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n", l.name, scale * l.parts.linear,
+                   scale * l.parts.attention, scale * l.parts.scoring, scale * l.parts.eviction,
+                   scale * l.parts.rest);
+    }
+}
+
+void print_lines(const std::vector<BenchLine>& lines) {
+    fmt::print("{:<44} {:>9} {:>10} {:>8} {:>9} {:>9} {:>8} {:>7} {:>18}\n", "lane", "ms/step", "tokens/s",
+               "p99/p50", "KV MB", "MB/token", "GB/s", "share", "x first (by bytes)");
+    for (const BenchLine& l : lines) {
+        const SpeedUp up = speed_up(l, lines.front());
+        fmt::print(
+            "{:<44} {:>9.3f} {:>10.1f} {:>8.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>6.0f}% {:>8.2f} ({:.2f})\n",
+            l.name, l.ms_per_step, l.tokens_per_s, l.p99_over_p50, 1e-6 * static_cast<double>(l.kv_bytes),
+            1e-6 * static_cast<double>(l.bytes_per_step) / l.n_lanes, l.gb_per_s, 100 * l.share_of_bandwidth,
+            up.measured, up.by_bytes);
+    }
+}
+
+BenchReport report_on(const Options& options, Ground& ground, std::deque<Contender>& contenders, bool parts) {
+    std::vector<Contender*> all;
+    for (Contender& c : contenders) all.push_back(&c);
+    Progress progress("bench", 1);
+    BenchOptions how{options.run.n_tokens, options.rounds, parts,
+                     [&](double share) { progress.update(share); }};
+    return run_bench(*ground.model, *ground.backend, all, *ground.bandwidth, how);
+}
+
+nlohmann::json head_of(const Ground& ground, const BenchReport& report) {
+    return {{"model", ground.model->path().string()}, {"backend", ground.backend->name()},
+            {"weight_bytes", report.weight_bytes},    {"bandwidth", ground.bandwidth->what()},
+            {"bandwidth_gb_per_s", report.bandwidth}, {"cpu_share_of_others", report.share_of_others},
+            {"lanes", nlohmann::json::array()}};
+}
+
+void print_head(const Ground& ground, const BenchReport& report) {
+    fmt::print(
+        "{}, {}\n{:.2f} MB of weights a step; {}: {:.1f} GB/s; other processes took {:.0f} % of the busy "
+        "time\n\n",
+        ground.model->path().string(), ground.backend_text, 1e-6 * static_cast<double>(report.weight_bytes),
+        ground.bandwidth->what(), report.bandwidth, 100 * report.share_of_others);
+}
+
+/// Lanes as given, each also without scores and instrumented where that is asked for.
+void bench_lanes(const Options& options) {
+    Ground ground = ground_of(options);
+    std::deque<Contender> contenders;
+    struct Versus {
+        std::size_t with, without;
     };
-    for (std::size_t i = 0; i < contenders.size(); ++i) decode(i, 2), contenders[i].token_ms.clear();
-    for (int round = 0; round < options.rounds; ++round) {
-        for (std::size_t i = 0; i < contenders.size(); ++i) {
-            decode(i, per_round);
-            progress.update(++done);
+    std::vector<Versus> scores;
+    const std::vector<std::string> specs =
+        options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
+    for (const std::string& spec : specs) {
+        ContenderSetup plain = setup_of(spec, options.batch, options.context, options.run.n_tokens);
+        ContenderSetup without = plain, instrumented = plain;
+        plain.keeps = options.scores;
+        add(contenders, ground, std::move(plain));
+        if (options.scores) {
+            without.name = spec + " -scores";
+            without.follows = &contenders.back();
+            scores.push_back({contenders.size() - 1, contenders.size()});
+            add(contenders, ground, std::move(without));
         }
-        for (int i = 0; i < 3; ++i) bare_ms.push_back(1e3 * bare_read_seconds(bare, pool));
+        if (!options.instrument) continue;
+        instrumented.name = spec + " +rows";
+        instrumented.wants.attention = instrumented.wants.scores = true;
+        add(contenders, ground, std::move(instrumented));
     }
-    const CpuTimes cpu_after = CpuTimes::now();
-    const double others = share_of_others(cpu_before, cpu_after);
-
-    const double read_ms = median(bare_ms);
-    nlohmann::json json;
-    json["model"] = model.path().string();
-    json["backend"] = loaded.backend->name();
+    const BenchReport report = report_on(options, ground, contenders, options.parts);
+    nlohmann::json json = head_of(ground, report);
     json["context"] = options.context;
     json["batch"] = options.batch;
-    json["weight_bytes"] = read_bytes;
-    json["bare_read_ms"] = read_ms;
-    json["cpu_share_of_others"] = others;
+    for (const BenchLine& line : report.lines) json["lanes"].push_back(json_of(line, report.lines.front()));
     if (!options.json) {
-        fmt::print(
-            "{}, {}\ncontext {}, batch {}, {} tokens in {} rounds; other processes took {:.0f} % of the busy "
-            "time\n",
-            model.path().string(), loaded.backend_text, options.context, options.batch,
-            per_round * options.rounds, options.rounds, 100 * others);
-        fmt::print("bare read of the {:.2f} MB of weights: {:.3f} ms ({:.1f} GB/s)\n\n",
-                   1e-6 * static_cast<double>(read_bytes), read_ms,
-                   1e-6 * static_cast<double>(read_bytes) / read_ms);
-        fmt::print("{:<44} {:>9} {:>10} {:>9} {:>11} {:>8} {:>9}\n", "lane", "ms/step", "tokens/s", "p99/p50",
-                   "KV MB", "GB/s", "% of read");
+        print_head(ground, report);
+        fmt::print("context {}, batch {}, {} tokens in {} rounds\n", options.context, options.batch,
+                   std::max(1, options.run.n_tokens / options.rounds) * options.rounds, options.rounds);
+        print_lines(report.lines);
+        print_parts(report.lines);
     }
-    const double first_ms = median(contenders.front().token_ms);
-    for (const Contender& c : contenders) {
-        const double ms = median(c.token_ms);
-        std::vector<double> sorted = c.token_ms;
-        std::sort(sorted.begin(), sorted.end());
-        const double p99 = sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)];
-        const double bytes = static_cast<double>(read_bytes + c.cache_bytes());
-        const double share = bytes / static_cast<double>(read_bytes) * read_ms / ms;
-        json["lanes"].push_back({{"spec", c.name},
-                                 {"ms_per_step", ms},
-                                 {"tokens_per_s", 1e3 * options.batch / ms},
-                                 {"p99_over_p50", p99 / ms},
-                                 {"bytes_per_step", bytes},
-                                 {"gb_per_s", 1e-6 * bytes / ms},
-                                 {"share_of_bare_read", share},
-                                 {"time_over_first", ms / first_ms}});
-        if (!options.json)
-            fmt::print(
-                "{:<44} {:>9.3f} {:>10.1f} {:>9.2f} {:>11.2f} {:>8.2f} {:>8.0f}%   {:.2f}x the first\n",
-                c.name, ms, 1e3 * options.batch / ms, p99 / ms, 1e-6 * static_cast<double>(c.cache_bytes()),
-                1e-6 * bytes / ms, 100 * share, ms / first_ms);
-    }
-    for (std::size_t i = 1; i < contenders.size(); ++i) {
-        if (contenders[i].policy.makes_scores) continue;
-        const Contender &with = contenders[i - 1], &without = contenders[i];
-        const double ratio = median(with.token_ms) / median(without.token_ms);
-        const bool same = with.digests == without.digests;
-        json["scores"].push_back({{"spec", with.name}, {"time_over_no_scores", ratio}, {"same_bits", same}});
+    for (const Versus& v : scores) {
+        const double ratio = report.lines[v.with].ms_per_step / report.lines[v.without].ms_per_step;
+        const bool same = contenders[v.with].digests() == contenders[v.without].digests();
+        json["scores"].push_back(
+            {{"spec", report.lines[v.with].name}, {"time_over_no_scores", ratio}, {"same_bits", same}});
         if (!options.json)
             fmt::print("{}: scoring, choosing and evicting take {:.1f} % over no scores; same bits: {}\n",
-                       with.name, 100 * (ratio - 1), same ? "yes" : "NO");
+                       report.lines[v.with].name, 100 * (ratio - 1), same ? "yes" : "NO");
     }
     if (options.json) fmt::print("{}\n", json.dump(2));
+}
+
+/// Lanes that fit into 12 GB beside the weights, as MLKV's figure 3 counts.
+std::int64_t largest_batch(const Ground& ground, const BenchLine& line) {
+    const double left = 12e9 - static_cast<double>(read_weight_bytes(*ground.model));
+    return static_cast<std::int64_t>(left / (line.allocated_bytes / line.n_lanes));
+}
+
+void print_group(const Options& options, const PaperRun& run, const PaperGroup& group,
+                 const std::vector<std::optional<BenchLine>>& lines, const std::vector<std::string>& reasons,
+                 const Ground& ground) {
+    fmt::print("\n{:<34} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>18}\n", group.title, "paper", "tokens/s",
+               "ms/step", "KV MB", "GB/s", "share", "x first (by bytes)");
+    const std::optional<BenchLine>& first = lines.front();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const PaperLine& line = group.lines[i];
+        if (!lines[i]) {
+            fmt::print("{:<34} {:>10} {}\n", line.label, line.printed, reasons[i]);
+            continue;
+        }
+        const BenchLine& l = *lines[i];
+        const SpeedUp up = first ? speed_up(l, *first) : SpeedUp{NAN, NAN};
+        fmt::print("{:<34} {:>10} {:>10.1f} {:>9.3f} {:>9.1f} {:>9.2f} {:>7.0f}% {:>8.2f} ({:.2f})",
+                   line.label, line.printed, l.tokens_per_s, l.ms_per_step,
+                   1e-6 * static_cast<double>(l.kv_bytes), l.gb_per_s, 100 * l.share_of_bandwidth,
+                   up.measured, up.by_bytes);
+        if (run.name == "mlkv-figure3" && options.scale.tokens == 1 && options.scale.layers == 0)
+            fmt::print("   {} lanes in 12 GB", largest_batch(ground, l));
+        fmt::print("\n");
+    }
+    if (!run.parts) return;
+    std::vector<BenchLine> there;
+    for (const auto& line : lines)
+        if (line) there.push_back(*line);
+    print_parts(there);
+}
+
+/// One group of a paper's table; lines that do not fit give their reason instead.
+nlohmann::json bench_group(const Options& options, const PaperRun& run, const PaperGroup& group,
+                           const ModelShape& shape, std::optional<Ground>& ground, int& kv_heads_there) {
+    std::vector<std::optional<BenchLine>> lines(group.lines.size());
+    std::vector<std::string> reasons(group.lines.size());
+    nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
+    // Lines of one model run in turn, so that their ratios hold.
+    for (std::size_t begin = 0; begin < group.lines.size();) {
+        std::size_t end = begin + 1;
+        while (end < group.lines.size() && group.lines[end].n_kv_heads == group.lines[begin].n_kv_heads &&
+               group.lines[end].n_kv_layers == group.lines[begin].n_kv_layers)
+            ++end;
+        std::deque<Contender> contenders;
+        std::vector<std::size_t> line_of;
+        for (std::size_t i = begin; i < end; ++i) try {
+                const PaperLine& line = group.lines[i];
+                const ModelShape wanted = with_kv_heads(shape, line);
+                if (!ground || kv_heads_there != wanted.config.n_kv_heads) {
+                    ground.reset();
+                    ground = ground_of_shape(options, wanted);
+                    kv_heads_there = wanted.config.n_kv_heads;
+                    if (!options.json)
+                        fmt::print("{}, {}\n", ground->model->path().string(), ground->backend_text);
+                }
+                add(contenders, *ground,
+                    setup_of(line.lane, line.n_lanes, line.context, options.run.n_tokens));
+                line_of.push_back(i);
+            } catch (const Error& error) {
+                reasons[i] = error.what();
+            }
+        if (!contenders.empty()) {
+            const BenchReport report = report_on(options, *ground, contenders, run.parts || options.parts);
+            for (std::size_t i = 0; i < line_of.size(); ++i) lines[line_of[i]] = report.lines[i];
+        }
+        begin = end;
+    }
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        nlohmann::json of_line = lines[i] ? json_of(*lines[i], lines[0] ? *lines[0] : *lines[i])
+                                          : nlohmann::json{{"reason", reasons[i]}};
+        of_line["label"] = group.lines[i].label;
+        of_line["paper"] = group.lines[i].printed;
+        json["lines"].push_back(std::move(of_line));
+    }
+    if (!options.json && ground) print_group(options, run, group, lines, reasons, *ground);
+    if (!options.json && !ground)
+        for (std::size_t i = 0; i < lines.size(); ++i)
+            fmt::print("{}: {}\n", group.lines[i].label, reasons[i]);
+    return json;
+}
+
+void bench_paper(const Options& options) {
+    PaperRun run = paper_run(options.paper);
+    ModelShape shape = shape_of(options.shape.empty() ? run.shape : options.shape);
+    std::string scaled = scale_down(run, shape, options.scale);
+    if (!options.shape.empty() && options.shape != run.shape)
+        scaled =
+            fmt::format("{} instead of {}{}{}", options.shape, run.shape, scaled.empty() ? "" : ", ", scaled);
+    nlohmann::json json = {{"paper", run.name},
+                           {"source", run.source},
+                           {"unit", run.unit},
+                           {"scaled", scaled},
+                           {"shape", shape.name},
+                           {"dtype", options.dtype},
+                           {"groups", nlohmann::json::array()}};
+    if (!options.json)
+        fmt::print(
+            "{}\nThe paper's column: {}. Here decoding alone is timed, in the middle of the paper's "
+            "run.\nScaled down: {}\n",
+            run.source, run.unit, scaled.empty() ? "nothing" : scaled);
+    std::optional<Ground> ground;
+    int kv_heads_there = 0;
+    for (const PaperGroup& group : run.groups)
+        json["groups"].push_back(bench_group(options, run, group, shape, ground, kv_heads_there));
+    if (options.json) fmt::print("{}\n", json.dump(2));
+}
+
+std::string joined(const std::vector<std::string_view>& names) {
+    std::string text;
+    for (const std::string_view name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+    return text;
 }
 
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
-    auto options = std::make_shared<BenchOptions>();
+    auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand(
-        "bench", "tokens per second, bytes per token and the share of a bare read, in interleaved rounds");
+        "bench",
+        "tokens per second, bytes per token and the share of what memory gives, in interleaved rounds");
     options->run.add_model(*command);
+    command->add_option("--shape", options->shape,
+                        "instead of a model: random weights of the shape of " + joined(shape_names()));
+    command->add_option("--dtype", options->dtype, "of random weights")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->capture_default_str();
+    command->add_option("--paper", options->paper,
+                        "a paper's table, beside its printed numbers: " + joined(paper_names()));
+    command
+        ->add_option("--scale", options->scale.tokens, "with --paper: contexts and budgets divided by this")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_option("--scale-batch", options->scale.lanes, "with --paper: batches divided by this")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_option("--layers", options->scale.layers, "with --shape or --paper: only so many layers")
+        ->check(CLI::Range(1, 1 << 20));
     options->run.add_backend(*command);
     options->run.add_lanes(*command);
     command->add_option("--context", options->context, "prompt tokens")
@@ -270,8 +407,16 @@ void add_bench_command(CLI::App& app) {
     command->add_flag(
         "--scores", options->scores,
         "each lane also without any scores, losing the same tokens: what choosing and evicting costs");
+    command->add_flag(
+        "--parts", options->parts,
+        "also the time of linear layers, attention, scoring and eviction, in steps of their own");
     command->add_flag("--json", options->json, "machine-readable");
-    command->callback([options] { run_bench(*options); });
+    command->callback([options] {
+        if (options->paper.empty())
+            bench_lanes(*options);
+        else
+            bench_paper(*options);
+    });
 }
 
 }  // namespace keyhole

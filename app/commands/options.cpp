@@ -1,6 +1,7 @@
 #include "app/commands/options.h"
 
-#include "app/window/app_state.h"
+#include "app/commands/assets.h"
+#include "app/commands/commands.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 

@@ -2,6 +2,7 @@
 /// commands have asked the frame loop to do. Window thread.
 #pragma once
 
+#include "app/commands/assets.h"
 #include "app/window/export_job.h"
 #include "app/window/heat_data.h"
 #include "app/window/lane_desk.h"
@@ -130,8 +131,5 @@ struct AppState {
     std::chrono::steady_clock::time_point requested_at_;
     void requested();
 };
-
-/// assets/ beside the sources or beside the program, wherever it is; empty when not found.
-std::filesystem::path find_assets();
 
 }  // namespace keyhole

@@ -55,6 +55,16 @@ struct LaneStep {
     RowOutput* out = nullptr;
 };
 
+/// Seconds of steps by what they went to, added up while Backend::time_parts is on.
+struct StepTimes {
+    double linear = 0;     ///< products with weights
+    double attention = 0;  ///< rotation, logits, softmax, values
+    double scoring = 0;    ///< accumulators folded
+    double eviction = 0;   ///< victims chosen and removed, slots given
+    double rest = 0;       ///< embedding, norms, activations, copies
+    std::int64_t n_steps = 0;
+};
+
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -75,6 +85,12 @@ class Backend {
     /// last_row, the last row processed) and resizes the cache.
     virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                int last_row) = 0;
+
+    /// Adds the time of coming steps to *times, null: no longer. Steps are slower meanwhile. False where the backend cannot tell.
+    virtual bool time_parts(StepTimes* times) {
+        (void)times;
+        return false;
+    }
 };
 
 enum class BackendChoice { automatic, cpu, cuda };

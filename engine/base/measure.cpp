@@ -35,4 +35,14 @@ double share_of_others(const CpuTimes& before, const CpuTimes& after) {
     return all > 0 ? std::max(0.0, 1 - own / all) : 0;
 }
 
+std::int64_t free_memory_bytes() {
+    std::ifstream info("/proc/meminfo");
+    std::string word;
+    while (info >> word) {
+        std::int64_t kib = 0;
+        if (word == "MemAvailable:" && info >> kib) return kib << 10;
+    }
+    return 0;
+}
+
 }  // namespace keyhole

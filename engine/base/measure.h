@@ -1,6 +1,7 @@
 /// What measurements share: medians and the machine's busy time. For benches; any thread.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace keyhole {
@@ -14,5 +15,8 @@ struct CpuTimes {
 };
 /// Share of the machine's busy time between two readings that other processes took, 0..1.
 double share_of_others(const CpuTimes& before, const CpuTimes& after);
+
+/// Memory that programs can still get without swapping, as the system says (Linux); 0 where it does not say.
+std::int64_t free_memory_bytes();
 
 }  // namespace keyhole

@@ -1,0 +1,89 @@
+#include "engine/bench/bandwidth.h"
+
+#include "engine/base/mapped_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+namespace keyhole {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class HostRead final : public Bandwidth {
+  public:
+    HostRead(int n_threads, std::int64_t n_bytes)
+        : pool_(n_threads), pages_(static_cast<std::size_t>(n_bytes)) {
+        std::memset(pages_.data(), 1, pages_.size_bytes());  // pages that nobody wrote are one page of zeros
+    }
+    std::string what() const override {
+        return fmt::format("bare read by {} thread{}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s");
+    }
+    double measure() override {
+        constexpr std::size_t kWords = 32 << 10;
+        const std::span<const std::uint64_t> data = pages_.as<std::uint64_t>();
+        const std::size_t n_chunks = (data.size() + kWords - 1) / kWords;
+        std::vector<std::uint64_t> sums(n_chunks);
+        const auto start = Clock::now();
+        pool_.parallel_for(static_cast<std::int64_t>(n_chunks), [&](std::int64_t chunk, int) {
+            const std::size_t first = static_cast<std::size_t>(chunk) * kWords;
+            const auto words = data.subspan(first, std::min(kWords, data.size() - first));
+            std::uint64_t sum[16] = {};
+            for (std::size_t i = 0; i + 16 <= words.size(); i += 16)
+                for (std::size_t j = 0; j < 16; ++j) sum[j] += words[i + j];
+            sums[static_cast<std::size_t>(chunk)] =
+                std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+        });
+        const double seconds = seconds_since(start);
+        volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+        (void)keep;
+        return 1e-9 * static_cast<double>(pages_.size_bytes()) / seconds;
+    }
+
+  private:
+    ThreadPool pool_;
+    Pages pages_;
+};
+
+class DeviceCopy final : public Bandwidth {
+  public:
+    DeviceCopy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes)
+        : executor_(std::move(executor)),
+          from_(executor_, static_cast<std::size_t>(n_bytes)),
+          to_(executor_, static_cast<std::size_t>(n_bytes)) {
+        executor_->clear(from_.data(), from_.size());
+        executor_->wait();
+    }
+    std::string what() const override { return "copy on " + executor_->name(); }
+    double measure() override {
+        const auto start = Clock::now();
+        executor_->copy(to_.data(), from_.data(), from_.size());
+        executor_->wait();
+        return 2e-9 * static_cast<double>(from_.size()) / seconds_since(start);
+    }
+
+  private:
+    std::shared_ptr<cuda::Executor> executor_;
+    cuda::Buffer<std::byte> from_, to_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bandwidth> host_read(int n_threads, std::int64_t n_bytes) {
+    return std::make_unique<HostRead>(n_threads, n_bytes);
+}
+
+std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes) {
+    return std::make_unique<DeviceCopy>(std::move(executor), n_bytes);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,103 @@
+#include "engine/bench/bench.h"
+
+#include "engine/base/measure.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+std::int64_t read_weight_bytes(const Model& model) {
+    const auto bytes = [](const Weight& w) {
+        return w.data == nullptr ? 0 : w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+    };
+    const ModelWeights& w = model.weights();
+    std::int64_t total = bytes(w.output) + bytes(w.output_bias) + bytes(w.final_norm) +
+                         bytes(w.final_norm_bias) + bytes(w.project_in) + bytes(w.project_out);
+    for (const LayerWeights& l : w.layers)
+        for (const Weight* of_layer : {&l.attention_norm,
+                                       &l.attention_norm_bias,
+                                       &l.q,
+                                       &l.q_bias,
+                                       &l.k,
+                                       &l.v,
+                                       &l.k_bias,
+                                       &l.v_bias,
+                                       &l.q_norm,
+                                       &l.k_norm,
+                                       &l.o,
+                                       &l.o_bias,
+                                       &l.mlp_norm,
+                                       &l.mlp_norm_bias,
+                                       &l.gate,
+                                       &l.up,
+                                       &l.gate_bias,
+                                       &l.up_bias,
+                                       &l.down,
+                                       &l.down_bias})
+            total += bytes(*of_layer);
+    return total;
+}
+
+namespace {
+
+BenchLine line_of(const Contender& contender, std::int64_t weight_bytes, double bandwidth) {
+    BenchLine line;
+    line.name = contender.setup().name;
+    line.n_lanes = contender.n_lanes();
+    line.context = contender.setup().context;
+    line.ms_per_step = median(contender.step_ms);
+    std::vector<double> sorted = contender.step_ms;
+    std::sort(sorted.begin(), sorted.end());
+    line.p99_over_p50 = sorted[std::min(sorted.size() - 1, sorted.size() * 99 / 100)] / line.ms_per_step;
+    line.tokens_per_s = 1e3 * line.n_lanes / line.ms_per_step;
+    line.kv_bytes = contender.stored_bytes();
+    line.allocated_bytes = static_cast<double>(contender.allocated_bytes());
+    line.bytes_per_step = weight_bytes + line.kv_bytes;
+    line.gb_per_s = 1e-6 * static_cast<double>(line.bytes_per_step) / line.ms_per_step;
+    line.share_of_bandwidth = line.gb_per_s / bandwidth;
+    return line;
+}
+
+}  // namespace
+
+BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender* const> contenders,
+                      Bandwidth& bandwidth, const BenchOptions& options) {
+    const int per_round = std::max(1, options.n_steps / options.n_rounds);
+    for (Contender* c : contenders) c->decode(2), c->restart();
+    bandwidth.measure();
+    std::vector<double> bandwidths;
+    double done = 0;
+    const CpuTimes before = CpuTimes::now();
+    for (int round = 0; round < options.n_rounds; ++round) {  // what slows the machine down slows all
+        for (Contender* c : contenders) {
+            c->decode(per_round);
+            done += 1.0 / static_cast<double>(contenders.size());
+            if (options.progress) options.progress(done / options.n_rounds);
+        }
+        for (int i = 0; i < 3; ++i) bandwidths.push_back(bandwidth.measure());
+    }
+    const CpuTimes after = CpuTimes::now();
+
+    BenchReport report;
+    report.bandwidth = median(bandwidths);
+    report.weight_bytes = read_weight_bytes(model);
+    report.share_of_others = share_of_others(before, after);
+    for (const Contender* c : contenders)
+        report.lines.push_back(line_of(*c, report.weight_bytes, report.bandwidth));
+    for (std::size_t i = 0; options.parts && i < contenders.size(); ++i) {
+        BenchLine& line = report.lines[i];
+        line.has_parts = backend.time_parts(&line.parts);
+        if (line.has_parts) contenders[i]->decode(std::min(16, per_round * options.n_rounds));
+        backend.time_parts(nullptr);
+    }
+    return report;
+}
+
+SpeedUp speed_up(const BenchLine& line, const BenchLine& base) {
+    const auto per_token = [](const BenchLine& l) {
+        return static_cast<double>(l.bytes_per_step) / l.n_lanes;
+    };
+    return {line.tokens_per_s / base.tokens_per_s, per_token(base) / per_token(line)};
+}
+
+}  // namespace keyhole

@@ -1,0 +1,86 @@
+#include "engine/bench/contender.h"
+
+#include "engine/base/error.h"
+#include "engine/base/philox.h"
+#include "engine/model/digest.h"
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+namespace keyhole {
+namespace {
+
+double wall_ms(const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
+    : clock(wall_ms),
+      backend_(backend),
+      setup_(std::move(setup)),
+      n_vocab_(model.config().n_vocab),
+      row_(setup_.context),
+      outputs_(setup_.policies.size()) {
+    std::vector<int> prompt;
+    for (int i = 0; i < setup_.context; ++i) prompt.push_back(token(i, 0));
+    std::vector<LanePrefill> lanes;
+    for (std::size_t i = 0; i < setup_.policies.size(); ++i) {
+        if (setup_.follows != nullptr) {
+            if (setup_.policies[i].exceeded(setup_.context, setup_.context - 1))
+                fail(ErrorCode::wrong_use,
+                     "--scores: lane '{}' evicts after the prompt of {} tokens; give it budget={} or more",
+                     setup_.follows->setup().name, setup_.context, setup_.context);
+            setup_.policies[i].makes_scores = false;
+            setup_.policies[i].stored = ResolvedPolicy::kUnlimited;
+        }
+        caches_.push_back(backend.make_cache());
+        lanes.push_back({caches_.back().get(), &setup_.policies[i], {}, &outputs_[i]});
+    }
+    backend.prefill(prompt, lanes, nullptr, {});
+}
+
+/// Any text reads the same bytes.
+int Contender::token(int row, int lane) const {
+    const auto drawn =
+        philox4x32_10({{static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(lane), 0, 0}}, 1);
+    return static_cast<int>(drawn.x[0] % static_cast<std::uint32_t>(n_vocab_));
+}
+
+void Contender::decode(int n_steps) {
+    std::vector<LaneStep> steps(caches_.size());
+    for (int i = 0; i < n_steps; ++i, ++row_) {
+        for (std::size_t n = 0; n < caches_.size(); ++n)
+            steps[n] = {caches_[n].get(), &setup_.policies[n], token(row_, static_cast<int>(n)), row_,
+                        setup_.wants,     &outputs_[n]};
+        step_ms.push_back(clock([&] { backend_.step(steps); }));
+        if (!setup_.keeps && setup_.follows == nullptr) continue;
+        gone_.emplace_back();
+        for (std::size_t n = 0; n < caches_.size(); ++n) {
+            gone_.back().push_back(outputs_[n].evictions);
+            digests_.push_back(
+                digest_bytes(kDigestSeed, std::as_bytes(std::span<const float>(outputs_[n].next_logits))));
+            if (setup_.follows == nullptr) continue;
+            for (const Eviction& e : setup_.follows->gone_.at(gone_.size() - 1)[n])
+                caches_[n]->evict(e.kv_head, e.position);
+        }
+    }
+}
+
+std::int64_t Contender::stored_bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& cache : caches_) bytes += cache->use().stored_bytes;
+    return bytes;
+}
+
+std::int64_t Contender::allocated_bytes() const {
+    std::int64_t bytes = 0;
+    for (const auto& cache : caches_) bytes += cache->use().allocated_bytes;
+    return bytes;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,161 @@
+// What a bench does with times and bytes, on the CPU and on the CUDA backend's own code on the host; and the papers' tables.
+#include "engine/bench/bench.h"
+
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/base/error.h"
+#include "engine/bench/papers.h"
+#include "engine/policy/lane_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace keyhole {
+namespace {
+
+ModelShape tiny() {
+    ModelShape shape = shape_of("llama-3-8b");
+    shape.name = "tiny";
+    shape.config.n_layers = 2;
+    shape.config.n_heads = 4;
+    shape.config.n_kv_heads = 2;
+    shape.config.head_dim = 16;
+    shape.config.d_model = 64;
+    shape.config.d_ff = 96;
+    shape.config.rotary.dims = 16;
+    shape.config.rotary.inverse_frequency.resize(8);
+    shape.config.n_vocab = 304;
+    return shape;
+}
+
+ContenderSetup setup(const std::string& spec, int n_lanes, int context) {
+    ContenderSetup out;
+    out.name = spec;
+    out.policies.assign(static_cast<std::size_t>(n_lanes),
+                        resolve(parse_lane_spec(spec).policy, context, 20));
+    out.context = context;
+    return out;
+}
+
+/// Says what it is told to.
+class Fixed final : public Bandwidth {
+  public:
+    std::string what() const override { return "fixed"; }
+    double measure() override { return 2; }
+};
+
+void runs_on(Backend& backend, const Model& model, int kv_element_bytes) {
+    Contender full(model, backend, setup("full", 2, 24)), small(model, backend, setup("h2o:budget=8", 3, 24));
+    Contender* const both[] = {&full, &small};
+    double ms = 1;
+    full.clock = small.clock = [&](const std::function<void()>& work) {
+        work();
+        return ms++;  // 1 2 | 3 4 || 5 6 | 7 8 || ...
+    };
+    Fixed bandwidth;
+    double shown = 0;
+    BenchOptions options;
+    options.n_steps = 6;
+    options.n_rounds = 3;
+    options.progress = [&](double share) { shown = share; };
+    const BenchReport report = run_bench(model, backend, both, bandwidth, options);
+    ASSERT_EQ(report.lines.size(), 2u);
+    const BenchLine &a = report.lines[0], &b = report.lines[1];
+    // Two steps each to warm up take 1 to 4 ms; then full has 5 6, 9 10, 13 14 and the other 7 8, 11 12, 15 16.
+    EXPECT_DOUBLE_EQ(a.ms_per_step, 9.5);
+    EXPECT_DOUBLE_EQ(b.ms_per_step, 11.5);
+    EXPECT_DOUBLE_EQ(a.tokens_per_s, 2e3 / 9.5);
+    EXPECT_DOUBLE_EQ(b.p99_over_p50, 16 / 11.5);
+    EXPECT_DOUBLE_EQ(shown, 1);
+    const std::int64_t of_token =
+        std::int64_t{2} * 2 * 2 * 16 * kv_element_bytes;  // K and V, layers, heads, dimensions
+    EXPECT_EQ(a.kv_bytes, 2 * (24 + 8) * of_token);
+    EXPECT_EQ(b.kv_bytes, 3 * 8 * of_token);
+    const std::int64_t weights = seeded_weight_bytes(tiny(), DType::f16) - 304 * 64 * 2;
+    EXPECT_EQ(report.weight_bytes, weights);
+    EXPECT_EQ(a.bytes_per_step, weights + a.kv_bytes);
+    EXPECT_DOUBLE_EQ(a.gb_per_s, 1e-6 * static_cast<double>(a.bytes_per_step) / 9.5);
+    EXPECT_DOUBLE_EQ(a.share_of_bandwidth, a.gb_per_s / 2);
+    const SpeedUp up = speed_up(b, a);
+    EXPECT_DOUBLE_EQ(up.measured, (3 / 11.5) / (2 / 9.5));
+    EXPECT_DOUBLE_EQ(up.by_bytes, (static_cast<double>(weights + a.kv_bytes) / 2) /
+                                      (static_cast<double>(weights + b.kv_bytes) / 3));
+}
+
+TEST(Bench, CountsTimesAndBytesOnTheCpu) {
+    const auto model = make_seeded_model(tiny(), DType::f16);
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    runs_on(*backend, *model, 4);
+}
+
+TEST(Bench, CountsTimesAndBytesOnTheCudaBackendsHost) {
+    const auto model = make_seeded_model(tiny(), DType::f16, 1, SeededStorage::shared);
+    const auto backend = make_cuda_backend(model, cuda::make_host_executor());
+    runs_on(*backend, *model, 2);
+}
+
+TEST(Bench, AFollowerLosesTheSameAndGivesTheSameBits) {
+    const auto model = make_seeded_model(tiny(), DType::f32);
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    ContenderSetup with = setup("h2o:budget=16", 2, 16);
+    with.keeps = true;
+    Contender original(*model, *backend, with);
+    ContenderSetup without = with;
+    without.follows = &original;
+    Contender follower(*model, *backend, without);
+    original.decode(5);
+    follower.decode(5);
+    EXPECT_EQ(original.digests(), follower.digests());
+    EXPECT_EQ(original.digests().size(), 10u);
+    EXPECT_EQ(original.stored_bytes(), follower.stored_bytes());
+}
+
+TEST(Bench, AFollowerOfAnEvictedPromptIsRefused) {
+    const auto model = make_seeded_model(tiny(), DType::f32);
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    Contender original(*model, *backend, setup("h2o:budget=8", 1, 16));
+    ContenderSetup without = setup("h2o:budget=8", 1, 16);
+    without.follows = &original;
+    EXPECT_THROW(Contender(*model, *backend, without), Error);
+}
+
+TEST(Bench, BandwidthIsThatOfBytesMoved) {
+    const auto host = host_read(1, 8 << 20);
+    EXPECT_GT(host->measure(), 0.05);
+    EXPECT_LT(host->measure(), 2000);
+    EXPECT_EQ(host->what(), "bare read by 1 thread");
+    const auto device = device_copy(cuda::make_host_executor(), 8 << 20);
+    EXPECT_GT(device->measure(), 0.05);
+}
+
+TEST(Papers, EveryTableHasLinesThatParse) {
+    EXPECT_EQ(paper_names().size(), 5u);
+    for (const std::string_view name : paper_names()) {
+        const PaperRun run = paper_run(name);
+        EXPECT_EQ(run.name, name);
+        shape_of(run.shape);
+        for (const PaperGroup& group : run.groups) {
+            ASSERT_GE(group.lines.size(), 2u);
+            EXPECT_EQ(group.lines.front().lane, "full") << name;
+            for (const PaperLine& line : group.lines)
+                EXPECT_NO_THROW(parse_lane_spec(line.lane)) << line.lane;
+        }
+    }
+    EXPECT_THROW(paper_run("keyformer-table9"), Error);
+}
+
+TEST(Papers, ScalingSaysWhatItDid) {
+    PaperRun run = paper_run("tova-table1");
+    ModelShape shape = shape_of(run.shape);
+    EXPECT_EQ(scale_down(run, shape, {}), "");
+    EXPECT_EQ(run.groups[0].lines[1].lane, "tova:budget=1536");
+    EXPECT_EQ(scale_down(run, shape, {16, 4, 2}),
+              "contexts and budgets 1/16, batches 1/4, at least 1, 2 of 32 layers");
+    EXPECT_EQ(run.groups[0].lines[1].lane, "tova:budget=96");
+    EXPECT_EQ(run.groups[0].lines[1].n_lanes, 4);
+    EXPECT_EQ(run.groups[0].lines[0].context, 128);
+    EXPECT_EQ(shape.config.n_layers, 2);
+}
+
+}  // namespace
+}  // namespace keyhole
