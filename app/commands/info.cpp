@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 
 namespace keyhole {
@@ -55,6 +56,28 @@ nlohmann::json memory_json(const MemoryTable& t) {
     return json;
 }
 
+std::string positions_text(const ModelConfig& c) {
+    std::string text;
+    switch (c.positions) {
+        case PositionKind::rotary:
+            text = fmt::format("rotary positions over {} of {} dimensions, base {:g}", c.rotary.dims,
+                               c.head_dim, c.rope_theta);
+            break;
+        case PositionKind::alibi:
+            text = "ALiBi";
+            break;
+        case PositionKind::learned:
+            text = "learned positions";
+            break;
+    }
+    const auto widest = std::max_element(c.window.begin(), c.window.end());
+    if (widest != c.window.end() && *widest > 0)
+        text += fmt::format(", sliding window of {} in {} of {} layers", *widest,
+                            std::count_if(c.window.begin(), c.window.end(), [](int w) { return w > 0; }),
+                            c.n_layers);
+    return text;
+}
+
 /// What a run of the model would be asked for.
 struct InfoOptions {
     RunOptions run;
@@ -93,6 +116,7 @@ void run_info(const InfoOptions& options) {
                                {"d_ff", c.d_ff},
                                {"n_vocab", c.n_vocab},
                                {"n_ctx", c.n_ctx},
+                               {"positions", positions_text(c)},
                                {"rope_theta", c.rope_theta},
                                {"norm_eps", c.norm_eps},
                                {"tied", c.tied},
@@ -114,8 +138,8 @@ void run_info(const InfoOptions& options) {
                model->hash());
     fmt::print("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
                c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
-    fmt::print("  vocabulary {}, context {}, rotary base {:g}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx,
-               c.rope_theta, c.norm_eps);
+    fmt::print("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx,
+               positions_text(c), c.norm_eps);
     const int contexts[] = {c.n_ctx / 4, c.n_ctx, 4 * c.n_ctx};
     fmt::print(
         "KV cache, 2 x KV heads x head size x 4 bytes a token (this engine stores "

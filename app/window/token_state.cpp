@@ -90,8 +90,13 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
         case TokenPresence::hidden: {
             const LaneRecord* record = record_of(history, lane, row);
             const bool dilated = record != nullptr && record->info->policy.dilation > 0;
-            text = dilated ? "stored, hidden by the gaps of the dilated window"
-                           : "stored, hidden for this row (the released code's blink)";
+            const std::vector<int>& window = history.run().config.window;
+            const auto layer = static_cast<std::size_t>(history.run().layout.kv_head(kv_head).owner_layer);
+            if (layer < window.size() && window[layer] > 0 && position <= row - window[layer])
+                text = fmt::format("stored, beyond the model's sliding window of {} tokens", window[layer]);
+            else
+                text = dilated ? "stored, hidden by the gaps of the dilated window"
+                               : "stored, hidden for this row (the released code's blink)";
             break;
         }
     }

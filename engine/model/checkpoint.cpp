@@ -119,6 +119,53 @@ void Checkpoint::check(const std::string& name, const Weight& weight) {
                                     bad->n_looked < n ? fmt::format(" looked at ({} in all)", n) : ""));
 }
 
+Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64_t cols,
+                          const RowBlocks& which) {
+    Weight whole = weight(name, rows, cols);
+    const std::size_t row_bytes = static_cast<std::size_t>(whole.cols) * dtype_bytes(whole.dtype);
+    const auto at = [&](std::int64_t row) {
+        return static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(row) * row_bytes;
+    };
+    const std::size_t block_bytes = static_cast<std::size_t>(which.rows) * row_bytes;
+    Weight part{whole.dtype, at(which.first), which.n * which.rows, whole.cols};
+    if (which.n == 1) return part;
+    Pages& copy = copies_.emplace_back(static_cast<std::size_t>(which.n) * block_bytes);
+    for (std::int64_t i = 0; i < which.n; ++i)
+        std::memcpy(static_cast<std::byte*>(copy.data()) + static_cast<std::size_t>(i) * block_bytes,
+                    at(which.first + i * which.stride), block_bytes);
+    part.data = copy.data();
+    return part;
+}
+
+namespace {
+
+/// to [n, rows] = columns [first, first + n) of from [rows, cols], in squares that stay in the cache.
+template <class T>
+void transpose(const T* from, std::int64_t rows, std::int64_t cols, std::int64_t first, std::int64_t n,
+               T* to) {
+    constexpr std::int64_t kSquare = 64;
+    for (std::int64_t r = 0; r < rows; r += kSquare)
+        for (std::int64_t c = 0; c < n; c += kSquare)
+            for (std::int64_t j = c; j < std::min(n, c + kSquare); ++j)
+                for (std::int64_t i = r; i < std::min(rows, r + kSquare); ++i)
+                    to[j * rows + i] = from[i * cols + first + j];
+}
+
+}  // namespace
+
+Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::int64_t cols,
+                              std::int64_t first, std::int64_t n) {
+    const Weight stored = weight(name, cols, rows);
+    Pages& copy = copies_.emplace_back(static_cast<std::size_t>(n * cols) * dtype_bytes(stored.dtype));
+    if (stored.dtype == DType::f32)
+        transpose(static_cast<const float*>(stored.data), cols, rows, first, n,
+                  static_cast<float*>(copy.data()));
+    else
+        transpose(static_cast<const std::uint16_t*>(stored.data), cols, rows, first, n,
+                  static_cast<std::uint16_t*>(copy.data()));
+    return {stored.dtype, copy.data(), n, cols};
+}
+
 std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
     constexpr std::size_t kWhole = std::size_t{64} << 20, kBlock = std::size_t{64} << 10, kBlocks = 512;
     std::uint64_t digest = seed;

@@ -15,6 +15,14 @@
 
 namespace keyhole {
 
+/// Rows of a matrix: n blocks of `rows` rows each, the i-th from row first + i * stride on.
+struct RowBlocks {
+    std::int64_t first = 0;
+    std::int64_t rows = 0;
+    std::int64_t stride = 0;
+    std::int64_t n = 1;
+};
+
 class Checkpoint {
   public:
     /// model.safetensors, else the shards that model.safetensors.index.json lists. Throws Error(bad_file)
@@ -29,6 +37,14 @@ class Checkpoint {
     /// where the file
     /// placed it off its alignment: then a copy is kept here.
     Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
+
+    /// Some rows of a matrix [rows, cols] or of a vector (cols 0), one block after the other: one block points into the
+    /// mapping, several are copied into storage kept here. Errors as weight().
+    Weight blocks(const std::string& name, std::int64_t rows, std::int64_t cols, const RowBlocks& which);
+
+    /// Rows [first, first + n) of the transpose of a matrix that is stored as [cols, rows], copied. Errors as weight().
+    Weight transposed(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t first,
+                      std::int64_t n);
 
     /// A line for every tensor that was asked for and holds NaN or infinity. All of it is looked at up to 1 GiB of files, as
     /// the first token will read it anyway; beyond that samples are.

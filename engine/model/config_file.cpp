@@ -61,6 +61,12 @@ int ConfigFile::count_or(const std::string& key, int fallback) const {
     return has(key) ? count(key) : fallback;
 }
 
+int ConfigFile::count_or_zero(const std::string& key, int fallback) const {
+    const nlohmann::json* found = json_->find(key);
+    if (found != nullptr && found->is_number_unsigned() && found->get<std::uint64_t>() == 0) return 0;
+    return count_or(key, fallback);
+}
+
 double ConfigFile::positive_or(const std::string& key, double fallback) const {
     const nlohmann::json* found = json_->find(key);
     if (found == nullptr) return fallback;

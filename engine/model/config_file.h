@@ -22,6 +22,8 @@ class ConfigFile {
     /// A count from 1 to 2^24. Throws Error(bad_file) when absent or anything else.
     int count(const std::string& key) const;
     int count_or(const std::string& key, int fallback) const;
+    /// A count that may be 0; the same errors as count.
+    int count_or_zero(const std::string& key, int fallback) const;
     /// Positive and finite; the same errors as count.
     double positive_or(const std::string& key, double fallback) const;
     bool flag_or(const std::string& key, bool fallback) const;

@@ -66,7 +66,7 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
     const Family& family = family_of(config_file);
     ModelConfig config = family.read_config(config_file);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
-    ModelWeights weights = family.map_weights(config, *checkpoint);
+    ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_folder(folder);
     if (tokenizer.n_vocab() > config.n_vocab) {
         fail(ErrorCode::bad_file,

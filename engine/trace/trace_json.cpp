@@ -89,6 +89,7 @@ Json run_json(const RunInfo& run) {
               {"d_ff", c.d_ff},
               {"n_vocab", c.n_vocab},
               {"n_ctx", c.n_ctx},
+              {"window", c.window},
               {"norm_eps", c.norm_eps},
               {"rope_theta", c.rope_theta},
               {"tied", c.tied},
@@ -129,6 +130,11 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
     run->config.d_ff = to_int(c.at("d_ff"), 0, 1 << 30);
     run->config.n_vocab = to_int(c.at("n_vocab"), 0, 1 << 30);
     run->config.n_ctx = to_int(c.at("n_ctx"), 0, 1 << 30);
+    if (c.contains("window"))  // not in older files
+        for (const Json& window : c.at("window")) run->config.window.push_back(to_int(window, 0, 1 << 30));
+    if (!run->config.window.empty() &&
+        run->config.window.size() != static_cast<std::size_t>(run->config.n_layers))
+        throw std::runtime_error("the sliding windows are not one a layer");
     run->config.norm_eps = to_float(c.at("norm_eps"));
     run->config.rope_theta = to_float(c.at("rope_theta"));
     run->config.tied = c.at("tied");

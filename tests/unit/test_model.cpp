@@ -3,9 +3,8 @@
 // KEYHOLE_REAL_MODEL names one, and folders with something wrong in them.
 #include "engine/model/model.h"
 
-#include "engine/backend/backend.h"
 #include "engine/base/error.h"
-#include "engine/policy/lane_spec.h"
+#include "tests/reference/transformers_run.h"
 
 #include <nlohmann/json.hpp>
 
@@ -80,59 +79,8 @@ std::string refusal_of_config(ErrorCode code, const std::function<void(Json&)>& 
     return message;
 }
 
-/// All rows of a full cache, the first n_prompt in one go, against transformers.
 void compare_with_transformers(const std::string& fixture, int n_prompt) {
-    const auto model = load_model(kFixtures / fixture);
-    const ModelConfig& config = model->config();
-    const SafetensorsFile file(kFixtures / fixture / "expected.safetensors");
-    const auto floats = [&](const char* name) {
-        const StoredTensor tensor = file.tensor(name);
-        std::int64_t n = 1;
-        for (const std::int64_t extent : tensor.shape) n *= extent;
-        std::vector<float> values(static_cast<std::size_t>(n));
-        std::memcpy(values.data(), tensor.data, values.size() * 4);
-        return values;
-    };
-    const std::vector<float> ids = floats("input_ids"), logits = floats("logits"),
-                             attention = floats("attention");
-    const auto n_rows = static_cast<int>(ids.size());
-    std::vector<int> tokens;
-    for (const float id : ids) tokens.push_back(static_cast<int>(id));
-
-    const auto backend = make_backend(model, {BackendChoice::cpu, 2, 0}, nullptr);
-    const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, n_prompt, n_rows - n_prompt);
-    const auto cache = backend->make_cache();
-    RowOutput out;
-    float largest = 0;
-    for (const float logit : logits) largest = std::max(largest, std::abs(logit));
-    for (int row = n_prompt - 1; row < n_rows; ++row) {
-        if (row == n_prompt - 1) {
-            const LanePrefill lane{cache.get(), &policy, {true, false, false, false}, &out};
-            backend->prefill(std::span<const int>(tokens).first(static_cast<std::size_t>(n_prompt)),
-                             {&lane, 1}, nullptr, {});
-        } else {
-            const LaneStep lane{
-                cache.get(), &policy, tokens[static_cast<std::size_t>(row)], row, {true, false, false, false},
-                &out};
-            backend->step({&lane, 1});
-        }
-        ASSERT_EQ(out.next_logits.size(), static_cast<std::size_t>(config.n_vocab));
-        for (int v = 0; v < config.n_vocab; ++v) {
-            ASSERT_NEAR(out.next_logits[static_cast<std::size_t>(v)],
-                        logits[static_cast<std::size_t>(row * config.n_vocab + v)], 3e-5f * largest)
-                << "row " << row << " id " << v;
-        }
-        for (int head = 0; head < config.n_layers * config.n_heads; ++head) {
-            const auto begin =
-                static_cast<std::size_t>(out.values.head_offset[static_cast<std::size_t>(head)]);
-            for (int p = 0; p <= row; ++p) {
-                ASSERT_NEAR(out.values.attention[begin + static_cast<std::size_t>(p)],
-                            attention[static_cast<std::size_t>((head * n_rows + row) * n_rows + p)], 2e-5f)
-                    << "row " << row << " layer " << head / config.n_heads << " head "
-                    << head % config.n_heads << " position " << p;
-            }
-        }
-    }
+    reference::compare_with_transformers(kFixtures / fixture, n_prompt);
 }
 
 TEST(Model, GroupedF16ShardsEqualTransformers) {
@@ -362,8 +310,8 @@ TEST(Model, WhatIsNotSupportedIsRefusedByName) {
                             const std::function<void(Json&)>& change) {
         expect_says(refusal_of_config(ErrorCode::unsupported, change), parts);
     };
-    refuses({"GPTNeoXForCausalLM", "LlamaForCausalLM"},
-            [](Json& json) { json["architectures"] = {"GPTNeoXForCausalLM"}; });
+    refuses({"GemmaForCausalLM", "LlamaForCausalLM"},
+            [](Json& json) { json["architectures"] = {"GemmaForCausalLM"}; });
     refuses({"mamba"}, [](Json& json) {
         json.erase("architectures");
         json["model_type"] = "mamba";
@@ -372,14 +320,14 @@ TEST(Model, WhatIsNotSupportedIsRefusedByName) {
         json.erase("architectures");
         json.erase("model_type");
     });
-    refuses({"rope_scaling", "linear"}, [](Json& json) {
-        json["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};
+    refuses({"rope_scaling", "dynamic"}, [](Json& json) {
+        json.erase("rope_parameters");
+        json["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2}};
     });
-    refuses({"rope_parameters", "llama3"},
-            [](Json& json) { json["rope_parameters"]["rope_type"] = "llama3"; });
-    refuses({"attention_bias"}, [](Json& json) { json["attention_bias"] = true; });
-    refuses({"mlp_bias"}, [](Json& json) { json["mlp_bias"] = true; });
-    refuses({"hidden_act", "gelu"}, [](Json& json) { json["hidden_act"] = "gelu"; });
+    refuses({"rope_parameters", "longrope"},
+            [](Json& json) { json["rope_parameters"]["rope_type"] = "longrope"; });
+    refuses({"partial_rotary_factor"}, [](Json& json) { json["partial_rotary_factor"] = 0.5; });
+    refuses({"hidden_act", "quick_gelu"}, [](Json& json) { json["hidden_act"] = "quick_gelu"; });
     refuses({"quantization_config"}, [](Json& json) { json["quantization_config"] = {{"bits", 4}}; });
 }
 

@@ -1,6 +1,5 @@
-/// A model family: how its config.json and tensor names map onto ModelConfig and ModelWeights. One file each;
-/// the registry is
-/// in families.cpp. Used while loading.
+/// A model family: how its config.json and tensor names map onto ModelConfig and ModelWeights. One file each; the registry is in
+/// families.cpp. Used while loading.
 #pragma once
 
 #include "engine/model/checkpoint.h"
@@ -10,21 +9,23 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace keyhole {
 
 struct Family {
     std::string_view name;
-    std::string_view architecture;  ///< in config.json's "architectures"
-    std::string_view model_type;    ///< its "model_type", where no architecture is given
+    std::vector<std::string_view> architectures;  ///< in config.json's "architectures"
+    std::string_view model_type;                  ///< its "model_type", where no architecture is given
     /// Throws Error(bad_file) for values out of range, Error(unsupported) naming the feature that Keyhole
     /// lacks.
     ModelConfig (*read_config)(const ConfigFile& file);
     /// Throws as Checkpoint::weight does.
-    ModelWeights (*map_weights)(const ModelConfig& config, Checkpoint& checkpoint);
+    ModelWeights (*map_weights)(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint);
 };
 
-extern const Family kLlamaFamily;
+extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGptNeoXFamily, kGptJFamily,
+    kMptFamily, kGpt2Family, kOptFamily;
 
 /// All families of this build.
 std::span<const Family* const> families();

@@ -1,0 +1,81 @@
+// GPT-NeoX and Pythia: LayerNorm, rotary positions over a part of each head, q, k and v of a head side by side in one matrix, attention and
+// feed-forward layer beside each other.
+#include "engine/base/error.h"
+#include "engine/model/families/common.h"
+#include "engine/model/families/family.h"
+
+namespace keyhole {
+namespace {
+
+bool has_attention_bias(const ConfigFile& file) {
+    return file.flag_or("/attention_bias", true);
+}
+
+ModelConfig read_config(const ConfigFile& file) {
+    refuse_quantized(file);
+    ModelConfig config;
+    config.family = "gpt_neox";
+    config.d_model = file.count("/hidden_size");
+    config.n_layers = file.count("/num_hidden_layers");
+    config.n_heads = config.n_kv_heads = file.count("/num_attention_heads");
+    config.d_ff = file.count("/intermediate_size");
+    config.n_vocab = file.count("/vocab_size");
+    config.n_ctx = file.count_or("/max_position_embeddings", 2048);
+    config.head_dim = even_head_dim(file, config, "hidden_size", "num_attention_heads");
+    config.norm = NormKind::layer;
+    config.norm_eps = static_cast<float>(file.positive_or("/layer_norm_eps", 1e-5));
+    config.activation = read_activation(file, "/hidden_act", "gelu");
+    config.parallel = file.flag_or("/use_parallel_residual", true);
+    const double part =
+        file.positive_or("/rotary_pct", file.positive_or("/rope_parameters/partial_rotary_factor", 0.25));
+    read_rotary(file, config, static_cast<int>(config.head_dim * part), "/rotary_emb_base");
+    config.tied = file.flag_or("/tie_word_embeddings", false);
+    read_special_tokens(file, config);
+    return config;
+}
+
+ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+    const std::int64_t d = config.d_model, d_ff = config.d_ff, head = config.head_dim,
+                       n_heads = config.n_heads;
+    const std::string model = prefix_of(checkpoint, {"gpt_neox.", ""}, "final_layer_norm.weight");
+    const bool bias = has_attention_bias(file);
+    ModelWeights weights;
+    const std::string output = checkpoint.contains("lm_head.weight") ? "lm_head.weight" : "embed_out.weight";
+    take_embeddings(config, checkpoint, model + "embed_in.weight", output, d, weights);
+    for (int l = 0; l < config.n_layers; ++l) {
+        const std::string at = fmt::format("{}layers.{}.", model, l);
+        LayerWeights& layer = weights.layers.emplace_back();
+        layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d);
+        layer.attention_norm_bias = checkpoint.weight(at + "input_layernorm.bias", d);
+        // Rows of a head: its q, its k, its v.
+        const auto part = [&](const char* kind, std::int64_t cols, std::int64_t which) {
+            return checkpoint.blocks(at + "attention.query_key_value." + kind, 3 * d, cols,
+                                     {.first = which * head, .rows = head, .stride = 3 * head, .n = n_heads});
+        };
+        layer.q = part("weight", d, 0);
+        layer.k = part("weight", d, 1);
+        layer.v = part("weight", d, 2);
+        layer.o = checkpoint.weight(at + "attention.dense.weight", d, d);
+        if (bias) {
+            layer.q_bias = part("bias", 0, 0);
+            layer.k_bias = part("bias", 0, 1);
+            layer.v_bias = part("bias", 0, 2);
+            layer.o_bias = checkpoint.weight(at + "attention.dense.bias", d);
+        }
+        layer.mlp_norm = checkpoint.weight(at + "post_attention_layernorm.weight", d);
+        layer.mlp_norm_bias = checkpoint.weight(at + "post_attention_layernorm.bias", d);
+        layer.up = checkpoint.weight(at + "mlp.dense_h_to_4h.weight", d_ff, d);
+        layer.up_bias = checkpoint.weight(at + "mlp.dense_h_to_4h.bias", d_ff);
+        layer.down = checkpoint.weight(at + "mlp.dense_4h_to_h.weight", d, d_ff);
+        layer.down_bias = checkpoint.weight(at + "mlp.dense_4h_to_h.bias", d);
+    }
+    weights.final_norm = checkpoint.weight(model + "final_layer_norm.weight", d);
+    weights.final_norm_bias = checkpoint.weight(model + "final_layer_norm.bias", d);
+    return weights;
+}
+
+}  // namespace
+
+const Family kGptNeoXFamily = {"gpt_neox", {"GPTNeoXForCausalLM"}, "gpt_neox", read_config, map_weights};
+
+}  // namespace keyhole

@@ -1,0 +1,22 @@
+/// The form that LLaMA, Mistral and Qwen share: RMSNorm, rotary positions over the whole head, a gated feed-forward layer, MHA or GQA.
+/// While loading.
+#pragma once
+
+#include "engine/model/families/family.h"
+
+namespace keyhole {
+
+/// What the relatives differ in.
+struct LlamaForm {
+    std::string_view name;
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool mlp_bias = false;
+    bool qk_norm = false;
+    int head_dim = 0;  ///< where the file names none; 0: hidden_size / num_attention_heads
+};
+
+ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form);
+ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form, Checkpoint& checkpoint);
+
+}  // namespace keyhole

@@ -1,0 +1,25 @@
+// Qwen 2 and 2.5: LLaMA's form with biases on q, k and v; where use_sliding_window is set, layers from max_window_layers on have one.
+#include "engine/model/families/common.h"
+#include "engine/model/families/llama_form.h"
+
+namespace keyhole {
+namespace {
+
+constexpr LlamaForm kForm = {.name = "qwen2", .qkv_bias = true};
+
+ModelConfig read_config(const ConfigFile& file) {
+    ModelConfig config = read_llama_config(file, kForm);
+    if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
+        set_window(file, config, file.count("/sliding_window"), file.count_or_zero("/max_window_layers", 28));
+    return config;
+}
+
+ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, kForm, checkpoint);
+}
+
+}  // namespace
+
+const Family kQwen2Family = {"qwen2", {"Qwen2ForCausalLM"}, "qwen2", read_config, map_weights};
+
+}  // namespace keyhole

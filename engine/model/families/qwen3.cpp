@@ -1,0 +1,29 @@
+// Qwen 3: LLaMA's form with an RMSNorm of each head's query and key before rotation, heads of 128 unless told otherwise, and the sliding
+// window of Qwen 2.
+#include "engine/model/families/common.h"
+#include "engine/model/families/llama_form.h"
+
+namespace keyhole {
+namespace {
+
+LlamaForm form_of(const ConfigFile& file) {
+    const bool bias = file.flag_or("/attention_bias", false);
+    return {.name = "qwen3", .qkv_bias = bias, .o_bias = bias, .qk_norm = true, .head_dim = 128};
+}
+
+ModelConfig read_config(const ConfigFile& file) {
+    ModelConfig config = read_llama_config(file, form_of(file));
+    if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
+        set_window(file, config, file.count("/sliding_window"), file.count_or_zero("/max_window_layers", 28));
+    return config;
+}
+
+ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
+    return map_llama_weights(config, form_of(file), checkpoint);
+}
+
+}  // namespace
+
+const Family kQwen3Family = {"qwen3", {"Qwen3ForCausalLM"}, "qwen3", read_config, map_weights};
+
+}  // namespace keyhole
