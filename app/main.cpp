@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     keyhole::add_replay_command(app);
     keyhole::add_eval_command(app);
     keyhole::add_sweep_command(app);
+    keyhole::add_figure_command(app);
     keyhole::add_bench_command(app);
     keyhole::add_info_command(app);
     keyhole::add_selftest_command(app);

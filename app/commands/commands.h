@@ -15,6 +15,7 @@ void add_replay_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_sweep_command(CLI::App& app);
+void add_figure_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_selftest_command(CLI::App& app);
 

@@ -3,7 +3,6 @@
 #include "app/commands/eval_report.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace keyhole {
 
@@ -13,7 +12,7 @@ void run_eval(const EvalOptions& options, bool as_json) {
     const std::vector<LaneSpec> lanes = options.lanes();
     const LoadedModel loaded = load_for_run(options.run);
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
-    nlohmann::json json = {{"lanes", nlohmann::json::array()}};
+    std::vector<std::vector<LaneScore>> all;
     if (!as_json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
         std::vector<std::vector<Outcome>> outcomes(lanes.size());
@@ -26,14 +25,12 @@ void run_eval(const EvalOptions& options, bool as_json) {
                 progress.update(i + 1);
             }
         }
-        std::vector<LaneScore> scores;
+        std::vector<LaneScore>& scores = all.emplace_back();
         for (const std::vector<Outcome>& of_lane : outcomes)
             scores.push_back(score_lane(of_lane, outcomes.front()));
         if (!as_json) fmt::print("\n{}", score_table(set, lanes, scores));
-        for (std::size_t i = 0; i < lanes.size(); ++i)
-            json["lanes"].push_back(score_json(set, lanes[i], scores[i]));
     }
-    if (as_json) fmt::print("{}\n", json.dump(2));
+    if (as_json) fmt::print("{}\n", score_json(sets, lanes, all));
 }
 
 }  // namespace

@@ -49,21 +49,7 @@ std::string text_line(const std::string& lane, const LaneScore& score, bool is_f
     return line + "\n";
 }
 
-}  // namespace
-
-std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
-                        std::span<const LaneScore> scores) {
-    std::string table = fmt::format("{}: {}\n", set.name, set.description);
-    table += set.is_task ? fmt::format("{:<44} {:>7} {:>14} {:>11} {:>9} {:>16}\n", "lane", "right %", "95 %",
-                                       "nats/token", "to first", "95 %")
-                         : fmt::format("{:<44} {:>10} {:>18} {:>9} {:>9} {:>18}\n", "lane", "perplexity",
-                                       "95 %", "bits/byte", "x first", "95 %");
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-        table += (set.is_task ? task_line : text_line)(format_lane_spec(lanes[i]), scores[i], i == 0);
-    return table;
-}
-
-nlohmann::json score_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score) {
+nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score) {
     nlohmann::json json = {{"spec", format_lane_spec(lane)}, {"samples", score.n_questions}};
     if (set.is_task) {
         json["task"] = set.name;
@@ -81,6 +67,29 @@ nlohmann::json score_json(const QuestionSet& set, const LaneSpec& lane, const La
     json["nats_difference"] = number(score.nats_difference.value);
     json["nats_difference_interval"] = pair(score.nats_difference.interval);
     return json;
+}
+
+}  // namespace
+
+std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
+                        std::span<const LaneScore> scores) {
+    std::string table = fmt::format("{}: {}\n", set.name, set.description);
+    table += set.is_task ? fmt::format("{:<44} {:>7} {:>14} {:>11} {:>9} {:>16}\n", "lane", "right %", "95 %",
+                                       "nats/token", "to first", "95 %")
+                         : fmt::format("{:<44} {:>10} {:>18} {:>9} {:>9} {:>18}\n", "lane", "perplexity",
+                                       "95 %", "bits/byte", "x first", "95 %");
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+        table += (set.is_task ? task_line : text_line)(format_lane_spec(lanes[i]), scores[i], i == 0);
+    return table;
+}
+
+std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+                       std::span<const std::vector<LaneScore>> scores) {
+    nlohmann::json json = {{"lanes", nlohmann::json::array()}};
+    for (std::size_t set = 0; set < sets.size(); ++set)
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+            json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane]));
+    return json.dump(2);
 }
 
 std::string score_csv_header(std::span<const Vary> varies) {

@@ -5,8 +5,6 @@
 #include "engine/eval/vary.h"
 #include "engine/figure/curves.h"
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +15,9 @@ namespace keyhole {
 std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
                         std::span<const LaneScore> scores);
 
-/// One of `lanes` in what --json prints.
-nlohmann::json score_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score);
+/// What --json prints: {"lanes": [...]} with an entry for each lane of each set; scores[set][lane].
+std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
+                       std::span<const std::vector<LaneScore>> scores);
 
 /// Header and lines of a sweep's table.csv.
 std::string score_csv_header(std::span<const Vary> varies);

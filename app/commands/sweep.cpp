@@ -1,27 +1,21 @@
+#include "app/commands/sweep.h"
+
 #include "app/commands/commands.h"
-#include "app/commands/eval_options.h"
 #include "app/commands/eval_report.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
 #include "engine/figure/image.h"
 
-#include <nlohmann/json.hpp>
-
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 
 namespace keyhole {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-struct SweepOptions {
-    EvalOptions eval;
-    std::vector<std::string> varies;
-    std::string out;
-    bool json = false;
-};
 
 /// Asks what no earlier run has asked, as many lanes at a time as memory takes.
 void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
@@ -61,6 +55,23 @@ std::vector<LaneScore> scores_of(const QuestionSet& set, std::span<const GridCel
     return scores;
 }
 
+/// Levels at a share of what the first lane reaches.
+void add_share_lines(CurvePlot& plot, std::span<const double> shares, double accuracy) {
+    double low = std::numeric_limits<double>::infinity(), high = -low;
+    for (const Curve& curve : plot.curves)
+        for (double x : curve.x) {
+            low = std::min(low, x);
+            high = std::max(high, x);
+        }
+    for (const double share : shares) {
+        Curve line{fmt::format("{:g} % of full", 100 * share), {low, high}, {}, true};
+        line.y = {100 * share * accuracy, 100 * share * accuracy};
+        plot.curves.push_back(std::move(line));
+    }
+}
+
+}  // namespace
+
 void run_sweep(const SweepOptions& options) {
     std::vector<Vary> varies;
     for (const std::string& text : options.varies) varies.push_back(parse_vary(text));
@@ -77,28 +88,26 @@ void run_sweep(const SweepOptions& options) {
     std::string table = score_csv_header(varies);
     std::vector<LaneSpec> lanes;
     for (const GridCell& cell : cells) lanes.push_back(cell.spec);
-    nlohmann::json json = {{"lanes", nlohmann::json::array()}};
+    std::vector<std::vector<LaneScore>> all;
     if (!options.json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
         answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
-        const std::vector<LaneScore> scores = scores_of(set, cells, answers);
-        for (std::size_t i = 0; i < cells.size(); ++i) {
+        const std::vector<LaneScore>& scores = all.emplace_back(scores_of(set, cells, answers));
+        for (std::size_t i = 0; i < cells.size(); ++i)
             table += score_csv(set, cells[i], varies.size(), scores[i]);
-            json["lanes"].push_back(score_json(set, lanes[i], scores[i]));
-        }
         if (!options.json) fmt::print("\n{}", score_table(set, lanes, scores));
         write_text_file(folder / "table.csv", table);
-        const CurvePlot plot = score_plot(set, cells, scores, varies,
-                                          loaded.model->path().lexically_normal().filename().string());
+        CurvePlot plot = score_plot(set, cells, scores, varies,
+                                    loaded.model->path().lexically_normal().filename().string());
         if (plot.curves.empty()) continue;
+        if (!options.title.empty()) plot.title = options.title;
+        if (set.is_task) add_share_lines(plot, options.share_lines, scores.front().accuracy.value);
         write_text_file(folder / (set.name + ".svg"), draw_curves(plot));
         write_png(draw_curves_image(plot), folder / (set.name + ".png"));
     }
-    if (options.json) fmt::print("{}\n", json.dump(2));
+    if (options.json) fmt::print("{}\n", score_json(sets, lanes, all));
     fmt::print(stderr, "written to {}\n", folder.string());
 }
-
-}  // namespace
 
 void add_sweep_command(CLI::App& app) {
     auto options = std::make_shared<SweepOptions>();

@@ -89,6 +89,26 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     EXPECT_EQ(read("s/answers.csv"), before);
 }
 
+TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
+    ASSERT_EQ(run("decode" + model() + " --prompt-file '" + path("text.txt") +
+                  "' --tokens 4 --ignore-eos --out '" + path("run") + "' --export run,attention"),
+              0)
+        << output_;
+    ASSERT_EQ(run("figure keyformer-3b --from '" + path("run") + "' --out '" + path("f") + "'"), 0)
+        << output_;
+    const std::string csv = read("f/keyformer-3b.csv");
+    EXPECT_EQ(csv.substr(0, 10), "curve,x,y\n");
+    EXPECT_NE(csv.find("layer 1,100,100\n"), std::string::npos) << csv;
+    ASSERT_EQ(run("figure keyformer-11 --from '" + path("run") + "' --out '" + path("f") + "'"), 0)
+        << output_;
+    EXPECT_EQ(lines("f/keyformer-11.csv").size(), 1u + 6);
+    ASSERT_EQ(run("figure a2sf-5" + model() + text() + " --context 40 --samples 2 --out '" + path("a") + "'"),
+              0)
+        << output_;
+    EXPECT_EQ(lines("a/table.csv").size(), 1u + 1 + 10);
+    EXPECT_NE(read("a/text.svg").find("forgetting factor"), std::string::npos);
+}
+
 TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
     struct Case {
         std::string arguments;
@@ -104,7 +124,10 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"eval" + model() + " --task needle --distance far", 2, "far"},
           {"eval" + model() + text() + " --lane h3o", 2, "h3o"},
           {"sweep" + model() + text() + " --vary budgt=1,2 --out '" + path("s") + "'", 2, "budgt"},
-          {"sweep" + model() + text() + " --vary budget=8 --out /proc/nowhere", 1, "/proc/nowhere"}}) {
+          {"sweep" + model() + text() + " --vary budget=8 --out /proc/nowhere", 1, "/proc/nowhere"},
+          {"figure keyformer-99 --out x", 2, "keyformer-99"},
+          {"figure keyformer-3a --out x", 2, "--from DIR"},
+          {"figure tova-3 --out x", 2, "--text FILE"}}) {
         EXPECT_EQ(run(c.arguments), c.status) << c.arguments << "\n" << output_;
         EXPECT_NE(output_.find(c.says), std::string::npos) << output_;
         EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
