@@ -176,6 +176,8 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
              write_masks(rows, folder, p);
          }},
         {options.heatmap, "heatmap", [&](const ExportProgress& p) { write_heatmaps(rows, folder, p); }},
+        {options.frames, "frames",
+         [&](const ExportProgress& p) { write_mask_frames(rows, folder / "frames", p); }},
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},

@@ -100,6 +100,49 @@ void write_masks(const LaneRows& rows, const std::filesystem::path& folder, cons
     });
 }
 
+Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
+                 const FigureTexts& texts) {
+    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    MaskFigure figure;
+    figure.texts = texts;
+    figure.n_columns = last_row + 1;
+    figure.n_rows = static_cast<int>(kv_heads.size());
+    figure.row_axis = {"KV head (layer.head)", 0, {}};
+    figure.column_axis = {"position", 0, {}};
+    for (const int g : kv_heads) {
+        const KvHead& head = history.run().layout.kv_head(g);
+        figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
+        for (int p = 0; p <= last_row; ++p)
+            figure.states.push_back(p > row                                 ? CellState::unborn
+                                    : history.stored(lane, g, p, row)       ? CellState::kept
+                                    : history.evicted_at(lane, g, p) == row ? CellState::last_seen
+                                                                            : CellState::evicted);
+    }
+    for (int p = 0; p <= last_row; ++p) {
+        const bool known = p <= row && p < static_cast<int>(tokens.size());
+        figure.column_axis.tokens.push_back(
+            known ? history.run().token_display[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
+                  : std::string());
+    }
+    return draw_mask(figure);
+}
+
+void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
+                       const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    const int first = std::max(range.first_row, rows.history().steps().front()->row);
+    if (range.last_row < first) return;
+    std::filesystem::create_directories(folder);
+    draw_all(static_cast<std::size_t>(range.last_row - first + 1), progress, [&](std::size_t i) {
+        const int row = first + static_cast<int>(i);
+        if (!rows.has(row)) return;
+        const FigureTexts texts = {fmt::format("What the cache holds after row {}", row), subtitle(rows),
+                                   "One line a KV head, one column a position; evictions follow the row."};
+        write_png(mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row, texts),
+                  folder / fmt::format("row_{:06}.png", row));
+    });
+}
+
 void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const ExportRange& range = rows.range();

@@ -25,7 +25,8 @@ constexpr std::array kWords = {Word{"run", &ExportOptions::run},
                                Word{"heatmap", &ExportOptions::heatmap},
                                Word{"csv", &ExportOptions::csv},
                                Word{"json", &ExportOptions::json},
-                               Word{"shadow", &ExportOptions::shadow}};
+                               Word{"shadow", &ExportOptions::shadow},
+                               Word{"frames", &ExportOptions::frames}};
 
 constexpr std::int64_t kAskAbove = 2'000'000'000;
 
@@ -81,7 +82,9 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
         while (word.ends_with(' ')) word.remove_suffix(1);
         if (word.empty()) continue;
         if (word == "all") {
-            for (const Word& known : kWords) options.*known.flag = true;
+            // A picture a row is another matter than one file more.
+            for (const Word& known : kWords)
+                options.*known.flag = options.*known.flag || known.name != "frames";
             continue;
         }
         const auto it =
@@ -96,7 +99,7 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
         fail(ErrorCode::wrong_use,
              "--export: unknown word '{}', did you mean '{}'? Known: run, mask, attention, logits, next, "
              "noise, scores, heatmap, csv, "
-             "json, shadow, all",
+             "json, shadow, frames, all",
              word, near->name);
     }
 }
@@ -136,6 +139,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     if (options.mask)
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
     if (options.heatmap) lane += (heads + 4) * picture;
+    if (options.frames) lane += std::int64_t{range.n_rows()} * (kv_heads * range.n_positions() / 8 + 40'000);
     if (options.next) lane += std::int64_t{range.n_rows()} * 64 * 8;
     if (options.run) lane += std::int64_t{shape.last_row - shape.n_prompt + 1} * 500;
     return lane * shape.n_lanes;

@@ -16,6 +16,7 @@ struct ExportOptions {
     std::filesystem::path folder;
     bool run = false, mask = false, attention = false, logits = false, next = false, noise = false;
     bool scores = false, heatmap = false, csv = false, json = false;
+    bool frames = false;      ///< the mask over time: a picture a row
     bool shadow = false;      ///< full rows and ideal sets of the lanes that run a shadow
     bool all_rows = false;    ///< prompt rows too
     std::vector<int> layers;  ///< of arrays, pictures and tables; empty: all
@@ -31,7 +32,7 @@ struct ExportOptions {
     bool streams() const { return streams_attention() || logits || noise || scores || shadow; }
 };
 
-/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json, shadow; `all` is all of them.
+/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json, shadow, frames; `all` is all of them but frames.
 /// Throws Error(wrong_use) with the nearest valid word.
 void parse_export_list(std::string_view list, ExportOptions& options);
 

@@ -34,6 +34,8 @@ enum class Colormap {
     gray,     ///< print: light small, black large
 };
 
+inline constexpr std::array kColormaps = {Colormap::viridis, Colormap::cividis, Colormap::rdbu,
+                                          Colormap::gray};
 const std::array<Rgb8, 256>& colormap_table(Colormap map);
 std::string_view colormap_name(Colormap map);
 std::optional<Colormap> colormap_from_name(std::string_view name);

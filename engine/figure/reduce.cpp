@@ -10,14 +10,6 @@ namespace keyhole {
 
 namespace {
 
-float combine(float a, float b, Reduction reduction) {
-    if (std::isnan(a)) return b;
-    if (std::isnan(b)) return a;
-    if (reduction == Reduction::max) return std::max(a, b);
-    const float x = std::abs(a), y = std::abs(b);
-    return x != y ? (x > y ? a : b) : std::max(a, b);
-}
-
 int ceil_div(int n, int d) {
     return (n + d - 1) / d;
 }
@@ -34,6 +26,14 @@ void reduce_row(const Plane& in, Plane& out, int y, int factor, Reduction reduct
 }
 
 }  // namespace
+
+float combine(float a, float b, Reduction reduction) {
+    if (std::isnan(a)) return b;
+    if (std::isnan(b)) return a;
+    if (reduction == Reduction::max) return std::max(a, b);
+    const float x = std::abs(a), y = std::abs(b);
+    return x != y ? (x > y ? a : b) : std::max(a, b);
+}
 
 Plane reduce_by(const Plane& plane, int factor, Reduction reduction) {
     KH_ASSERT(factor >= 1, "factor {}", factor);

@@ -37,6 +37,8 @@ enum class Reduction {
     magnitude,  ///< value of largest magnitude, with its sign; equal magnitudes give the positive one
 };
 
+/// Of two cells one; NaN gives way.
+float combine(float a, float b, Reduction reduction);
 /// One level up: 2 x 2 cells become one.
 Plane reduce_by_two(const Plane& plane, Reduction reduction);
 /// factor x factor cells become one; the size is ceil(n / factor). factor >= 1.
