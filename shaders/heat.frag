@@ -4,7 +4,7 @@
 // values      x = position block, y = row block, layer = matrix; value, NaN: none, -1: stored and hidden from the row. Level j of the mipmaps holds
 //             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
 // evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
-// colors      x = 0..255, the colour table
+// colors      x = 0..255, y = colour table
 //
 // Fetches only: data is never filtered. The arithmetic of value to colour is that of engine/figure/colormap.h.
 
@@ -18,6 +18,10 @@ uniform int level;       // of the pyramid
 uniform int log2_factor; // level 0 of the pyramid holds blocks of this many cells
 uniform ivec2 n_cells;   // positions, rows
 uniform int shown_row;   // rows after it are dimmed
+uniform int color_table; // row of `colors`
+uniform int marks_clips; // values beyond the range stand out
+uniform vec3 color_clip;
+uniform int has_marks;   // -1 is a mark; 0: it is a value, of a difference
 
 uniform vec2 canvas_origin;   // framebuffer pixels of the canvas' top left corner, y down from the frame's top
 uniform float frame_height;   // framebuffer pixels
@@ -49,10 +53,11 @@ bool is_nan(float v) {
 vec3 color_of(float v) {
     float a = diverging != 0 ? abs(v) : v;
     float u = logarithmic != 0 ? (a > 0.0 ? log2(a) : scale_offset) : a;
+    if (marks_clips != 0 && (u - scale_offset) * scale_factor > 1.0001) return color_clip;
     u = clamp((u - scale_offset) * scale_factor, 0.0, 1.0);
     if (scale_gamma != 1.0) u = pow(u, scale_gamma);
     if (diverging != 0) u = 0.5 + 0.5 * sign(v) * u;
-    return texelFetch(colors, ivec2(min(int(u * 256.0), 255), 0), 0).rgb;
+    return texelFetch(colors, ivec2(min(int(u * 256.0), 255), color_table), 0).rgb;
 }
 
 vec3 hatched(ivec2 pixel) {
@@ -101,7 +106,7 @@ void main() {
         if (last_seen) color = color_last_seen;
         if (v == -1.0) color = dotted(pixel);  // a token may leave after a row that did not see it
     } else {
-        if (v == -1.0)
+        if (v == -1.0 && has_marks != 0)
             color = shows_mask != 0 ? dotted(pixel) : color_of(0.0);
         else if (!is_nan(v))
             color = color_of(v);

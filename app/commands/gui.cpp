@@ -12,7 +12,7 @@ namespace {
 
 struct GuiArguments {
     RunOptions run;
-    std::string open, script, size;
+    std::string open, script, size, settings;
 };
 
 void run_gui(const GuiArguments& arguments) {
@@ -33,6 +33,11 @@ void run_gui(const GuiArguments& arguments) {
     options.open = arguments.open;
     options.backend = arguments.run.backend_options();
     if (!arguments.script.empty()) options.script = Script::from_file(arguments.script);
+    // A script makes the same pictures whatever a person has set.
+    if (!arguments.settings.empty())
+        options.settings = arguments.settings;
+    else if (arguments.script.empty())
+        options.settings = settings_file();
     if (!arguments.size.empty() &&
         std::sscanf(arguments.size.c_str(), "%dx%d", &options.width, &options.height) != 2)
         fail(ErrorCode::wrong_use, "--size '{}': WIDTHxHEIGHT is needed, 1280x720", arguments.size);
@@ -50,6 +55,9 @@ void add_gui_command(CLI::App& app) {
     arguments->run.add_backend(*gui);
     gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at");
     gui->add_option("--script", arguments->script, "File with one command a line, run in the window");
+    gui->add_option(
+        "--settings", arguments->settings,
+        "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script");
     gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
     gui->callback([arguments] { run_gui(*arguments); });
 }

@@ -1,6 +1,8 @@
 #include "app/panels/atlas_panel.h"
 
 #include "app/panels/measure_plot.h"
+#include "app/window/run_rows.h"
+#include "app/window/watched_span.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -17,13 +19,24 @@ int n_stored(const AppState& app, int lane, int kv_head) {
     return n;
 }
 
+/// Share of the watched words that the head's cache stores after the shown row.
+float watched_share(const AppState& app, int layer, int head) {
+    if (!app.view.watched) return NAN;
+    return span_share(app.history, lane_of_row(app.history, app.shown_lane(), app.view.row),
+                      app.history.run().layout.kv_head_from_head(layer, head), *app.view.watched,
+                      app.view.row);
+}
+
 /// A head as its measure at the shown row: colour from 0 (dark) to 1, and the number where it fits.
 void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecord* record, int layer,
                   int head, ImVec2 min, ImVec2 max) {
     const AppState& app = context.app;
-    const std::string_view name = curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure;
-    const float value =
-        record == nullptr ? NAN : head_measure(*record, name, app.history.run().config.n_heads, layer, head);
+    const int kind = app.view.atlas_measure;
+    const float value = kind == ViewState::kWatchedSpan ? watched_share(app, layer, head)
+                        : record == nullptr
+                            ? NAN
+                            : head_measure(*record, curve_kinds()[static_cast<std::size_t>(kind)].measure,
+                                           app.history.run().config.n_heads, layer, head);
     if (std::isnan(value)) {
         list.AddRectFilled(min, max, theme::rgb(44, 47, 55));
         return;
@@ -51,7 +64,10 @@ void draw(AtlasPanel&, const PanelContext& context) {
     const RunInfo& info = app.history.run();
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
     const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
-    if (app.view.atlas_measure >= 0) {
+    if (app.view.atlas_measure == ViewState::kWatchedSpan) {
+        dim_text(context, app.view.watched ? fmt::format("watched words held after row {}", app.view.row)
+                                           : "no words are watched: W");
+    } else if (app.view.atlas_measure >= 0) {
         const Measure& m = measure(curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure);
         dim_text(context, fmt::format("{} at row {}", m.label, app.view.row));
         tooltip(context, measure_tooltip(m.name) + "\nShift+V: the next one.");
@@ -85,7 +101,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
     scale.logarithmic = app.view.attention_range.logarithmic;
     if (!scale.logarithmic) scale.low = 0;
 
-    const bool by_measure = app.view.atlas_measure >= 0;
+    const bool by_measure = app.view.atlas_measure != -1;
     const LaneRecord* record = app.record(app.view.lane);
     std::vector<HeatQuad> quads;
     const bool by_group = info.config.n_kv_heads < n_heads;
@@ -122,7 +138,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
                 quads.push_back(quad);
         }
     }
-    paint_heat(context, list, std::move(quads));
+    paint_heat(context, context.painters.focus, list, std::move(quads));
 
     const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_layers));
     ImGui::SetCursorScreenPos({origin.x + label, origin.y + line});

@@ -215,6 +215,8 @@ void draw_token_menu(const PanelContext& context) {
         item(fmt::format("{} everywhere", name), v + ".all");
         ImGui::Separator();
     }
+    item("Watch the picked tokens", "watch");
+    if (cell.position >= app.history.n_prompt()) item("Put other words here…", "token.edit");
     item(fmt::format("Go back to row {}", cell.row), fmt::format("rewind {}", cell.row));
     item(fmt::format("Fork lane {} at row {}", app.view.lane, app.view.row), "fork.here");
     item(fmt::format("Show row {}", cell.row), fmt::format("row {}", cell.row));

@@ -1,6 +1,7 @@
 #include "app/panels/curves_panel.h"
 
 #include "app/panels/measure_plot.h"
+#include "app/panels/span_plot.h"
 #include "app/window/run_rows.h"
 #include "engine/figure/ticks.h"
 
@@ -36,8 +37,9 @@ namespace {
 void draw_choice(const PanelContext& context) {
     ViewState& view = context.app.view;
     const auto name = [](int kind) {
-        return kind < 0 ? std::string("Scores")
-                        : std::string(measure(curve_kinds()[static_cast<std::size_t>(kind)].measure).label);
+        return kind == ViewState::kWatchedSpan ? std::string("Watched words")
+               : kind < 0                      ? std::string("Scores")
+                          : std::string(measure(curve_kinds()[static_cast<std::size_t>(kind)].measure).label);
     };
     ImGui::PushFont(context.fonts.bold);
     ImGui::SetNextItemWidth(context.px(172));
@@ -47,12 +49,15 @@ void draw_choice(const PanelContext& context) {
     mark_item(context, "curves");
     if (!open) {
         tooltip(context,
-                view.measure_curve < 0
+                view.measure_curve == ViewState::kWatchedSpan
+                    ? "How much of the watched words each lane holds, mean over KV heads. ×: no head holds "
+                      "all of them any more."
+                : view.measure_curve < 0
                     ? "Scores of picked tokens against the threshold; or a measure of all lanes."
                     : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
         return;
     }
-    for (int kind = -1; kind < static_cast<int>(curve_kinds().size()); ++kind) {
+    for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
         if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
         if (kind < 0) continue;
         const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
@@ -83,6 +88,7 @@ void draw(CurvesPanel&, const PanelContext& context) {
     AppState& app = context.app;
     draw_choice(context);
     if (!app.has_run()) return;
+    if (app.view.measure_curve == ViewState::kWatchedSpan) return draw_span_plot(context);
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();

@@ -1,5 +1,7 @@
 #include "app/panels/dialogs.h"
 
+#include "app/panels/notes_dialog.h"
+
 #include <imgui_stdlib.h>
 
 #include <algorithm>
@@ -36,9 +38,9 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
 /// A window that can be moved aside, at first beside the lanes; false: not to be drawn. End() it either way.
 bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
     const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
-    ImGui::SetNextWindowPos({context.px(lanes + 16), context.px(90)}, ImGuiCond_Appearing);
+    ImGui::SetNextWindowPos({context.px(lanes + 16), context.px(60)}, ImGuiCond_Appearing);
     ImGui::SetNextWindowSizeConstraints({context.px(width), 0},
-                                        {context.px(width), ImGui::GetIO().DisplaySize.y * 0.9f});
+                                        {context.px(width), ImGui::GetIO().DisplaySize.y - context.px(90)});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
     const bool shown = ImGui::Begin(
@@ -137,7 +139,7 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
-    static constexpr std::array<std::pair<const char*, const char*>, 11> kParts = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 12> kParts = {{
         {"run", "run.json: tokens, lanes, scalars of every row"},
         {"mask", "evicted_at.npy and pictures of the masks"},
         {"heatmap", "pictures of every head, and the atlas"},
@@ -148,6 +150,7 @@ void draw_export(const PanelContext& context, bool opening) {
         {"next", "next.npy: next-token log-probabilities"},
         {"csv", "tables: one line a cell, and the measures of every head's rows"},
         {"json", "the cells as JSON"},
+        {"frames", "the mask over time: a picture a row, for a film"},
         {"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k"},
     }};
     std::string list;
@@ -168,6 +171,9 @@ void draw_export(const PanelContext& context, bool opening) {
         "and the same as those of keyhole decode.");
     ImGui::PopStyleColor();
     ImGui::PopFont();
+    command_button(context, "file.copy", "Copy as command for the view");
+    ImGui::SameLine();
+    if (ImGui::Button("… for this export")) run(context, "file.copy run");
     const bool off = app.export_job.running() || list.empty() || !app.live() || !app.has_run();
     if (off) ImGui::BeginDisabled();
     if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
@@ -276,6 +282,25 @@ void draw(Dialogs& panel, const PanelContext& context) {
             break;
         case Dialog::find:
             draw_field(panel, context, opening, "Find a token", "text within a token", "Find", "find", "");
+            break;
+        case Dialog::say:
+            draw_field(panel, context, opening, "Append a turn",
+                       "text that all lanes read next, \\n for a line end", "Read", "say", "");
+            break;
+        case Dialog::edit_token:
+            draw_field(panel, context, opening, "Put other words here",
+                       "text in place of the token and of what came after", "Go back and read",
+                       fmt::format("token.edit {}", app.view.pick ? app.view.pick->position : 0), "");
+            break;
+        case Dialog::why:
+            if (begin_beside(context, "Why did this token go?", 640, opening)) draw(panel.why, context);
+            break;
+        case Dialog::doctor:
+            if (begin_beside(context, "Eviction doctor and memory", 640, opening))
+                draw(panel.doctor, context);
+            break;
+        case Dialog::notes:
+            if (begin_beside(context, "Bookmarks and notes", 460, opening)) draw_notes(context);
             break;
         case Dialog::overrides:
             if (begin_beside(context, "Heads set apart", 500, opening)) draw(panel.overrides, context);

@@ -2,13 +2,17 @@
 /// thread.
 #pragma once
 
+#include "app/panels/doctor_panel.h"
 #include "app/panels/override_matrix.h"
 #include "app/panels/panel.h"
+#include "app/panels/why_page.h"
 
 namespace keyhole {
 
 struct Dialogs {
     OverrideMatrix overrides;
+    DoctorPanel doctor;
+    WhyPage why;
     Dialog shown = Dialog::none;
     std::string text;  ///< of the palette or of the one field
     int selected = 0;  ///< in the palette

@@ -1,26 +1,8 @@
 #include "app/panels/heatmap_panel.h"
 
-#include "app/window/run_rows.h"
-#include "app/window/token_state.h"
-#include "engine/figure/ticks.h"
-
-#include <algorithm>
-#include <cmath>
-
 namespace keyhole {
 
-namespace {
-
-struct Canvas {
-    ImVec2 min, size;
-    ImVec2 max() const { return {min.x + size.x, min.y + size.y}; }
-    ImVec2 at(const HeatView& view, double position, double row) const {
-        const CanvasPoint p = view.pixel_of({position, row});
-        return {min.x + static_cast<float>(p.x), min.y + static_cast<float>(p.y)};
-    }
-};
-
-void draw_toolbar(const PanelContext& context) {
+void draw_heat_toolbar(const PanelContext& context) {
     AppState& app = context.app;
     ViewState& view = app.view;
     ImGui::AlignTextToFramePadding();
@@ -41,368 +23,52 @@ void draw_toolbar(const PanelContext& context) {
         ImGui::SameLine(0, context.px(2));
         command_button(context, "range.sinks", "sinks", view.range().sinks_count);
         ImGui::SameLine(0, context.px(2));
-        command_button(context, "mask.overlay", "hatch", view.mask_overlay);
-        ImGui::SameLine(0, context.px(2));
+        if (!narrow) {
+            command_button(context, "mask.overlay", "hatch", view.mask_overlay);
+            ImGui::SameLine(0, context.px(2));
+        }
     }
     command_button(context, "view.fit", "fit", view.heat.fitted);
+    if (app.desk.n_lanes() < 2) return;
+    ImGui::SameLine(0, context.px(narrow ? 6 : 12));
+    command_button(context, "diff", fmt::format("– {}", app.other_card()).c_str(),
+                   view.difference && view.arrangement != Arrangement::compare);
+    ImGui::SameLine(0, context.px(2));
+    command_button(context, "blink", "blink", view.blink);
 }
 
-/// Index ticks and token texts along both axes.
-void draw_axes(const PanelContext& context, const Canvas& canvas, int n, float left_margin, bool row_texts,
-               bool texts) {
-    const AppState& app = context.app;
-    const HeatView& view = app.view.heat;
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    const float line = ImGui::GetFontSize();
-    const int lane = app.shown_lane();
-    const CanvasPoint first = view.cell_at({0, 0});
-    const CanvasPoint last = view.cell_at({canvas.size.x, canvas.size.y});
-
-    // Rows, on the left.
-    const int row_begin = std::clamp(static_cast<int>(std::floor(first.y)), 0, n);
-    const int row_end = std::clamp(static_cast<int>(std::ceil(last.y)), 0, n);
-    const int row_gap = row_texts ? 1 : static_cast<int>(std::ceil(line * 1.6f / view.cell_height));
-    list.PushClipRect({canvas.min.x - left_margin, canvas.min.y - line / 2},
-                      {canvas.min.x, canvas.max().y + line / 2}, true);
-    for (int row : index_ticks(row_begin, row_end - row_begin, row_gap)) {
-        const float y = canvas.at(view, 0, row + 0.5).y;
-        if (y < canvas.min.y || y > canvas.max().y || row >= row_end) continue;
-        const std::string index = fmt::format("{}", row);
-        const float width = ImGui::CalcTextSize(index.c_str()).x;
-        list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::kDim, index.c_str());
-        if (!row_texts) continue;
-        const std::string text =
-            fitted(token_text(app.history, lane, row), left_margin - width - context.px(16));
-        const float text_width = ImGui::CalcTextSize(text.c_str()).x;
-        list.AddText({canvas.min.x - width - context.px(11) - text_width, y - line / 2},
-                     row == app.view.row ? theme::kText : theme::kFaint, text.c_str());
-    }
-    list.PopClipRect();
-
-    // Positions, below: turned texts where a cell is as wide as a line, else indices.
-    const int begin = std::clamp(static_cast<int>(std::floor(first.x)), 0, n);
-    const int end = std::clamp(static_cast<int>(std::ceil(last.x)), 0, n);
-    const float index_width = ImGui::CalcTextSize("00000").x;
-    const int gap = std::max(1, static_cast<int>(std::ceil(index_width * 1.3f / view.cell_width)));
-    list.PushClipRect({canvas.min.x, canvas.max().y}, {canvas.max().x, canvas.max().y + context.px(74)},
-                      true);
-    for (int p : index_ticks(begin, end - begin, gap)) {
-        const float x = canvas.at(view, p + 0.5, 0).x;
-        if (p >= end || x < canvas.min.x || x > canvas.max().x) continue;
-        const std::string index = fmt::format("{}", p);
-        const float width = ImGui::CalcTextSize(index.c_str()).x;
-        list.AddText(
-            {std::clamp(x - width / 2, canvas.min.x, canvas.max().x - width), canvas.max().y + context.px(3)},
-            theme::kDim, index.c_str());
-    }
-    if (texts) {
-        for (int p = begin; p < end; ++p) {
-            const float x = canvas.at(view, p + 0.5, 0).x;
-            if (x < canvas.min.x || x > canvas.max().x) continue;
-            const std::string text = fitted(token_text(app.history, lane, p), context.px(52));
-            const float width = ImGui::CalcTextSize(text.c_str()).x;
-            text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width}, theme::kFaint,
-                        text.c_str());
-        }
-    }
-    list.PopClipRect();
-}
-
-void draw_color_bar(HeatmapPanel& panel, const PanelContext& context, const Canvas& canvas,
-                    const ColorScale& scale) {
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    const float x = canvas.max().x + context.px(10), width = context.px(10);
-    const float top = canvas.min.y, height = std::min(canvas.size.y, context.px(260));
-    const auto& table = colormap_table(scale.map);
-    for (int i = 0; i < 256; ++i) {
-        const Rgb8 c = table[static_cast<std::size_t>(255 - i)];
-        const float y = top + height * static_cast<float>(i) / 256;
-        list.AddRectFilled({x, y}, {x + width, y + height / 256 + 1}, theme::rgb(c.r, c.g, c.b));
-    }
-    const std::vector<double> ticks =
-        scale.logarithmic ? log_ticks(scale.low, scale.high, 6) : linear_ticks(scale.low, scale.high, 6);
-    const ScaleTerms terms = scale_terms(scale);
-    for (double tick : ticks) {
-        const double u =
-            ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
-        if (u < -0.01 || u > 1.01) continue;
-        const float y = top + height * static_cast<float>(1 - u);
-        list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
-        list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::kDim,
-                     tick_text(tick).c_str());
-    }
-    ImGui::SetCursorScreenPos({x - context.px(3), top});
-    ImGui::InvisibleButton("range", {context.px(52), height});
-    tooltip(context, "The colours' range. Click to set it.");
-    if (ImGui::IsItemClicked()) {
-        panel.low = scale.low;
-        panel.high = scale.high;
-        ImGui::OpenPopup("set range");
-    }
-    if (ImGui::BeginPopup("set range")) {
-        RangeChoice& range = context.app.view.range();
-        ImGui::Checkbox("Automatic", &range.automatic);
-        ImGui::Checkbox("Logarithmic", &range.logarithmic);
-        ImGui::Checkbox("First four tokens take part", &range.sinks_count);
-        ImGui::SetNextItemWidth(context.px(110));
-        const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
-        ImGui::SetNextItemWidth(context.px(110));
-        const bool high = ImGui::InputFloat("highest", &panel.high, 0, 0, "%.3g");
-        if ((low || high) && panel.low >= 0 && panel.low < panel.high) {
-            range.automatic = false;
-            range.low = panel.low;
-            range.high = panel.high;
-        }
-        ImGui::EndPopup();
-    }
-}
-
-void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    float y = canvas.min.y;
-    const float x = canvas.max().x + context.px(8), box = context.px(10);
-    const auto item = [&](Rgb8 color, bool hatched, const char* text) {
-        list.AddRectFilled({x, y}, {x + box, y + box}, theme::rgb(color.r, color.g, color.b));
-        if (hatched)
-            for (float d = 2; d < 2 * box; d += 4) {
-                const float a = std::min(d, box), b = std::max(0.0f, d - box);
-                list.AddLine({x + a, y + b}, {x + b, y + a},
-                             theme::rgb(HeatGround::kHatch.r, HeatGround::kHatch.g, HeatGround::kHatch.b),
-                             1.5f);
-            }
-        list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, text);
-        y += context.px(18);
-    };
-    item(HeatGround::kKept, false, "kept");
-    item(HeatGround::kHidden, false, "hidden");
-    item(HeatGround::kLastSeen, false, "last seen");
-    item(HeatGround::kEvicted, true, "evicted");
-    list.AddRectFilled({x + box / 2 - 1, y}, {x + box / 2 + 1, y + box}, theme::kText);
-    list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, "pinned");
-}
-
-void handle_mouse(HeatmapPanel& panel, const PanelContext& context, const Canvas& canvas, int n) {
+HeatPane focused_pane(const PanelContext& context) {
     AppState& app = context.app;
-    HeatView& view = app.view.heat;
-    const ImGuiIO& io = ImGui::GetIO();
-    const bool hovered = ImGui::IsItemHovered();
-    const CanvasPoint mouse{double(io.MousePos.x - canvas.min.x), double(io.MousePos.y - canvas.min.y)};
-    if (hovered && io.MouseWheel != 0 && !io.KeyCtrl) {
-        const double step = io.KeyShift ? 1.6 : 1.2;
-        view.zoom_at(mouse, std::pow(step, double(io.MouseWheel)));
-        view.keep_in_sight(n, n, canvas.size.x, canvas.size.y);
-    }
-    if (hovered && ImGui::IsMouseDoubleClicked(0)) view.fitted = true;
-    if (ImGui::IsItemActivated()) {
-        panel.press = io.MousePos;
-        panel.panning = false;
-    }
-    if (ImGui::IsItemActive() && ImGui::IsMouseDragging(0, 4)) {
-        panel.panning = true;
-        view.pan(io.MouseDelta.x, io.MouseDelta.y);
-        view.keep_in_sight(n, n, canvas.size.x, canvas.size.y);
-        ImGui::SetMouseCursor(ImGuiMouseCursor_ResizeAll);
-    }
-    if (hovered && ImGui::IsMouseClicked(1)) {
-        panel.press = io.MousePos;
-        panel.boxing = true;
-    }
-    bool asks_for_menu = false;
-    if (panel.boxing && ImGui::IsMouseReleased(1)) {
-        panel.boxing = false;
-        const float width = std::abs(io.MousePos.x - panel.press.x),
-                    height = std::abs(io.MousePos.y - panel.press.y);
-        if (width > 6 && height > 6) {
-            const CanvasPoint corner =
-                view.cell_at({std::min<double>(io.MousePos.x, panel.press.x) - canvas.min.x,
-                              std::min<double>(io.MousePos.y, panel.press.y) - canvas.min.y});
-            const double factor_x = canvas.size.x / width, factor_y = canvas.size.y / height;
-            view.cell_width = std::clamp(view.cell_width * factor_x, HeatView::kMinCell, HeatView::kMaxCell);
-            view.cell_height =
-                std::clamp(view.cell_height * factor_y, HeatView::kMinCell, HeatView::kMaxCell);
-            view.left = corner.x;
-            view.top = corner.y;
-            view.fitted = false;
-        } else {
-            asks_for_menu = true;
-        }
-    }
-    if (panel.boxing && ImGui::IsMouseDragging(1, 4))
-        ImGui::GetWindowDrawList()->AddRect(panel.press, io.MousePos, theme::kText);
-
-    const CanvasPoint cell = view.cell_at(mouse);
-    const int row = static_cast<int>(std::floor(cell.y)), position = static_cast<int>(std::floor(cell.x));
-    const bool on_cell = hovered && row >= 0 && row < n && position >= 0 && position <= row;
-    if (asks_for_menu && on_cell) {
-        app.view.pick_cell({row, position}, false);
-        context.shared.open_token_menu = true;
-    }
-    if (on_cell) context.shared.next_hovered = Pick{row, position};
-    if (ImGui::IsItemDeactivated() && !panel.panning && on_cell)
-        app.view.pick_cell({row, position}, io.KeyShift);
+    const int card = app.view.lane, other = app.other_card();
+    if (app.view.blink && other != card && !app.others.empty())
+        return {other, -1, app.others.front(), context.painters.others.front()};
+    if (app.view.difference && other != card)
+        return {card, other, app.difference, context.painters.difference};
+    return {card, -1, app.heat, context.painters.focus};
 }
 
-/// Guides of a cell: thin lines to both axes, the cell itself framed from outside.
-void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, ImU32 color) {
-    const HeatView& view = context.app.view.heat;
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    const ImVec2 a = canvas.at(view, cell.position, cell.row),
-                 b = canvas.at(view, cell.position + 1, cell.row + 1);
-    const ImU32 thin = theme::faded(color, 0.45f);
-    const float x = (a.x + b.x) / 2, y = (a.y + b.y) / 2;
-    list.PushClipRect(canvas.min, canvas.max(), true);
-    list.AddLine({canvas.min.x, y}, {std::min(a.x, b.x) - 2, y}, thin);
-    list.AddLine({b.x + 2, y}, {canvas.max().x, y}, theme::faded(color, 0.2f));
-    list.AddLine({x, b.y + 2}, {x, canvas.max().y}, thin);
-    list.AddLine({x, canvas.min.y}, {x, a.y - 2}, theme::faded(color, 0.2f));
-    const float grow = std::max(2.0f, 3 - (b.x - a.x) / 2);
-    list.AddRect({a.x - grow, a.y - grow}, {b.x + grow, b.y + grow}, color, 1, 0, 1.5f);
-    list.PopClipRect();
+void draw_waiting(const PanelContext& context) {
+    const EngineStatus& status = context.app.status;
+    ImGui::Spacing();
+    ImGui::TextUnformatted(status.phase == EnginePhase::failed ? "Nothing to show: the run did not start."
+                                                               : "The prompt is being processed…");
+    if (!status.message.empty()) ImGui::TextWrapped("%s", status.message.c_str());
 }
-
-/// A line over each token that is pinned in the focused head after the shown row, from its birth on.
-void draw_pins(const PanelContext& context, const Canvas& canvas) {
-    const AppState& app = context.app;
-    const LaneRecord* record = app.record(app.view.lane);
-    if (record == nullptr || record->pins == nullptr) return;
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.PushClipRect(canvas.min, canvas.max(), true);
-    for (const Pin& pin : *record->pins) {
-        if (pin.kv_head != app.focused_kv_head()) continue;
-        const ImVec2 top = canvas.at(app.view.heat, pin.position + 0.5, pin.position + 0.5),
-                     bottom = canvas.at(app.view.heat, pin.position + 0.5, app.view.row + 1);
-        list.AddLine(top, bottom, theme::faded(theme::kText, 0.8f), 2);
-        list.AddCircleFilled(top, context.px(3), theme::kText);
-    }
-    list.PopClipRect();
-}
-
-std::string cell_caption(const AppState& app, Pick cell) {
-    const int lane = app.shown_lane();
-    const int g = app.focused_kv_head();
-    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
-    std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_text(app.history, lane, cell.row),
-                    cell.position, token_text(app.history, lane, cell.position));
-    const std::size_t p = static_cast<std::size_t>(cell.position);
-    const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
-    if (is == TokenPresence::hidden)
-        return text + "   " + presence_text(app.history, lane, g, cell.position, cell.row);
-    if (is == TokenPresence::evicted)
-        return text + fmt::format("   evicted after row {}", app.history.evicted_at(lane, g, cell.position));
-    if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
-        text += fmt::format("   p = {}", number_text(double(values[p])));
-    if (score_values(app.history, lane, cell.row, g, values))
-        text += fmt::format("   score {}", number_text(double(values[p])));
-    return text;
-}
-
-}  // namespace
 
 void draw(HeatmapPanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
-    ViewState& view = app.view;
-    draw_toolbar(context);
-    if (!app.has_run()) {
-        const EngineStatus& status = app.status;
-        ImGui::Spacing();
-        ImGui::TextUnformatted(status.phase == EnginePhase::failed ? "Nothing to show: the run did not start."
-                                                                   : "The prompt is being processed…");
-        if (!status.message.empty()) ImGui::TextWrapped("%s", status.message.c_str());
-        return;
+    draw_heat_toolbar(context);
+    if (!context.app.has_run()) return draw_waiting(context);
+    const HeatPane pane = focused_pane(context);
+    const bool other = pane.versus >= 0 || pane.card != context.app.view.lane;
+    if (other && ImGui::GetWindowWidth() > context.px(560)) {
+        ImGui::SameLine(0, context.px(10));
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(pane.card));
+        ImGui::TextUnformatted(pane.versus >= 0
+                                   ? fmt::format("lane {} – lane {}", pane.card, pane.versus).c_str()
+                                   : fmt::format("lane {}", pane.card).c_str());
+        ImGui::PopStyleColor();
     }
-    ImGui::PushFont(context.fonts.small);
-    const float line = ImGui::GetFontSize();
-    const int n = app.history.n_positions();
-    const ImVec2 origin = ImGui::GetCursorScreenPos();
-    const ImVec2 room = ImGui::GetContentRegionAvail();
-    const float right = context.px(70), caption = line + context.px(6);
-    // Margins hold token texts where a cell is as large as a line; whether they fit is asked of the smaller canvas.
-    const float text_left = context.px(92), text_below = context.px(76);
-    const double n_cells = n;
-    const bool row_texts =
-        (view.heat.fitted ? (room.y - text_below - caption) / n_cells : view.heat.cell_height) >= line;
-    const bool texts =
-        (view.heat.fitted ? (room.x - text_left - right) / n_cells : view.heat.cell_width) >= line;
-    const float left = row_texts ? text_left : context.px(40), below = texts ? text_below : context.px(20);
-    Canvas canvas;
-    canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
-    canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
-    if (canvas.size.x < 20 || canvas.size.y < 20) {
-        ImGui::PopFont();
-        return;
-    }
-    if (view.center_request) {
-        view.heat.center_on(view.center_request->position, view.center_request->row, canvas.size.x,
-                            canvas.size.y);
-        view.center_request.reset();
-    }
-    if (view.heat.fitted) view.heat.fit(n, n, canvas.size.x, canvas.size.y);
-
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    HeatQuad quad;
-    quad.canvas = frame_rect(context, canvas.min, canvas.max());
-    quad.view = view.heat;
-    quad.view.cell_width *= context.frame_scale.x;
-    quad.view.cell_height *= context.frame_scale.y;
-    quad.kv_head = app.focused_kv_head();
-    quad.mode = view.mode;
-    quad.mask_overlay = view.mask_overlay;
-    quad.scale = color_scale(view, app.heat.focus().largest(view.range().sinks_count ? 0 : 4));
-    quad.shown_row = view.row;
-    context.shared.heat_canvas = quad.canvas;
-    context.shared.heat_view = quad.view;
-    context.shared.heat_scale = quad.scale;
-    paint_heat(context, list, {quad});
-    list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
-                 theme::kLine);
-
-    draw_axes(context, canvas, n, left, row_texts, texts);
-    if (view.mode == HeatMode::mask)
-        draw_mask_legend(context, canvas);
-    else
-        draw_color_bar(panel, context, canvas, quad.scale);
-
-    draw_pins(context, canvas);
-
-    // The end of the prompt, and the shown row.
-    list.PushClipRect(canvas.min, canvas.max(), true);
-    const float prompt_y = canvas.at(view.heat, 0, app.history.n_prompt()).y;
-    list.AddLine({canvas.min.x - context.px(4), std::round(prompt_y) - 0.5f},
-                 {canvas.min.x + context.px(16), std::round(prompt_y) - 0.5f}, theme::kDim);
-    list.PopClipRect();
-    const float shown_y = canvas.at(view.heat, 0, view.row + 0.5).y;
-    if (shown_y >= canvas.min.y && shown_y <= canvas.max().y)
-        list.AddTriangleFilled({canvas.max().x + context.px(7), shown_y - context.px(4)},
-                               {canvas.max().x + context.px(7), shown_y + context.px(4)},
-                               {canvas.max().x + context.px(1), shown_y}, theme::kWarm);
-
-    ImGui::SetCursorScreenPos(canvas.min);
-    ImGui::InvisibleButton("canvas", canvas.size);
-    handle_mouse(panel, context, canvas, n);
-    if (view.pick) draw_guides(context, canvas, *view.pick, theme::kWarm);
-    if (context.shared.hovered) draw_guides(context, canvas, *context.shared.hovered, theme::kText);
-
-    // One line under the axis: the cell under the pointer, else what the picture lacks.
-    std::string text;
-    const std::optional<Pick> cell = context.shared.hovered ? context.shared.hovered : view.pick;
-    if (cell && cell->row <= app.last_row() && cell->position <= cell->row) {
-        text = cell_caption(app, *cell);
-    } else {
-        text = recording_note(app.history, app.shown_lane(), app.stride, app.dense_from);
-        if (app.heat.focus().factor() > 1)
-            text += fmt::format("{}drawn as maxima of {}×{} cells", text.empty() ? "" : ", ",
-                                app.heat.focus().factor(), app.heat.focus().factor());
-        const int level = quad.view.level();
-        if (level > 0)
-            text += fmt::format("{}each pixel the maximum of {}×{} cells", text.empty() ? "" : ", ",
-                                1 << level, 1 << level);
-        if (text.empty())
-            text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";
-    }
-    list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
-                 cell ? theme::kText : theme::kDim, fitted(text, room.x - context.px(8)).c_str());
-    ImGui::PopFont();
+    draw_heat_pane(panel.pane, context, pane);
 }
 
 }  // namespace keyhole

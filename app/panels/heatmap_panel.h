@@ -1,17 +1,19 @@
-/// The focused head: rows of time over positions, as attention, mask or score. Window thread.
+/// The focused head of the focused lane, large, with the switches of what is shown of it. Window thread.
 #pragma once
 
-#include "app/panels/panel.h"
+#include "app/panels/heat_pane.h"
 
 namespace keyhole {
 
 struct HeatmapPanel {
-    bool panning = false;
-    bool boxing = false;  ///< right-drag zooms to a box
-    ImVec2 press{0, 0};
-    float low = 0, high = 1;  ///< of the range popup
+    HeatPaneState pane;
 };
 
 void draw(HeatmapPanel& panel, const PanelContext& context);
+
+/// Mode, range, difference and blink: for all panes.
+void draw_heat_toolbar(const PanelContext& context);
+/// In place of the panes before the first record.
+void draw_waiting(const PanelContext& context);
 
 }  // namespace keyhole

@@ -34,7 +34,7 @@ void draw_next_tokens(const PanelContext& context) {
     }
     ImGui::PushFont(context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    for (std::size_t k = 0; k < 7; ++k) {
+    for (std::size_t k = 0; k < 10; ++k) {
         ImGui::TableNextRow();
         for (int i = first; i < first + n; ++i) {
             ImGui::TableNextColumn();
@@ -51,6 +51,20 @@ void draw_next_tokens(const PanelContext& context) {
             const std::string text =
                 visible(app.history.run().token_display[static_cast<std::size_t>(record->top[k].id)]);
             ImGui::TextUnformatted(fitted(text, width - share_width - context.px(4)).c_str());
+            mark_item(context, fmt::format("candidate {} {}", i, k + 1));
+            if (app.live()) {
+                const ImVec2 end(at.x + width, at.y + line + 1);
+                if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(at, end)) {
+                    list.AddRect({at.x - 2, at.y}, end, theme::kText, 2);
+                    ImGui::SetTooltip(
+                        "%s: %.2f %%, log-probability %.2f\nClick: row %d takes it, in all lanes",
+                        text.c_str(), double(p) * 100, double(record->top[k].log_prob), app.view.row + 1);
+                    if (ImGui::IsMouseClicked(0)) {
+                        app.view.lane = i;
+                        run(context, fmt::format("candidate {}", k + 1));
+                    }
+                }
+            }
             list.AddText({at.x + width - share_width, at.y}, theme::kDim, share.c_str());
         }
     }
@@ -102,7 +116,7 @@ void draw_memory(const PanelContext& context) {
 
 /// KL to lane 0 of every lane against the row, in the room that is left.
 void draw_divergence(const PanelContext& context) {
-    if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(120)) return;
+    if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");
     tooltip(context, measure_tooltip("kl"));
     ImGui::SameLine();

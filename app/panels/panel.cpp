@@ -19,12 +19,13 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max) {
             (max.x - min.x) * context.frame_scale.x, (max.y - min.y) * context.frame_scale.y};
 }
 
-void paint_heat(const PanelContext& context, ImDrawList& list, std::vector<HeatQuad> quads) {
+void paint_heat(const PanelContext& context, const HeatPainter& painter, ImDrawList& list,
+                std::vector<HeatQuad> quads) {
     const ImGuiIO& io = ImGui::GetIO();
     const PixelRect clip = frame_rect(context, list.GetClipRectMin(), list.GetClipRectMax());
     for (HeatQuad& quad : quads) quad.clip = clip;
     HeatBatch& batch = context.shared.batches.emplace_back();
-    batch.painter = &context.painter;
+    batch.painter = &painter;
     batch.quads = std::move(quads);
     batch.frame_width = io.DisplaySize.x * context.frame_scale.x;
     batch.frame_height = io.DisplaySize.y * context.frame_scale.y;

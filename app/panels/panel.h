@@ -40,7 +40,7 @@ struct PanelShared {
 
 struct PanelContext {
     AppState& app;
-    HeatPainter& painter;
+    HeatPainters& painters;
     const Fonts& fonts;
     PanelShared& shared;
     float scale = 1;
@@ -50,7 +50,8 @@ struct PanelContext {
 };
 
 /// Paints heat quads at this place of the draw list.
-void paint_heat(const PanelContext& context, ImDrawList& list, std::vector<HeatQuad> quads);
+void paint_heat(const PanelContext& context, const HeatPainter& painter, ImDrawList& list,
+                std::vector<HeatQuad> quads);
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 
 /// Runs a command of the table; a failure goes to the status line.

@@ -95,6 +95,8 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         const std::optional<Pick>& over = context.shared.hovered;
         const bool picked = std::find(app.view.curve_positions.begin(), app.view.curve_positions.end(), p) !=
                             app.view.curve_positions.end();
+        if (app.view.watched && app.view.watched->holds(p))
+            list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::kGood);
         if (picked) list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 2, 0, 1.5f);
         if (over && over->position == p)
             list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);

@@ -5,6 +5,8 @@
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 namespace keyhole {
 
@@ -128,17 +130,29 @@ void AppState::show_records(const StepList& steps, const std::filesystem::path& 
     view.heat.fitted = true;
     view.pick.reset();
     view.curve_positions.clear();
+    keepsakes = from.empty() ? Keepsakes() : load_keepsakes(keepsakes_file(from));
+    if (!from.empty()) recent.add(from);
     say("opened " + from.string());
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     write_trace(history.steps(), path);
+    save_keepsakes(keepsakes, keepsakes_file(path));
+    recent.add(path);
     say("saved " + path.string());
 }
 
 void AppState::save_picture(const std::filesystem::path& path) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
+    if (view.difference && shows_difference()) {
+        const float most = difference.focus().largest(view.range().sinks_count ? 0 : 4);
+        write_png(difference_picture(history, shown_lane(), history_lane(other_card()).value_or(0), view,
+                                     difference_scale(view, most)),
+                  path);
+        say("saved " + path.string());
+        return;
+    }
     const float largest = heat.focus().largest(view.range().sinks_count ? 0 : 4);
     write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest)), path);
     say("saved " + path.string());
@@ -214,6 +228,109 @@ const LaneRecord* AppState::record(int card) const {
 
 int AppState::focused_kv_head() const {
     return history.run().layout.kv_head_from_head(view.layer, view.head);
+}
+
+void AppState::ask_token_back(int card, int position) {
+    requested();
+    message_before_command_ = status.message;
+    engine_->ask_token_back(card, position);
+}
+
+void AppState::open_any(const std::filesystem::path& path) {
+    std::error_code ignored;
+    if (path.extension() == ".keyhole") {
+        open_trace(path);
+    } else if (std::filesystem::exists(path / "config.json", ignored)) {
+        setup.model_folder = path;
+        if (desk.n_lanes() > 0) setup.lanes = desk.lanes();
+        start();
+    } else if (path.extension() == ".txt") {
+        std::ostringstream text;
+        text << std::ifstream(path, std::ios::binary).rdbuf();
+        std::string words = text.str();
+        while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
+        if (words.empty()) fail(ErrorCode::bad_file, "{}: no text to start from", path.string());
+        setup.prompt = words;
+        if (desk.n_lanes() > 0) setup.lanes = desk.lanes();
+        start();
+    } else {
+        fail(ErrorCode::wrong_use,
+             "{} is no trace (.keyhole), no model folder (with config.json) and no prompt (.txt)",
+             path.string());
+    }
+    recent.add(path);
+}
+
+void AppState::remember_changes() {
+    const auto note = [&](Change change) {
+        changes_.push_back(change);
+        taken_back_.clear();
+    };
+    if (views.remember(view)) note(Change::view);
+    for (; seen_lane_changes_ < desk.n_changes(); ++seen_lane_changes_) note(Change::lane);
+    if (desk.n_changes() <
+        seen_lane_changes_) {  // lanes were removed or the run started over: theirs are gone
+        seen_lane_changes_ = desk.n_changes();
+        std::erase(changes_, Change::lane);
+    }
+}
+
+bool AppState::undo() {
+    remember_changes();
+    while (!changes_.empty()) {
+        const Change change = changes_.back();
+        changes_.pop_back();
+        if (!(change == Change::lane ? desk.undo() : views.undo(view))) continue;
+        seen_lane_changes_ = desk.n_changes();
+        taken_back_.push_back(change);
+        return true;
+    }
+    return false;
+}
+
+bool AppState::redo() {
+    while (!taken_back_.empty()) {
+        const Change change = taken_back_.back();
+        taken_back_.pop_back();
+        if (!(change == Change::lane ? desk.redo() : views.redo(view))) continue;
+        seen_lane_changes_ = desk.n_changes();
+        changes_.push_back(change);
+        return true;
+    }
+    return false;
+}
+
+int AppState::other_card() const {
+    if (view.other != view.lane) return view.other;
+    return view.lane > 0 ? 0 : std::min(1, desk.n_lanes() - 1);
+}
+
+std::vector<int> AppState::compared_cards() const {
+    std::vector<int> cards;
+    const bool side_by_side = view.arrangement == Arrangement::compare;
+    if ((!side_by_side && !view.blink) || desk.n_lanes() < 2) return cards;
+    cards.push_back(other_card());
+    for (int card = 0; side_by_side && view.compares_all && card < desk.n_lanes() && cards.size() < 3; ++card)
+        if (card != view.lane && card != cards.front()) cards.push_back(card);
+    return cards;
+}
+
+bool AppState::shows_difference() const {
+    return (view.arrangement == Arrangement::compare || view.difference) && desk.n_lanes() > 1;
+}
+
+void AppState::update_heat(double budget_ms) {
+    heat_complete = heat.update(history, shown_lane(), view, budget_ms);
+    const std::vector<int> cards = compared_cards();
+    while (others.size() > cards.size()) others.pop_back();
+    while (others.size() < cards.size()) others.emplace_back(HeatData::Kind::head);
+    for (std::size_t i = 0; i < cards.size(); ++i)
+        heat_complete =
+            others[i].update(history, history_lane(cards[i]).value_or(0), view, budget_ms) && heat_complete;
+    if (shows_difference())
+        heat_complete = difference.update(history, shown_lane(), view, budget_ms,
+                                          history_lane(other_card()).value_or(0)) &&
+                        heat_complete;
 }
 
 }  // namespace keyhole

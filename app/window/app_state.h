@@ -5,8 +5,11 @@
 #include "app/commands/assets.h"
 #include "app/window/export_job.h"
 #include "app/window/heat_data.h"
+#include "app/window/keepsakes.h"
 #include "app/window/lane_desk.h"
 #include "app/window/measure_curves.h"
+#include "app/window/settings.h"
+#include "app/window/view_history.h"
 #include "app/window/view_state.h"
 #include "engine/session/engine.h"
 
@@ -39,6 +42,11 @@ enum class Dialog {
     go_to,
     find,
     overrides,
+    say,
+    edit_token,
+    why,
+    doctor,
+    notes,
     about
 };
 
@@ -57,11 +65,16 @@ struct AppState {
     std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
     LaneDesk desk;
     HeatData heat;
+    std::deque<HeatData> others;  ///< lanes beside the focused one, as compared_cards() has them
+    HeatData difference{HeatData::Kind::difference};
     MeasureCurves curves;
     bool heat_complete = true;  ///< no rows remain for the next frame
 
     // --- the view ---
     ViewState view;
+    ViewHistory views;
+    Keepsakes keepsakes;
+    RecentFiles recent;
     Dialog dialog = Dialog::none;
     std::string palette_text;
     double speed = 0;    ///< rows per second; 0: as fast as it goes
@@ -97,6 +110,15 @@ struct AppState {
     void go_to_branch(int id);
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
     void need_live_run() const;
+    /// Engine::ask_token_back; the answer comes with the status.
+    void ask_token_back(int card, int position);
+    /// A trace, a model folder or a prompt (.txt), whichever the path is. Throws Error(wrong_use) for another thing.
+    void open_any(const std::filesystem::path& path);
+    /// Notes what changed since the last call, in the view or in a lane's settings, for undo(). Once a frame, with no button held.
+    void remember_changes();
+    /// The last change of view or settings; false: there is none.
+    bool undo();
+    bool redo();
     void say(std::string text, bool fault = false);
 
     /// Takes what the engine has made since the last frame. True when something changed.
@@ -117,6 +139,13 @@ struct AppState {
     /// Record of a card at the shown row, or null.
     const LaneRecord* record(int card) const;
     int focused_kv_head() const;
+    /// The lane that the focused one is compared with: another one where there are two.
+    int other_card() const;
+    /// Cards on show beside the focused one, the other first; at most three. Empty unless something shows them.
+    std::vector<int> compared_cards() const;
+    bool shows_difference() const;
+    /// Brings the matrices on show up to the run, a slice a frame: see heat_complete.
+    void update_heat(double budget_ms);
     Engine& engine() { return *engine_; }
 
   private:
@@ -129,6 +158,9 @@ struct AppState {
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
     bool export_running_ = false;
     std::chrono::steady_clock::time_point requested_at_;
+    enum class Change { view, lane };
+    std::vector<Change> changes_, taken_back_;
+    std::size_t seen_lane_changes_ = 0;
     void requested();
 };
 

@@ -11,11 +11,14 @@
 
 namespace keyhole {
 
-std::span<const UserCommand> run_commands();     ///< run, time, tokens by hand
-std::span<const UserCommand> view_commands();    ///< what is shown of a run, and how
-std::span<const UserCommand> lane_commands();    ///< lanes and their settings
-std::span<const UserCommand> export_commands();  ///< files that go in and out
-std::span<const UserCommand> app_commands();     ///< help
+std::span<const UserCommand> run_commands();      ///< run, time, tokens by hand
+std::span<const UserCommand> steer_commands();    ///< words put into the lanes' mouths, words watched
+std::span<const UserCommand> view_commands();     ///< what is shown of a run, and how
+std::span<const UserCommand> compare_commands();  ///< arrangements, and two lanes against each other
+std::span<const UserCommand> lane_commands();     ///< lanes and their settings
+std::span<const UserCommand> export_commands();   ///< files that go in and out
+std::span<const UserCommand> desk_commands();     ///< undo, bookmarks, notes, recent files
+std::span<const UserCommand> app_commands();      ///< help
 
 namespace menu {
 inline constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", kTime = "Time",

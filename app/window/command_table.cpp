@@ -26,7 +26,8 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
 std::vector<UserCommand> whole_table() {
     std::vector<UserCommand> table;
     for (const std::span<const UserCommand> area :
-         {run_commands(), view_commands(), lane_commands(), export_commands(), app_commands()})
+         {run_commands(), steer_commands(), compare_commands(), view_commands(), lane_commands(),
+          export_commands(), desk_commands(), app_commands()})
         table.insert(table.end(), area.begin(), area.end());
     return table;
 }
@@ -91,6 +92,11 @@ std::string shortcut_text(const Shortcut& shortcut) {
             return text + "End";
         case kF1:
             return text + "F1";
+        case kF1 + 1:
+        case kF1 + 2:
+        case kF1 + 3:
+        case kF1 + 4:
+            return text + fmt::format("F{}", shortcut.code - kF1 + 1);
         case kF12:
             return text + "F12";
         default:

@@ -1,8 +1,12 @@
 #include "app/window/command_areas.h"
 
+#include "app/window/command_line.h"
+#include "app/window/view_files.h"
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 
 #include <array>
+#include <utility>
 
 namespace keyhole {
 
@@ -27,7 +31,120 @@ void export_run(AppState& app, std::string_view arguments) {
     start_export(app);
 }
 
+/// The command line for the focused view; "run": for all that the export dialog has.
+void copy_command(AppState& app, std::string_view what) {
+    (void)config_of(app);
+    if (!what.empty() && what != "run" && what != "frames")
+        fail(ErrorCode::wrong_use, "'{}': nothing, run or frames", what);
+    const ExportWish& wish = app.export_job.wish;
+    const std::string list = what.empty()    ? std::string(export_of_mode(app.view.mode))
+                             : what == "run" ? wish.list
+                                             : std::string(what);
+    std::string extra = what == "run"  ? ""
+                        : what.empty() ? fmt::format("--layers {} --heads {}", app.view.layer, app.view.head)
+                                       : "";
+    if (what.empty() || wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+    if (app.live())
+        app.clipboard_out =
+            decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), list, wish.folder, extra);
+    else
+        app.clipboard_out =
+            fmt::format("keyhole replay {} --export {} --out {} {}", shell_word(app.opened_file.string()),
+                        list, shell_word(wish.folder.string()), extra);
+    app.say("copied " + app.clipboard_out);
+}
+
+/// The mask over time: every row of all lanes, in the background.
+void export_frames(AppState& app, std::string_view folder) {
+    if (!folder.empty()) app.export_job.wish.folder = std::filesystem::path(folder);
+    const std::string before = std::exchange(app.export_job.wish.list, "frames");
+    try {
+        start_export(app);
+    } catch (...) {
+        app.export_job.wish.list = before;
+        throw;
+    }
+    app.export_job.wish.list = before;
+}
+
+/// Lanes with a record, the focused one first.
+std::vector<ShownLane> lanes_on_show(const AppState& app) {
+    std::vector<ShownLane> lanes;
+    const auto add = [&](int card) {
+        if (const auto lane = app.history_lane(card))
+            lanes.push_back(
+                {card, *lane,
+                 fmt::format("{} {}", card,
+                             preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset))});
+    };
+    add(app.view.lane);
+    for (int card = 0; card < app.desk.n_lanes(); ++card)
+        if (card != app.view.lane) add(card);
+    return lanes;
+}
+
+/// FILE.svg: a picture; FILE.csv: the numbers.
+void save_curves(AppState& app, std::string_view file) {
+    (void)config_of(app);
+    const std::filesystem::path path(file.empty() ? "curves.svg" : std::string(file));
+    const CurvePlot plot = curve_figure(app.history, app.curves, app.view, lanes_on_show(app));
+    write_text_file(path, path.extension() == ".csv" ? curve_table(plot) : draw_curves(plot));
+    app.say("saved " + path.string());
+}
+
+void save_atlas(AppState& app, std::string_view file) {
+    (void)config_of(app);
+    const std::filesystem::path path(file.empty() ? "atlas.png" : std::string(file));
+    write_png(atlas_figure(app.history, app.view, lanes_on_show(app).front()), path);
+    app.say("saved " + path.string());
+}
+
+void save_overlap(AppState& app, std::string_view file) {
+    (void)config_of(app);
+    if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+    const std::filesystem::path path(file.empty() ? "overlap.csv" : std::string(file));
+    write_text_file(path, overlap_table(app.history, app.shown_lane(),
+                                        app.history_lane(app.other_card()).value_or(0), app.view.row));
+    app.say("saved " + path.string());
+}
+
 constexpr std::array kTable = {
+    UserCommand{"file.curves",
+                menu::kFile,
+                "Save the curves",
+                "[FILE.svg|FILE.csv]: what the curves panel draws, or its numbers.",
+                {},
+                save_curves},
+    UserCommand{"file.atlas",
+                menu::kFile,
+                "Save the atlas",
+                "[FILE.png]: all heads of the focused lane up to the shown row.",
+                {},
+                save_atlas},
+    UserCommand{"file.overlap",
+                menu::kFile,
+                "Save the overlap of two lanes",
+                "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
+                {},
+                save_overlap},
+    UserCommand{"file.copy",
+                menu::kFile,
+                "Copy as command",
+                "[run|frames]: the command line that makes the focused view's files, or those of the export.",
+                {'C', kCtrl | kShift},
+                copy_command},
+    UserCommand{"file.frames",
+                menu::kFile,
+                "Export the mask over time",
+                "[FOLDER]: a picture a row, for a film.",
+                {},
+                export_frames},
+    UserCommand{"export.cancel",
+                menu::kFile,
+                "Cancel the export",
+                "",
+                {},
+                [](AppState& app, std::string_view) { app.export_job.cancel(); }},
     UserCommand{"file.open",
                 menu::kFile,
                 "Open a trace…",

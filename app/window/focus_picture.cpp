@@ -1,8 +1,11 @@
 #include "app/window/focus_picture.h"
 
+#include "app/window/compare.h"
 #include "app/window/run_rows.h"
 #include "engine/figure/heatmap.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
@@ -61,6 +64,48 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
     figure.column_axis = std::move(columns);
     figure.scale = scale;
     figure.value_label = view.mode == HeatMode::score ? "score" : "attention";
+    return draw_heatmap(figure);
+}
+
+Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
+                         const ColorScale& scale) {
+    const int n = view.row + 1;
+    HeatmapFigure figure;
+    figure.values = Plane(n, n, std::numeric_limits<float>::quiet_NaN());
+    figure.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::unborn);
+    std::vector<float> row(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i) {
+        const bool known = difference_values(history, a, b, i, view.layer, view.head, view.mode,
+                                             {row.data(), static_cast<std::size_t>(i) + 1});
+        for (int p = 0; p <= i; ++p) {
+            const float value =
+                known ? row[static_cast<std::size_t>(p)] : std::numeric_limits<float>::quiet_NaN();
+            figure.values.at(p, i) = value;
+            figure.states[static_cast<std::size_t>(i) * static_cast<std::size_t>(n) +
+                          static_cast<std::size_t>(p)] =
+                known && std::isnan(value) ? CellState::evicted : CellState::kept;
+        }
+    }
+    const auto effective = [&](int lane) {
+        const LaneRecord* record = history.lane_record(std::max(view.row, history.n_prompt() - 1), lane);
+        return record == nullptr ? std::string() : record->info->effective;
+    };
+    figure.texts.title =
+        fmt::format("Difference of {}, layer {}, head {}", mode_name(view.mode), view.layer, view.head);
+    figure.texts.subtitle =
+        fmt::format("{}: {} minus {}", std::filesystem::path(history.run().model_path).filename().string(),
+                    effective(a), effective(b));
+    figure.texts.caption =
+        view.mode == HeatMode::mask
+            ? "1: stored by the first lane alone; -1: by the second alone; 0: by both; hatched: by neither."
+            : "What a lane did not see counts as 0; hatched: seen by neither.";
+    figure.row_axis = {"query row", 0, {}};
+    figure.column_axis = {"key position", 0, {}};
+    for (int p = 0; p < n; ++p) figure.row_axis.tokens.push_back(token_text(history, a, p));
+    figure.column_axis.tokens = figure.row_axis.tokens;
+    figure.scale = scale;
+    figure.value_label = "difference";
+    figure.reduction = Reduction::magnitude;
     return draw_heatmap(figure);
 }
 

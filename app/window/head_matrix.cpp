@@ -12,13 +12,14 @@ constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
-HeadMatrix::HeadMatrix(int first_side, int max_side) : first_side_(first_side), max_side_(max_side) {
+HeadMatrix::HeadMatrix(int first_side, int max_side, Reduction reduction)
+    : first_side_(first_side), max_side_(max_side), reduction_(reduction) {
     clear();
 }
 
 void HeadMatrix::clear() {
     factor_ = 1;
-    pyramid_ = make_pyramid(Plane(first_side_, first_side_, kNone), Reduction::max);
+    pyramid_ = make_pyramid(Plane(first_side_, first_side_, kNone), reduction_);
     column_largest_.clear();
     changes_ = {true, 0, -1};
 }
@@ -29,13 +30,13 @@ void HeadMatrix::grow() {
         Plane larger(old.width * 2, old.height * 2, kNone);
         for (int y = 0; y < old.height; ++y)
             for (int x = 0; x < old.width; ++x) larger.at(x, y) = old.at(x, y);
-        pyramid_ = make_pyramid(std::move(larger), Reduction::max);
+        pyramid_ = make_pyramid(std::move(larger), reduction_);
     } else {
         const Plane half = pyramid_.at(1);
         Plane same(old.width, old.height, kNone);
         for (int y = 0; y < half.height; ++y)
             for (int x = 0; x < half.width; ++x) same.at(x, y) = half.at(x, y);
-        pyramid_ = make_pyramid(std::move(same), Reduction::max);
+        pyramid_ = make_pyramid(std::move(same), reduction_);
         factor_ *= 2;
     }
     changes_ = {true, 0, -1};
@@ -51,10 +52,11 @@ void HeadMatrix::add_row(int row, std::span<const float> values) {
         const float value = values[p];
         if (std::isnan(value)) continue;
         float& cell = base.at(static_cast<int>(p) / factor_, y);
-        if (!(cell >= value)) cell = value;  // NaN gives way
-        if (!(column_largest_[p] >= value)) column_largest_[p] = value;
+        cell = combine(cell, value, reduction_);
+        const float size = reduction_ == Reduction::magnitude ? std::abs(value) : value;
+        if (!(column_largest_[p] >= size)) column_largest_[p] = size;  // NaN gives way
     }
-    update_pyramid(pyramid_, y, 1, Reduction::max);
+    update_pyramid(pyramid_, y, 1, reduction_);
     if (changes_.all) return;
     if (changes_.last < changes_.first) {
         changes_.first = changes_.last = y;

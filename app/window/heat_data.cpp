@@ -1,12 +1,17 @@
 #include "app/window/heat_data.h"
 
+#include "app/window/compare.h"
 #include "app/window/run_rows.h"
 
 #include <chrono>
 
 namespace keyhole {
 
-bool HeatData::update(const RunHistory& history, int lane, const ViewState& view, double budget_ms) {
+HeatData::HeatData(Kind kind)
+    : kind_(kind), focus_(64, kFocusSide, kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
+
+bool HeatData::update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
+                      int versus) {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     const auto out_of_time = [&] {
@@ -16,8 +21,14 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     const int n_rows = history.n_positions();
     row_.resize(static_cast<std::size_t>(n_rows));
 
-    const Key focus_key{history.generation(), history.lanes()[static_cast<std::size_t>(lane)].id, view.layer,
-                        view.head, view.mode == HeatMode::score ? HeatMode::score : HeatMode::attention};
+    const bool differs = kind_ == Kind::difference;
+    const auto id_of = [&](int i) { return i < 0 ? -1 : history.lanes()[static_cast<std::size_t>(i)].id; };
+    const Key focus_key{history.generation(),
+                        id_of(lane),
+                        id_of(versus),
+                        view.layer,
+                        view.head,
+                        differs || view.mode == HeatMode::score ? view.mode : HeatMode::attention};
     if (focus_key != focus_key_) {
         focus_.clear();
         focus_rows_ = 0;
@@ -28,14 +39,16 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);
-        if (focus_key.mode == HeatMode::score
+        if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
+            : focus_key.mode == HeatMode::score
                 ? score_values(history, lane, row, g, values)
                 : attention_values(history, lane, row, view.layer, view.head, values))
             focus_.add_row(row, values);
         if (out_of_time()) break;
     }
 
-    const Key atlas_key{history.generation(), focus_key.lane, 0, 0, HeatMode::attention};
+    if (kind_ != Kind::whole) return focus_rows_ >= n_rows;
+    const Key atlas_key{history.generation(), focus_key.lane, -1, 0, 0, HeatMode::attention};
     const std::size_t n_all = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
     if (atlas_key != atlas_key_ || atlas_.size() != n_all) {
         atlas_.assign(n_all, HeadMatrix(kThumbnailSide, kThumbnailSide));

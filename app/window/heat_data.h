@@ -1,6 +1,6 @@
 /// Follows a run with the matrices on show: the focused head, and one thumbnail a head for the atlas. One row
 /// a step is added; a change of focus reads the history again, a slice a frame so that no frame is long.
-/// Window thread; knows no GL.
+/// Of a second lane, or of what two lanes differ by, only the focused head. Window thread; knows no GL.
 #pragma once
 
 #include "app/window/head_matrix.h"
@@ -17,8 +17,17 @@ class HeatData {
     static constexpr int kThumbnailSide = 128;
     static constexpr int kFocusSide = 4096;
 
-    /// lane: index into history.lanes(). Works at most `budget_ms`; false when rows remain for the next frame.
-    bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms);
+    enum class Kind {
+        whole,       ///< the focused head and the atlas
+        head,        ///< the focused head alone
+        difference,  ///< the focused head of a lane minus that of another: difference_values() of compare.h
+    };
+    explicit HeatData(Kind kind = Kind::whole);
+
+    /// lane: index into history.lanes(); versus: what is taken from it, of a difference. Works at most `budget_ms`; false when rows
+    /// remain for the next frame.
+    bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
+                int versus = -1);
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }
@@ -32,17 +41,19 @@ class HeatData {
     struct Key {
         std::uint64_t history = 0;  ///< generation: a rewound run starts over
         int lane = -1;
+        int versus = -1;
         int layer = -1;
         int head = -1;
         HeatMode mode = HeatMode::attention;
         bool operator==(const Key&) const = default;
     };
+    Kind kind_;
     Key focus_key_;
     Key atlas_key_;
     int focus_rows_ = 0;
     int atlas_rows_ = 0;
     std::uint64_t generation_ = 0;
-    HeadMatrix focus_{64, kFocusSide};
+    HeadMatrix focus_;
     std::vector<HeadMatrix> atlas_;
     std::vector<float> row_;
 };

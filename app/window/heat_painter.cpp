@@ -74,9 +74,12 @@ HeatPainter::HeatPainter() : program_(link("heat.vert", "heat.frag")) {
     no_vertices_ = GlVertexArray(vertices);
     glGetIntegerv(GL_MAX_TEXTURE_SIZE, &texture_limit_);
     colors_ = make_texture(GL_TEXTURE_2D);
-    const auto& table = colormap_table(Colormap::viridis);
+    std::vector<Rgb8> tables;  // one below the other
+    for (const Colormap map : kColormaps)
+        tables.insert(tables.end(), colormap_table(map).begin(), colormap_table(map).end());
     glPixelStorei(GL_UNPACK_ALIGNMENT, 1);
-    glTexImage2D(GL_TEXTURE_2D, 0, GL_RGB8, 256, 1, 0, GL_RGB, GL_UNSIGNED_BYTE, table.data());
+    glTexImage2D(GL_TEXTURE_2D, 0, GL_RGB8, 256, static_cast<GLsizei>(kColormaps.size()), 0, GL_RGB,
+                 GL_UNSIGNED_BYTE, tables.data());
     glPixelStorei(GL_UNPACK_ALIGNMENT, 4);
 }
 
@@ -206,8 +209,10 @@ void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_heig
     glUniform2f(uniform("first_cell"), static_cast<float>(quad.view.left), static_cast<float>(quad.view.top));
     glUniform2f(uniform("cells_per_pixel"), static_cast<float>(1 / quad.view.cell_width),
                 static_cast<float>(1 / quad.view.cell_height));
-    set_int("mode", quad.mode == HeatMode::mask ? 1 : 0);
+    set_int("mode", quad.mode == HeatMode::mask && !quad.difference ? 1 : 0);
     set_int("shows_mask", quad.mask_overlay ? 1 : 0);
+    set_int("has_marks", quad.difference ? 0 : 1);
+    set_int("color_table", static_cast<int>(quad.scale.map));
     const ScaleTerms terms = scale_terms(quad.scale);
     set_int("logarithmic", terms.logarithmic ? 1 : 0);
     set_int("diverging", terms.diverging ? 1 : 0);
@@ -221,6 +226,8 @@ void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_heig
     set_color("color_kept", HeatGround::kKept);
     set_color("color_last_seen", HeatGround::kLastSeen);
     set_color("color_hidden", HeatGround::kHidden);
+    set_int("marks_clips", quad.marks_clips ? 1 : 0);
+    set_color("color_clip", HeatGround::kClip);
 
     glActiveTexture(GL_TEXTURE2);
     glBindTexture(GL_TEXTURE_2D, colors_.name());

@@ -9,6 +9,7 @@
 #include "engine/trace/run_history.h"
 
 #include <array>
+#include <deque>
 #include <span>
 
 namespace keyhole {
@@ -27,7 +28,9 @@ struct HeatQuad {
     int kv_head = 0;
     HeatMode mode = HeatMode::attention;
     bool mask_overlay = true;
+    bool difference = false;  ///< values are differences: -1 is a value, not a mark
     ColorScale scale;
+    bool marks_clips = false;  ///< values above the range stand out
     int shown_row = 0;
 };
 
@@ -71,6 +74,13 @@ class HeatPainter {
     void update_evictions(const RunHistory& history, int lane);
 };
 
+/// What a frame paints with: the focused lane with its atlas, lanes beside it, and a difference.
+struct HeatPainters {
+    HeatPainter focus;
+    std::deque<HeatPainter> others;  ///< one for each of AppState::others
+    HeatPainter difference;
+};
+
 /// The window's colours of cells without a value; those with one take the tables of engine/figure.
 struct HeatGround {
     static constexpr Rgb8 kUnborn{20, 22, 27};
@@ -80,6 +90,7 @@ struct HeatGround {
     static constexpr Rgb8 kKept{64, 138, 190};
     static constexpr Rgb8 kLastSeen{238, 150, 34};
     static constexpr Rgb8 kHidden{126, 84, 140};
+    static constexpr Rgb8 kClip{255, 60, 200};  ///< as no colour map has it
 };
 
 }  // namespace keyhole

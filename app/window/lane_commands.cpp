@@ -134,14 +134,14 @@ constexpr std::array kTable = {
         menu::kLanes,
         "Undo a change of settings",
         "Evicted tokens stay gone.",
-        {'Z', kCtrl},
+        {},
         [](AppState& app, std::string_view) { app.say(app.desk.undo() ? "undone" : "nothing to undo"); }},
     UserCommand{
         "lane.redo",
         menu::kLanes,
         "Redo",
         "",
-        {'Y', kCtrl},
+        {},
         [](AppState& app, std::string_view) { app.say(app.desk.redo() ? "done again" : "nothing to redo"); }},
     UserCommand{
         "follow",

@@ -41,6 +41,7 @@ class LaneDesk {
     /// Takes back the last change of a lane's settings. What was evicted stays gone: eviction is final.
     bool undo();
     bool redo();
+    std::size_t n_changes() const { return done_.size(); }
 
   private:
     struct Change {

@@ -10,12 +10,17 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-constexpr std::array kKinds = {
-    CurveKind{"kl", false, true},          CurveKind{"entropy", false, false},
-    CurveKind{"jaccard", false, false},    CurveKind{"recent_share", false, false},
-    CurveKind{"sink_share", false, false}, CurveKind{"retained_mass", true, false},
-    CurveKind{"lost_mass", true, true},    CurveKind{"cosine_ideal", true, false},
-    CurveKind{"cosine_full", true, false}, CurveKind{"output_similarity", true, false}};
+constexpr std::array kKinds = {CurveKind{"kl", false, true},
+                               CurveKind{"entropy", false, false},
+                               CurveKind{"agreement", false, false},
+                               CurveKind{"jaccard", false, false},
+                               CurveKind{"recent_share", false, false},
+                               CurveKind{"sink_share", false, false},
+                               CurveKind{"retained_mass", true, false},
+                               CurveKind{"lost_mass", true, true},
+                               CurveKind{"cosine_ideal", true, false},
+                               CurveKind{"cosine_full", true, false},
+                               CurveKind{"output_similarity", true, false}};
 
 float of_record(const LaneRecord& record, std::string_view measure) {
     const RowMeasures& m = record.measures;
@@ -115,6 +120,12 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
             curves.values[kind].back() = of_record(record, kKinds[kind].measure);
         curves.values[static_cast<std::size_t>(curve_index("recent_share"))].back() =
             mean_recent_share(history, record, curves.stored, row);
+        if (record.agrees) {
+            ++curves.n_compared;
+            curves.n_agreed += *record.agrees ? 1 : 0;
+            curves.values[static_cast<std::size_t>(curve_index("agreement"))].back() =
+                static_cast<float>(curves.n_agreed) / static_cast<float>(curves.n_compared);
+        }
         // Before the texts part, as the KL.
         if (record.kl && !lanes_.front().stored.empty())
             curves.values[static_cast<std::size_t>(curve_index("jaccard"))].back() =

@@ -35,6 +35,7 @@ class MeasureCurves {
     struct LaneCurves {
         std::vector<KeptSet> stored;             // [KV head] after the last row
         std::vector<std::vector<float>> values;  // [kind][record]
+        int n_compared = 0, n_agreed = 0;        // rows so far: the share against the row
     };
     std::uint64_t generation_ = 0;
     std::size_t n_rows_ = 0;

@@ -1,5 +1,6 @@
 #include "app/window/command_areas.h"
 
+#include "app/window/range_histogram.h"
 #include "engine/base/error.h"
 
 #include <algorithm>
@@ -82,18 +83,48 @@ int next_measure(std::string_view name, int now, bool of_heads) {
         return i < 0 || !of_heads || kinds[static_cast<std::size_t>(i)].needs_shadow;
     };
     if (name.empty()) {
-        do now = now + 1 < static_cast<int>(kinds.size()) ? now + 1 : -1;
+        const int last = static_cast<int>(kinds.size()) - 1;
+        do now = now < last ? now + 1 : ViewState::kWatchedSpan;
         while (!fits(now));
         return now;
     }
+    if (name == "watched") return ViewState::kWatchedSpan;
     const std::string_view own = of_heads ? "attention" : "scores";
     if (name == own) return -1;
     const int found = curve_index(name);
     if (found >= 0 && fits(found)) return found;
-    std::vector<std::string_view> names = {own};
+    std::vector<std::string_view> names = {own, "watched"};
     for (const CurveKind& kind : kinds)
         if (fits(curve_index(kind.measure))) names.push_back(kind.measure);
     fail(ErrorCode::wrong_use, "'{}' has no curve; one of {}", name, fmt::join(names, ", "));
+}
+
+/// 99 % of the cells, whatever a sink does.
+void fit_range(AppState& app, std::string_view) {
+    (void)config_of(app);
+    const bool differs = app.view.difference && app.shows_difference();
+    const HeadMatrix& matrix = differs ? app.difference.focus() : app.heat.focus();
+    const auto fitted = fitted_range(matrix.pyramid().front(), differs, 0.01);
+    if (!fitted) fail(ErrorCode::wrong_use, "no cell of the head has a value");
+    RangeChoice& range = app.view.range();
+    range.automatic = false;
+    range.low = fitted->first;
+    range.high = fitted->second;
+    app.say(fmt::format("range {:.3g} to {:.3g}", range.low, range.high));
+}
+
+void choose_colors(AppState& app, std::string_view name) {
+    constexpr std::array kChoice = {Colormap::viridis, Colormap::cividis, Colormap::gray};
+    if (name.empty()) {
+        const auto now = std::find(kChoice.begin(), kChoice.end(), app.view.colors);
+        app.view.colors = now == kChoice.end() || now + 1 == kChoice.end() ? kChoice.front() : *(now + 1);
+    } else {
+        const auto map = colormap_from_name(name);
+        if (!map || std::find(kChoice.begin(), kChoice.end(), *map) == kChoice.end())
+            fail(ErrorCode::wrong_use, "'{}': viridis, cividis or gray", name);
+        app.view.colors = *map;
+    }
+    app.say("colours: " + std::string(colormap_name(app.view.colors)));
 }
 
 constexpr std::array kTable = {
@@ -151,6 +182,25 @@ constexpr std::array kTable = {
                     app.view.range().low = static_cast<float>(v[0]);
                     app.view.range().high = static_cast<float>(v[1]);
                 }},
+    UserCommand{"range.fit",
+                menu::kView,
+                "Fit the range to the cells",
+                "To what 99 % of the cells of the head lie between.",
+                {'R', kShift},
+                fit_range},
+    UserCommand{
+        "range.clips",
+        menu::kView,
+        "Mark values above the range",
+        "[on|off]: cells that the colours clip stand out.",
+        {'L', kShift},
+        [](AppState& app, std::string_view a) { app.view.marks_clips = on_or_off(a, app.view.marks_clips); }},
+    UserCommand{"colors",
+                menu::kView,
+                "Next colours",
+                "[viridis|cividis|gray]: of attention and scores.",
+                {'C', kShift},
+                choose_colors},
     UserCommand{"range.sinks",
                 menu::kView,
                 "First tokens in the range",
@@ -239,7 +289,7 @@ constexpr std::array kTable = {
     UserCommand{"curves",
                 menu::kView,
                 "Curves of the next measure",
-                "[scores|MEASURE]: kl, retained_mass, cosine_ideal…; the next one without.",
+                "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; the next one without.",
                 {'V', 0},
                 [](AppState& app, std::string_view a) {
                     app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
@@ -247,7 +297,8 @@ constexpr std::array kTable = {
     UserCommand{"atlas.color",
                 menu::kView,
                 "Colour the atlas by the next measure",
-                "[attention|MEASURE]: of every head at the shown row; the next one without. Needs a shadow.",
+                "[attention|watched|MEASURE]: of every head at the shown row; the next one without. Measures "
+                "need a shadow.",
                 {'V', kShift},
                 [](AppState& app, std::string_view a) {
                     app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);

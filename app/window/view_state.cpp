@@ -19,6 +19,18 @@ std::string_view mode_name(HeatMode mode) {
     return "";
 }
 
+std::string_view arrangement_name(Arrangement arrangement) {
+    switch (arrangement) {
+        case Arrangement::explore:
+            return "explore";
+        case Arrangement::compare:
+            return "compare";
+        case Arrangement::teach:
+            return "teach";
+    }
+    return "";
+}
+
 void ViewState::move_row(int by, int first_row, int last_row) {
     row = std::clamp(row + by, first_row, std::max(first_row, last_row));
     follows_newest = row >= last_row;
@@ -50,17 +62,20 @@ void ViewState::pick_cell(Pick cell, bool adds) {
 
 void ViewState::fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row) {
     lane = std::clamp(lane, 0, std::max(n_lanes - 1, 0));
+    other = std::clamp(other, 0, std::max(n_lanes - 1, 0));
     layer = std::clamp(layer, 0, std::max(n_layers - 1, 0));
     head = std::clamp(head, 0, std::max(n_heads - 1, 0));
     if (follows_newest) row = last_row;
     row = std::clamp(row, first_row, std::max(first_row, last_row));
     if (pick && (pick->row > last_row || pick->position > pick->row)) pick.reset();
+    if (watched && watched->last > last_row) watched.reset();
     std::erase_if(curve_positions, [&](int p) { return p > last_row; });
 }
 
 ColorScale color_scale(const ViewState& view, float largest) {
     const RangeChoice& range = view.range();
     ColorScale scale;
+    scale.map = view.colors;
     if (!(largest > 0)) largest = 1;
     if (!range.automatic) {
         scale.low = range.low;
@@ -70,9 +85,22 @@ ColorScale color_scale(const ViewState& view, float largest) {
         scale.low = largest * 1e-4f;
     } else {
         scale = attention_scale(largest);
+        scale.map = view.colors;
     }
     scale.logarithmic = range.logarithmic;
     if (!range.logarithmic && range.automatic) scale.low = 0;
+    return scale;
+}
+
+ColorScale difference_scale(const ViewState& view, float largest) {
+    const RangeChoice& range = view.range();
+    ColorScale scale;
+    scale.map = Colormap::rdbu;
+    scale.diverging = true;
+    if (view.mode == HeatMode::mask) return scale;  // 1, 0 and -1
+    scale.high = !range.automatic ? range.high : largest > 0 ? largest : 1;
+    scale.logarithmic = range.logarithmic;
+    if (range.logarithmic) scale.low = range.automatic ? scale.high * 1e-3f : range.low;
     return scale;
 }
 

@@ -14,6 +14,10 @@ namespace keyhole {
 enum class HeatMode { attention, mask, score };
 std::string_view mode_name(HeatMode mode);
 
+/// What the panes are: one lane at a time; lanes side by side; large and few, for a projector.
+enum class Arrangement { explore, compare, teach };
+std::string_view arrangement_name(Arrangement arrangement);
+
 struct RangeChoice {
     bool logarithmic = true;
     bool automatic = true;
@@ -21,6 +25,15 @@ struct RangeChoice {
     float low = 1e-4f;        ///< when not automatic
     float high = 1;
     bool operator==(const RangeChoice&) const = default;
+};
+
+/// Tokens next to each other; both ends included.
+struct TokenSpan {
+    int first = 0;
+    int last = 0;
+    int size() const { return last - first + 1; }
+    bool holds(int position) const { return position >= first && position <= last; }
+    bool operator==(const TokenSpan&) const = default;
 };
 
 /// A cell of the focused head that stays picked.
@@ -35,7 +48,14 @@ struct ViewState {
     int layer = 0;
     int head = 0;
     HeatMode mode = HeatMode::attention;
-    bool mask_overlay = true;  ///< hatch over evicted cells
+    bool mask_overlay = true;             ///< hatch over evicted cells
+    Colormap colors = Colormap::viridis;  ///< of attention and scores; differences have their own
+    bool marks_clips = false;             ///< values beyond the range stand out
+    Arrangement arrangement = Arrangement::explore;
+    int other = 0;              ///< card of the lane that the focused one is compared with
+    bool compares_all = false;  ///< side by side: every lane, not the two alone
+    bool difference = false;    ///< the focused pane shows lane - other
+    bool blink = false;         ///< the focused pane shows the other lane
     RangeChoice attention_range;
     RangeChoice score_range;
     HeatView heat;
@@ -50,7 +70,9 @@ struct ViewState {
 
     int measure_curve =
         -1;  ///< index into curve_kinds() that the curves panel draws; -1: scores of picked tokens
-    int atlas_measure = -1;  ///< the same for the atlas' colours; -1: attention
+    int atlas_measure = -1;                  ///< the same for the atlas' colours; -1: attention
+    static constexpr int kWatchedSpan = -2;  ///< in place of a measure, for both
+    std::optional<TokenSpan> watched;
 
     bool strip_by_score = false;  ///< token strip: colour by score in the focused head instead of kept share
 
@@ -74,5 +96,7 @@ struct ViewState {
 
 /// The range in force: automatic ranges follow the largest value shown.
 ColorScale color_scale(const ViewState& view, float largest);
+/// Of differences: symmetric about zero. largest: magnitude.
+ColorScale difference_scale(const ViewState& view, float largest);
 
 }  // namespace keyhole

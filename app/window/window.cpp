@@ -1,15 +1,6 @@
 #include "app/window/window.h"
 
-#include "app/panels/atlas_panel.h"
-#include "app/panels/cell_view.h"
-#include "app/panels/curves_panel.h"
-#include "app/panels/dialogs.h"
-#include "app/panels/heatmap_panel.h"
-#include "app/panels/inspector_panel.h"
-#include "app/panels/lanes_panel.h"
-#include "app/panels/time_bar.h"
-#include "app/panels/token_strip.h"
-#include "app/panels/top_bar.h"
+#include "app/panels/arrangement.h"
 #include "app/window/command_table.h"
 #include "app/window/frame_io.h"
 #include "app/window/heat_painter.h"
@@ -98,113 +89,37 @@ class ImGuiHost {
     ImGuiHost(const ImGuiHost&) = delete;
 };
 
-struct Panels {
-    TopBar top;
-    LanesPanel lanes;
-    AtlasPanel atlas;
-    HeatmapPanel heatmap;
-    InspectorPanel inspector;
-    CurvesPanel curves;
-    TokenStrip strip;
-    TimeBar time;
-    Dialogs dialogs;
-};
-
+constexpr int kReleased = -1;  // in place of the modifiers: the key of blink is held
 struct KeyPress {
     int code = 0, mods = 0;
+    bool again = false;  // by holding it
 };
+std::vector<std::string>* g_dropped = nullptr;
 std::vector<KeyPress>* g_keys = nullptr;  // the window's, while it runs: GLFW calls plain functions
 int g_frames_wanted = 3;
 
-/// Pane sizes: the user's, or parts of the window.
-void lay_out(Panels& panels, const PanelContext& context) {
-    AppState& app = context.app;
-    ViewState& view = app.view;
-    const ImVec2 size = ImGui::GetIO().DisplaySize;
-    const float s = context.scale, gap = std::round(6 * s);
-    const float wide = size.x / s;
-    const float left_width =
-        std::round((view.left_width > 0 ? view.left_width : std::clamp(wide * 0.185f, 240.0f, 320.0f)) * s);
-    const float right_width =
-        std::round((view.right_width > 0 ? view.right_width : std::clamp(wide * 0.2f, 252.0f, 350.0f)) * s);
-    const float bottom_height = std::round(
-        (view.bottom_height > 0 ? view.bottom_height : std::clamp(size.y / s * 0.2f, 162.0f, 220.0f)) * s);
-    const float time_height = std::round(46 * s), status_height = std::round(22 * s);
+/// Of fonts and panes: the user's, larger for a projector.
+float wanted_scale(const ViewState& view) {
+    return view.interface_scale * (view.arrangement == Arrangement::teach ? 1.25f : 1.0f);
+}
 
-    ImGui::SetNextWindowPos({0, 0});
-    ImGui::SetNextWindowSize(size);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {gap, gap});
-    ImGui::Begin("Keyhole", nullptr,
-                 ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
-                     ImGuiWindowFlags_MenuBar | ImGuiWindowFlags_NoBringToFrontOnFocus |
-                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-    ImGui::PopStyleVar(3);
-    draw_menus(panels.top, context);
-    draw(panels.top, context);
-
-    const float top = ImGui::GetCursorScreenPos().y + std::round(2 * s);
-    const float bottom = size.y - status_height;
-    const float middle_end = bottom - bottom_height - gap;
-    const float centre_left = gap + left_width + gap, centre_right = size.x - gap - right_width - gap;
-    const float centre = centre_right - centre_left;
-    const float atlas_width = std::clamp(
-        std::round(
-            (view.atlas_width > 0 ? view.atlas_width : std::clamp(centre / s * 0.37f, 230.0f, 420.0f)) * s),
-        120 * s, std::max(centre - 200 * s, 121 * s));
-    const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
-                          ImGuiWindowFlags flags = 0) {
-        ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
-        ImGui::BeginChild(id, {std::round(width), std::round(height)}, false,
-                          ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
-        body();
-        ImGui::EndChild();
-    };
-    const float middle = middle_end - top;
-    pane("lanes", gap, top, left_width, middle, [&] { draw(panels.lanes, context); });
-    const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
-    const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
-    const float atlas_height = std::min(middle * 0.58f, (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
-    pane(
-        "atlas", centre_left, top, atlas_width, atlas_height, [&] { draw(panels.atlas, context); },
-        ImGuiWindowFlags_NoScrollbar);
-    pane(
-        "curves", centre_left, top + atlas_height + gap, atlas_width, middle - atlas_height - gap,
-        [&] { draw(panels.curves, context); }, ImGuiWindowFlags_NoScrollbar);
-    pane(
-        "heatmap", centre_left + atlas_width + gap, top, centre - atlas_width - gap, middle,
-        [&] { draw(panels.heatmap, context); },
-        ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-    pane("inspector", centre_right + gap, top, right_width, middle, [&] { draw(panels.inspector, context); });
-    pane(
-        "strip", gap, middle_end + gap, size.x - 2 * gap, bottom_height - time_height - gap,
-        [&] { draw(panels.strip, context); },
-        ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-    pane(
-        "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
-        [&] { draw(panels.time, context); },
-        ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-    ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
-    draw_status(context);
-
-    // Borders that can be dragged.
-    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, float& stored, float now,
-                          float sign) {
-        if (const float by = splitter(id, vertical, at, length, gap); by != 0)
-            stored = std::max(100.0f, (now + sign * by) / s);
-    };
-    drag("left|", true, {gap + left_width, top}, middle, view.left_width, left_width, 1);
-    drag("atlas|", true, {centre_left + atlas_width, top}, middle, view.atlas_width, atlas_width, 1);
-    drag("right|", true, {centre_right, top}, middle, view.right_width, right_width, -1);
-    drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, view.bottom_height, bottom_height, -1);
-    ImGui::End();
-    draw(panels.dialogs, context);
-    draw_token_menu(context);
+/// Textures of what is on show.
+void update_painters(HeatPainters& painters, AppState& app) {
+    painters.focus.update(app.heat, app.history, app.shown_lane());
+    const std::vector<int> cards = app.compared_cards();
+    while (painters.others.size() > app.others.size()) painters.others.pop_back();
+    while (painters.others.size() < app.others.size()) painters.others.emplace_back();
+    for (std::size_t i = 0; i < cards.size() && i < app.others.size(); ++i)
+        painters.others[i].update(app.others[i], app.history, app.history_lane(cards[i]).value_or(0));
+    if (app.shows_difference()) painters.difference.update(app.difference, app.history, app.shown_lane());
 }
 
 void dispatch_keys(std::vector<KeyPress>& keys, const PanelContext& context, Dialogs& dialogs) {
     for (const KeyPress& press : keys) {
+        if (press.mods == kReleased) {
+            context.app.view.blink = false;
+            continue;
+        }
         if (press.code == GLFW_KEY_ESCAPE && context.app.dialog != Dialog::none) {
             context.app.dialog = Dialog::none;
             continue;
@@ -218,7 +133,7 @@ void dispatch_keys(std::vector<KeyPress>& keys, const PanelContext& context, Dia
             (plain || press.code == 'C' || press.code == 'V' || press.code == 'Z' || press.code == 'Y'))
             continue;
         if (const UserCommand* command = find_command(Shortcut{press.code, press.mods & 7}))
-            run(context, command->id);
+            if (command->id != "blink" || !press.again) run(context, command->id);
     }
     keys.clear();
 }
@@ -257,7 +172,11 @@ void run_window(WindowOptions options) {
     if (!scripted) {
         glfwSetKeyCallback(window, [](GLFWwindow*, int code, int, int action, int mods) {
             g_frames_wanted = 3;
-            if (action != GLFW_RELEASE && g_keys != nullptr) g_keys->push_back({code, mods});
+            if (g_keys == nullptr) return;
+            if (action != GLFW_RELEASE)
+                g_keys->push_back({code, mods, action == GLFW_REPEAT});
+            else if (find_command("blink")->shortcut.code == code)
+                g_keys->push_back({code, kReleased, false});
         });
         glfwSetCursorPosCallback(
             window, [](GLFWwindow*, double, double) { g_frames_wanted = std::max(g_frames_wanted, 2); });
@@ -265,14 +184,21 @@ void run_window(WindowOptions options) {
         glfwSetScrollCallback(window, [](GLFWwindow*, double, double) { g_frames_wanted = 3; });
         glfwSetCharCallback(window, [](GLFWwindow*, unsigned) { g_frames_wanted = 3; });
     }
+    std::vector<std::string> dropped;
+    g_dropped = &dropped;
+    glfwSetDropCallback(window, [](GLFWwindow*, int n, const char** paths) {
+        g_frames_wanted = 3;
+        if (g_dropped != nullptr) g_dropped->assign(paths, paths + n);
+    });
     glfwSetFramebufferSizeCallback(window, [](GLFWwindow*, int, int) { g_frames_wanted = 3; });
     glfwSetWindowRefreshCallback(window, [](GLFWwindow*) { g_frames_wanted = 3; });
 
     const ImGuiHost imgui(window, scripted);
-    HeatPainter painter;
+    HeatPainters painters;
     AppState app(options.backend, [] { glfwPostEmptyEvent(); });
     app.setup = std::move(options.setup);
     app.view.lane = app.setup.lanes.size() > 1 ? 1 : 0;
+    load_settings(options.settings, app.view, app.recent);
     float content_scale = 1, ignored = 1;
     glfwGetWindowContentScale(window, &content_scale, &ignored);
     int framebuffer_width = 0, window_width = 0;
@@ -290,6 +216,7 @@ void run_window(WindowOptions options) {
     PanelShared shared;
     bool mouse_was_down = false;
     std::uint64_t picked_run = 0;
+    float drawn_scale = 0;
     int settle = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
@@ -315,8 +242,8 @@ void run_window(WindowOptions options) {
             }
         }
         if (app.has_run()) {
-            app.heat_complete = app.heat.update(app.history, app.shown_lane(), app.view, 12);
-            painter.update(app.heat, app.history, app.shown_lane());
+            app.update_heat(12);
+            update_painters(painters, app);
             if (picked_run != app.history.run().id) {
                 // The first layers attend evenly: begin where there is something to see.
                 if (picked_run == 0) app.view.layer = app.history.run().config.n_layers / 2;
@@ -324,11 +251,14 @@ void run_window(WindowOptions options) {
                 first_picks(app);
             }
         }
+        app.scale_changed = app.scale_changed || drawn_scale != wanted_scale(app.view);
         if (app.scale_changed) {
+            const bool first = std::exchange(drawn_scale, wanted_scale(app.view)) == 0;
             app.scale_changed = false;
-            fonts = load_fonts(app.view.interface_scale * screen_scale);
-            apply_theme(app.view.interface_scale * screen_scale);
+            fonts = load_fonts(wanted_scale(app.view) * screen_scale);
+            apply_theme(wanted_scale(app.view) * screen_scale);
             ImGui_ImplOpenGL3_DestroyFontsTexture();
+            if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();  // else with the shaders, in the first frame
             g_frames_wanted = 3;
         }
         if (std::exchange(app.paste_to_lane, std::nullopt)) {
@@ -367,9 +297,11 @@ void run_window(WindowOptions options) {
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         const PanelContext context{
-            app, painter, fonts, shared, app.view.interface_scale * screen_scale, io.DisplayFramebufferScale};
+            app, painters, fonts, shared, wanted_scale(app.view) * screen_scale, io.DisplayFramebufferScale};
+        if (!dropped.empty()) run(context, "open " + std::exchange(dropped, {}).front());
         dispatch_keys(keys, context, panels.dialogs);
         lay_out(panels, context);
+        if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
             g_frames_wanted = std::max(g_frames_wanted, 1);
 
@@ -396,6 +328,8 @@ void run_window(WindowOptions options) {
         if (scripted && options.script->done()) app.quit = app.quit || options.script->done();
     }
     g_keys = nullptr;
+    g_dropped = nullptr;
+    (void)save_settings(options.settings, app.view, app.recent);
 }
 
 }  // namespace keyhole

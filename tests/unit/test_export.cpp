@@ -367,6 +367,9 @@ TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
     parse_export_list("all", options);
     EXPECT_TRUE(options.attention && options.csv && options.json && options.next && options.noise &&
                 options.logits && options.scores);
+    EXPECT_FALSE(options.frames);  // a file a row: by name alone
+    parse_export_list("frames", options);
+    EXPECT_TRUE(options.frames);
     for (auto [wrong, near] : {std::pair{"heatmaps", "heatmap"},
                                {"atention", "attention"},
                                {"score", "scores"},

@@ -1,0 +1,33 @@
+/// Where the panels lie: the three arrangements and the borders between the panes. Window thread.
+#pragma once
+
+#include "app/panels/atlas_panel.h"
+#include "app/panels/compare_panel.h"
+#include "app/panels/curves_panel.h"
+#include "app/panels/dialogs.h"
+#include "app/panels/heatmap_panel.h"
+#include "app/panels/inspector_panel.h"
+#include "app/panels/lanes_panel.h"
+#include "app/panels/time_bar.h"
+#include "app/panels/token_strip.h"
+#include "app/panels/top_bar.h"
+
+namespace keyhole {
+
+struct Panels {
+    TopBar top;
+    LanesPanel lanes;
+    AtlasPanel atlas;
+    HeatmapPanel heatmap;
+    ComparePanel compare;
+    InspectorPanel inspector;
+    CurvesPanel curves;
+    TokenStrip strip;
+    TimeBar time;
+    Dialogs dialogs;
+};
+
+/// A frame of the whole window. Pane sizes: the user's, or parts of the window.
+void lay_out(Panels& panels, const PanelContext& context);
+
+}  // namespace keyhole

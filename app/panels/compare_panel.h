@@ -1,0 +1,20 @@
+/// Lanes side by side: a heat map each with one zoom, one pointer and one time, what the focused lane and the other differ by, the overlap
+/// of their kept sets head by head, and where their texts part. Window thread.
+#pragma once
+
+#include "app/panels/heat_pane.h"
+
+#include <array>
+
+namespace keyhole {
+
+struct ComparePanel {
+    std::array<HeatPaneState, 5> panes;  ///< lanes, then the difference
+};
+
+void draw(ComparePanel& panel, const PanelContext& context);
+
+/// In place of the token strip: what the two lanes chose to say, differing words marked.
+void draw_texts(const PanelContext& context);
+
+}  // namespace keyhole

@@ -1,0 +1,119 @@
+#include "app/panels/doctor_panel.h"
+
+#include "app/window/doctor.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+void small_words(const PanelContext& context, const char* text) {
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+    ImGui::TextWrapped("%s", text);
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+}
+
+void draw_findings(const PanelContext& context) {
+    AppState& app = context.app;
+    const LaneRecord* record = app.record(app.view.lane);
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
+    heading(context, fmt::format("Lane {} after row {}", app.view.lane, app.view.row));
+    ImGui::PopStyleColor();
+    if (record == nullptr) {
+        dim_text(context, "not there at this row");
+        return;
+    }
+    const std::vector<Finding> findings = examine(app.history, app.shown_lane(), app.view.row);
+    if (!ImGui::BeginTable("findings", 3, ImGuiTableFlags_SizingFixedFit)) return;
+    ImGui::TableSetupColumn("state", 0, context.px(58));
+    ImGui::TableSetupColumn("name", 0, context.px(280));
+    ImGui::TableSetupColumn("detail", ImGuiTableColumnFlags_WidthStretch);
+    for (const Finding& finding : findings) {
+        const bool broken = finding.state == Finding::State::broken,
+                   good = finding.state == Finding::State::good;
+        ImGui::TableNextColumn();
+        ImGui::PushStyleColor(ImGuiCol_Text, broken ? theme::kFault : good ? theme::kGood : theme::kFaint);
+        ImGui::TextUnformatted(broken ? "BROKEN" : good ? "holds" : "–");
+        ImGui::TableNextColumn();
+        if (!broken) ImGui::PopStyleColor();
+        ImGui::TextUnformatted(std::string(finding.name).c_str());
+        if (broken) ImGui::PopStyleColor();
+        ImGui::TableNextColumn();
+        ImGui::PushFont(context.fonts.small);
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
+        ImGui::TextWrapped("%s", finding.detail.c_str());
+        ImGui::PopStyleColor();
+        ImGui::PopFont();
+    }
+    ImGui::EndTable();
+    small_words(
+        context,
+        "–: cannot be told here. That keys lie at their rotation is a matter of tests: records hold no "
+        "keys.");
+}
+
+void draw_plan(DoctorPanel& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    const ModelConfig& config = app.history.run().config;
+    MemoryWish& wish = panel.wish;
+    heading(context, "K and V under other schemes of sharing");
+    ImGui::SetNextItemWidth(context.px(110));
+    ImGui::InputInt("tokens", &wish.context, 1024, 8192);
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(context.px(90));
+    ImGui::InputInt("sequences", &wish.batch, 1, 8);
+    ImGui::SameLine();
+    for (const int bytes : {2, 4}) {
+        if (ImGui::RadioButton(bytes == 2 ? "half" : "float", wish.bytes_per_value == bytes))
+            wish.bytes_per_value = bytes;
+        if (bytes == 2) ImGui::SameLine();
+    }
+    wish.context = std::clamp(wish.context, 1, 1 << 24);
+    wish.batch = std::clamp(wish.batch, 1, 1 << 16);
+    const LaneRecord* record = app.record(app.view.lane);
+    const std::int64_t stored = record != nullptr && record->info->policy.evicts()
+                                    ? record->info->policy.stored
+                                    : std::numeric_limits<std::int64_t>::max();
+    const bool evicts = stored != std::numeric_limits<std::int64_t>::max();
+    if (!ImGui::BeginTable("schemes", 4, ImGuiTableFlags_SizingStretchProp)) return;
+    for (const char* title :
+         {"", "KV heads", "every token", evicts ? "with this budget" : "the lane keeps all"}) {
+        ImGui::TableNextColumn();
+        dim_text(context, title);
+    }
+    for (const MemoryScheme& scheme : memory_schemes(config.n_layers, config.n_heads, config.head_dim,
+                                                     app.history.run().layout.n_kv_heads(), wish, stored)) {
+        ImGui::TableNextColumn();
+        ImGui::PushStyleColor(ImGuiCol_Text, scheme.name == "this model" ? theme::kAccent : theme::kText);
+        ImGui::TextUnformatted(scheme.name.c_str());
+        ImGui::PopStyleColor();
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(fmt::format("{}", scheme.n_kv_heads).c_str());
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(bytes_text(scheme.full_bytes).c_str());
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(evicts ? bytes_text(scheme.budget_bytes).c_str() : "–");
+    }
+    ImGui::EndTable();
+    small_words(context,
+                "2 × KV heads × head width × tokens × sequences × bytes. A model shared without training is "
+                "another, damaged model.");
+}
+
+}  // namespace
+
+void draw(DoctorPanel& panel, const PanelContext& context) {
+    if (!context.app.has_run()) {
+        dim_text(context, "waits for the prompt");
+        return;
+    }
+    draw_findings(context);
+    ImGui::Separator();
+    draw_plan(panel, context);
+}
+
+}  // namespace keyhole

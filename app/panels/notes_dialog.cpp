@@ -1,0 +1,44 @@
+#include "app/panels/notes_dialog.h"
+
+#include <imgui_stdlib.h>
+
+namespace keyhole {
+
+void draw_notes(const PanelContext& context) {
+    AppState& app = context.app;
+    heading(context, "Bookmarks");
+    ImGui::SameLine();
+    command_button(context, "bookmark", "add this view");
+    std::string asked;
+    for (std::size_t i = 0; i < app.keepsakes.bookmarks.size(); ++i) {
+        ImGui::PushID(static_cast<int>(i));
+        if (ImGui::SmallButton("–")) asked = fmt::format("bookmark.drop {}", i + 1);
+        ImGui::SameLine();
+        if (ImGui::Selectable(app.keepsakes.bookmarks[i].name.c_str()))
+            asked = fmt::format("bookmark.go {}", i + 1);
+        mark_item(context, fmt::format("bookmark {}", i + 1));
+        ImGui::PopID();
+    }
+    if (app.keepsakes.bookmarks.empty()) dim_text(context, "none yet");
+    ImGui::Separator();
+    heading(context, "Notes");
+    ImGui::InputTextMultiline("##notes", &app.keepsakes.notes, {-1, context.px(150)});
+    if (!app.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
+    mark_item(context, "notes");
+    dim_text(context, app.live()
+                          ? "Saved beside the trace when the run is saved."
+                          : "Saved beside the trace: " + keepsakes_file(app.opened_file).filename().string());
+    if (!app.recent.paths.empty()) {
+        ImGui::Separator();
+        heading(context, "Recent files");
+        for (std::size_t i = 0; i < app.recent.paths.size(); ++i) {
+            ImGui::PushID(static_cast<int>(1000 + i));
+            if (ImGui::Selectable(fitted(app.recent.paths[i], ImGui::GetContentRegionAvail().x).c_str()))
+                asked = fmt::format("recent {}", i + 1);
+            ImGui::PopID();
+        }
+    }
+    if (!asked.empty()) run(context, asked);
+}
+
+}  // namespace keyhole

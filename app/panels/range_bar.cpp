@@ -1,0 +1,97 @@
+#include "app/panels/range_bar.h"
+
+#include "app/window/range_histogram.h"
+#include "engine/figure/ticks.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+/// Of a level of the pyramid that is quick to count, on a square root scale; what the range clips at its ends.
+void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMatrix& matrix,
+                    const ColorScale& scale, ImVec2 at, ImVec2 size) {
+    constexpr int kBins = 32, kQuick = 256;
+    const std::vector<Plane>& pyramid = matrix.pyramid();
+    std::size_t level = 0;
+    while (level + 1 < pyramid.size() && pyramid[level].width > kQuick) ++level;
+    const RangeHistogram counts = histogram_of(pyramid[level], scale, kBins);
+    const int most = *std::max_element(counts.bins.begin(), counts.bins.end());
+    if (most == 0) return;
+    const float step = size.y / kBins, wide = context.px(26);
+    for (int i = 0; i < kBins; ++i) {
+        const float part = std::sqrt(static_cast<float>(counts.bins[static_cast<std::size_t>(i)]) /
+                                     static_cast<float>(most));
+        const float y = at.y + size.y - step * static_cast<float>(i + 1);
+        list.AddRectFilled({at.x + size.x + 1, y}, {at.x + size.x + 1 + wide * part, y + step},
+                           theme::rgb(62, 68, 82));
+    }
+    if (counts.above > 0)
+        list.AddTriangleFilled({at.x, at.y - 2}, {at.x + size.x, at.y - 2},
+                               {at.x + size.x / 2, at.y - context.px(8)}, theme::kWarm);
+}
+
+}  // namespace
+
+void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatrix& matrix,
+                    const ColorScale& scale, ImVec2 at, float height) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float x = at.x, top = at.y, width = context.px(10);
+    const auto& table = colormap_table(scale.map);
+    for (int i = 0; i < 256; ++i) {
+        const Rgb8 c = table[static_cast<std::size_t>(255 - i)];
+        const float y = top + height * static_cast<float>(i) / 256;
+        list.AddRectFilled({x, y}, {x + width, y + height / 256 + 1}, theme::rgb(c.r, c.g, c.b));
+    }
+    draw_histogram(context, list, matrix, scale, {x, top}, {width, height});
+    const std::vector<double> ticks =
+        scale.logarithmic ? log_ticks(scale.low, scale.high, 6) : linear_ticks(scale.low, scale.high, 6);
+    const ScaleTerms terms = scale_terms(scale);
+    for (double tick : ticks) {
+        double u =
+            ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
+        if (u < -0.01 || u > 1.01) continue;
+        if (scale.diverging) u = 0.5 + 0.5 * u;  // the lower half has the same with a minus
+        const float y = top + height * static_cast<float>(1 - u);
+        list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
+        list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::kDim,
+                     tick_text(tick).c_str());
+    }
+    ImGui::SetCursorScreenPos({x - context.px(3), top});
+    ImGui::InvisibleButton("range", {context.px(52), height});
+    tooltip(context, fmt::format("The colours' range, {}; the grey shape is how many cells of the head have "
+                                 "which value. Click to set it.",
+                                 colormap_name(scale.map)));
+    if (ImGui::IsItemClicked()) {
+        panel.low = scale.low;
+        panel.high = scale.high;
+        ImGui::OpenPopup("set range");
+    }
+    if (ImGui::BeginPopup("set range")) {
+        RangeChoice& range = context.app.view.range();
+        ImGui::Checkbox("Automatic", &range.automatic);
+        ImGui::Checkbox("Logarithmic", &range.logarithmic);
+        ImGui::Checkbox("First four tokens take part", &range.sinks_count);
+        ImGui::Checkbox("Values above stand out", &context.app.view.marks_clips);
+        command_button(context, "range.fit", "Fit to 99 % of the cells");
+        for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
+            if (map != Colormap::viridis) ImGui::SameLine();
+            if (ImGui::RadioButton(std::string(colormap_name(map)).c_str(), context.app.view.colors == map))
+                context.app.view.colors = map;
+        }
+        ImGui::SetNextItemWidth(context.px(110));
+        const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
+        ImGui::SetNextItemWidth(context.px(110));
+        const bool high = ImGui::InputFloat("highest", &panel.high, 0, 0, "%.3g");
+        if ((low || high) && panel.low >= 0 && panel.low < panel.high) {
+            range.automatic = false;
+            range.low = panel.low;
+            range.high = panel.high;
+        }
+        ImGui::EndPopup();
+    }
+}
+
+}  // namespace keyhole

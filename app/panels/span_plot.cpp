@@ -1,0 +1,112 @@
+#include "app/panels/span_plot.h"
+
+#include "app/window/run_rows.h"
+#include "app/window/watched_span.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+std::string when(const std::optional<int>& row) {
+    return row ? fmt::format("row {}", *row) : "never";
+}
+
+}  // namespace
+
+void draw_span_plot(const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.view.watched) {
+        dim_text(context, "Pick words in the text (Shift adds), then W watches them.");
+        return;
+    }
+    const TokenSpan span = *app.view.watched;
+    std::string words;
+    for (int p = span.first; p <= std::min(span.last, span.first + 24); ++p)
+        words += token_text(app.history, app.shown_lane(), p);
+    ImGui::PushFont(context.fonts.small);
+    ImGui::TextUnformatted(
+        fitted(fmt::format("“{}”  {} to {}", words, span.first, span.last), ImGui::GetContentRegionAvail().x)
+            .c_str());
+    const float line = ImGui::GetFontSize();
+    const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+    const float left = context.px(38),
+                below = line * static_cast<float>(app.desk.n_lanes() + 1) + context.px(8);
+    const ImVec2 min(origin.x + left, origin.y + context.px(4)),
+        size(room.x - left - context.px(6), room.y - below - context.px(6));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    if (size.x < 30 || size.y < 24) {
+        ImGui::PopFont();
+        return;
+    }
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    const StepList& steps = app.history.steps();
+    const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
+    const auto at = [&](int row, float share) {
+        return ImVec2(min.x + size.x * static_cast<float>(row - first) / static_cast<float>(last - first),
+                      min.y + context.px(3) + (size.y - context.px(6)) * (1 - share));
+    };
+    for (const float share : {0.0f, 0.5f, 1.0f}) {
+        const float y = at(first, share).y;
+        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+        list.AddText({origin.x, y - line / 2}, theme::kDim, fmt::format("{:.0f} %", share * 100).c_str());
+    }
+    list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
+    float text_y = min.y + size.y + line + context.px(6);
+    struct Note {
+        std::string text, whole;
+        ImU32 color;
+    };
+    std::vector<Note> notes;
+    for (int card = 0; card < app.desk.n_lanes(); ++card) {
+        const auto lane = app.history_lane(card);
+        if (!lane) continue;
+        const SpanLife life = span_life(app.history, *lane, span);
+        const ImU32 color = theme::lane_color(card);
+        for (std::size_t i = 0; i < life.share.size(); ++i) {
+            if (std::isnan(life.share[i])) continue;
+            const ImVec2 here = at(steps[i]->row, life.share[i]);
+            if (i + 1 < life.share.size() && !std::isnan(life.share[i + 1]))
+                list.AddLine(here, at(steps[i + 1]->row, life.share[i + 1]), color,
+                             card == app.view.lane ? 2.4f : 1.5f);
+            else
+                list.AddCircleFilled(here, 2, color);
+        }
+        const auto share_at = [&](int row) {
+            const int i = std::clamp(row - first, 0, static_cast<int>(life.share.size()) - 1);
+            return life.share[static_cast<std::size_t>(i)];
+        };
+        if (life.no_head_has_all && *life.no_head_has_all >= first) {
+            const ImVec2 mark = at(*life.no_head_has_all, share_at(*life.no_head_has_all));
+            const float r = context.px(4);
+            list.AddLine({mark.x - r, mark.y - r}, {mark.x + r, mark.y + r}, color, 2);
+            list.AddLine({mark.x - r, mark.y + r}, {mark.x + r, mark.y - r}, color, 2);
+        }
+        const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - first));
+        const std::string share =
+            shown < life.share.size() ? fmt::format("{:.0f} %", double(life.share[shown]) * 100) : "–";
+        notes.push_back(
+            {fmt::format(
+                 "{} {}  {}{}", card,
+                 preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset), share,
+                 life.no_head_has_all ? fmt::format("  × lost at row {}", *life.no_head_has_all) : "  held"),
+             fmt::format("Lane {}\nno head stores all of it from: {}\nno head stores any of it from: {}\n"
+                         "its own next word first differs from lane 0's after: {}",
+                         card, when(life.no_head_has_all), when(life.all_gone), when(life.says_other)),
+             color});
+    }
+    finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
+    for (const Note& note : notes) {
+        ImGui::SetCursorScreenPos({origin.x, text_y});
+        ImGui::PushStyleColor(ImGuiCol_Text, note.color);
+        ImGui::TextUnformatted(fitted(note.text, room.x).c_str());
+        ImGui::PopStyleColor();
+        tooltip(context, note.whole);
+        text_y += line;
+    }
+    ImGui::PopFont();
+}
+
+}  // namespace keyhole

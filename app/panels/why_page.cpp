@@ -1,0 +1,220 @@
+#include "app/panels/why_page.h"
+
+#include "app/window/run_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+void wrapped(const std::string& text, ImU32 color = theme::kText) {
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%s", text.c_str());
+    ImGui::PopStyleColor();
+}
+
+/// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
+void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec2 max) {
+    float low = 1e30f, high = 0;
+    for (const std::vector<float>* values : {&head.score, &head.threshold})
+        for (const float v : *values)
+            if (v > 0) low = std::min(low, v), high = std::max(high, v);
+    if (!(high > 0)) return;
+    low = std::max(low, high * 1e-3f) * 0.9f;
+    const std::size_t n = head.score.size();
+    const auto draw_line = [&](const std::vector<float>& values, ImU32 color) {
+        const auto at = [&](std::size_t i) {
+            const float x = min.x + 2 +
+                            (max.x - min.x - 4) * static_cast<float>(i) /
+                                static_cast<float>(std::max<std::size_t>(n - 1, 1));
+            const float part = std::log(std::max(values[i], low) / low) / std::log(high / low * 1.05f);
+            return ImVec2(x, max.y - 2 - (max.y - min.y - 4) * std::clamp(part, 0.0f, 1.0f));
+        };
+        for (std::size_t i = 0; i + 1 < n; ++i)
+            if (values[i] > 0 && values[i + 1] > 0) list.AddLine(at(i), at(i + 1), color, 1.3f);
+        if (n > 0 && values[0] > 0 && (n == 1 || !(values[1] > 0))) list.AddCircleFilled(at(0), 2, color);
+    };
+    draw_line(head.threshold, theme::kWarm);
+    draw_line(head.score, theme::rgb(140, 200, 240));
+}
+
+/// A cell a query head: held or the row at which it went, and its curves.
+void draw_heads(const PanelContext& context, const TokenLife& life) {
+    AppState& app = context.app;
+    const KvLayout& layout = app.history.run().layout;
+    const int n_heads = layout.n_heads();
+    // All layers where they fit, else those around the focused one.
+    const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
+    const int n_layers = std::min(layout.n_layers(), most);
+    const int first = std::clamp(app.view.layer - n_layers / 2, 0, layout.n_layers() - n_layers);
+    const float label = context.px(26), high = context.px(34);
+    const float wide = std::floor((ImGui::GetContentRegionAvail().x - label) / static_cast<float>(n_heads));
+    if (wide < 4) return;
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    ImGui::PushFont(context.fonts.small);
+    for (int l = first; l < first + n_layers; ++l) {
+        const float top = origin.y + high * static_cast<float>(l - first);
+        list.AddText({origin.x, top + high / 4}, l == app.view.layer ? theme::kText : theme::kFaint,
+                     fmt::format("L{}", l).c_str());
+        for (int h = 0; h < n_heads; ++h) {
+            const TokenLife::Head& head =
+                life.heads[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+            const ImVec2 min(origin.x + label + wide * static_cast<float>(h), top),
+                max(min.x + wide - 2, top + high - 2);
+            const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
+            list.AddRectFilled(min, max, gone ? theme::rgb(44, 40, 36) : theme::rgb(30, 52, 76), 2);
+            draw_spark(list, head, min, max);
+            const std::string text = head.evicted_at < 0 ? "held" : fmt::format("× {}", head.evicted_at);
+            if (ImGui::CalcTextSize(text.c_str()).x + 3 < wide)
+                list.AddText({min.x + 2, min.y}, gone ? theme::kWarm : theme::kText, text.c_str());
+            if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
+            if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
+                const std::string story = eviction_story(app.history, life.lane, l, h, life.position);
+                ImGui::SetTooltip(
+                    "%s", story.empty() ? fmt::format("L{}.H{} holds it", l, h).c_str() : story.c_str());
+                if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
+            }
+        }
+    }
+    ImGui::PopFont();
+    ImGui::Dummy({0, high * static_cast<float>(n_layers) + context.px(2)});
+    dim_text(
+        context,
+        n_layers < layout.n_layers()
+            ? fmt::format(
+                  "layers {} to {} of {}: blue its score, orange the threshold, each head on its own scale",
+                  first, first + n_layers - 1, layout.n_layers())
+            : "blue its score, orange the threshold, row by row, each head on its own logarithmic scale");
+}
+
+/// What lane 0 went on paying to it.
+void draw_full_attention(const PanelContext& context, const TokenLife& life) {
+    AppState& app = context.app;
+    if (!life.full_known) {
+        dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
+        return;
+    }
+    double sum = 0;
+    float largest = 0;
+    int n = 0, at = -1;
+    for (std::size_t i = 0; i < life.full_attention.size(); ++i) {
+        const float v = life.full_attention[i];
+        if (std::isnan(v)) continue;
+        sum += double(v);
+        ++n;
+        if (v >= largest) largest = v, at = app.history.steps()[i]->row;
+    }
+    if (n == 0) {
+        dim_text(context, "No row has come since it went.");
+        return;
+    }
+    wrapped(
+        fmt::format("Lane 0, which keeps everything, has since paid it {:.2f} % of the attention of the "
+                    "heads that lost it here (mean "
+                    "of {} rows), most at row {}: {:.1f} %.",
+                    sum / n * 100, n, at, double(largest) * 100));
+    const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    const float count = static_cast<float>(std::max<std::size_t>(life.full_attention.size(), 1));
+    for (std::size_t i = 0; i < life.full_attention.size(); ++i) {
+        if (!(life.full_attention[i] > 0)) continue;
+        const float x = min.x + size.x * (static_cast<float>(i) + 0.5f) / count;
+        list.AddLine(
+            {x, min.y + size.y - 1},
+            {x, min.y + size.y - 1 - (size.y - 4) * life.full_attention[i] / std::max(largest, 1e-9f)},
+            theme::lane_color(0), std::max(1.0f, size.x / count - 1));
+    }
+    ImGui::Dummy(size);
+}
+
+/// The next token with it back, of a throw-away copy of the lane.
+void draw_token_back(const PanelContext& context, const TokenLife& life) {
+    AppState& app = context.app;
+    if (!app.live()) {
+        dim_text(context, "An opened trace cannot say what the next token would be with it back.");
+        return;
+    }
+    command_button(context, "why.back", "What would it say with this token back?");
+    const auto& back = app.status.token_back;
+    const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
+    if (back == nullptr || record == nullptr || back->position != life.position ||
+        back->lane_id != record->info->id)
+        return;
+    ImGui::SameLine();
+    dim_text(context, fmt::format("after row {}", back->row));
+    wrapped(
+        fmt::format("A copy of the lane that lost everything else alike but kept this token in the {} KV "
+                    "head{} that lost it: "
+                    "KL {} nats.",
+                    back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", number_text(back->kl)));
+    if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
+    for (const char* title : {"as it is", "with it back", "lane 0"}) {
+        ImGui::TableNextColumn();
+        dim_text(context, title);
+    }
+    const auto& words = app.history.run().token_display;
+    const LaneRecord* then = app.history.lane_record(back->row, life.lane);
+    const LaneRecord* full = app.history.lane_record(back->row, 0);
+    for (std::size_t k = 0; k < 5; ++k) {
+        const std::vector<TopToken>* lists[] = {then == nullptr ? nullptr : &then->top, &back->with,
+                                                full == nullptr ? nullptr : &full->top};
+        for (const std::vector<TopToken>* top : lists) {
+            ImGui::TableNextColumn();
+            if (top == nullptr || k >= top->size()) continue;
+            ImGui::TextUnformatted(fmt::format("{:5.1f} %  {}", std::exp(double((*top)[k].log_prob)) * 100,
+                                               visible(words[static_cast<std::size_t>((*top)[k].id)]))
+                                       .c_str());
+        }
+    }
+    ImGui::EndTable();
+}
+
+}  // namespace
+
+void draw(WhyPage& page, const PanelContext& context) {
+    AppState& app = context.app;
+    if (!app.has_run() || !app.view.pick) {
+        dim_text(context, "Pick a token: a cell of a heat map, or a word of the text.");
+        return;
+    }
+    const int lane = app.shown_lane(), position = app.view.pick->position;
+    if (page.generation != app.history.generation() || page.last_row != app.last_row() ||
+        page.life.lane != lane || page.life.position != position || page.life.heads.empty()) {
+        page.life = token_life(app.history, lane, position);
+        page.generation = app.history.generation();
+        page.last_row = app.last_row();
+    }
+    const TokenLife& life = page.life;
+    const int n_kv = app.history.run().layout.n_kv_heads();
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
+    heading(context, fmt::format("“{}” at position {} in lane {}",
+                                 visible(token_text(app.history, lane, position)), position, app.view.lane));
+    ImGui::PopStyleColor();
+    std::string summary = position < app.history.n_prompt()
+                              ? fmt::format("Born in the prompt, row {}. ", position)
+                              : fmt::format("Generated, row {}. ", position);
+    summary += fmt::format("After row {} it is held by {} of {} KV heads. ", app.view.row,
+                           life.n_holding(app.view.row), n_kv);
+    if (life.first_gone() >= 0)
+        summary += fmt::format("The first head lost it after row {}, the last one so far after row {}.",
+                               life.first_gone(), life.last_gone());
+    else
+        summary += "No head has lost it.";
+    wrapped(summary);
+    draw_heads(context, life);
+    const std::string story = eviction_story(app.history, lane, app.view.layer, app.view.head, position);
+    wrapped(story.empty()
+                ? fmt::format("The focused head, L{}.H{}, still holds it.", app.view.layer, app.view.head)
+                : story,
+            story.empty() ? theme::kGood : theme::kText);
+    ImGui::Separator();
+    draw_full_attention(context, life);
+    ImGui::Separator();
+    draw_token_back(context, life);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,17 @@
+/// Why did this token go? The life of the picked token in the focused lane on one page. Window thread.
+#pragma once
+
+#include "app/panels/panel.h"
+#include "app/window/token_life.h"
+
+namespace keyhole {
+
+struct WhyPage {
+    TokenLife life;  ///< as of the run below
+    std::uint64_t generation = 0;
+    int last_row = -1;
+};
+
+void draw(WhyPage& page, const PanelContext& context);
+
+}  // namespace keyhole

@@ -1,0 +1,81 @@
+#include "app/window/compare.h"
+
+#include "app/window/run_rows.h"
+
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+/// What no one saw is NaN, what a lane did not see 0.
+float minus(float a, float b) {
+    const bool seen_by_a = !std::isnan(a) && a != kHiddenValue,
+               seen_by_b = !std::isnan(b) && b != kHiddenValue;
+    if (!seen_by_a && !seen_by_b) return kNone;
+    return (seen_by_a ? a : 0) - (seen_by_b ? b : 0);
+}
+
+bool knows(const RunHistory& history, int lane, int row) {
+    const RunHistory::Lane& known =
+        history.lanes()[static_cast<std::size_t>(lane_of_row(history, lane, row))];
+    return row <= known.last_row;
+}
+
+}  // namespace
+
+bool difference_values(const RunHistory& history, int a, int b, int row, int layer, int head, HeatMode mode,
+                       std::span<float> out) {
+    const int g = history.run().layout.kv_head_from_head(layer, head);
+    if (mode == HeatMode::mask) {
+        if (!knows(history, a, row) || !knows(history, b, row)) return false;
+        const int by_a = lane_of_row(history, a, row), by_b = lane_of_row(history, b, row);
+        for (int p = 0; p <= row; ++p) {
+            const bool in_a = history.stored(by_a, g, p, row), in_b = history.stored(by_b, g, p, row);
+            out[static_cast<std::size_t>(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNone);
+        }
+        return true;
+    }
+    std::vector<float> of_a(static_cast<std::size_t>(row) + 1), of_b(of_a.size());
+    const auto read = [&](int lane, std::span<float> values) {
+        return mode == HeatMode::score ? score_values(history, lane, row, g, values)
+                                       : attention_values(history, lane, row, layer, head, values);
+    };
+    if (!read(a, of_a) || !read(b, of_b)) return false;
+    for (std::size_t p = 0; p < of_a.size(); ++p) out[p] = minus(of_a[p], of_b[p]);
+    return true;
+}
+
+double HeldBy::jaccard() const {
+    const int any = both + only_a + only_b;
+    return any == 0 ? 1 : static_cast<double>(both) / any;
+}
+
+HeldBy held_by(const RunHistory& history, int a, int b, int kv_head, int row) {
+    HeldBy count;
+    const int by_a = lane_of_row(history, a, row), by_b = lane_of_row(history, b, row);
+    for (int p = 0; p <= row; ++p) {
+        const bool in_a = history.stored(by_a, kv_head, p, row), in_b = history.stored(by_b, kv_head, p, row);
+        ++(in_a ? (in_b ? count.both : count.only_a) : (in_b ? count.only_b : count.neither));
+    }
+    return count;
+}
+
+int own_choice(const RunHistory& history, int lane, int position) {
+    if (position < history.n_prompt() || position - 1 > history.last_row()) return -1;
+    const LaneRecord* record = history.lane_record(position - 1, lane_of_row(history, lane, position - 1));
+    return record == nullptr ? -1 : record->predicted;
+}
+
+std::optional<int> first_divergence(const RunHistory& history, int a, int b) {
+    for (int p = history.n_prompt(); p <= history.last_row() + 1; ++p) {
+        const int of_a = own_choice(history, a, p), of_b = own_choice(history, b, p);
+        if (of_a >= 0 && of_b >= 0 && of_a != of_b) return p;
+    }
+    return std::nullopt;
+}
+
+}  // namespace keyhole

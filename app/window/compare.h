@@ -1,0 +1,34 @@
+/// Two lanes of one run set against each other: who holds a token, by how much attention and scores differ, where the texts part. Pure
+/// reading; window thread; knows no GL. Lanes are indices into history.lanes().
+#pragma once
+
+#include "app/window/view_state.h"
+#include "engine/trace/run_history.h"
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace keyhole {
+
+/// One row of the difference A - B by position; out [>= row + 1]. False, out untouched: a lane's row is not recorded.
+///   attention, score: what a lane does not attend to counts as 0; NaN where neither attends
+///   mask: 1 only A stores the token after the row, -1 only B, 0 both, NaN neither
+bool difference_values(const RunHistory& history, int a, int b, int row, int layer, int head, HeatMode mode,
+                       std::span<float> out);
+
+/// Tokens of a KV head after a row.
+struct HeldBy {
+    int both = 0, only_a = 0, only_b = 0, neither = 0;
+    /// |A and B| / |A or B|; 1 where both are empty.
+    double jaccard() const;
+    bool operator==(const HeldBy&) const = default;
+};
+HeldBy held_by(const RunHistory& history, int a, int b, int kv_head, int row);
+
+/// The token that a lane chose for a position itself, whatever it was fed; -1 inside the prompt or where it has no record.
+int own_choice(const RunHistory& history, int lane, int position);
+/// The least position for which the lanes chose different tokens.
+std::optional<int> first_divergence(const RunHistory& history, int a, int b);
+
+}  // namespace keyhole

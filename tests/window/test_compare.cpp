@@ -1,0 +1,170 @@
+#include "app/window/command_table.h"
+#include "app/window/compare.h"
+#include "app/window/heat_data.h"
+#include "app/window/run_rows.h"
+#include "engine/base/error.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace keyhole {
+namespace {
+
+constexpr int kRow = 60;
+
+RunHistory history_of(std::vector<int> budgets) {
+    RunHistory history;
+    history.update(testing::synthetic_run({.budgets = std::move(budgets)}));
+    return history;
+}
+
+TEST(Compare, EveryTokenIsHeldByOneOfFour) {
+    const RunHistory history = history_of({0, 16, 24});
+    int differing = 0;
+    for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
+        const HeldBy held = held_by(history, 1, 2, g, kRow);
+        EXPECT_EQ(held.both + held.only_a + held.only_b + held.neither, kRow + 1);
+        EXPECT_EQ(held.both + held.only_a, 16);
+        EXPECT_EQ(held.both + held.only_b, 24);
+        const HeldBy turned = held_by(history, 2, 1, g, kRow);
+        EXPECT_EQ(turned, (HeldBy{held.both, held.only_b, held.only_a, held.neither}));
+        EXPECT_DOUBLE_EQ(held.jaccard(), double(held.both) / (16 + 24 - held.both));
+        differing += held.only_b;
+    }
+    EXPECT_GT(differing, 0);
+    EXPECT_EQ(held_by(history, 0, 0, 0, kRow), (HeldBy{kRow + 1, 0, 0, 0}));
+    EXPECT_DOUBLE_EQ(HeldBy{}.jaccard(), 1);
+}
+
+TEST(Compare, MaskDifferencesNameWhoHolds) {
+    const RunHistory history = history_of({0, 16, 24});
+    std::vector<float> values(kRow + 1);
+    ASSERT_TRUE(difference_values(history, 1, 2, kRow, 2, 3, HeatMode::mask, values));
+    const int g = history.run().layout.kv_head_from_head(2, 3);
+    for (int p = 0; p <= kRow; ++p) {
+        const bool a = history.stored(1, g, p, kRow), b = history.stored(2, g, p, kRow);
+        const float v = values[static_cast<std::size_t>(p)];
+        if (!a && !b)
+            EXPECT_TRUE(std::isnan(v)) << p;
+        else
+            EXPECT_EQ(v, float(a) - float(b)) << p;
+    }
+}
+
+TEST(Compare, DifferencesCountWhatIsGoneAsZero) {
+    const RunHistory history = history_of({0, 16});
+    std::vector<float> values(kRow + 1), full(kRow + 1);
+    for (const HeatMode mode : {HeatMode::attention, HeatMode::score}) {
+        ASSERT_TRUE(difference_values(history, 0, 1, kRow, 1, 2, mode, values));
+        const int g = history.run().layout.kv_head_from_head(1, 2);
+        ASSERT_TRUE(mode == HeatMode::score ? score_values(history, 0, kRow, g, full)
+                                            : attention_values(history, 0, kRow, 1, 2, full));
+        int gone = 0;
+        for (int p = 0; p <= kRow; ++p) {
+            if (history.attended(1, g, p, kRow)) continue;
+            ++gone;
+            EXPECT_EQ(values[static_cast<std::size_t>(p)], full[static_cast<std::size_t>(p)]) << p;
+        }
+        EXPECT_GT(gone, 20);
+    }
+    ASSERT_TRUE(difference_values(history, 0, 0, kRow, 1, 2, HeatMode::attention, values));
+    for (const float v : values) EXPECT_EQ(v, 0);
+    EXPECT_FALSE(difference_values(history, 0, 1, 10, 1, 2, HeatMode::score, values));  // a prompt row
+}
+
+TEST(Compare, AHotDifferenceSurvivesEveryLevel) {
+    const RunHistory history = history_of({0, 16});
+    HeatData data(HeatData::Kind::difference);
+    ViewState view;
+    view.mode = HeatMode::mask;
+    while (!data.update(history, 0, view, 1000, 1)) {
+    }
+    // Wherever the base has a difference, each block above it has one as well.
+    const std::vector<Plane>& pyramid = data.focus().pyramid();
+    for (int y = 0; y < pyramid[0].height; ++y)
+        for (int x = 0; x < pyramid[0].width; ++x) {
+            if (!(std::abs(pyramid[0].at(x, y)) == 1)) continue;
+            for (std::size_t level = 1; level < pyramid.size(); ++level)
+                ASSERT_EQ(std::abs(pyramid[level].at(x >> level, y >> level)), 1) << x << " " << y;
+        }
+    EXPECT_EQ(data.focus().largest(0), 1);
+}
+
+TEST(Compare, TextsPartWhereChoicesDo) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    RunHistory same;
+    same.update(steps);
+    EXPECT_EQ(first_divergence(same, 0, 1), std::nullopt);
+    auto changed = std::make_shared<StepTrace>(*steps[12]);
+    changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
+    steps[12] = changed;
+    RunHistory parted;
+    parted.update(steps);
+    EXPECT_EQ(first_divergence(parted, 0, 1), changed->row + 1);
+    EXPECT_EQ(own_choice(parted, 1, changed->row + 1), changed->lanes[1].predicted);
+    EXPECT_EQ(own_choice(parted, 1, 3), -1);  // inside the prompt
+}
+
+class CompareCommands : public ::testing::Test {
+  protected:
+    CompareCommands() : app({}, {}) {
+        StepList steps = testing::synthetic_run({.budgets = {0, 16, 24}});
+        auto changed = std::make_shared<StepTrace>(*steps[12]);
+        changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
+        steps[12] = changed;
+        parting = changed->row;
+        app.show_records(steps, "synthetic");
+        app.refresh();
+        app.view.lane = 1;
+    }
+    AppState app;
+    int parting = 0;
+};
+
+TEST_F(CompareCommands, ChangeTheView) {
+    run_command(app, "view.compare");
+    EXPECT_EQ(app.view.arrangement, Arrangement::compare);
+    EXPECT_EQ(app.compared_cards(), (std::vector<int>{0}));
+    run_command(app, "compare.next");
+    EXPECT_EQ(app.other_card(), 2);
+    run_command(app, "compare.next");
+    EXPECT_EQ(app.other_card(), 0);
+    run_command(app, "compare.with 2");
+    EXPECT_EQ(app.other_card(), 2);
+    EXPECT_THROW(run_command(app, "compare.with 1"), Error);
+    EXPECT_THROW(run_command(app, "compare.with 3"), Error);
+    run_command(app, "compare.all on");
+    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2, 0}));
+    app.update_heat(1e6);
+    EXPECT_EQ(app.others.size(), 2u);
+    EXPECT_TRUE(app.heat_complete);
+    EXPECT_GT(app.difference.focus().largest(0), 0);
+    run_command(app, "view.explore");
+    EXPECT_TRUE(app.compared_cards().empty());
+    run_command(app, "blink on");
+    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
+    run_command(app, "blink off");
+    run_command(app, "diff");
+    EXPECT_TRUE(app.view.difference && app.shows_difference());
+    run_command(app, "view.teach");
+    EXPECT_EQ(app.view.arrangement, Arrangement::teach);
+    run_command(app, "view.arrange explore");
+    EXPECT_EQ(app.view.arrangement, Arrangement::explore);
+    EXPECT_THROW(run_command(app, "view.arrange sideways"), Error);
+}
+
+TEST_F(CompareCommands, PartingIsShownAtItsRow) {
+    run_command(app, "compare.parting");
+    EXPECT_EQ(app.view.row, parting);
+}
+
+TEST_F(CompareCommands, AgreementIsTheShareOfRowsSoFar) {
+    const std::span<const float> curve = app.curves.curve(curve_index("agreement"), 1);
+    ASSERT_EQ(curve.size(), app.history.steps().size());
+    EXPECT_EQ(curve.back(), 1);  // the synthetic records all agree
+}
+
+}  // namespace
+}  // namespace keyhole

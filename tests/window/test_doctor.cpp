@@ -1,0 +1,176 @@
+#include "app/window/command_table.h"
+#include "app/window/doctor.h"
+#include "app/window/memory_plan.h"
+#include "app/window/token_life.h"
+#include "engine/base/error.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace keyhole {
+namespace {
+
+constexpr int kRow = 60;
+
+RunHistory history_of(const StepList& steps) {
+    RunHistory history;
+    history.update(steps);
+    return history;
+}
+
+Finding::State state_of(const std::vector<Finding>& findings, std::string_view name) {
+    const auto found =
+        std::find_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.name == name; });
+    EXPECT_NE(found, findings.end()) << name;
+    return found == findings.end() ? Finding::State::unknown : found->state;
+}
+
+/// The run with another record of lane 1 at a row.
+StepList with(StepList steps, int row, const std::function<void(LaneRecord&)>& change) {
+    for (auto& step : steps) {
+        if (step->row != row) continue;
+        auto changed = std::make_shared<StepTrace>(*step);
+        change(changed->lanes[1]);
+        step = changed;
+    }
+    return steps;
+}
+
+TEST(Doctor, FindsTheFaultsThatAreThere) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    const auto findings_of = [&](const StepList& run) { return examine(history_of(run), 1, kRow); };
+    const auto sound = findings_of(steps);
+    for (const char* name : {"each head holds its budget", "the recent window moves on",
+                             "rows and positions ascend, none twice", "the cache stores what the mask says"})
+        EXPECT_EQ(state_of(sound, name), Finding::State::good) << name;
+    EXPECT_EQ(state_of(sound, "lost mass is a share"), Finding::State::unknown);
+    // The synthetic attention is no distribution, and the doctor sees it.
+    EXPECT_EQ(state_of(sound, "attention sums to 1"), Finding::State::broken);
+
+    EXPECT_EQ(state_of(findings_of(with(steps, kRow, [](LaneRecord& r) { r.evictions.clear(); })),
+                       "each head holds its budget"),
+              Finding::State::broken);
+    EXPECT_EQ(state_of(findings_of(with(steps, kRow,
+                                        [](LaneRecord& r) {
+                                            r.evictions.push_back({0, kRow, kRow});
+                                        })),
+                       "the recent window moves on"),
+              Finding::State::broken);
+    EXPECT_EQ(state_of(findings_of(with(steps, kRow,
+                                        [&](LaneRecord& r) {
+                                            r.evictions.push_back(steps.front()->lanes[1].evictions.front());
+                                        })),
+                       "rows and positions ascend, none twice"),
+              Finding::State::broken);
+    EXPECT_EQ(state_of(findings_of(with(steps, kRow, [](LaneRecord& r) { ++r.use.stored_tokens; })),
+                       "the cache stores what the mask says"),
+              Finding::State::broken);
+    EXPECT_EQ(state_of(findings_of(with(steps, kRow, [](LaneRecord& r) { r.measures.retained_mass = 1.2f; })),
+                       "lost mass is a share"),
+              Finding::State::broken);
+    EXPECT_FALSE(healthy(sound));
+}
+
+TEST(Doctor, ALaneThatLostNothingMustBeTheReference) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 500}});
+    constexpr std::string_view kName = "before it evicts, it equals Full";
+    // The synthetic lanes differ by their KL though nothing is gone.
+    EXPECT_EQ(state_of(examine(history_of(steps), 1, kRow), kName), Finding::State::broken);
+    const StepList same = with(steps, kRow, [](LaneRecord& r) { r.kl = 0.0f; });
+    EXPECT_EQ(state_of(examine(history_of(same), 1, kRow), kName), Finding::State::good);
+    EXPECT_EQ(state_of(examine(history_of(same), 0, kRow), kName), Finding::State::unknown);
+}
+
+TEST(MemoryPlan, CountsBytes) {
+    const auto schemes = memory_schemes(6, 8, 32, 48, {1000, 2, 2}, 64);
+    const auto find = [&](std::string_view name) {
+        return *std::find_if(schemes.begin(), schemes.end(),
+                             [&](const MemoryScheme& s) { return s.name.starts_with(name); });
+    };
+    EXPECT_EQ(find("MHA").full_bytes, 2LL * 48 * 32 * 1000 * 2 * 2);
+    EXPECT_EQ(find("MHA").budget_bytes, 2LL * 48 * 32 * 64 * 2 * 2);
+    EXPECT_EQ(find("MQA").n_kv_heads, 6);
+    EXPECT_EQ(find("MLKV").n_kv_heads, 3);
+    EXPECT_EQ(find("GQA: 4").full_bytes, find("MHA").full_bytes / 4);
+    EXPECT_EQ(find("this model").full_bytes, find("MHA").full_bytes);
+    EXPECT_TRUE(std::is_sorted(schemes.begin(), schemes.end(),
+                               [](const auto& a, const auto& b) { return a.full_bytes > b.full_bytes; }));
+    // A budget above the text holds the text.
+    EXPECT_EQ(memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().budget_bytes,
+              memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().full_bytes);
+}
+
+TEST(TokenLife, SaysWhereAndWhenItWent) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
+    int told = 0;
+    for (const int position : {0, 5, 13, 39, 55}) {
+        const TokenLife life = token_life(history, 1, position);
+        int n = 0, first = -1, last = -1;
+        for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
+            const int at = history.evicted_at(1, g, position);
+            EXPECT_EQ(life.heads[static_cast<std::size_t>(g)].evicted_at, at);
+            n += history.stored(1, g, position, kRow) ? 1 : 0;
+            if (at >= 0) first = first < 0 ? at : std::min(first, at), last = std::max(last, at);
+        }
+        EXPECT_EQ(life.n_holding(kRow), n) << position;
+        EXPECT_EQ(life.first_gone(), first);
+        EXPECT_EQ(life.last_gone(), last);
+        EXPECT_TRUE(life.full_known);
+        for (std::size_t i = 0; i < history.steps().size(); ++i) {
+            const int row = history.steps()[i]->row;
+            // What the full lane paid, over the heads that had lost it before the row.
+            double sum = 0;
+            int lost = 0;
+            for (int l = 0; l < 4; ++l)
+                for (int h = 0; h < 4; ++h) {
+                    const int at =
+                        history.evicted_at(1, history.run().layout.kv_head_from_head(l, h), position);
+                    if (at < 0 || at >= row || position > row) continue;
+                    sum += double(testing::synthetic_attention(row, l, h, position));
+                    ++lost;
+                }
+            if (lost == 0)
+                EXPECT_TRUE(std::isnan(life.full_attention[i])) << row;
+            else
+                EXPECT_NEAR(life.full_attention[i], sum / lost, 1e-3 * sum / lost + 1e-6) << row;
+            told += lost > 0 ? 1 : 0;
+        }
+    }
+    EXPECT_GT(told, 20);
+}
+
+TEST(TokenLife, StoriesNameRuleAndRank) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
+    const StepList& steps = history.steps();
+    const Eviction& gone = steps.back()->lanes[1].evictions.front();
+    const HeadRef head = history.run().layout.kv_head(gone.kv_head).readers.front();
+    const std::string story = eviction_story(history, 1, head.layer, head.head, gone.position);
+    EXPECT_NE(story.find(fmt::format("after row {}", gone.row)), std::string::npos) << story;
+    EXPECT_NE(story.find("by the policy h2o"), std::string::npos) << story;
+    EXPECT_NE(story.find("that competed"), std::string::npos) << story;
+    EXPECT_EQ(eviction_story(history, 0, 0, 0, 5), "");
+}
+
+TEST(TokenLife, CommandsNeedAPick) {
+    AppState app({}, {});
+    app.show_records(testing::synthetic_run({.budgets = {0, 16}}), "");
+    app.refresh();
+    app.opened_file = "synthetic";
+    EXPECT_THROW(run_command(app, "why"), Error);
+    run_command(app, "pick 50 12");
+    run_command(app, "why");
+    EXPECT_EQ(app.dialog, Dialog::why);
+    run_command(app, "why");
+    EXPECT_EQ(app.dialog, Dialog::none);
+    EXPECT_THROW(run_command(app, "why.back"), Error);  // a trace has no model
+    run_command(app, "doctor");
+    EXPECT_EQ(app.dialog, Dialog::doctor);
+    run_command(app, "bookmarks");
+    EXPECT_EQ(app.dialog, Dialog::notes);
+}
+
+}  // namespace
+}  // namespace keyhole

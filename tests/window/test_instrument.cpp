@@ -1,0 +1,294 @@
+// What makes the window an instrument: ranges, undo, bookmarks, notes, settings, recent files, copying as a command.
+#include "app/window/command_line.h"
+#include "app/window/command_table.h"
+#include "app/window/keepsakes.h"
+#include "app/window/range_histogram.h"
+#include "app/window/settings.h"
+#include "engine/base/error.h"
+#include "engine/export/figures.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace keyhole {
+namespace {
+
+class Instrument : public ::testing::Test {
+  protected:
+    Instrument() : app({}, {}) {
+        folder = std::filesystem::temp_directory_path() /
+                 ("keyhole-instrument-" + std::to_string(::getpid()) + "-" +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+        std::filesystem::create_directories(folder);
+        app.show_records(testing::synthetic_run({.budgets = {0, 16, 24}}), folder / "run.keyhole");
+        app.refresh();
+        app.update_heat(1e6);
+        app.remember_changes();
+    }
+    ~Instrument() override { std::filesystem::remove_all(folder); }
+    AppState app;
+    std::filesystem::path folder;
+};
+
+TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
+    run_command(app, "goto 2 3");
+    app.remember_changes();
+    run_command(app, "mode.mask");
+    app.remember_changes();
+    run_command(app, "row 50");
+    app.remember_changes();  // time is no step
+    run_command(app, "undo");
+    EXPECT_EQ(app.view.mode, HeatMode::attention);
+    EXPECT_EQ(app.view.row, 50);
+    run_command(app, "undo");
+    EXPECT_EQ(app.view.layer, 0);
+    run_command(app, "undo");
+    EXPECT_EQ(app.notice, "nothing to undo");
+    run_command(app, "redo");
+    run_command(app, "redo");
+    EXPECT_EQ(app.view.layer, 2);
+    EXPECT_EQ(app.view.head, 3);
+    EXPECT_EQ(app.view.mode, HeatMode::mask);
+    run_command(app, "undo");
+    run_command(app, "mode.score");
+    app.remember_changes();
+    run_command(app, "redo");  // another way was taken
+    EXPECT_EQ(app.view.mode, HeatMode::score);
+}
+
+TEST_F(Instrument, SettingsAndViewAreUndoneInTheirOrder) {
+    app.view.lane = 1;
+    app.remember_changes();
+    const LaneSpec before = app.desk.lanes()[1];
+    LaneSpec other = before;
+    other.policy.budget.value = 8;
+    app.desk.set(1, other);
+    app.remember_changes();
+    run_command(app, "goto 1 1");
+    app.remember_changes();
+    run_command(app, "undo");
+    EXPECT_EQ(app.view.layer, 0);
+    EXPECT_EQ(app.desk.lanes()[1], other);
+    run_command(app, "undo");
+    EXPECT_EQ(app.desk.lanes()[1], before);
+    run_command(app, "redo");
+    EXPECT_EQ(app.desk.lanes()[1], other);
+}
+
+TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
+    run_command(app, "goto 2 1 55");
+    run_command(app, "mode.score");
+    run_command(app, "pick 55 12");
+    run_command(app, "bookmark where it tips");
+    run_command(app, "note H2O forgets the gate");
+    run_command(app, "note at row 55");
+    run_command(app, "goto 0 0 40");
+    run_command(app, "mode.mask");
+    run_command(app, "pick.clear");
+    run_command(app, "bookmark.go 1");
+    EXPECT_EQ(app.view.layer, 2);
+    EXPECT_EQ(app.view.head, 1);
+    EXPECT_EQ(app.view.row, 55);
+    EXPECT_EQ(app.view.mode, HeatMode::score);
+    EXPECT_EQ(app.view.pick, (Pick{55, 12}));
+    EXPECT_THROW(run_command(app, "bookmark.go 2"), Error);
+
+    const Keepsakes kept = load_keepsakes(folder / "run.notes.json");
+    EXPECT_EQ(kept, app.keepsakes);
+    EXPECT_EQ(kept.notes, "H2O forgets the gate\nat row 55");
+    run_command(app, "bookmark.drop 1");
+    EXPECT_TRUE(load_keepsakes(folder / "run.notes.json").bookmarks.empty());
+    app.keepsakes = {};
+    run_command(app, "notes.keep");
+    EXPECT_FALSE(std::filesystem::exists(folder / "run.notes.json"));
+    std::ofstream(folder / "run.notes.json") << "{\"notes\": 3}";
+    EXPECT_THROW(load_keepsakes(folder / "run.notes.json"), Error);
+}
+
+TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
+    run_command(app, "note kept");
+    run_command(app, "file.save " + (folder / "copy.keyhole").string());
+    EXPECT_EQ(load_keepsakes(folder / "copy.notes.json").notes, "kept");
+    EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
+    app.keepsakes = {};
+    run_command(app, "recent 1");
+    EXPECT_EQ(app.keepsakes.notes, "kept");
+    EXPECT_THROW(run_command(app, "recent 9"), Error);
+    EXPECT_THROW(run_command(app, "open " + (folder / "nothing.odt").string()), Error);
+}
+
+TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
+    run_command(app, "range.fit");
+    const RangeChoice& range = app.view.attention_range;
+    EXPECT_FALSE(range.automatic);
+    int inside = 0, n = 0;
+    for (const float v : app.heat.focus().pyramid().front().values)
+        if (v > 0) ++n, inside += v >= range.low && v <= range.high ? 1 : 0;
+    EXPECT_NEAR(double(inside) / n, 0.99, 0.01);
+    run_command(app, "colors");
+    EXPECT_EQ(app.view.colors, Colormap::cividis);
+    EXPECT_EQ(color_scale(app.view, 1).map, Colormap::cividis);
+    run_command(app, "colors gray");
+    EXPECT_EQ(app.view.colors, Colormap::gray);
+    EXPECT_THROW(run_command(app, "colors rdbu"), Error);
+    run_command(app, "range.clips on");
+    EXPECT_TRUE(app.view.marks_clips);
+}
+
+TEST(RangeHistogram, CountsEveryValueOnce) {
+    Plane plane(4, 2, NAN);
+    plane.values = {0.001f, 0.01f, 0.1f, 1, NAN, -1, 2, 1e-5f};
+    const ColorScale scale{.logarithmic = true, .low = 1e-4f, .high = 1};
+    const RangeHistogram counts = histogram_of(plane, scale, 4);
+    EXPECT_EQ(counts.n(), 6);  // neither NaN nor the mark of hidden cells
+    EXPECT_EQ(counts.above, 1);
+    EXPECT_EQ(counts.below, 1);
+    EXPECT_EQ(counts.bins, (std::vector<int>{0, 1, 1, 2}));
+    const ColorScale signs{.map = Colormap::rdbu, .diverging = true, .low = 0, .high = 1};
+    const RangeHistogram both = histogram_of(plane, signs, 4);
+    EXPECT_EQ(both.n(), 7);
+    EXPECT_EQ(both.bins.front(), 1);  // -1
+    EXPECT_EQ(fitted_range(Plane(2, 2, NAN), false, 0.01), std::nullopt);
+    const auto fitted = fitted_range(plane, true, 0.0);
+    EXPECT_EQ(fitted, (std::pair(1e-5f, 2.0f)));
+}
+
+TEST(Settings, AreKeptBetweenStarts) {
+    const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                       ("keyhole-settings-" + std::to_string(::getpid())) / "window.json";
+    ViewState view, read;
+    view.interface_scale = 1.5f;
+    view.arrangement = Arrangement::compare;
+    view.colors = Colormap::cividis;
+    view.attention_range.logarithmic = false;
+    view.left_width = 333;
+    RecentFiles recent, back;
+    for (int i = 0; i < 12; ++i) recent.add("/tmp/" + std::to_string(i));
+    recent.add("/tmp/7");
+    EXPECT_EQ(recent.paths.size(), RecentFiles::kMost);
+    EXPECT_EQ(recent.paths.front(), "/tmp/7");
+    EXPECT_EQ(recent.paths[1], "/tmp/11");
+    ASSERT_TRUE(save_settings(file, view, recent));
+    load_settings(file, read, back);
+    EXPECT_EQ(read.interface_scale, 1.5f);
+    EXPECT_EQ(read.arrangement, Arrangement::compare);
+    EXPECT_EQ(read.colors, Colormap::cividis);
+    EXPECT_FALSE(read.attention_range.logarithmic);
+    EXPECT_EQ(read.left_width, 333);
+    EXPECT_EQ(back, recent);
+    // What is not understood changes nothing.
+    std::ofstream(file) << "{\"interface_scale\": \"large\"";
+    ViewState other;
+    RecentFiles none;
+    load_settings(file, other, none);
+    EXPECT_EQ(other.interface_scale, 1);
+    EXPECT_TRUE(none.paths.empty());
+    EXPECT_FALSE(save_settings("/proc/nowhere/window.json", view, recent));
+    std::filesystem::remove_all(file.parent_path());
+}
+
+TEST(CommandLine, SaysWhatWasDone) {
+    EXPECT_EQ(shell_word("h2o:budget=64,alpha=0.5"), "h2o:budget=64,alpha=0.5");
+    EXPECT_EQ(shell_word("it's (so)"), "'it'\\''s (so)'");
+    EXPECT_EQ(shell_word(""), "''");
+    RunSpec run;
+    run.prompt = "What is\nit?";
+    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=9")};
+    run.follow = true;
+    run.commands = {{12, parse_command("evict 1 3 L0")}, {14, parse_command("say \"it's\"")}};
+    EXPECT_EQ(decode_command("/m", run, 20, "mask", "out", "--layers 3"),
+              "keyhole decode --model /m --prompt 'What is\nit?' --lane full --lane h2o:budget=9 --tokens 20 "
+              "--seed 1 "
+              "--follow --export mask --out out --layers 3 --script <(printf '%s\\n' '12 evict 1 3 L0' "
+              "'14 say \"it'\\''s\"')");
+}
+
+TEST_F(Instrument, CopiesTheCommandOfTheView) {
+    run_command(app, "goto 2 1");
+    run_command(app, "file.copy");
+    EXPECT_EQ(app.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
+                                     " --export heatmap --out keyhole-out --layers 2 --heads 1 --rows all");
+    run_command(app, "file.copy frames");
+    EXPECT_NE(app.clipboard_out.find("--export frames"), std::string::npos);
+    EXPECT_THROW(run_command(app, "file.copy everything"), Error);
+    EXPECT_THROW(run_command(app, "file.frames"), Error);  // a trace is not run again
+}
+
+TEST_F(Instrument, PicturesOfDifferencesAreFiles) {
+    app.view.lane = 1;
+    run_command(app, "diff on");
+    run_command(app, "mode.mask");
+    app.update_heat(1e6);
+    run_command(app, "file.picture " + (folder / "difference.png").string());
+    EXPECT_GT(std::filesystem::file_size(folder / "difference.png"), 3000u);
+}
+
+TEST_F(Instrument, EveryViewIsAFile) {
+    const auto text_of = [&](const std::string& name) {
+        std::ostringstream text;
+        text << std::ifstream(folder / name).rdbuf();
+        return text.str();
+    };
+    app.view.lane = 1;
+    app.view.pick_cell({60, 12}, false);
+    for (const char* what : {"scores", "kl", "agreement", "watched"}) {
+        if (what == std::string("watched"))
+            run_command(app, "watch 12 15");
+        else
+            run_command(app, std::string("curves ") + what);
+        const std::string file = (folder / (std::string(what))).string();
+        run_command(app, "file.curves " + file + ".svg");
+        run_command(app, "file.curves " + file + ".csv");
+        EXPECT_NE(text_of(std::string(what) + ".svg").find("</svg>"), std::string::npos) << what;
+        const std::string table = text_of(std::string(what) + ".csv");
+        EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
+                  static_cast<std::ptrdiff_t>(app.history.steps().size() + 1))
+            << what;
+    }
+    // The numbers are the run's: KL of lane 1 in the last row, its column first.
+    const std::string table = text_of("kl.csv");
+    const std::string last = table.substr(table.rfind('\n', table.size() - 2) + 1);
+    EXPECT_TRUE(last.starts_with(
+        fmt::format("{},{:.9g},", app.last_row(), double(*app.history.steps().back()->lanes[1].kl))))
+        << last;
+
+    run_command(app, "file.atlas " + (folder / "atlas.png").string());
+    EXPECT_GT(std::filesystem::file_size(folder / "atlas.png"), 5000u);
+    run_command(app, "file.overlap " + (folder / "overlap.csv").string());
+    const std::string overlap = text_of("overlap.csv");
+    EXPECT_EQ(std::count(overlap.begin(), overlap.end(), '\n'), 17);
+    EXPECT_NE(overlap.find("\n0,0,16,0,"), std::string::npos)
+        << overlap;  // all that lane 1 holds, lane 0 does too
+    run_command(app, "watch.clear");
+    run_command(app, "curves scores");
+    run_command(app, "pick.clear");
+    EXPECT_THROW(run_command(app, "file.curves nothing.svg"), Error);
+}
+
+TEST_F(Instrument, FramesOfTheMaskAreOfOneSizeAndShowTheRow) {
+    const std::vector<int> heads = {0, 5, 15};
+    const Image before = mask_frame(app.history, 1, heads, 45, 69, {}),
+                after = mask_frame(app.history, 1, heads, 69, 69, {});
+    EXPECT_EQ(before.width(), after.width());
+    EXPECT_EQ(before.height(), after.height());
+    const auto count = [&](const Image& image, Rgb8 color) {
+        int n = 0;
+        for (int y = 0; y < image.height(); ++y)
+            for (int x = 0; x < image.width(); ++x) n += image.at(x, y) == color ? 1 : 0;
+        return n;
+    };
+    // 16 tokens a head are kept after either row; later rows hatch more, and more are born.
+    EXPECT_EQ(count(before, kKeptColor), count(after, kKeptColor));
+    EXPECT_GT(count(after, kHatchColor), count(before, kHatchColor));
+    EXPECT_GT(count(before, kLastSeenColor), 0);
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,102 @@
+// Steering a live run from the window: what a script does by command and by clicking is in the run's log. Needs a display.
+#include "tests/window/program_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace keyhole {
+namespace {
+
+using Program = testing::ProgramRun;
+
+constexpr const char* kTwoLanes = "--lane full --lane h2o:budget=48";
+
+std::vector<std::string> commands_of(const nlohmann::json& run) {
+    std::vector<std::string> texts;
+    for (const nlohmann::json& command : run["commands"]) texts.push_back(command["text"].get<std::string>());
+    return texts;
+}
+
+TEST_F(Program, CandidatesAndTurnsAreInTheLog) {
+    const nlohmann::json run = run_of_script(kTwoLanes,
+                                             "wait idle\nstep 4\nwait rows 4\nwait idle\ncandidate 3\nwait "
+                                             "idle\nsay \" And then he said\"\nwait idle\nstep 2");
+    const std::vector<std::string> commands = commands_of(run);
+    ASSERT_EQ(commands.size(), 2u) << run["commands"];
+    EXPECT_TRUE(commands[0].starts_with("force ")) << commands[0];
+    EXPECT_EQ(commands[1], "say \" And then he said\"");
+    const int forced = std::stoi(commands[0].substr(6));
+    const nlohmann::json& steps = run["lanes"][1]["steps"];
+    const std::size_t at = 4;  // the fifth decoded row
+    EXPECT_EQ(steps[at]["token"].get<int>(), forced);
+    EXPECT_EQ(run["lanes"][0]["steps"][at]["token"].get<int>(), forced);
+    EXPECT_NE(steps[at - 1]["predicted"].get<int>(), forced);  // the third candidate is no first choice
+}
+
+TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
+    const nlohmann::json info = run_of_script(kTwoLanes, "wait idle\nstep 6\nwait rows 6\nwait idle");
+    const int n_prompt = static_cast<int>(info["prompt_tokens"].size());
+    const nlohmann::json run =
+        run_of_script(kTwoLanes, "wait idle\nstep 6\nwait rows 6\nwait idle\ntoken.edit " +
+                                     std::to_string(n_prompt + 2) + " \" the fox\"\nwait idle");
+    EXPECT_EQ(commands_of(run), (std::vector<std::string>{"say \" the fox\""}));
+    ASSERT_EQ(run["branches"].size(), 1u);
+    EXPECT_EQ(run["branches"][0]["from_row"].get<int>(), n_prompt + 1);
+    const nlohmann::json &now = run["lanes"][0]["steps"], &before = info["lanes"][0]["steps"];
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(now[i]["token"], before[i]["token"]);
+    EXPECT_NE(now[2]["token"], before[2]["token"]);
+}
+
+TEST_F(Program, CandidatesAreClicked) {
+    const nlohmann::json run = run_of_script(
+        kTwoLanes,
+        "wait idle\nstep 3\nwait rows 3\nwait idle\nlane.focus 1\npoint candidate 1 2\nclick\nwait idle");
+    const std::vector<std::string> commands = commands_of(run);
+    ASSERT_EQ(commands.size(), 1u);
+    EXPECT_TRUE(commands[0].starts_with("force ")) << commands[0];
+}
+
+TEST_F(Program, EveryArrangementAndPageIsDrawn) {
+    const std::string script =
+        "wait idle\nstep 20\nwait rows 20\nwait idle\nlane.focus 1\nview.compare\nwait idle\nscreenshot " +
+        path("compare.png") + "\ncompare.all on\nmode.mask\nwait idle\nscreenshot " + path("all.png") +
+        "\nview.teach\nwait idle\nscreenshot " + path("teach.png") +
+        "\nview.explore\ndiff on\nwait idle\nscreenshot " + path("diff.png") +
+        "\ndiff off\nblink on\nwait idle\nscreenshot " + path("blink.png") +
+        "\nblink off\nwatch 10 14\nwait idle\nscreenshot " + path("watch.png") +
+        "\npick 100 12\nwhy\nwhy.back\nwait idle\nscreenshot " + path("why.png") +
+        "\nwhy\ndoctor\nwait idle\nscreenshot " + path("doctor.png") + "\nquit\n";
+    ASSERT_EQ(run_script(script), 0) << output_;
+    for (const char* name : {"compare", "all", "teach", "diff", "blink", "watch", "why", "doctor"})
+        EXPECT_GT(std::filesystem::file_size(path(std::string(name) + ".png")), 20000u) << name;
+}
+
+TEST_F(Program, SettingsOutliveTheWindow) {
+    ASSERT_EQ(run_script("wait idle\nview.compare\nui.scale 120\ncolors cividis\nquit\n",
+                         "--settings '" + path("window.json") + "'"),
+              0)
+        << output_;
+    nlohmann::json kept;
+    std::ifstream(path("window.json")) >> kept;
+    EXPECT_EQ(kept["arrangement"], "compare");
+    EXPECT_EQ(kept["colors"], "cividis");
+    EXPECT_NEAR(kept["interface_scale"].get<double>(), 1.2, 1e-6);
+}
+
+TEST_F(Program, FramesMakeAFilmOfTheMask) {
+    ASSERT_EQ(run_script("wait idle\nstep 3\nwait rows 3\nwait idle\nfile.frames " + path("film") +
+                         "\nwait idle\nquit\n"),
+              0)
+        << output_;
+    int n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(path("film/lane1/frames"))) {
+        EXPECT_TRUE(entry.path().filename().string().starts_with("row_"));
+        EXPECT_GT(entry.file_size(), 2000u);
+        ++n;
+    }
+    EXPECT_EQ(n, 3);
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,113 @@
+#include "app/window/command_table.h"
+#include "app/window/watched_span.h"
+#include "engine/base/error.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace keyhole {
+namespace {
+
+constexpr int kFirst = 12, kLast = 15;
+
+RunHistory history_of(const StepList& steps) {
+    RunHistory history;
+    history.update(steps);
+    return history;
+}
+
+TEST(WatchedSpan, IsFoundAcrossTokens) {
+    const RunHistory history = history_of(testing::synthetic_run({}));
+    // The prompt is tokens 0, 7, 2, 9, 4, 11, 6, ... of the synthetic vocabulary.
+    EXPECT_EQ(find_span(history, 0, "gate code"), (TokenSpan{2, 3}));
+    EXPECT_EQ(find_span(history, 0, " an four"), (TokenSpan{4, 5}));
+    EXPECT_EQ(find_span(history, 0, "ate co", 3), (TokenSpan{14, 15}));  // the next one
+    EXPECT_EQ(find_span(history, 0, "ate co", 69), (TokenSpan{2, 3}));   // and from the start again
+    EXPECT_EQ(find_span(history, 0, "castle"), std::nullopt);
+    EXPECT_EQ(find_span(history, 0, ""), std::nullopt);
+}
+
+TEST(WatchedSpan, SharesAreWhatTheTableSays) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
+    const TokenSpan span{kFirst, kLast};
+    for (const int row : {39, 45, 60, 69})
+        for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
+            int n = 0;
+            for (int p = kFirst; p <= kLast; ++p) n += history.stored(1, g, p, row) ? 1 : 0;
+            EXPECT_EQ(span_share(history, 1, g, span, row), float(n) / 4) << row << " " << g;
+            EXPECT_EQ(span_share(history, 0, g, span, row), 1);
+        }
+    EXPECT_TRUE(std::isnan(span_share(history, 1, 0, {65, 66}, 60)));
+    EXPECT_EQ(span_share(history, 0, 0, {60, 66}, 62), 1);  // of those that are there
+}
+
+TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
+    const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16, 30}}));
+    const TokenSpan span{kFirst, kLast};
+    const int n_kv = history.run().layout.n_kv_heads();
+    for (const int lane : {1, 2}) {
+        const SpanLife life = span_life(history, lane, span);
+        ASSERT_EQ(life.share.size(), history.steps().size());
+        std::optional<int> lost, gone;
+        for (const auto& step : history.steps()) {
+            bool whole = false, some = false;
+            for (int g = 0; g < n_kv; ++g) {
+                whole = whole || span_share(history, lane, g, span, step->row) == 1;
+                some = some || span_share(history, lane, g, span, step->row) > 0;
+            }
+            float sum = 0;
+            for (int g = 0; g < n_kv; ++g) sum += span_share(history, lane, g, span, step->row);
+            EXPECT_NEAR(life.share[static_cast<std::size_t>(step->row - history.steps().front()->row)],
+                        sum / static_cast<float>(n_kv), 1e-6);
+            if (!whole && !lost) lost = step->row;
+            if (!some && !gone) gone = step->row;
+        }
+        EXPECT_EQ(life.no_head_has_all, lost) << lane;
+        EXPECT_EQ(life.all_gone, gone) << lane;
+    }
+    EXPECT_TRUE(span_life(history, 1, span).no_head_has_all.has_value());
+    const SpanLife full = span_life(history, 0, span);
+    EXPECT_FALSE(full.no_head_has_all || full.all_gone || full.says_other);
+    EXPECT_EQ(full.share.back(), 1);
+}
+
+TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    auto changed = std::make_shared<StepTrace>(*steps[9]);
+    changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
+    steps[9] = changed;
+    EXPECT_EQ(span_life(history_of(steps), 1, {kFirst, kLast}).says_other, changed->row);
+}
+
+TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
+    AppState app({}, {});
+    EXPECT_THROW(run_command(app, "watch 1 2"), Error);  // no run
+    app.show_records(testing::synthetic_run({.budgets = {0, 16}}), "synthetic");
+    app.refresh();
+    EXPECT_THROW(run_command(app, "watch"), Error);  // nothing picked
+    run_command(app, "pick 50 12");
+    run_command(app, "pick 50 15");
+    run_command(app, "watch");
+    EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
+    EXPECT_EQ(app.view.measure_curve, ViewState::kWatchedSpan);
+    run_command(app, "watch gate code");
+    EXPECT_EQ(app.view.watched, (TokenSpan{2, 3}));
+    run_command(app, "watch 4 9");
+    EXPECT_EQ(app.view.watched, (TokenSpan{4, 9}));
+    for (const char* text : {"watch 9 4", "watch 4 900", "watch castle"})
+        EXPECT_THROW(run_command(app, text), Error);
+    run_command(app, "atlas.color watched");
+    EXPECT_EQ(app.view.atlas_measure, ViewState::kWatchedSpan);
+    run_command(app, "watch.clear");
+    EXPECT_FALSE(app.view.watched);
+    EXPECT_EQ(app.view.measure_curve, -1);
+    EXPECT_EQ(app.view.atlas_measure, -1);
+    // An opened trace is not steered.
+    for (const char* text : {"candidate 1", "force 3", "say hello", "token.edit 50 hello"})
+        EXPECT_THROW(run_command(app, text), Error) << text;
+}
+
+}  // namespace
+}  // namespace keyhole
