@@ -124,7 +124,8 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"eval" + model() + " --task needle --distance far", 2, "far"},
           {"eval" + model() + text() + " --lane h3o", 2, "h3o"},
           {"sweep" + model() + text() + " --vary budgt=1,2 --out '" + path("s") + "'", 2, "budgt"},
-          {"sweep" + model() + text() + " --vary budget=8 --out /proc/nowhere", 1, "/proc/nowhere"},
+          {"sweep" + model() + text() + " --context 40 --vary budget=8 --out /proc/nowhere", 1,
+           "/proc/nowhere"},
           {"figure keyformer-99 --out x", 2, "keyformer-99"},
           {"figure keyformer-3a --out x", 2, "--from DIR"},
           {"figure tova-3 --out x", 2, "--text FILE"}}) {
