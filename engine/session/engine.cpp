@@ -94,7 +94,7 @@ struct Engine::Impl {
                 const std::lock_guard lock(mutex);
                 loaded = model;
             }
-            if (loaded == nullptr || loaded->path() != start.model_folder) {
+            if (loaded == nullptr || backend == nullptr || loaded->path() != start.model_folder) {
                 set_status([&](EngineStatus& s) {
                     s = EngineStatus();
                     s.phase = EnginePhase::loading;
@@ -132,6 +132,7 @@ struct Engine::Impl {
             });
         } catch (const std::exception& error) {
             session.reset();
+            end_after(error);
             const auto* known = dynamic_cast<const Error*>(&error);
             const bool cancelled = known != nullptr && known->code() == ErrorCode::cancelled;
             stop(cancelled ? EnginePhase::idle : EnginePhase::failed, error.what());
@@ -173,6 +174,7 @@ struct Engine::Impl {
                 turned_back();
         } catch (const std::exception& error) {
             fault = error.what();
+            if (end_after(error)) stop(EnginePhase::failed, fault);
         }
         pending_commands.fetch_sub(1);
         set_status([&](EngineStatus& s) {
@@ -231,8 +233,18 @@ struct Engine::Impl {
             else if (wake)
                 wake();
         } catch (const std::exception& error) {
+            end_after(error);
             stop(EnginePhase::failed, error.what());
         }
+    }
+
+    /// A device that failed has lost the caches: the session ends, its records stay. True when it did.
+    bool end_after(const std::exception& error) {
+        const auto* known = dynamic_cast<const Error*>(&error);
+        if (known == nullptr || known->code() != ErrorCode::device) return false;
+        session.reset();
+        backend.reset();  // the next run starts with a new one
+        return true;
     }
 
     Clock::duration period() const {

@@ -1,7 +1,7 @@
 // The cases of `keyhole selftest`, host against host: they are sound, every kernel has one, and a wrong executor is found out.
 #include "engine/backend/cuda/selftest.h"
 
-#include "engine/base/error.h"
+#include "tests/reference/failing_executor.h"
 
 #include <gtest/gtest.h>
 
@@ -25,46 +25,12 @@ TEST(CudaSelfTest, EveryKernelHasACase) {
     });
 }
 
-/// The host, but one kernel does nothing, or fails.
-class Broken final : public Executor {
-  public:
-    Broken(int kernel, bool throws) : host_(make_host_executor()), kernel_(kernel), throws_(throws) {}
-    std::string name() const override { return "broken"; }
-    MemoryUse memory() const override { return host_->memory(); }
-    void* allocate(std::size_t n) override { return host_->allocate(n); }
-    void release(void* data) noexcept override { host_->release(data); }
-    void* allocate_host(std::size_t n) override { return host_->allocate_host(n); }
-    void release_host(void* data) noexcept override { host_->release_host(data); }
-    void upload(void* to, const void* from, std::size_t n) override { host_->upload(to, from, n); }
-    void download(void* to, const void* from, std::size_t n) override { host_->download(to, from, n); }
-    void download_rows(void* to, std::size_t a, const void* from, std::size_t b, std::size_t width,
-                       std::size_t n) override {
-        host_->download_rows(to, a, from, b, width, n);
-    }
-    void copy(void* to, const void* from, std::size_t n) override { host_->copy(to, from, n); }
-    void clear(void* to, std::size_t n) override { host_->clear(to, n); }
-    void multiply(const MatrixProduct& product) override { host_->multiply(product); }
-    void wait() override {}
-
-  protected:
-    void run(std::span<const Launch> launches) override {
-        for (const Launch& launch : launches) {
-            if (launch.kernel == kernel_ && throws_) fail(ErrorCode::device, "an illegal address");
-            if (launch.kernel != kernel_) host_->launch(launch);
-        }
-    }
-    void run_list(std::span<const Launch> launches, bool) override { run(launches); }
-
-  private:
-    std::unique_ptr<Executor> host_;
-    int kernel_;
-    bool throws_;
-};
-
 TEST(CudaSelfTest, FindsAKernelThatDoesNothing) {
     int index = 0;
     Kernels::for_each([&]<class Kernel>() {
-        const std::vector<SelfTestLine> lines = run_selftest(std::make_shared<Broken>(index++, false));
+        const auto executor = std::make_shared<reference::FailingExecutor>();
+        executor->idle_kernel = index++;
+        const std::vector<SelfTestLine> lines = run_selftest(executor);
         EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const SelfTestLine& line) {
             return !line.passed && line.kernel == kernel_name<Kernel>();
         })) << kernel_name<Kernel>();
@@ -72,7 +38,9 @@ TEST(CudaSelfTest, FindsAKernelThatDoesNothing) {
 }
 
 TEST(CudaSelfTest, NamesTheKernelThatFails) {
-    const auto lines = run_selftest(std::make_shared<Broken>(kKernelIndex<FinishRow<Fp16>>, true));
+    const auto executor = std::make_shared<reference::FailingExecutor>();
+    executor->bad_kernel = kKernelIndex<FinishRow<Fp16>>;
+    const auto lines = run_selftest(executor);
     const auto failed =
         std::find_if(lines.begin(), lines.end(), [](const SelfTestLine& line) { return !line.passed; });
     ASSERT_NE(failed, lines.end());

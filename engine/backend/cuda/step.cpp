@@ -59,6 +59,7 @@ const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int la
     if (last >= n_rows_) {
         const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
         host_.grow(wanted - 1);
+        n_rows_ = 0;  // where there is no room the old ones are gone
         device_.grow(executor, at(wanted) * head_dim_);
         executor->upload(device_.data(), host_.row(0), at(wanted) * head_dim_ * sizeof(float));
         executor->wait();
@@ -187,10 +188,8 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         last_row = std::max(last_row, plan.lanes[lane].row);
     }
     turn_rows_ = turns_.rows(executor_, last_row);
-    if (scratch_.input.size() < bytes) {
-        scratch_.input.grow(executor_, 2 * bytes);
-        host_.input.grow(executor_, 2 * bytes);
-    }
+    if (scratch_.input.size() < bytes) scratch_.input.grow(executor_, 2 * bytes);
+    if (host_.input.size() < bytes) host_.input.grow(executor_, 2 * bytes);
     std::byte* host = host_.input.data();
     std::byte* device = scratch_.input.data();
     for (std::size_t lane = 0; lane < n; ++lane) {
@@ -392,8 +391,12 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
         write_rows(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
         write_evictions(plan, lane);
-        if (plan.on_host[at(lane)] != 0 || cache_of(step).any_on_host())
+        if (plan.on_host[at(lane)] == 0 && !cache_of(step).any_on_host()) continue;
+        try {
             select_on_host(step, plan.on_host[at(lane)] != 0);
+        } catch (const Error& error) {  // the row is half done
+            fail(ErrorCode::device, "{}; start the run again", error.what());
+        }
     }
 }
 
@@ -560,12 +563,26 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
               });
 }
 
+/// Where the device has no room for what follows from the policy, the cache goes back to its old one.
 template <class T>
 std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                    int last_row) {
     auto& store = static_cast<Cache&>(cache);
+    const ResolvedPolicy old = store.policy();
     store.set_policy(policy);
     if (store.has_no_room()) return {};  // before the prompt, which decides the size
+    try {
+        return evict_down(store, last_row);
+    } catch (const Error& error) {
+        if (error.code() == ErrorCode::no_memory) store.set_policy(old);
+        throw;
+    }
+}
+
+/// To the budget of the cache's policy; its memory follows.
+template <class T>
+std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
+    const ResolvedPolicy& policy = store.policy();
     std::vector<Eviction> evictions;
     std::vector<std::vector<std::int32_t>> gone(at(model_->layout().n_kv_heads()));
     for (const cpu::Unit& unit : store.units()) {
@@ -592,7 +609,13 @@ std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const Resolve
         had.push_back(store.capacity(g));
     }
     const std::vector<int> wanted = wanted_capacity(store.layout(), policy, n_stored, last_row + 1);
-    if (wanted != had) store.reserve(wanted);
+    if (wanted == had) return evictions;
+    try {
+        store.reserve(wanted);
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::no_memory)
+            throw;  // a copy of another size has to wait; rows still fit
+    }
     return evictions;
 }
 

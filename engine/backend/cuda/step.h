@@ -69,6 +69,7 @@ class CudaBackend final : public Backend {
     void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void select_on_host(const LaneStep& step, bool whole_lane);
+    std::vector<Eviction> evict_down(Cache& store, int last_row);
 
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;

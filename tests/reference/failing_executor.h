@@ -1,0 +1,89 @@
+/// The host executor with something wrong: a kernel that does nothing or fails, or the n-th call of a kind failing as a device would.
+#pragma once
+
+#include "engine/backend/cuda/executor.h"
+#include "engine/base/error.h"
+
+#include <memory>
+
+namespace reference {
+
+class FailingExecutor final : public keyhole::cuda::Executor {
+  public:
+    /// Kinds of calls, counted from 1 each; 0 never fails.
+    struct Fails {
+        int allocation = 0;  ///< device or pinned memory: Error(no_memory)
+        int launch = 0;      ///< of a kernel: Error(device)
+        int copy = 0;        ///< up, down or within
+        int wait = 0;        ///< where most failures of a device come up
+    };
+    FailingExecutor() : host_(keyhole::cuda::make_host_executor()) {}
+    explicit FailingExecutor(const Fails& wanted) : FailingExecutor() { fails = wanted; }
+
+    std::string name() const override { return "failing"; }
+    keyhole::cuda::MemoryUse memory() const override { return host_->memory(); }
+    void* allocate(std::size_t n) override {
+        count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
+        ++n_live;
+        return host_->allocate(n);
+    }
+    void release(void* data) noexcept override {
+        --n_live;
+        host_->release(data);
+    }
+    void* allocate_host(std::size_t n) override {
+        count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
+        ++n_live;
+        return host_->allocate_host(n);
+    }
+    void release_host(void* data) noexcept override {
+        --n_live;
+        host_->release_host(data);
+    }
+    void upload(void* to, const void* from, std::size_t n) override {
+        copied();
+        host_->upload(to, from, n);
+    }
+    void download(void* to, const void* from, std::size_t n) override {
+        copied();
+        host_->download(to, from, n);
+    }
+    void download_rows(void* to, std::size_t a, const void* from, std::size_t b, std::size_t width,
+                       std::size_t n) override {
+        copied();
+        host_->download_rows(to, a, from, b, width, n);
+    }
+    void copy(void* to, const void* from, std::size_t n) override {
+        copied();
+        host_->copy(to, from, n);
+    }
+    void clear(void* to, std::size_t n) override { host_->clear(to, n); }
+    void multiply(const keyhole::cuda::MatrixProduct& product) override { host_->multiply(product); }
+    void wait() override { count(fails.wait, n_waits, keyhole::ErrorCode::device, "an illegal address"); }
+
+    Fails fails;
+    int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;
+    int n_live = 0;        ///< blocks that nobody gave back
+    int idle_kernel = -1;  ///< does nothing
+    int bad_kernel = -1;   ///< fails
+
+  protected:
+    void run(std::span<const keyhole::cuda::Launch> launches) override {
+        for (const keyhole::cuda::Launch& launch : launches) {
+            count(fails.launch, n_launches, keyhole::ErrorCode::device, "a launch");
+            if (launch.kernel == bad_kernel) keyhole::fail(keyhole::ErrorCode::device, "an illegal address");
+            if (launch.kernel != idle_kernel) host_->launch(launch);
+        }
+    }
+    void run_list(std::span<const keyhole::cuda::Launch> launches, bool) override { run(launches); }
+
+  private:
+    static void count(int fails_at, int& n, keyhole::ErrorCode code, const char* what) {
+        if (++n == fails_at) keyhole::fail(code, "{}", what);
+    }
+    void copied() { count(fails.copy, n_copies, keyhole::ErrorCode::device, "a copy"); }
+
+    std::unique_ptr<keyhole::cuda::Executor> host_;
+};
+
+}  // namespace reference
