@@ -28,6 +28,15 @@ struct Options {
     bool scores = false;
     bool parts = false;
     bool json = false;
+    int cublas_from = 0;
+    bool narrow_prompt = false;
+
+    BackendOptions backend_options() const {
+        BackendOptions out = run.backend_options();
+        out.cublas_from = cublas_from;
+        out.narrow_prompt = narrow_prompt;
+        return out;
+    }
 };
 
 /// What a bench runs on.
@@ -80,7 +89,7 @@ Ground ground_of_shape(const Options& options, const ModelShape& shape) {
                           "take --layers N for a part of it, a smaller --dtype or another shape");
     ground.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::shared : SeededStorage::own);
     std::string notice;
-    ground.backend = make_backend(ground.model, options.run.backend_options(), &notice);
+    ground.backend = make_backend(ground.model, options.backend_options(), &notice);
     ground.backend_text = ground.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
     open_bandwidth(options, ground);
     return ground;
@@ -410,6 +419,12 @@ void add_bench_command(CLI::App& app) {
     command->add_flag(
         "--parts", options->parts,
         "also the time of linear layers, attention, scoring and eviction, in steps of their own");
+    command
+        ->add_option("--cublas-from", options->cublas_from,
+                     "with --shape on CUDA: lanes from which cuBLAS takes the products (default: 16)")
+        ->check(CLI::Range(1, 1 << 20));
+    command->add_flag("--narrow-prompt", options->narrow_prompt,
+                      "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] {
         if (options->paper.empty())

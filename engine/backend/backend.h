@@ -99,6 +99,9 @@ struct BackendOptions {
     BackendChoice choice = BackendChoice::automatic;
     int n_threads = 0;  ///< 0: all cores this process may use
     int device = 0;     ///< CUDA device by index
+    /// CUDA, for benches: lanes from which cuBLAS takes a step's products, 0: as usual; prompts in the type of the weights.
+    int cublas_from = 0;
+    bool narrow_prompt = false;
 };
 
 /// automatic takes CUDA where the module, a driver and a device are there and falls back to the CPU, saying why in *notice.

@@ -12,7 +12,10 @@ std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
     std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, options.device, reason);
     if (executor == nullptr) return nullptr;
     try {
-        return make_cuda_backend(model, std::move(executor));
+        cuda::ProductOptions products;
+        if (options.cublas_from > 0) products.cublas_from = options.cublas_from;
+        products.narrow_prompt = options.narrow_prompt;
+        return make_cuda_backend(model, std::move(executor), products);
     } catch (const Error& error) {
         reason = error.what();
         return nullptr;

@@ -182,11 +182,25 @@ ModelShape shape_of(std::string_view name) {
     if (name == "llama-3-8b")
         return llama("llama-3-8b", decoder(32, 32, 8, 4096, 14336, 128256, 8192), 500000.0f);
     if (name == "tinyllama-1.1b") return llama("tinyllama-1.1b", decoder(22, 32, 4, 2048, 5632, 32000, 2048));
-    // Plain MLPs of 4 d_model in LLaMA's terms: a gated one with as many weights.
-    if (name == "pythia-160m") return llama("pythia-160m", decoder(12, 12, 12, 768, 2048, 50304, 2048));
+    if (name == "pythia-160m") {
+        ModelShape pythia{"pythia-160m", decoder(12, 12, 12, 768, 3072, 50304, 2048), false, true, true};
+        ModelConfig& c = pythia.config;
+        turn_all(c, c.head_dim / 4, 10000.0f);
+        c.norm = NormKind::layer;
+        c.activation = Activation::gelu;
+        c.parallel = true;
+        return pythia;
+    }
     if (name == "mpt-7b") {
-        ModelShape mpt = llama("mpt-7b", decoder(32, 32, 32, 4096, 10920, 50432, 65536));
-        mpt.config.tied = true;
+        ModelShape mpt{"mpt-7b", decoder(32, 32, 32, 4096, 16384, 50432, 65536), false, false, false};
+        ModelConfig& c = mpt.config;
+        c.norm = NormKind::layer;
+        c.activation = Activation::gelu;
+        c.positions = PositionKind::alibi;
+        for (int h = 0; h < c.n_heads; ++h)
+            c.alibi_slopes.push_back(
+                std::pow(2.0f, -8.0f * static_cast<float>(h + 1) / static_cast<float>(c.n_heads)));
+        c.tied = true;
         return mpt;
     }
     std::string names;

@@ -58,8 +58,10 @@ class FailingExecutor final : public keyhole::cuda::Executor {
         host_->copy(to, from, n);
     }
     void clear(void* to, std::size_t n) override { host_->clear(to, n); }
-    void multiply(const keyhole::cuda::MatrixProduct& product) override { host_->multiply(product); }
     void wait() override { count(fails.wait, n_waits, keyhole::ErrorCode::device, "an illegal address"); }
+
+    void time_launches(bool on) override { host_->time_launches(on); }
+    std::vector<double> take_times() override { return host_->take_times(); }
 
     Fails fails;
     int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;

@@ -94,6 +94,26 @@ TEST(Bench, CountsTimesAndBytesOnTheCudaBackendsHost) {
     runs_on(*backend, *model, 2);
 }
 
+TEST(Bench, SaysWhereTheTimeGoes) {
+    const auto model = make_seeded_model(tiny(), DType::f16);
+    const auto backend = make_cuda_backend(model, cuda::make_host_executor());
+    Contender lanes(*model, *backend, setup("h2o:budget=8", 2, 24));
+    Contender* const all[] = {&lanes};
+    Fixed bandwidth;
+    BenchOptions options;
+    options.n_steps = 4;
+    options.n_rounds = 2;
+    options.parts = true;
+    const BenchLine line = run_bench(*model, *backend, all, bandwidth, options).lines[0];
+    ASSERT_TRUE(line.has_parts);
+    EXPECT_EQ(line.parts.n_steps, 4);
+    for (const double seconds :
+         {line.parts.linear, line.parts.attention, line.parts.scoring, line.parts.eviction, line.parts.rest})
+        EXPECT_GT(seconds, 0);
+    lanes.decode(1);
+    EXPECT_EQ(line.parts.n_steps, 4);
+}
+
 TEST(Bench, AFollowerLosesTheSameAndGivesTheSameBits) {
     const auto model = make_seeded_model(tiny(), DType::f32);
     const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);

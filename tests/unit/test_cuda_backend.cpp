@@ -7,6 +7,7 @@
 #include "engine/trace/record.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/executor_under_test.h"
+#include "tests/reference/model_parts.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -29,9 +31,10 @@ using keyhole::RowOutput;
 constexpr keyhole::RowWants kAll{true, true, true, true, true};
 
 std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
-                                               unsigned shuffle = 1) {
+                                               unsigned shuffle = 1,
+                                               const keyhole::cuda::ProductOptions& products = {}) {
     std::string reason;
-    return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason));
+    return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason), products);
 }
 
 /// Skipped by name where there is no device.
@@ -83,11 +86,15 @@ struct Twin {
 /// Rows of the two backends beside each other, with what a command may do between them.
 class Pair {
   public:
-    explicit Pair(const TinyShape& shape, int n_prompt = 30) : folder_(shape), n_prompt_(n_prompt) {
-        model = keyhole::load_model(folder_.folder());
+    explicit Pair(const TinyShape& shape, int n_prompt = 30)
+        : Pair(keyhole::load_model(TinyModel(shape).folder()), n_prompt, shape.seed) {}
+    explicit Pair(std::shared_ptr<const keyhole::Model> of, int n_prompt = 30, std::uint64_t seed = 1,
+                  const keyhole::cuda::ProductOptions& products = {})
+        : model(std::move(of)), n_prompt_(n_prompt) {
         cpu = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
-        cuda = cuda_backend(model);
-        tokens_ = random_tokens(n_prompt + 400, shape.seed + 7);
+        cuda = cuda_backend(model, 1, products);
+        tokens_ = random_tokens(n_prompt + 400, seed + 7);
+        for (int& token : tokens_) token %= model->config().n_vocab;
         next_ = n_prompt;
     }
 
@@ -184,7 +191,6 @@ class Pair {
         }
     }
 
-    TinyModel folder_;
     int n_prompt_, next_;
     std::vector<int> tokens_;
 };
@@ -204,7 +210,7 @@ TEST_F(CudaBackend, DialectsPositionsAndCadencesFollowTheCpu) {
 }
 
 TEST_F(CudaBackend, ShadowsFollowTheCpus) {
-    Pair pair({});
+    Pair pair(TinyShape{});
     pair.start({"full:shadow=on", "h2o:budget=8,shadow=on", "h2o:budget=8",
                 "h2o:budget=8,dialect=released,shadow=on", "tova:budget=8,positions=compressed,shadow=on"});
     pair.step(4);
@@ -220,14 +226,93 @@ TEST_F(CudaBackend, ShadowsFollowTheCpus) {
         EXPECT_EQ(pair.lanes[lane].cuda->use().shadow_bytes > 0, lane != 1 && lane != 2) << lane;
 }
 
+/// What the kernels take in packs has widths that are multiples of 8.
+AnyShape in_packs(const ModelPart& part) {
+    AnyShape shape = any_shape();
+    part.change(shape);
+    const auto up = [](int& width) { width = (width + 7) / 8 * 8; };
+    for (int* width : {&shape.config.head_dim, &shape.config.d_model, &shape.d_embed}) up(*width);
+    return shape;
+}
+
+class CudaDescription : public CudaBackend, public testing::WithParamInterface<ModelPart> {};
+
+TEST_P(CudaDescription, FollowsTheCpu) {
+    const auto model = any_model(in_packs(GetParam()));
+    Pair pair(model);
+    std::vector<std::string> specs = {"full:shadow=on", "h2o:budget=12,scope=layer", "keyformer:budget=10",
+                                      "h2o:budget=9,dialect=released"};
+    // Without any positions equal tokens have equal keys, and ideal sets tie.
+    if (model->config().positions != PositionKind::alibi) specs.back() += ",shadow=on";
+    if (model->config().positions != PositionKind::learned)
+        for (const char* moved : {"sink:budget=12,positions=cache", "h2o:budget=9,positions=compressed"})
+            specs.push_back(moved);
+    pair.start(specs);
+    pair.step(14);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, testing::ValuesIn(kModelParts),
+                         [](const testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
+
+TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
+    for (const auto& change : std::vector<std::function<void(AnyShape&)>>{
+             [](AnyShape& s) { s.config.head_dim = 10; }, [](AnyShape& s) { s.config.d_model = 20; },
+             [](AnyShape& s) { s.d_embed = 20; }}) {
+        AnyShape shape = any_shape();
+        change(shape);
+        const auto model = any_model(shape);
+        try {
+            cuda_backend(model);
+            ADD_FAILURE() << "taken";
+        } catch (const keyhole::Error& error) {
+            EXPECT_EQ(error.code(), keyhole::ErrorCode::unsupported);
+            EXPECT_NE(std::string(error.what()).find("multiple"), std::string::npos) << error.what();
+        }
+    }
+}
+
+// cuBLAS from one lane on: in floats the same numbers but for the order of sums.
+TEST_F(CudaBackend, ProductsOfManyLanesFollowTheCpu) {
+    AnyShape shape = any_shape();
+    shape.biases = shape.output_bias = true;
+    shape.d_embed = 24;
+    Pair pair(any_model(shape), 30, 1, {.cublas_from = 1});
+    pair.start({"full", "h2o:budget=12", "keyformer:budget=10"});
+    pair.step(8);
+}
+
+// In 16 bits inputs are rounded too, for lanes and for prompts.
+TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
+    for (const StoredAs type : {StoredAs::f16, StoredAs::bf16}) {
+        TinyShape shape;
+        shape.dtype = type;
+        const TinyModel folder(shape);
+        const auto model = keyhole::load_model(folder.folder());
+        const std::vector<int> tokens = random_tokens(40, 5);
+        const std::span<const int> all(tokens);
+        const std::vector<std::string> specs = {"full", "window:budget=9"};
+        const auto exact = cuda_backend(model), narrow = cuda_backend(model, 1, {1, true});
+        const LaneRows a = run_backend(*exact, *model, specs, all.first(30), all.subspan(30)),
+                       b = run_backend(*narrow, *model, specs, all.first(30), all.subspan(30));
+        double worst = 0;
+        for (std::size_t lane = 0; lane < specs.size(); ++lane)
+            for (std::size_t row = 0; row < a[lane].size(); ++row)
+                for (std::size_t v = 0; v < a[lane][row].next_logits.size(); ++v)
+                    worst = std::max(
+                        worst, std::abs(double(a[lane][row].next_logits[v]) - b[lane][row].next_logits[v]));
+        EXPECT_LT(worst, type == StoredAs::f16 ? 5e-2 : 3e-1);
+        EXPECT_GT(worst, 0) << "nothing was rounded";
+    }
+}
+
 TEST_F(CudaBackend, OverridesGiveHeadsRoomOfTheirOwn) {
-    Pair pair({});
+    Pair pair(TinyShape{});
     pair.start({"h2o:budget=8,budget@L1=12,alpha@L0.H0-1=0.5", "keyformer:budget=8,tau@L1=1..3"});
     pair.step(20);
 }
 
 TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
-    Pair pair({});
+    Pair pair(TinyShape{});
     pair.start({"full", "h2o:budget=12", "tova:budget=12", "keyformer:budget=12"});
     pair.step(3);
     pair.pin(1, 0, 30);
@@ -250,7 +335,7 @@ TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
 }
 
 TEST_F(CudaBackend, AClonedCacheGoesItsOwnWay) {
-    Pair pair({});
+    Pair pair(TinyShape{});
     pair.start({"keyformer:budget=10"});
     pair.step(4);
     pair.pin(0, 1, 33);
@@ -459,7 +544,7 @@ TEST_F(CudaBackend, RowsShareOneGraph) {
 }
 
 TEST_F(CudaBackend, MemoryFollowsTheBudget) {
-    Pair pair({}, 200);
+    Pair pair(TinyShape{}, 200);
     pair.start({"full", "h2o:budget=20"});
     pair.step(2);
     const auto full = pair.lanes[0].cuda->use(), small = pair.lanes[1].cuda->use();

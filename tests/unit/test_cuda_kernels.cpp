@@ -53,7 +53,7 @@ TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
 
 template <class T, int kBatch>
 void check_products(int cols, std::vector<int> rows, int n_threads) {
-    const std::vector<float> x = normal(at(kBatch * cols), 7);
+    const std::vector<float> x = normal(at(kBatch * cols), 7), bias = normal(100, 9);
     MatrixVector<T, kBatch> kernel{};
     std::vector<std::vector<T>> weights;
     std::vector<std::vector<float>> y;
@@ -64,7 +64,8 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
         all += rows[i];
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
-        kernel.product[i] = {weights[i].data(), y[i].data(), rows[i], rows[i]};
+        kernel.product[i] = {weights[i].data(), i == 1 ? bias.data() : nullptr, y[i].data(), rows[i],
+                             rows[i]};
     kernel.n_products = static_cast<int>(rows.size());
     kernel.cols = cols;
     kernel.x = x.data();
@@ -72,7 +73,7 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
     for (std::size_t i = 0; i < rows.size(); ++i)
         for (int b = 0; b < kBatch; ++b)
             for (int r = 0; r < rows[i]; ++r) {
-                double expected = 0, magnitude = 1e-6;
+                double expected = i == 1 ? double(bias[at(r)]) : 0.0, magnitude = 1e-6 + std::abs(expected);
                 for (int c = 0; c < cols; ++c) {
                     const double term = double(widen(weights[i][at(r * cols + c)])) * x[at(b * cols + c)];
                     expected += term;
@@ -91,35 +92,58 @@ TYPED_TEST(CudaKernels, ProductsOfOneInputMatchDouble) {
 }
 
 TEST(CudaNorm, AddsAndNorms) {
-    for (const int d : {1, 7, 100, 300}) {
-        for (const bool adds : {false, true}) {
-            std::vector<float> x = normal(at(2 * d), 1), before = x, y = normal(at(2 * d), 2),
-                               gain = normal(at(d), 3);
-            std::vector<float> out(at(2 * d), kNan);
-            run_on_host(AddNorm{x.data(), adds ? y.data() : nullptr, gain.data(), out.data(), 1e-5f, d}, {2},
-                        64);
-            for (int lane = 0; lane < 2; ++lane) {
-                double square = 0;
-                std::vector<double> sum(at(d));
-                for (int i = 0; i < d; ++i) {
-                    sum[at(i)] = before[at(lane * d + i)] + (adds ? double(y[at(lane * d + i)]) : 0.0);
-                    square += sum[at(i)] * sum[at(i)];
+    for (const int d : {1, 7, 100, 300})
+        for (const int n_added : {0, 1, 2})
+            for (const bool centres : {false, true})
+                for (const bool has_gain : {true, false}) {
+                    std::vector<float> x = normal(at(2 * d), 1), before = x;
+                    const std::vector<float> y = normal(at(2 * d), 2), z = normal(at(2 * d), 4),
+                                             gain = normal(at(d), 3), bias = normal(at(d), 5);
+                    std::vector<float> out(at(2 * d), kNan);
+                    run_on_host(
+                        AddNorm{x.data(), n_added > 0 ? y.data() : nullptr, n_added > 1 ? z.data() : nullptr,
+                                has_gain ? gain.data() : nullptr, centres ? bias.data() : nullptr, out.data(),
+                                1e-5f, d, centres ? 1 : 0},
+                        {2}, 64);
+                    for (int lane = 0; lane < 2; ++lane) {
+                        double mean = 0, square = 0;
+                        std::vector<double> sum(at(d));
+                        for (int i = 0; i < d; ++i) {
+                            const std::size_t j = at(lane * d + i);
+                            sum[at(i)] = before[j] + (n_added > 0 ? double(y[j]) : 0.0) +
+                                         (n_added > 1 ? double(z[j]) : 0.0);
+                            mean += centres ? sum[at(i)] / d : 0.0;
+                        }
+                        for (const double v : sum) square += (v - mean) * (v - mean);
+                        for (int i = 0; i < d; ++i) {
+                            const double normed =
+                                (sum[at(i)] - mean) / std::sqrt(square / d + 1e-5) * gain[at(i)] +
+                                (centres ? double(bias[at(i)]) : 0.0);
+                            ASSERT_NEAR(x[at(lane * d + i)], sum[at(i)], 1e-6);
+                            ASSERT_NEAR(out[at(lane * d + i)], has_gain ? normed : sum[at(i)], 2e-5)
+                                << d << " " << n_added << centres << has_gain;
+                        }
+                    }
                 }
-                for (int i = 0; i < d; ++i) {
-                    ASSERT_NEAR(x[at(lane * d + i)], sum[at(i)], 1e-6);
-                    ASSERT_NEAR(out[at(lane * d + i)],
-                                sum[at(i)] / std::sqrt(square / d + 1e-5) * gain[at(i)], 1e-5);
-                }
-            }
-        }
-    }
 }
 
-TEST(CudaNorm, SiluTimesIsSwiGlu) {
-    std::vector<float> gate = normal(301, 1, 4), before = gate, up = normal(301, 2);
-    run_on_host(SiluTimes{gate.data(), up.data(), 301}, {2}, 256);
-    for (std::size_t i = 0; i < 301; ++i)
-        ASSERT_NEAR(gate[i], before[i] / (1 + std::exp(-double(before[i]))) * up[i], 1e-5);
+TEST(CudaNorm, ActivationsAreThoseOfTheirNames) {
+    const std::vector<float> before = normal(301, 1, 4), up = normal(301, 2);
+    for (const ActivationKind kind :
+         {ActivationKind::silu, ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu})
+        for (const bool gated : {false, true}) {
+            std::vector<float> x = before;
+            run_on_host(Activate{x.data(), gated ? up.data() : nullptr, 301, kind}, {2}, 256);
+            for (std::size_t i = 0; i < 301; ++i) {
+                const double v = before[i];
+                double expected = std::max(0.0, v);
+                if (kind == ActivationKind::silu) expected = v / (1 + std::exp(-v));
+                if (kind == ActivationKind::gelu) expected = v * std::erfc(-v / std::sqrt(2.0)) / 2;
+                if (kind == ActivationKind::gelu_tanh)
+                    expected = v / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+                ASSERT_NEAR(x[i], expected * (gated ? double(up[i]) : 1.0), 1e-5) << i;
+            }
+        }
 }
 
 /// One layer of one lane's cache in the device's layout, and one row through the attention kernels.
@@ -181,8 +205,11 @@ struct AttentionCase {
         lane.row = row;
         for (int g = 0; g < n_kv; ++g) positions[at(g)][at(n - 1)] = row;
         const std::int64_t of_lane = std::int64_t{n_heads} * capacity;
-        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), turns.data(), &lane, kv_of_head.data(), 0,
-                                    n_heads, n_kv, head_dim},
+        HeadRule heads_are{};
+        heads_are.magnitude = 1;
+        heads_are.dims = heads_are.head_dim = head_dim;
+        run_on_host(RotateAppend<T>{q.data(), k.data(), v.data(), turns.data(), &lane, kv_of_head.data(),
+                                    heads_are, 0, n_heads, n_kv},
                     {n_heads + n_kv, 1}, 32);
         run_on_host(AttendSplit<T>{q.data(),
                                    &lane,
@@ -198,7 +225,11 @@ struct AttentionCase {
                                    1.0f / std::sqrt(float(head_dim)),
                                    capacity,
                                    max_splits,
-                                   turns.data()},
+                                   turns.data(),
+                                   nullptr,
+                                   0,
+                                   head_dim,
+                                   0},
                     {max_splits, n_heads, 1}, kSplit);
         run_on_host(FinishRow<T>{&lane,
                                  kv_of_head.data(),
@@ -341,7 +372,8 @@ TEST(CudaKernelOrder, DoesNotMatter) {
     std::vector<float> first;
     for (const unsigned shuffle : {0u, 1u, 5u, 77u}) {
         std::vector<float> x = normal(100, 1), gain(100, 1.0f), out(100);
-        run_on_host(AddNorm{x.data(), nullptr, gain.data(), out.data(), 1e-5f, 100}, {1}, 64, shuffle);
+        run_on_host(AddNorm{x.data(), nullptr, nullptr, gain.data(), nullptr, out.data(), 1e-5f, 100, 1}, {1},
+                    64, shuffle);
         if (first.empty()) first = out;
         EXPECT_EQ(out, first);
     }

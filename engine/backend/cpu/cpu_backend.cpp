@@ -5,8 +5,11 @@
 #include "engine/base/error.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
 namespace keyhole {
 
@@ -26,6 +29,24 @@ std::vector<float> widened(const Weight& w) {
     widen_rows(w, 0, w.rows, out.data());
     return out;
 }
+
+/// Adds the seconds of its life to *to, if there is one.
+class Stopwatch {
+  public:
+    explicit Stopwatch(double* to) : to_(to) {
+        if (to_ != nullptr) begin_ = std::chrono::steady_clock::now();
+    }
+    ~Stopwatch() {
+        if (to_ == nullptr) return;
+        *to_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    }
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+
+  private:
+    double* to_;
+    std::chrono::steady_clock::time_point begin_;
+};
 
 std::size_t grow(std::vector<float>& v, std::int64_t n) {
     if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
@@ -94,7 +115,30 @@ std::unique_ptr<KvCache> CpuBackend::make_cache() {
     return std::make_unique<CpuKvCache>(model_->layout(), model_->config().head_dim);
 }
 
+bool CpuBackend::time_parts(StepTimes* times) {
+    times_ = times;
+    for (WorkerScratch& worker : workers_) worker.row.laps.on = times != nullptr;
+    return true;
+}
+
+/// The wall's time of what workers did together, shared out as they spent theirs.
+void CpuBackend::share_out(double seconds) {
+    Laps all;
+    for (WorkerScratch& worker : workers_) {
+        Laps& laps = worker.row.laps;
+        all.attention += std::exchange(laps.attention, 0);
+        all.scoring += std::exchange(laps.scoring, 0);
+        all.eviction += std::exchange(laps.eviction, 0);
+    }
+    const double sum = all.attention + all.scoring + all.eviction;
+    if (sum <= 0) return;
+    times_->attention += seconds * all.attention / sum;
+    times_->scoring += seconds * all.scoring / sum;
+    times_->eviction += seconds * all.eviction / sum;
+}
+
 void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
+    const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
     // 64 KiB of weights a chunk: small enough to share out beside a busy process, large enough to pay for
     // taking it.
     constexpr std::int64_t kChunkBytes = 64 << 10;
@@ -158,6 +202,21 @@ void CpuBackend::embed(std::span<const LaneStep> lanes) {
 }
 
 void CpuBackend::step(std::span<const LaneStep> lanes) {
+    if (times_ == nullptr) return run_step(lanes);
+    const auto parts = [&] {
+        return times_->linear + times_->attention + times_->scoring + times_->eviction;
+    };
+    const double before = parts();
+    double seconds = 0;
+    {
+        const Stopwatch watch(&seconds);
+        run_step(lanes);
+    }
+    times_->rest += seconds - (parts() - before);
+    ++times_->n_steps;
+}
+
+void CpuBackend::run_step(std::span<const LaneStep> lanes) {
     const ModelConfig& config = model_->config();
     const ModelWeights& weights = model_->weights();
     const int n_batch = static_cast<int>(lanes.size());
@@ -268,6 +327,8 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
 }
 
 void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
+    double seconds = 0;
+    std::optional<Stopwatch> watch(std::in_place, times_ != nullptr ? &seconds : nullptr);
     const KvLayout& layout = model_->layout();
     const int first = layout.kv_head_from_head(layer, 0),
               last = layout.kv_head_from_head(layer, layout.n_heads() - 1) + 1;
@@ -276,6 +337,8 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
         const int lane = static_cast<int>(chunk / n_read), g = first + static_cast<int>(chunk % n_read);
         attend_kv_head(layer, g, lane, lanes[static_cast<std::size_t>(lane)], worker);
     });
+    watch.reset();
+    if (times_ != nullptr) share_out(seconds);
 }
 
 // Rotate and append the new token (owner layer), then for every query head of this layer that reads the KV
@@ -288,6 +351,8 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const KvHead& kv = layout.kv_head(g);
     auto& cache = static_cast<CpuKvCache&>(*step.cache);
     WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
+    Laps& laps = scratch.row.laps;
+    laps.begin();
     // Of the original position; and of the place where the query stands.
     const float* cosine = scratch_.cosine.data() + lane * half;
     const float* sine = scratch_.sine.data() + lane * half;
@@ -348,10 +413,12 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         tables_.finish_head(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
+    laps.end(laps.attention);
     // A head that is a unit chooses at once, while its scores are at hand.
     if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
                    gone_[static_cast<std::size_t>(lane * layout.n_kv_heads() + g)]);
+    laps.end(laps.eviction);
 }
 
 /// The row just scored against full attention.
@@ -394,6 +461,7 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
 }
 
 void CpuBackend::select(std::span<const LaneStep> lanes) {
+    const Stopwatch watch(times_ != nullptr ? &times_->eviction : nullptr);
     struct Work {
         const LaneStep* step;
         Unit unit;

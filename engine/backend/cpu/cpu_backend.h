@@ -73,8 +73,11 @@ class CpuBackend final : public Backend {
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
+    bool time_parts(StepTimes* times) override;
 
   private:
+    void run_step(std::span<const LaneStep> lanes);
+    void share_out(double seconds);
     /// Runs several products of one batch, their rows in chunks of a fixed number of bytes.
     void multiply(std::span<const Linear> products, int n_batch);
     /// x of every lane: its token's embedding, with its position's where positions are learned.
@@ -96,6 +99,7 @@ class CpuBackend final : public Backend {
     ModelTables tables_;
     TurnTable turns_;  // as far as a lane with other positions than the original ones needs it
     ThreadPool pool_;
+    StepTimes* times_ = nullptr;
 
     // Scratch of a step, [n_lanes, width] each, grown and kept.
     struct StepScratch {

@@ -57,6 +57,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     const void* const noise_at_hand = out.noise;
     const std::span<const void* const> noise(&noise_at_hand, out.noise != nullptr ? 1 : 0);
     softmax(scratch.logits.data(), n, scratch.probabilities.data(), tempers ? noise : scores);
+    scratch.laps.end(scratch.laps.attention);
 
     if (policy.noise != NoiseKind::none && out.noise == nullptr) {
         for (int slot = 0; slot < n; ++slot)
@@ -78,6 +79,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                     is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
         round_scores({score, static_cast<std::size_t>(n)}, policy.score_dtype);
     }
+    scratch.laps.end(scratch.laps.scoring);
     return out;
 }
 

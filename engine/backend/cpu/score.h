@@ -10,10 +10,31 @@
 
 #include "engine/backend/cpu/cache.h"
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
 namespace keyhole::cpu {
+
+/// Seconds of one worker between the parts of a row; reads no clock unless it is on.
+struct Laps {
+    bool on = false;
+    double attention = 0, scoring = 0, eviction = 0;
+
+    void begin() {
+        if (on) last_ = std::chrono::steady_clock::now();
+    }
+    /// What passed since begin() or the last end() was that part.
+    void end(double& part) {
+        if (!on) return;
+        const auto now = std::chrono::steady_clock::now();
+        part += std::chrono::duration<double>(now - last_).count();
+        last_ = now;
+    }
+
+  private:
+    std::chrono::steady_clock::time_point last_;
+};
 
 /// A row of one query head by slot, [cache.count(g)] and more: grown and kept.
 struct RowScratch {
@@ -22,6 +43,8 @@ struct RowScratch {
     std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
     std::vector<float> row_noise;
     std::vector<std::uint8_t> hidden;  ///< 1: stored, not seen by this row; only where the policy hides any
+
+    Laps laps;
 
     /// Room for n slots. The caller may then write logits.
     void grow(int n);

@@ -16,10 +16,31 @@
 
 #include "engine/base/host_device.h"
 
-#ifndef __CUDACC__
+#ifdef __CUDACC__
+#include <cstdio>
+#else
+#include "engine/base/error.h"
+
 #include <cstring>
 #include <memory>
 #include <vector>
+#endif
+
+// On a device a failed assertion prints where and ends the kernel: the next wait throws Error(device). Off where KH_ASSERT is off.
+#ifndef __CUDACC__
+#define KH_DEVICE_ASSERT(condition) KH_ASSERT(condition)
+#elif defined(__CUDA_ARCH__) && !defined(KH_NO_ASSERT)
+#define KH_DEVICE_ASSERT(condition)                                                                          \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            printf("%s:%d: block %d %d %d, thread %d: %s does not hold\n", __FILE__, __LINE__,               \
+                   static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z), \
+                   static_cast<int>(threadIdx.x), #condition);                                               \
+            __trap();                                                                                        \
+        }                                                                                                    \
+    } while (false)
+#else
+#define KH_DEVICE_ASSERT(condition) static_cast<void>(0)
 #endif
 
 namespace keyhole::cuda {

@@ -10,13 +10,19 @@
 namespace keyhole::cuda {
 namespace {
 
+/// What is stored in one type; norms and biases are floats.
 template <class Visit>
 void for_matrices(const ModelWeights& weights, Visit visit) {
-    visit(weights.embedding);
+    const auto visit_one = [&](const Weight& w) {
+        if (w.data != nullptr) visit(w);
+    };
+    for (const Weight* w :
+         {&weights.embedding, &weights.position_embedding, &weights.project_in, &weights.project_out})
+        visit_one(*w);
     for (const LayerWeights& layer : weights.layers)
         for (const Weight* w : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-            visit(*w);
-    if (weights.output.data != weights.embedding.data) visit(weights.output);
+            visit_one(*w);
+    if (weights.output.data != weights.embedding.data) visit_one(weights.output);
 }
 
 template <class T>
@@ -25,9 +31,13 @@ constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
                                                       : DType::f32;
 
 template <class T>
-Matrix<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
-    Matrix<T> out{Buffer<T>(executor, static_cast<std::size_t>(w.rows * w.cols)), static_cast<int>(w.rows),
+Matrix<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w, const Weight& bias = {}) {
+    if (w.data == nullptr) return {};
+    Matrix<T> out{Buffer<T>(executor, static_cast<std::size_t>(w.rows * w.cols)),
+                  {},
+                  static_cast<int>(w.rows),
                   static_cast<int>(w.cols)};
+    if (bias.data != nullptr) out.bias = std::move(uploaded<float>(executor, bias).data);
     if (w.dtype == kStoredAs<T>) {
         executor->upload(out.data.data(), w.data, out.data.size_bytes());
     } else if constexpr (std::is_same_v<T, float>) {
@@ -54,47 +64,15 @@ DType common_type(const Model& model) {
     return same ? first : DType::f32;
 }
 
-namespace {
-
-/// What the model has that the kernels lack, in words; empty when they have it all.
-std::string missing_feature(const Model& model) {
-    const ModelConfig& c = model.config();
-    const ModelWeights& w = model.weights();
-    const LayerWeights& layer = w.layers.front();
-    const auto has = [](std::initializer_list<const Weight*> weights) {
-        return std::any_of(weights.begin(), weights.end(),
-                           [](const Weight* x) { return x->data != nullptr; });
-    };
-    if (c.norm != NormKind::rms) return "LayerNorm";
-    if (c.activation != Activation::silu || !has({&layer.gate})) return "this feed-forward layer";
-    if (c.positions != PositionKind::rotary) return "positions other than rotary ones";
-    if (c.rotary.dims != c.head_dim || c.rotary.interleaved || c.rotary.magnitude != 1.0f)
-        return "this form of rotary positions";
-    if (c.parallel || c.post_norm) return "this order of norms and sums";
-    if (c.attention_scale != 0) return "another scale of attention";
-    if (c.clip_qkv != 0) return "clipped queries, keys and values";
-    if (std::any_of(c.window.begin(), c.window.end(), [](int window) { return window > 0; }))
-        return "a sliding window";
-    if (has({&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.gate_bias, &layer.up_bias,
-             &layer.down_bias, &w.output_bias}))
-        return "biases";
-    if (has({&layer.q_norm, &layer.k_norm})) return "norms of queries and keys";
-    if (has({&w.project_in, &w.project_out})) return "embeddings of another width";
-    return {};
-}
-
-}  // namespace
-
 std::string unsupported_shape(const Model& model) {
     const ModelConfig& c = model.config();
-    if (const std::string missing = missing_feature(model); !missing.empty())
-        return fmt::format("it does not do {} yet, which {} has", missing, model.path().string());
     if (c.head_dim % 8 != 0 || c.head_dim > kMaxHeadDim)
         return fmt::format("it takes heads of a multiple of 8 up to {} dimensions, and {} has {}",
                            kMaxHeadDim, model.path().string(), c.head_dim);
-    if (c.d_model % 8 != 0 || c.d_ff % 8 != 0)
-        return fmt::format("it takes widths that are multiples of 8, and {} has {} and {}",
-                           model.path().string(), c.d_model, c.d_ff);
+    const std::int64_t d_embed = model.weights().embedding.cols;
+    if (c.d_model % 8 != 0 || c.d_ff % 8 != 0 || d_embed % 8 != 0)
+        return fmt::format("it takes widths that are multiples of 8, and {} has {}, {} and {}",
+                           model.path().string(), c.d_model, c.d_ff, d_embed);
     const KvLayout& layout = model.layout();
     const int group = layout.n_heads() / std::max(1, c.n_kv_heads);
     for (int l = 0; l < layout.n_layers(); ++l)
@@ -115,15 +93,31 @@ std::int64_t device_weight_bytes(const Model& model) {
 template <class T>
 DeviceModel<T>::DeviceModel(const std::shared_ptr<Executor>& executor, const Model& model) {
     const ModelWeights& w = model.weights();
-    const auto norm = [&](const Weight& gain) { return uploaded<float>(executor, gain).data; };
+    const auto floats = [&](const Weight& vector) { return uploaded<float>(executor, vector).data; };
+    const bool centres = model.config().norm == NormKind::layer;
+    const auto norm = [&](const Weight& gain, const Weight& bias) {
+        return Norm{floats(gain), centres ? floats(bias) : Buffer<float>()};  // RMSNorm has none
+    };
     embedding = uploaded<T>(executor, w.embedding);
+    position_embedding = uploaded<T>(executor, w.position_embedding);
+    project_in = uploaded<T>(executor, w.project_in);
+    project_out = uploaded<T>(executor, w.project_out);
     if (w.output.data != w.embedding.data) own_output = uploaded<T>(executor, w.output);
+    output_bias = floats(w.output_bias);
     for (const LayerWeights& layer : w.layers)
-        layers.push_back({norm(layer.attention_norm), norm(layer.mlp_norm), uploaded<T>(executor, layer.q),
-                          uploaded<T>(executor, layer.k), uploaded<T>(executor, layer.v),
-                          uploaded<T>(executor, layer.o), uploaded<T>(executor, layer.gate),
-                          uploaded<T>(executor, layer.up), uploaded<T>(executor, layer.down)});
-    final_norm = norm(w.final_norm);
+        layers.push_back(
+            {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
+             floats(layer.q_norm), floats(layer.k_norm), uploaded<T>(executor, layer.q, layer.q_bias),
+             uploaded<T>(executor, layer.k, layer.k_bias), uploaded<T>(executor, layer.v, layer.v_bias),
+             uploaded<T>(executor, layer.o, layer.o_bias), uploaded<T>(executor, layer.gate, layer.gate_bias),
+             uploaded<T>(executor, layer.up, layer.up_bias),
+             uploaded<T>(executor, layer.down, layer.down_bias)});
+    final_norm = norm(w.final_norm, w.final_norm_bias);
+    const std::vector<float>& alibi = model.config().alibi_slopes;
+    if (model.config().positions != PositionKind::alibi) return;
+    slopes = Buffer<float>(executor, alibi.size());
+    executor->upload(slopes.data(), alibi.data(), slopes.size_bytes());
+    executor->wait();
 }
 
 template struct DeviceModel<float>;

@@ -18,31 +18,36 @@
 
 namespace keyhole::cuda {
 
-/// A kernel with its arguments.
+/// n_batch products, row-major: c [m, n] = alpha * a [m, k] * b, b [k, n] or, transposed, [n, k]. Sums and c are floats; a and b have one
+/// type.
+struct MatrixProduct {
+    const void* a = nullptr;
+    const void* b = nullptr;
+    float* c = nullptr;
+    std::int64_t m = 0, n = 0, k = 0;
+    std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;  ///< elements from row to row
+    std::int64_t a_batch = 0, b_batch = 0, c_batch = 0;     ///< elements from product to product
+    std::int32_t n_batch = 1;
+    std::int32_t b_transposed = 0;
+    float alpha = 1;
+    NumberType type = NumberType::f32;
+};
+
+/// A kernel or a product with its arguments.
 struct Launch {
+    static constexpr int kProduct = Kernels::kSize;  ///< as `kernel`: arguments are a MatrixProduct
+    static constexpr std::size_t kRoom = Kernels::kLargest > sizeof(MatrixProduct) ? Kernels::kLargest
+                                                                                   : sizeof(MatrixProduct);
     int kernel = 0;  ///< index in Kernels
     Grid grid;
     int n_threads = 0;
-    alignas(16) std::byte arguments[Kernels::kLargest] = {};
+    alignas(16) std::byte arguments[kRoom] = {};
 
     bool operator==(const Launch& other) const {
         return kernel == other.kernel && grid.x == other.grid.x && grid.y == other.grid.y &&
                grid.z == other.grid.z && n_threads == other.n_threads &&
                std::memcmp(arguments, other.arguments, sizeof(arguments)) == 0;
     }
-};
-
-/// n_batch products of floats, row-major: c [m, n] = alpha * a [m, k] * b, b [k, n] or, transposed, [n, k].
-struct MatrixProduct {
-    const float* a = nullptr;
-    const float* b = nullptr;
-    float* c = nullptr;
-    std::int64_t m = 0, n = 0, k = 0;
-    std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;  ///< floats from row to row
-    std::int64_t a_batch = 0, b_batch = 0, c_batch = 0;     ///< floats from product to product
-    int n_batch = 1;
-    bool b_transposed = false;
-    float alpha = 1;
 };
 
 struct MemoryUse {
@@ -70,7 +75,6 @@ class Executor {
                                std::size_t width, std::size_t n_rows) = 0;
     virtual void copy(void* to, const void* from, std::size_t n_bytes) = 0;
     virtual void clear(void* to, std::size_t n_bytes) = 0;
-    virtual void multiply(const MatrixProduct& product) = 0;
     virtual void wait() = 0;
 
     template <class Kernel>
@@ -82,6 +86,12 @@ class Executor {
         launch.grid = grid;
         launch.n_threads = n_threads;
         std::memcpy(launch.arguments, &kernel, sizeof(kernel));
+        this->launch(launch);
+    }
+    void multiply(const MatrixProduct& product) {
+        Launch launch;
+        launch.kernel = Launch::kProduct;
+        std::memcpy(launch.arguments, &product, sizeof(product));
         this->launch(launch);
     }
     void launch(const Launch& launch) {
@@ -98,6 +108,11 @@ class Executor {
     /// Drops an open list, for who failed halfway.
     void drop_list() noexcept { listing_ = false; }
     int n_graphs() const { return n_graphs_; }  ///< lists that differed from the one before
+
+    /// Times every launch and product from now on, or no longer; lists run launch by launch meanwhile.
+    virtual void time_launches(bool on) = 0;
+    /// Seconds since the last call, by kernel, [Kernels::kSize] those of products. Waits.
+    virtual std::vector<double> take_times() = 0;
 
   protected:
     virtual void run(std::span<const Launch> launches) = 0;

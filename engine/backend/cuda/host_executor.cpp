@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 
 namespace keyhole::cuda {
@@ -74,33 +75,60 @@ class HostExecutor final : public Executor {
     void clear(void* to, std::size_t n) override {
         if (n > 0) std::memset(to, 0, n);
     }
-    void multiply(const MatrixProduct& p) override {
+    void wait() override {}
+
+    void time_launches(bool on) override { times_.assign(on ? Kernels::kSize + 1 : 0, 0); }
+    std::vector<double> take_times() override {
+        return std::exchange(times_, std::vector<double>(times_.size(), 0));
+    }
+
+  protected:
+    void run(std::span<const Launch> launches) override {
+        for (const Launch& launch : launches) {
+            const auto start = std::chrono::steady_clock::now();
+            if (launch.kernel == Launch::kProduct)
+                run_product(launch);
+            else
+                host_kernels()[static_cast<std::size_t>(launch.kernel)](launch.arguments, launch.grid,
+                                                                        launch.n_threads, shuffle_);
+            if (!times_.empty())
+                times_[static_cast<std::size_t>(launch.kernel)] +=
+                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        }
+    }
+    void run_list(std::span<const Launch> launches, bool) override { run(launches); }
+
+  private:
+    static void run_product(const Launch& launch) {
+        MatrixProduct p;
+        std::memcpy(&p, launch.arguments, sizeof(p));
+        if (p.type == NumberType::f16)
+            multiply_all<Fp16>(p);
+        else if (p.type == NumberType::bf16)
+            multiply_all<Bf16>(p);
+        else
+            multiply_all<float>(p);
+    }
+    template <class T>
+    static void multiply_all(const MatrixProduct& p) {
         for (std::int64_t i = 0; i < p.n_batch; ++i) {
-            const float* a = p.a + i * p.a_batch;
-            const float* b = p.b + i * p.b_batch;
+            const T* a = static_cast<const T*>(p.a) + i * p.a_batch;
+            const T* b = static_cast<const T*>(p.b) + i * p.b_batch;
             float* c = p.c + i * p.c_batch;
             for (std::int64_t row = 0; row < p.m; ++row)
                 for (std::int64_t column = 0; column < p.n; ++column) {
                     float sum = 0;
                     for (std::int64_t t = 0; t < p.k; ++t)
-                        sum += a[row * p.a_stride + t] *
-                               b[p.b_transposed ? column * p.b_stride + t : t * p.b_stride + column];
+                        sum +=
+                            widen(a[row * p.a_stride + t]) *
+                            widen(b[p.b_transposed != 0 ? column * p.b_stride + t : t * p.b_stride + column]);
                     c[row * p.c_stride + column] = p.alpha * sum;
                 }
         }
     }
-    void wait() override {}
 
-  protected:
-    void run(std::span<const Launch> launches) override {
-        for (const Launch& launch : launches)
-            host_kernels()[static_cast<std::size_t>(launch.kernel)](launch.arguments, launch.grid,
-                                                                    launch.n_threads, shuffle_);
-    }
-    void run_list(std::span<const Launch> launches, bool) override { run(launches); }
-
-  private:
     unsigned shuffle_;
+    std::vector<double> times_;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace keyhole {
 
 /// Changes with what crosses the door: Executor (counted by hand), the list of kernels and the sizes of their arguments.
-inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 2;
+inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 3;
 inline constexpr const char* kCudaModuleEntry = "keyhole_cuda_make_executor";
 
 /// The module exports it with C linkage. Returns a new executor for the device; or null with the reason, of which a different `abi`

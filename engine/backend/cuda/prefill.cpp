@@ -32,7 +32,7 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
 /// The largest matrix of a layer, in elements.
 template <class T>
 std::size_t widest(const DeviceModel<T>& weights) {
-    std::size_t most = 0;
+    std::size_t most = weights.project_in.data.size();
     for (const auto& layer : weights.layers)
         for (const Matrix<T>* w :
              {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
@@ -44,12 +44,13 @@ std::size_t widest(const DeviceModel<T>& weights) {
 
 template <class T>
 Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-                    const float* turns, std::span<const int> tokens, std::span<const LanePrefill> lanes,
-                    PrefillSink* sink)
+                    const float* turns, bool narrow, std::span<const int> tokens,
+                    std::span<const LanePrefill> lanes, PrefillSink* sink)
     : model_(model),
       weights_(weights),
       executor_(std::move(executor)),
       turns_(turns),
+      narrow_(narrow && !std::is_same_v<T, float>),
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
@@ -60,11 +61,17 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size(), tokens_at_once = std::min<std::size_t>(n, kFeedForwardRows);
     const auto floats = [&](Buffer<float>& buffer, std::size_t size) { buffer.grow(executor_, size); };
-    for (auto* buffer : {&x_, &normed_, &projected_}) floats(*buffer, n * at(c.d_model));
+    for (auto* buffer : {&x_, &normed_, &projected_, &fed_}) floats(*buffer, n * at(c.d_model));
     for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * at(c.n_heads * c.head_dim));
     for (auto* buffer : {&k_, &v_}) floats(*buffer, n * at(c.n_kv_heads * c.head_dim));
     for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * at(c.d_ff));
-    if constexpr (!std::is_same_v<T, float>) floats(widened_, widest(weights_));
+    if (narrow_)
+        narrowed_.grow(
+            executor_,
+            std::max(n * at(std::max({c.d_model, c.n_heads * c.head_dim, weights_.embedding.cols})),
+                     tokens_at_once * at(c.d_ff)));
+    else if constexpr (!std::is_same_v<T, float>)
+        floats(widened_, widest(weights_));
     tile_rows_ =
         static_cast<int>(std::clamp<std::int64_t>(kTileFloats / (std::int64_t{c.n_heads} * n_), 16, 256));
     tile_rows_ = std::min(tile_rows_, n_);
@@ -92,9 +99,15 @@ template <class T>
 void Prefill<T>::size_rows() {
     const std::vector<int> n_attended(at(model_.layout().n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
-        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, false, *lane.out);
+        const bool hides = model_hides(model_.config(), n_ - 1);
+        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, hides, *lane.out);
         RowValues& values = lane.out->values;
-        values.hidden.clear();
+        if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
+        for (std::size_t i = 0; i < values.hidden.size(); ++i) {
+            const KvHead& kv = model_.layout().kv_head(static_cast<int>(i / at(n_)));
+            const AttentionRule rule = attention_rule(model_.config(), kv.owner_layer, 0);
+            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % at(n_))) ? 1 : 0;
+        }
         cpu::begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % at(n_));
@@ -110,10 +123,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
         if (cache(lane).shadow() != nullptr)
             cache(lane).shadow()->reserve(n_ + std::max(64, lanes_[lane].policy->horizon));
     }
-    const Buffer<std::int32_t> tokens =
-        uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
-    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens.data(), x_.data(), c.d_model}, {n_},
-                      kThreads);
+    embed();
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
         return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
@@ -140,56 +150,83 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
     write_last_logits();
 }
 
-/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T
+/// Embeddings of all tokens, with those of their positions where these are learned.
 template <class T>
-void Prefill<T>::multiply(const Matrix<T>& w, const float* x, std::int64_t n_rows, float* y) {
-    const float* floats;
-    if constexpr (std::is_same_v<T, float>) {
-        floats = w.data.data();
-    } else {
-        const auto n = static_cast<std::int64_t>(w.data.size());
-        executor_->launch(Widen<T>{w.data.data(), widened_.data(), n}, {blocks_for(n)}, kThreads);
-        floats = widened_.data();
-    }
-    MatrixProduct product;
-    product.a = x;
-    product.b = floats;
-    product.c = y;
-    product.m = n_rows;
-    product.n = w.rows;
-    product.k = w.cols;
-    product.a_stride = product.b_stride = w.cols;
-    product.c_stride = w.rows;
-    product.b_transposed = true;
-    executor_->multiply(product);
-}
-
-/// x_ += projected_, which is then normed; see `project` for the first layer.
-template <class T>
-void Prefill<T>::norm(const Buffer<float>& gain) {
+void Prefill<T>::embed() {
     const ModelConfig& c = model_.config();
-    executor_->launch(
-        AddNorm{x_.data(), projected_.data(), gain.data(), normed_.data(), c.norm_eps, c.d_model}, {n_},
-        kThreads);
+    const Buffer<std::int32_t> tokens =
+        uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
+    const bool projects = weights_.project_in.rows > 0;
+    const int d_embed = weights_.embedding.cols;
+    Buffer<float> embedded(executor_, projects ? at(n_) * at(d_embed) : 0);
+    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens.data(),
+                               projects ? embedded.data() : x_.data(), d_embed},
+                      {n_}, kThreads);
+    if (projects) multiply(weights_.project_in.view(), embedded.data(), n_, x_.data());
+    KH_ASSERT(c.positions != PositionKind::learned || n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
+    if (c.positions == PositionKind::learned)
+        executor_->launch(AddPositions<T>{weights_.position_embedding.data.data(), nullptr, x_.data(),
+                                          c.d_model, c.position_offset},
+                          {n_}, kThreads);
 }
 
-/// q, k, v of all tokens; q and k rotated; K and V laid out head by head.
+/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias
+template <class T>
+void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y) {
+    if constexpr (std::is_same_v<T, float>) {
+        executor_->multiply(product_of(w, x, n_rows, y, NumberType::f32));
+    } else if (narrow_) {
+        const std::int64_t n = n_rows * w.cols;
+        executor_->launch(Narrow<T>{x, narrowed_.data(), n}, {blocks_for(n)}, kThreads);
+        executor_->multiply(product_of(w, narrowed_.data(), n_rows, y, kNumberType<T>));
+    } else {
+        const std::int64_t n = std::int64_t{w.rows} * w.cols;
+        executor_->launch(Widen<T>{w.data, widened_.data(), n}, {blocks_for(n)}, kThreads);
+        const MatrixView<float> wide{widened_.data(), w.bias, w.rows, w.cols};
+        executor_->multiply(product_of(wide, x, n_rows, y, NumberType::f32));
+    }
+    const std::int64_t n = n_rows * w.rows;
+    if (w.bias != nullptr) executor_->launch(AddBias{y, w.bias, n, w.rows}, {blocks_for(n)}, kThreads);
+}
+
+/// x_ <- x_ + y + z, normed into out.
+template <class T>
+void Prefill<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
+                          float* out) {
+    add_norm_from(0, n_, y, z, norm, out);
+}
+
+/// The same for rows [first, first + n) of x_, y and z.
+template <class T>
+void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const float* z,
+                               const typename DeviceModel<T>::Norm& norm, float* out) {
+    const ModelConfig& c = model_.config();
+    const std::int64_t at_row = first * c.d_model;
+    const auto from = [&](const float* rows) { return rows != nullptr ? rows + at_row : nullptr; };
+    executor_->launch(AddNorm{x_.data() + at_row, from(y), from(z), norm.gain.data(), norm.bias.data(), out,
+                              c.norm_eps, c.d_model, c.norm == NormKind::layer ? 1 : 0},
+                      {n}, kThreads);
+}
+
+/// q, k, v of all tokens, their heads finished; K and V laid out head by head.
 template <class T>
 void Prefill<T>::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
     const auto& w = weights_.layers[at(layer)];
-    if (layer == 0) executor_->clear(projected_.data(), projected_.size_bytes());
-    norm(w.attention_norm);
-    multiply(w.q, normed_.data(), n_, q_.data());
-    multiply(w.k, normed_.data(), n_, k_.data());
-    multiply(w.v, normed_.data(), n_, v_.data());
+    if (!c.post_norm) {
+        const Pending pending = layer > 0 ? this->pending() : Pending{};
+        add_norm(pending.y, pending.z, w.attention_norm, normed_.data());
+    }
+    multiply(w.q.view(), input(), n_, q_.data());
+    multiply(w.k.view(), input(), n_, k_.data());
+    multiply(w.v.view(), input(), n_, v_.data());
     const std::size_t kv = at(c.n_kv_heads) * at(n_) * at(c.head_dim);
     store.keys = Buffer<float>(executor_, kv);
     store.values = Buffer<float>(executor_, kv);
     store.scores = Buffer<float>(executor_, at(plan_.n_streams) * at(c.n_heads) * at(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
     executor_->launch(RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(),
-                                   turns_, n_, c.n_heads, c.n_kv_heads, c.head_dim},
+                                   turns_, weights_.head_rule(c, layer), n_, c.n_heads, c.n_kv_heads},
                       {c.n_heads + c.n_kv_heads, n_}, 64);
 }
 
@@ -227,6 +264,7 @@ template <class T>
 void Prefill<T>::attend_tile(int layer, const LayerStore& store, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
+    const AttentionRule rule = attention_rule(c, layer, 0);
     MatrixProduct product;  // of one query head of every KV head
     product.m = rows;
     product.n_batch = c.n_kv_heads;
@@ -243,13 +281,14 @@ void Prefill<T>::attend_tile(int layer, const LayerStore& store, int first, int 
         p.a_batch = group * d;
         p.b_batch = n_ * d;
         p.c_batch = group * rows * columns;
-        p.b_transposed = true;
-        p.alpha = 1.0f / std::sqrt(static_cast<float>(d));
+        p.b_transposed = 1;
+        p.alpha = rule.scale;
         executor_->multiply(p);
     }
-    executor_->launch(SoftmaxTile{logits_.data(), probabilities_.data(), nullptr, nullptr, first,
-                                  static_cast<std::int32_t>(rows), last, layer},
-                      {static_cast<int>(rows), c.n_heads}, kThreads);
+    executor_->launch(
+        SoftmaxTile{logits_.data(), probabilities_.data(), nullptr, nullptr, weights_.slopes.data(), first,
+                    static_cast<std::int32_t>(rows), last, layer, rule.window},
+        {static_cast<int>(rows), c.n_heads}, kThreads);
     for (std::int64_t j = 0; j < group; ++j) {
         MatrixProduct p = product;
         p.a = probabilities_.data() + j * rows * columns;
@@ -279,9 +318,9 @@ void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int f
         tempers = tempers || (at(stream) < of_head.size() && of_head[at(stream)].tempered);
     }
     if (tempers) {
-        executor_->launch(
-            SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, first, rows, last, layer},
-            {rows, n_heads}, kThreads);
+        executor_->launch(SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, nullptr, first,
+                                      rows, last, layer, 0},
+                          {rows, n_heads}, kThreads);
         emit_noise(layer, stream, first, last);
     }
     FoldTile fold{};
@@ -309,8 +348,13 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
         if (!to_sink && !to_lanes) return;
         executor_->download(tile_.data(), from.data(), at(n_heads * tile) * sizeof(float));
         executor_->wait();
+        const int window = attention_rule(model_.config(), layer, 0).window;
         for (int h = 0; h < n_heads; ++h) {
-            const float* values = tile_.data() + h * tile;
+            float* values = tile_.data() + h * tile;
+            if (window > 0 && wanted == &RowWants::logits)  // what the window hides
+                for (std::int64_t i = 0; i < rows; ++i)
+                    std::fill_n(values + i * last, std::max(0, first + static_cast<int>(i) - window + 1),
+                                std::numeric_limits<float>::quiet_NaN());
             if (to_sink) (sink_->*send)({-1, layer, h, first, rows, last, values});
             if (!to_lanes) continue;
             for (const LanePrefill& lane : lanes_)
@@ -408,32 +452,46 @@ template <class T>
 void Prefill<T>::feed_forward(int layer) {
     const ModelConfig& c = model_.config();
     const auto& w = weights_.layers[at(layer)];
-    multiply(w.o, attended_.data(), n_, projected_.data());
-    norm(w.mlp_norm);
+    multiply(w.o.view(), attended_.data(), n_, projected_.data());
+    if (c.post_norm)
+        add_norm(projected_.data(), nullptr, w.attention_norm, x_.data());
+    else if (!c.shared_norm)
+        add_norm(c.parallel ? nullptr : projected_.data(), nullptr, w.mlp_norm, normed_.data());
+    const bool gated = w.gate.rows > 0;
+    float* hidden = gated ? gate_.data() : up_.data();
     for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
         const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first), n = rows * c.d_ff;
-        multiply(w.gate, normed_.data() + first * c.d_model, rows, gate_.data());
-        multiply(w.up, normed_.data() + first * c.d_model, rows, up_.data());
-        executor_->launch(SiluTimes{gate_.data(), up_.data(), n}, {blocks_for(n)}, kThreads);
-        multiply(w.down, gate_.data(), rows, projected_.data() + first * c.d_model);
+        const float* in = input() + first * c.d_model;
+        if (gated) multiply(w.gate.view(), in, rows, gate_.data());
+        multiply(w.up.view(), in, rows, up_.data());
+        executor_->launch(activation_of(c, hidden, gated ? up_.data() : nullptr, n), {blocks_for(n)},
+                          kThreads);
+        multiply(w.down.view(), hidden, rows, fed_.data() + first * c.d_model);
     }
+    if (c.post_norm) add_norm(fed_.data(), nullptr, w.mlp_norm, x_.data());
 }
 
 template <class T>
 void Prefill<T>::write_last_logits() {
     const ModelConfig& c = model_.config();
-    const std::int64_t last = std::int64_t{n_ - 1} * c.d_model;
-    executor_->launch(AddNorm{x_.data() + last, projected_.data() + last, weights_.final_norm.data(),
-                              normed_.data(), c.norm_eps, c.d_model},
-                      {1}, kThreads);
-    const Matrix<T>& w = weights_.output();
-    Buffer<float> logits(executor_, at(c.n_vocab));
-    MatrixVector<T, 1> kernel{};
-    kernel.product[0] = {w.data.data(), logits.data(), w.rows, w.rows};
-    kernel.x = normed_.data();
-    kernel.n_products = 1;
-    kernel.cols = w.cols;
-    executor_->launch(kernel, {MatrixVector<T, 1>::blocks(w.rows, kThreads)}, kThreads);
+    const Pending pending = this->pending();
+    add_norm_from(n_ - 1, 1, pending.y, pending.z, weights_.final_norm, normed_.data());
+    const auto multiply_one = [&](const MatrixView<T>& w, const float* x, float* y) {
+        MatrixVector<T, 1> kernel{};
+        kernel.product[0] = {w.data, w.bias, y, w.rows, w.rows};
+        kernel.x = x;
+        kernel.n_products = 1;
+        kernel.cols = w.cols;
+        executor_->launch(kernel, {MatrixVector<T, 1>::blocks(w.rows, kThreads)}, kThreads);
+    };
+    const float* last = normed_.data();
+    const Buffer<float> narrow(executor_, at(weights_.project_out.rows));
+    if (weights_.project_out.rows > 0) {
+        multiply_one(weights_.project_out.view(), last, narrow.data());
+        last = narrow.data();
+    }
+    const Buffer<float> logits(executor_, at(c.n_vocab));
+    multiply_one(weights_.output(), last, logits.data());
     std::vector<float> host(at(c.n_vocab));
     executor_->download(host.data(), logits.data(), logits.size_bytes());
     executor_->wait();
@@ -566,7 +624,8 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
                              PrefillSink* sink, const std::function<bool(double)>& progress) {
     try {
         const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
-        Prefill<T>(*model_, weights_, executor_, turns, tokens, lanes, sink).run(progress);
+        Prefill<T>(*model_, weights_, executor_, turns, products_.narrow_prompt, tokens, lanes, sink)
+            .run(progress);
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<Cache&>(*lane.cache).clear();
         throw;

@@ -1,6 +1,7 @@
 /// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row by row as they are made,
 /// then each lane keeps what its policy keeps. What stays is chosen on the host, layer by layer: once a prompt, not once a row.
-/// Activations are float and weights are widened for the products, so that prompt and decode rows agree. CPU twin: cpu/prefill.h.
+/// Activations are float and weights are widened for the products, so that prompt and decode rows agree; or both in the type of the
+/// weights where that is asked for (ProductOptions). CPU twin: cpu/prefill.h.
 #pragma once
 
 #include "engine/backend/cuda/step.h"
@@ -17,7 +18,7 @@ class Prefill {
   public:
     /// turns: rows of all prompt positions.
     Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
-            const float* turns, std::span<const int> tokens, std::span<const LanePrefill> lanes,
+            const float* turns, bool narrow, std::span<const int> tokens, std::span<const LanePrefill> lanes,
             PrefillSink* sink);
 
     void run(const std::function<bool(double)>& progress);
@@ -32,8 +33,21 @@ class Prefill {
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
 
     void size_rows();
-    void multiply(const Matrix<T>& w, const float* x, std::int64_t n_rows, float* y);
-    void norm(const Buffer<float>& gain);
+    void embed();
+    void multiply(const MatrixView<T>& w, const float* x, std::int64_t n_rows, float* y);
+    void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out);
+    void add_norm_from(std::int64_t first, int n, const float* y, const float* z,
+                       const typename DeviceModel<T>::Norm& norm, float* out);
+    /// What a layer leaves to be added to x_ by the next norm that reads it.
+    struct Pending {
+        const float *y = nullptr, *z = nullptr;
+    };
+    Pending pending() const {
+        if (model_.config().post_norm) return {};
+        if (adds_late(model_.config())) return {projected_.data(), fed_.data()};
+        return {fed_.data(), nullptr};
+    }
+    const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     void project(int layer, LayerStore& store);
     void attend(int layer, const LayerStore& store);
     void attend_tile(int layer, const LayerStore& store, int first, int last);
@@ -59,6 +73,7 @@ class Prefill {
     const DeviceModel<T>& weights_;
     std::shared_ptr<Executor> executor_;
     const float* turns_;
+    bool narrow_;
     std::span<const int> tokens_;
     std::span<const LanePrefill> lanes_;
     PrefillSink* sink_;
@@ -68,7 +83,8 @@ class Prefill {
     StreamPlan plan_;
     std::vector<std::vector<std::vector<std::int32_t>>> kept_;  // [lane][KV head] positions that stay
 
-    Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, gate_, up_, widened_;
+    Buffer<float> x_, normed_, q_, k_, v_, attended_, projected_, fed_, gate_, up_, widened_;
+    Buffer<T> narrowed_;
     Buffer<float> logits_, probabilities_, tempered_, noise_;  // [n_heads, tile rows, columns]
     Buffer<float> score_rows_;  // [n_streams, n_heads, tile rows, columns] for a sink
     Buffer<StreamRule> rules_;  // [n_streams, n_heads] of the layer

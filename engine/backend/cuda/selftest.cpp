@@ -116,7 +116,7 @@ void products(Side& side) {
         p.b_batch = n * k;
         p.c_batch = m * (n + 4);
         p.n_batch = static_cast<int>(n_batch);
-        p.b_transposed = transposed;
+        p.b_transposed = transposed ? 1 : 0;
         p.alpha = 0.25f;
         side.executor->multiply(p);
         side.note(transposed ? "product, transposed" : "product", kProductTolerance, c.data(), c.size());
@@ -126,13 +126,26 @@ void products(Side& side) {
 void plain_layers(Side& side) {
     const int d = 328, lanes = 3;
     const Buffer<float> x = side.up(normal(lanes * d, 1)), y = side.up(normal(lanes * d, 2)),
-                        gain = side.up(normal(d, 3)), out = side.floats(lanes * d);
-    const AddNorm norm{x.data(), y.data(), gain.data(), out.data(), 1e-5f, d};
-    side.executor->launch(norm, {lanes}, 256);
-    side.note(norm, kSumTolerance, out);
-    const SiluTimes silu{x.data(), y.data(), lanes * d};
-    side.executor->launch(silu, {(lanes * d + 255) / 256}, 256);
-    side.note(silu, kSumTolerance, x);
+                        z = side.up(normal(lanes * d, 4)), gain = side.up(normal(d, 3)),
+                        bias = side.up(normal(d, 5)), out = side.floats(lanes * d);
+    const AddNorm rms{x.data(), y.data(), nullptr, gain.data(), nullptr, out.data(), 1e-5f, d, 0},
+        centred{x.data(), y.data(), z.data(), gain.data(), bias.data(), out.data(), 1e-5f, d, 1},
+        none{x.data(), nullptr, z.data(), nullptr, nullptr, out.data(), 1e-5f, d, 1};
+    for (const AddNorm& norm : {rms, centred, none}) {
+        side.executor->launch(norm, {lanes}, 256);
+        side.note(norm, kSumTolerance, out);
+    }
+    const AddBias add_bias{out.data(), bias.data(), lanes * d, d};
+    side.executor->launch(add_bias, {(lanes * d + 255) / 256}, 256);
+    side.note(add_bias, kSumTolerance, out);
+    for (const ActivationKind kind :
+         {ActivationKind::silu, ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu})
+        for (const bool gated : {true, false}) {
+            const Buffer<float> values = side.up(normal(lanes * d, 6, 3));
+            const Activate activate{values.data(), gated ? y.data() : nullptr, lanes * d, kind};
+            side.executor->launch(activate, {(lanes * d + 255) / 256}, 256);
+            side.note(activate, kSumTolerance, values);
+        }
     const CopyFloats copy{x.data(), out.data(), lanes * d};
     side.executor->launch(copy, {(lanes * d + 255) / 256}, 256);
     side.note(copy, kSumTolerance, out);
@@ -141,13 +154,15 @@ void plain_layers(Side& side) {
 template <class T, int kBatch>
 void matrix_vector(Side& side) {
     const int cols = 520, rows[] = {37, 11, 5};
-    const Buffer<float> x = side.up(normal(kBatch * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5));
+    const Buffer<float> x = side.up(normal(kBatch * cols, 7)), y = side.floats(kBatch * (37 + 11 + 5)),
+                        bias = side.up(normal(37, 8));
     MatrixVector<T, kBatch> kernel{};
     std::vector<Buffer<T>> w;
     int offset = 0;
     for (int i = 0; i < 3; ++i) {
         w.push_back(side.up(stored<T>(normal(std::int64_t{rows[i]} * cols, static_cast<unsigned>(i)))));
-        kernel.product[i] = {w.back().data(), y.data() + kBatch * offset, rows[i], rows[i]};
+        kernel.product[i] = {w.back().data(), i == 1 ? bias.data() : nullptr, y.data() + kBatch * offset,
+                             rows[i], rows[i]};
         offset += rows[i];
     }
     kernel.x = x.data();
@@ -155,6 +170,27 @@ void matrix_vector(Side& side) {
     kernel.cols = cols;
     side.executor->launch(kernel, {MatrixVector<T, kBatch>::blocks(offset, 256)}, 256);
     side.note(kernel, kSumTolerance, y);
+}
+
+/// As lanes meet weights, in their type.
+template <class T>
+void typed_product(Side& side) {
+    const int m = 19, n = 53, k = 72;
+    const Buffer<T> x = side.up(stored<T>(normal(m * k, 11))), w = side.up(stored<T>(normal(n * k, 12)));
+    const Buffer<float> y = side.floats(m * n);
+    MatrixProduct p;
+    p.a = x.data();
+    p.b = w.data();
+    p.c = y.data();
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.a_stride = p.b_stride = k;
+    p.c_stride = n;
+    p.b_transposed = 1;
+    p.type = kNumberType<T>;
+    side.executor->multiply(p);
+    side.note("product, typed", kProductTolerance, y.data(), y.size());
 }
 
 template <class T>
@@ -166,9 +202,23 @@ void weights(Side& side) {
     const Embed<T> embed{table.data(), tokens.data(), x.data(), d};
     side.executor->launch(embed, {3}, 64);
     side.note(embed, 0, x);
+    const AddPositions<T> learned{table.data(), tokens.data(), x.data(), d, 0},
+        prompt{table.data(), nullptr, x.data(), d, 2};
+    for (const AddPositions<T>& positions : {learned, prompt}) {
+        side.executor->launch(positions, {3}, 64);
+        side.note(positions, 0, x);
+    }
     const Widen<T> widen{table.data(), wide.data(), 9 * d};
     side.executor->launch(widen, {3}, 256);
     side.note(widen, 0, wide);
+    if constexpr (!std::is_same_v<T, float>) {
+        const Buffer<float> values = side.up(normal(777, 9));
+        const Buffer<T> narrow = side.up(stored<T>(std::vector<float>(777, 0)));
+        const Narrow<T> narrowing{values.data(), narrow.data(), 777};
+        side.executor->launch(narrowing, {4}, 256);
+        side.note(narrowing, 0, narrow);
+    }
+    typed_product<T>(side);
     matrix_vector<T, 1>(side);
     matrix_vector<T, 2>(side);
     matrix_vector<T, 4>(side);
@@ -271,9 +321,15 @@ RowRule plain_rule() {
     return rule;
 }
 
+/// A value that differs in its last bit may be stored one step aside.
+template <class T>
+inline constexpr double rounding = std::is_same_v<T, float>  ? kSumTolerance
+                                   : std::is_same_v<T, Fp16> ? 1e-3
+                                                             : 8e-3;
+
 /// The kernels of a row, one after the other, each noted.
 template <class T>
-void attention(Side& side, int head_dim, int n, RowRule rule, bool turned) {
+void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool model = false) {
     const LaneCase<T> c(side, head_dim, n, rule, turned, false);
     const int heads = LaneCase<T>::kHeads, kv = LaneCase<T>::kKv, splits = (c.capacity + kSplit - 1) / kSplit;
     const std::int64_t of_lane = std::int64_t{heads} * c.capacity;
@@ -283,12 +339,19 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned) {
     side.note(begin, 0, c.positions);
     const Buffer<float> q = side.up(normal(heads * head_dim, 21, 2)), k = side.up(normal(kv * head_dim, 22)),
                         v = side.up(normal(kv * head_dim, 23));
+    // Heads as a family with everything has them, where asked for: ALiBi beside rotation is no model's, but both are read.
+    const Buffer<float> gains = side.up(normal(head_dim, 24)),
+                        slopes = side.up(std::vector<float>{0.5f, 0.25f, 0.1f, 0});
+    HeadRule heads_are{};
+    heads_are.magnitude = 1;
+    heads_are.dims = heads_are.head_dim = head_dim;
+    if (model) heads_are = {gains.data(), gains.data(), 1.5f, 1e-5f, 1.25f, head_dim / 2, 1, head_dim};
     const RotateAppend<T> append{
-        q.data(), k.data(), v.data(), c.turns.data(), c.lane.data(), c.kv_of_head.data(),
-        0,        heads,    kv,       head_dim};
+        q.data(), k.data(), v.data(), c.turns.data(), c.lane.data(), c.kv_of_head.data(), heads_are,
+        0,        heads,    kv};
     side.executor->launch(append, {heads + kv, 1}, 64);
-    side.note(append, 0, q);
-    side.note(append, 0, c.keys);
+    side.note(append, model ? kSumTolerance : 0, q);
+    side.note(append, model ? rounding<T> : 0, c.keys);
     side.note(append, 0, c.values);
     const Buffer<float> logits = side.floats(of_lane), tempered = side.floats(of_lane),
                         noise = side.floats(of_lane),
@@ -310,6 +373,10 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned) {
     attend.row_stride = c.capacity;
     attend.max_splits = splits;
     attend.turns = c.turns.data();
+    attend.dims = heads_are.dims;
+    attend.interleaved = heads_are.interleaved;
+    if (model) attend.slopes = slopes.data();
+    if (model) attend.window = n;
     side.executor->launch(attend, {splits, heads, 1}, kSplit);
     side.note(attend, kSumTolerance, logits);
     side.note(attend, kSumTolerance, tempered);
@@ -338,6 +405,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned) {
 
 template <class T>
 void attention_cases(Side& side) {
+    attention<T>(side, 64, 130, plain_rule(), true, true);
     attention<T>(side, 64, 1, plain_rule(), false);
     attention<T>(side, 80, 255, plain_rule(), false);
     RowRule noisy = plain_rule();
@@ -471,8 +539,12 @@ void prompt(Side& side) {
                         k = side.up(normal(n * kv * head_dim, 2)), v = side.up(normal(n * kv * head_dim, 3)),
                         keys = side.floats(n * kv * head_dim), values = side.floats(n * kv * head_dim),
                         turns = side.up(normal(n * head_dim, 4));
-    const RotatePrompt rotate{q.data(),     k.data(), v.data(), keys.data(), values.data(),
-                              turns.data(), n,        heads,    kv,          head_dim};
+    HeadRule heads_are{};
+    heads_are.magnitude = 1;
+    heads_are.clip = 2;
+    heads_are.dims = heads_are.head_dim = head_dim;
+    const RotatePrompt rotate{q.data(),     k.data(),  v.data(), keys.data(), values.data(),
+                              turns.data(), heads_are, n,        heads,       kv};
     side.executor->launch(rotate, {heads + kv, n}, 64);
     side.note(rotate, 0, q);
     side.note(rotate, 0, keys);
@@ -480,7 +552,8 @@ void prompt(Side& side) {
     const std::int64_t tile = std::int64_t{heads} * rows * last;
     const Buffer<float> logits = side.up(normal(tile, 5, 3)), p = side.floats(tile), warm = side.floats(tile),
                         noise = side.floats(tile), score = side.up(std::vector<float>(at(heads * n), 0.0f)),
-                        score_rows = side.floats(tile);
+                        score_rows = side.floats(tile),
+                        slopes = side.up(std::vector<float>{0.5f, 0.25f, 0.1f, 0});
     std::vector<StreamRule> rules(heads);
     for (int h = 0; h < heads; ++h)
         rules[at(h)] = {7,
@@ -493,11 +566,13 @@ void prompt(Side& side) {
                         static_cast<int>(NoiseKind::gumbel),
                         static_cast<int>(h == 1 ? NoiseDraw::row : NoiseDraw::token)};
     const Buffer<StreamRule> streams = side.up(rules);
-    const SoftmaxTile plain{logits.data(), p.data(), nullptr, nullptr, first, rows, last, 1};
+    const SoftmaxTile plain{logits.data(), p.data(), nullptr, nullptr, slopes.data(),
+                            first,         rows,     last,    1,       150};
     side.executor->launch(plain, {rows, heads}, 256);
     side.note(plain, kSumTolerance, p);
-    const SoftmaxTile tempered{logits.data(), warm.data(), noise.data(), streams.data(),
-                               first,         rows,        last,         1};
+    side.note(plain, kSumTolerance, logits);
+    const SoftmaxTile tempered{
+        logits.data(), warm.data(), noise.data(), streams.data(), nullptr, first, rows, last, 1, 0};
     side.executor->launch(tempered, {rows, heads}, 256);
     side.note(tempered, 1e-5, warm);
     side.note(tempered, kSumTolerance, noise);

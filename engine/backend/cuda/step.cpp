@@ -14,7 +14,8 @@
 namespace keyhole {
 
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
-                                           std::shared_ptr<cuda::Executor> executor) {
+                                           std::shared_ptr<cuda::Executor> executor,
+                                           const cuda::ProductOptions& products) {
     using namespace cuda;
     if (const std::string why = unsupported_shape(*model); !why.empty())
         fail(ErrorCode::unsupported, "{}", why);
@@ -27,13 +28,13 @@ std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
              static_cast<double>(free) / 1e9);
     switch (common_type(*model)) {
         case DType::f16:
-            return std::make_unique<CudaBackend<Fp16>>(std::move(model), std::move(executor));
+            return std::make_unique<CudaBackend<Fp16>>(std::move(model), std::move(executor), products);
         case DType::bf16:
-            return std::make_unique<CudaBackend<Bf16>>(std::move(model), std::move(executor));
+            return std::make_unique<CudaBackend<Bf16>>(std::move(model), std::move(executor), products);
         case DType::f32:
             break;
     }
-    return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor));
+    return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor), products);
 }
 
 }  // namespace keyhole
@@ -53,15 +54,15 @@ std::size_t at(std::int64_t i) {
 }  // namespace
 
 DeviceTurns::DeviceTurns(const Model& model)
-    : host_(model.config().rotary.inverse_frequency), head_dim_(at(model.config().head_dim)) {}
+    : host_(model.config().rotary.inverse_frequency), dims_(at(model.config().rotary.dims)) {}
 
 const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int last) {
-    if (last >= n_rows_) {
+    if (dims_ > 0 && last >= n_rows_) {
         const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
         host_.grow(wanted - 1);
         n_rows_ = 0;  // where there is no room the old ones are gone
-        device_.grow(executor, at(wanted) * head_dim_);
-        executor->upload(device_.data(), host_.row(0), at(wanted) * head_dim_ * sizeof(float));
+        device_.grow(executor, at(wanted) * dims_);
+        executor->upload(device_.data(), host_.row(0), at(wanted) * dims_ * sizeof(float));
         executor->wait();
         n_rows_ = wanted;
     }
@@ -69,12 +70,15 @@ const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int la
 }
 
 template <class T>
-CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor)
-    : model_(std::move(model)),
+CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor,
+                            const ProductOptions& products)
+    : products_(products),
+      model_(std::move(model)),
       executor_(std::move(executor)),
       weights_(executor_, *model_),
       layout_(std::make_shared<DeviceLayout>(executor_, model_->layout())),
-      turns_(*model_) {}
+      turns_(*model_),
+      tables_(*model_) {}
 
 template <class T>
 std::string CudaBackend<T>::name() const {
@@ -91,7 +95,10 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
     Plan plan;
     plan.lanes = lanes;
     for (const LaneStep& lane : lanes) {
-        KH_ASSERT(lane.token >= 0 && lane.token < model_->config().n_vocab, "token={}", lane.token);
+        const ModelConfig& c = model_->config();
+        KH_ASSERT(lane.token >= 0 && lane.token < c.n_vocab, "token={}", lane.token);
+        KH_ASSERT(c.positions != PositionKind::learned || lane.row < c.n_ctx, "row={} n_ctx={}", lane.row,
+                  c.n_ctx);
         Cache& cache = cache_of(lane);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
         plan.any_shadow |= cache.shadow() != nullptr;
@@ -128,7 +135,11 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     const std::size_t kv_heads = n * at(model_->layout().n_kv_heads()), units = n * at(plan.max_units);
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
     Scratch& s = scratch_;
-    for (auto* buffer : {&s.x, &s.normed, &s.projected}) grow(*buffer, n * at(c.d_model));
+    for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * at(c.d_model));
+    if (weights_.project_in.rows > 0) grow(s.embedded, n * at(weights_.embedding.cols));
+    if (takes_cublas(static_cast<int>(n)))
+        grow(s.narrowed,
+             n * at(std::max({c.d_model, c.d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
     for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
     for (auto* buffer : {&s.k, &s.v}) grow(*buffer, n * d_kv);
     for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, n * at(c.d_ff));
@@ -166,7 +177,8 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     const auto take = [&bytes](std::size_t wanted) {
         return std::exchange(bytes, bytes + (wanted + 15) / 16 * 16);
     };
-    const std::size_t views_at = take(n * sizeof(LaneView<T>)), tokens_at = take(n * sizeof(std::int32_t));
+    const std::size_t views_at = take(n * sizeof(LaneView<T>)), tokens_at = take(n * sizeof(std::int32_t)),
+                      rows_at = take(n * sizeof(std::int32_t));
     struct Part {
         std::vector<RowRule> rules;
         std::size_t rules_at = 0, steps_at = 0, places_at = 0;
@@ -211,23 +223,26 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         std::memcpy(host + views_at + lane * sizeof(view), &view, sizeof(view));
         const std::int32_t token = plan.lanes[lane].token;
         std::memcpy(host + tokens_at + lane * sizeof(token), &token, sizeof(token));
+        std::memcpy(host + rows_at + lane * sizeof(std::int32_t), &row, sizeof(std::int32_t));
     }
     views_ = reinterpret_cast<const LaneView<T>*>(device + views_at);
     tokens_ = reinterpret_cast<const std::int32_t*>(device + tokens_at);
+    rows_ = reinterpret_cast<const std::int32_t*>(device + rows_at);
     executor_->upload(device, host, bytes);
 }
 
 template <class T>
-void CudaBackend<T>::multiply(std::span<const Matrix<T>* const> w, const float* x, std::span<float* const> y,
+void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                               int n_batch) {
-    const int cols = w[0]->cols;
+    if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
+    const int cols = w[0].cols;
     const auto launch = [&]<int kBatch>(int first) {
         MatrixVector<T, kBatch> kernel{};
         int rows = 0;
         for (std::size_t i = 0; i < w.size(); ++i) {
-            kernel.product[i] = {w[i]->data.data(), y[i] + std::int64_t{first} * w[i]->rows, w[i]->rows,
-                                 w[i]->rows};
-            rows += w[i]->rows;
+            kernel.product[i] = {w[i].data, w[i].bias, y[i] + std::int64_t{first} * w[i].rows, w[i].rows,
+                                 w[i].rows};
+            rows += w[i].rows;
         }
         kernel.x = x + std::int64_t{first} * cols;
         kernel.n_products = static_cast<int>(w.size());
@@ -248,19 +263,77 @@ void CudaBackend<T>::multiply(std::span<const Matrix<T>* const> w, const float* 
     }
 }
 
+/// All lanes at once, on tensor cores where weights have 16 bits: inputs are rounded to their type.
+template <class T>
+void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x,
+                                        std::span<float* const> y, int n_batch) {
+    const void* input = x;
+    if constexpr (!std::is_same_v<T, float>) {
+        const std::int64_t n = std::int64_t{n_batch} * w[0].cols;
+        executor_->launch(Narrow<T>{x, scratch_.narrowed.data(), n}, {blocks_for(n)}, kThreads);
+        input = scratch_.narrowed.data();
+    }
+    for (std::size_t i = 0; i < w.size(); ++i) {
+        executor_->multiply(product_of(w[i], input, n_batch, y[i], kNumberType<T>));
+        const std::int64_t n = std::int64_t{n_batch} * w[i].rows;
+        if (w[i].bias != nullptr)
+            executor_->launch(AddBias{y[i], w[i].bias, n, w[i].rows}, {blocks_for(n)}, kThreads);
+    }
+}
+
+/// x_ <- x_ + y + z, normed into out.
+template <class T>
+void CudaBackend<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
+                              float* out, int n) {
+    const ModelConfig& c = model_->config();
+    executor_->launch(AddNorm{scratch_.x.data(), y, z, norm.gain.data(), norm.bias.data(), out, c.norm_eps,
+                              c.d_model, c.norm == NormKind::layer ? 1 : 0},
+                      {n}, kThreads);
+}
+
+/// The same for what the layers before left to add.
+template <class T>
+void CudaBackend<T>::add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n) {
+    const bool late = adds_late(model_->config());
+    const float *fed = scratch_.fed.data(), *projected = scratch_.projected.data();
+    any = any && !model_->config().post_norm;
+    add_norm(!any   ? nullptr
+             : late ? projected
+                    : fed,
+             any && late ? fed : nullptr, norm, scratch_.normed.data(), n);
+}
+
+template <class T>
+void CudaBackend<T>::embed(int n) {
+    const ModelConfig& c = model_->config();
+    Scratch& s = scratch_;
+    const bool projects = weights_.project_in.rows > 0;
+    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens_,
+                               projects ? s.embedded.data() : s.x.data(), weights_.embedding.cols},
+                      {n}, kThreads);
+    if (projects)
+        multiply(std::array{weights_.project_in.view()}, s.embedded.data(), std::array{s.x.data()}, n);
+    if (c.positions == PositionKind::learned)
+        executor_->launch(AddPositions<T>{weights_.position_embedding.data.data(), rows_, s.x.data(),
+                                          c.d_model, c.position_offset},
+                          {n}, kThreads);
+}
+
 template <class T>
 void CudaBackend<T>::launch_all(const Plan& plan) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size()), n_kv_heads = model_->layout().n_kv_heads();
     Scratch& s = scratch_;
     executor_->launch(BeginRow<T>{views_, layout_->table(), c.n_heads}, {n_kv_heads, n}, 32);
-    executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens_, s.x.data(), c.d_model}, {n},
-                      kThreads);
+    embed(n);
     for (int layer = 0; layer < c.n_layers; ++layer) launch_layer(plan, layer);
-    executor_->launch(AddNorm{s.x.data(), s.projected.data(), weights_.final_norm.data(), s.normed.data(),
-                              c.norm_eps, c.d_model},
-                      {n}, kThreads);
-    multiply(std::array{&weights_.output()}, s.normed.data(), std::array{s.logits.data()}, n);
+    add_pending_norm(true, weights_.final_norm, n);
+    const float* last = s.normed.data();
+    if (weights_.project_out.rows > 0) {
+        multiply(std::array{weights_.project_out.view()}, last, std::array{s.embedded.data()}, n);
+        last = s.embedded.data();
+    }
+    multiply(std::array{weights_.output()}, last, std::array{s.logits.data()}, n);
     executor_->launch(SelectVictims<T>{views_, layout_->table(), s.pooled.data(), s.leaves.data(),
                                        s.leaving.data(), s.threshold.data(), plan.max_units, plan.row_stride},
                       {plan.max_units, n}, kThreads);
@@ -270,20 +343,50 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
                       {n_kv_heads, n}, 64);
 }
 
-/// A layer's first AddNorm adds what the layer before left in `projected`.
+/// Sums wait for the next norm that reads them: see add_pending_norm.
 template <class T>
 void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size());
-    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride;
     Scratch& s = scratch_;
     const auto& w = weights_.layers[at(layer)];
-    executor_->launch(AddNorm{s.x.data(), layer > 0 ? s.projected.data() : nullptr, w.attention_norm.data(),
-                              s.normed.data(), c.norm_eps, c.d_model},
-                      {n}, kThreads);
-    multiply(std::array{&w.q, &w.k, &w.v}, s.normed.data(), std::array{s.q.data(), s.k.data(), s.v.data()},
-             n);
+    float* input = c.post_norm ? s.x.data() : s.normed.data();
+    if (!c.post_norm) add_pending_norm(layer > 0, w.attention_norm, n);
+    multiply(std::array{w.q.view(), w.k.view(), w.v.view()}, input,
+             std::array{s.q.data(), s.k.data(), s.v.data()}, n);
+    attend(plan, layer);
+    multiply(std::array{w.o.view()}, s.attended.data(), std::array{s.projected.data()}, n);
+    if (c.post_norm)
+        add_norm(s.projected.data(), nullptr, w.attention_norm, s.x.data(), n);
+    else if (!c.shared_norm)
+        add_norm(c.parallel ? nullptr : s.projected.data(), nullptr, w.mlp_norm, s.normed.data(), n);
+    feed_forward(w, input, n);
+    if (c.post_norm) add_norm(s.fed.data(), nullptr, w.mlp_norm, s.x.data(), n);
+}
 
+template <class T>
+void CudaBackend<T>::feed_forward(const typename DeviceModel<T>::Layer& w, const float* input, int n) {
+    const ModelConfig& c = model_->config();
+    Scratch& s = scratch_;
+    const bool gated = w.gate.rows > 0;
+    float* hidden = gated ? s.gate.data() : s.up.data();
+    if (gated)
+        multiply(std::array{w.gate.view(), w.up.view()}, input, std::array{s.gate.data(), s.up.data()}, n);
+    else
+        multiply(std::array{w.up.view()}, input, std::array{s.up.data()}, n);
+    const std::int64_t n_hidden = std::int64_t{n} * c.d_ff;
+    executor_->launch(activation_of(c, hidden, gated ? s.up.data() : nullptr, n_hidden),
+                      {blocks_for(n_hidden)}, kThreads);
+    multiply(std::array{w.down.view()}, hidden, std::array{s.fed.data()}, n);
+}
+
+/// From q, k and v of all lanes to what their heads attended to, all scores folded.
+template <class T>
+void CudaBackend<T>::attend(const Plan& plan, int layer) {
+    const ModelConfig& c = model_->config();
+    const int n = static_cast<int>(plan.lanes.size());
+    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride;
+    Scratch& s = scratch_;
     const ShadowParts parts = shadow_parts(at(n));
     const auto keep_for_shadow = [&](const Buffer<float>& from, std::size_t part, std::size_t size) {
         float* to = s.shadow.data() + at(layer) * parts.end + part;
@@ -295,10 +398,10 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     keep_for_shadow(s.k, parts.k, parts.v - parts.k);
     keep_for_shadow(s.v, parts.v, parts.attended - parts.v);
     const std::int32_t* kv_of_head = layout_->kv_of_head.data() + std::int64_t{layer} * c.n_heads;
-    executor_->launch(
-        RotateAppend<T>{s.q.data(), s.k.data(), s.v.data(), turn_rows_, views_, kv_of_head,
-                        model_->layout().first_of_layer(layer), c.n_heads, c.n_kv_heads, c.head_dim},
-        {c.n_heads + c.n_kv_heads, n}, 64);
+    executor_->launch(RotateAppend<T>{s.q.data(), s.k.data(), s.v.data(), turn_rows_, views_, kv_of_head,
+                                      weights_.head_rule(c, layer), model_->layout().first_of_layer(layer),
+                                      c.n_heads, c.n_kv_heads},
+                      {c.n_heads + c.n_kv_heads, n}, 64);
     // Rows that are asked for stay, all layers of a lane one after the other; others are written over by the next layer.
     const auto kept = [&](float* data) { return RowBuffer{data + layer * of_layer, c.n_layers * of_layer}; };
     const RowBuffer none{nullptr, 0};
@@ -314,7 +417,11 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     attend.layer = layer;
     attend.n_heads = c.n_heads;
     attend.head_dim = c.head_dim;
-    attend.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    attend.scale = attention_rule(c, layer, 0).scale;
+    attend.window = attention_rule(c, layer, 0).window;
+    attend.slopes = weights_.slopes.data();
+    attend.dims = c.rotary.dims;
+    attend.interleaved = c.rotary.interleaved ? 1 : 0;
     attend.row_stride = plan.row_stride;
     attend.max_splits = plan.max_splits;
     attend.turns = turn_rows_;
@@ -327,14 +434,6 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
         splits, kSplit);
 
     keep_for_shadow(s.attended, parts.attended, parts.end - parts.attended);
-    multiply(std::array{&w.o}, s.attended.data(), std::array{s.projected.data()}, n);
-    executor_->launch(
-        AddNorm{s.x.data(), s.projected.data(), w.mlp_norm.data(), s.normed.data(), c.norm_eps, c.d_model},
-        {n}, kThreads);
-    multiply(std::array{&w.gate, &w.up}, s.normed.data(), std::array{s.gate.data(), s.up.data()}, n);
-    const std::int64_t n_hidden = std::int64_t{n} * c.d_ff;
-    executor_->launch(SiluTimes{s.gate.data(), s.up.data(), n_hidden}, {blocks_for(n_hidden)}, kThreads);
-    multiply(std::array{&w.down}, s.gate.data(), std::array{s.projected.data()}, n);
 }
 
 template <class T>
@@ -385,6 +484,7 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     executor_->end_list();
     download_output(plan);
     executor_->wait();
+    if (times_ != nullptr) add_times();
     for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) {
         const LaneStep& step = lanes[at(lane)];
         cache_of(step).note_appended(step.row);
@@ -400,6 +500,35 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     }
 }
 
+/// By what a kernel is for. FinishRow also puts the splits of attention together.
+template <class T>
+void CudaBackend<T>::add_times() {
+    const std::vector<double> seconds = executor_->take_times();
+    int kernel = 0;
+    Kernels::for_each([&]<class Kernel>() {
+        const std::string_view name = kernel_name<Kernel>();
+        const auto is = [&](std::initializer_list<std::string_view> names) {
+            return std::any_of(names.begin(), names.end(),
+                               [&](std::string_view n) { return name.starts_with(n); });
+        };
+        double& part = is({"MatrixVector", "Narrow", "AddBias"})          ? times_->linear
+                       : is({"RotateAppend", "AttendSplit"})              ? times_->attention
+                       : is({"FinishRow"})                                ? times_->scoring
+                       : is({"BeginRow", "SelectVictims", "CompactHead"}) ? times_->eviction
+                                                                          : times_->rest;
+        part += seconds[at(kernel++)];
+    });
+    times_->linear += seconds[at(Launch::kProduct)];
+    ++times_->n_steps;
+}
+
+template <class T>
+bool CudaBackend<T>::time_parts(StepTimes* times) {
+    times_ = times;
+    executor_->time_launches(times != nullptr);
+    return true;
+}
+
 /// What the lane saw, from the order of slots into that of the text.
 template <class T>
 void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
@@ -409,7 +538,8 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     RowValues& values = step.out->values;
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
-    size_row(layout, n_attended, cache.policy(), step.wants, false, *step.out);
+    size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
+             *step.out);
     cpu::begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
@@ -419,10 +549,12 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const std::size_t first = at(values.offset[at(g)]);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
+        const AttentionRule rule = attention_rule(model_->config(), layout.kv_head(g).owner_layer, 0);
         for (int i = 0; i < cache.count(g); ++i) {
             const std::int32_t position = cache.positions(g)[at(cache.order(g)[at(i)])];
             if (!values.positions.empty()) values.positions[first + at(i)] = position;
-            if (values.hidden.empty() || !policy.hides(step.row, position)) continue;
+            if (values.hidden.empty()) continue;
+            if (!policy.hides(step.row, position) && !rule.hides(step.row, position)) continue;
             values.hidden[first + at(i)] = 1;
             any_hidden = true;
         }
@@ -465,28 +597,34 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     Cache& cache = cache_of(step);
     const ShadowParts parts = shadow_parts(plan.lanes.size());
     const int d = c.head_dim;
-    const float* cosine = turns_.host_row(step.row);
-    const float* sine = cosine + d / 2;
-    std::vector<float> key(at(d));
+    const std::size_t half = at(c.rotary.dims / 2);
+    std::vector<float> key(at(d)), value(at(d)), cosine(half), sine(half);
+    tables_.angles(step.row, cosine.data(), sine.data());
     std::vector<std::uint8_t> hidden;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);
         const float* of_layer = host_.shadow.data() + at(kv.owner_layer) * parts.end;
         const std::size_t kv_at = (at(lane) * at(c.n_kv_heads) + at(kv.index)) * at(d);
         std::copy_n(of_layer + parts.k + kv_at, d, key.data());
-        cpu::rotate_head(key.data(), cosine, sine, c.rotary);
-        cache.shadow()->append(g, key.data(), of_layer + parts.v + kv_at, 1);
+        tables_.finish_head(key.data(), tables_.layers[at(kv.owner_layer)].k_norm, cosine.data(),
+                            sine.data());
+        std::copy_n(of_layer + parts.v + kv_at, d, value.data());
+        if (c.clip_qkv > 0) cpu::clip(value.data(), c.clip_qkv, d);
+        cache.shadow()->append(g, key.data(), value.data(), 1);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
+        const AttentionRule of_owner = attention_rule(c, kv.owner_layer, 0);
         hidden.clear();
-        if (policy.hides_any())
+        if (policy.hides_any() || of_owner.window > 0)
             for (const std::int32_t position : cache.positions(g))
-                hidden.push_back(policy.hides(step.row, position) ? 1 : 0);
+                hidden.push_back(policy.hides(step.row, position) || of_owner.hides(step.row, position) ? 1
+                                                                                                        : 0);
         for (const HeadRef& reader : kv.readers) {
             const int head = reader.layer * layout.n_heads() + reader.head;
             const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
             const float* query = host_.shadow.data() + at(reader.layer) * parts.end + parts.q + q_at;
             shadow_scratch_.query.assign(query, query + d);
-            cpu::rotate_head(shadow_scratch_.query.data(), cosine, sine, c.rotary);
+            tables_.finish_head(shadow_scratch_.query.data(), tables_.layers[at(reader.layer)].q_norm,
+                                cosine.data(), sine.data());
             const std::size_t row_at =
                 (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
             const cpu::SeenRow seen{

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "engine/backend/backend.h"
+#include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cpu/places.h"
 #include "engine/backend/cuda/cache.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/device_model.h"
 
 #include <memory>
@@ -11,26 +13,43 @@
 
 namespace keyhole::cuda {
 
-/// Cosines and sines of whole positions, [positions, head_dim], grown as texts do.
+/// Cosines and sines of whole positions, [positions, rotary.dims], grown as texts do; null where nothing rotates.
 class DeviceTurns {
   public:
     DeviceTurns(const Model& model);
     /// Has the rows 0..last afterwards.
     const float* rows(const std::shared_ptr<Executor>& executor, int last);
-    /// One of them on the host.
-    const float* host_row(int position) const { return host_.row(position); }
 
   private:
     cpu::TurnTable host_;
-    std::size_t head_dim_;
+    std::size_t dims_;
     int n_rows_ = 0;
     Buffer<float> device_;
 };
 
+/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T, x in the type.
+template <class T>
+MatrixProduct product_of(const MatrixView<T>& w, const void* x, std::int64_t n_rows, float* y,
+                         NumberType type) {
+    MatrixProduct product;
+    product.a = x;
+    product.b = w.data;
+    product.c = y;
+    product.m = n_rows;
+    product.n = w.rows;
+    product.k = w.cols;
+    product.a_stride = product.b_stride = w.cols;
+    product.c_stride = w.rows;
+    product.b_transposed = 1;
+    product.type = type;
+    return product;
+}
+
 template <class T>
 class CudaBackend final : public Backend {
   public:
-    CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor);
+    CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<Executor> executor,
+                const ProductOptions& products);
 
     std::string name() const override;
     std::unique_ptr<KvCache> make_cache() override;
@@ -38,6 +57,7 @@ class CudaBackend final : public Backend {
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
+    bool time_parts(StepTimes* times) override;
 
   private:
     using Cache = CudaKvCache<T>;
@@ -60,25 +80,38 @@ class CudaBackend final : public Backend {
     void size_buffers(const Plan& plan);
     void upload_input(const Plan& plan);
     void launch_all(const Plan& plan);
+    void embed(int n);
     void launch_layer(const Plan& plan, int layer);
-    /// y[b] = W x[b] for up to three matrices of one input
-    void multiply(std::span<const Matrix<T>* const> w, const float* x, std::span<float* const> y,
-                  int n_batch);
+    void attend(const Plan& plan, int layer);
+    void feed_forward(const typename DeviceModel<T>::Layer& w, const float* input, int n);
+    void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
+                  int n);
+    void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
+    /// y[b] = W x[b] + bias for up to three matrices of one input
+    void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch);
+    void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
+                            int n_batch);
+    bool takes_cublas(int n_batch) const { return n_batch >= products_.cublas_from; }
     void download_output(const Plan& plan);
+    void add_times();
     void write_rows(const Plan& plan, int lane);
     void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void select_on_host(const LaneStep& step, bool whole_lane);
     std::vector<Eviction> evict_down(Cache& store, int last_row);
 
+    ProductOptions products_;
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
     DeviceModel<T> weights_;
     std::shared_ptr<const DeviceLayout> layout_;
     DeviceTurns turns_;
+    cpu::ModelTables tables_;  // what the shadow's queries and keys need, on the host
+    StepTimes* times_ = nullptr;
 
     struct Scratch {
-        Buffer<float> x, normed, q, k, v, attended, projected, gate, up, logits;
+        Buffer<float> x, embedded, normed, q, k, v, attended, projected, fed, gate, up, logits;
+        Buffer<T> narrowed;  // [lanes, widest input] for cuBLAS
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums;
         Buffer<std::uint8_t> leaves;
@@ -103,6 +136,7 @@ class CudaBackend final : public Backend {
     const float* turn_rows_ = nullptr;
     const LaneView<T>* views_ = nullptr;  // device, inside input
     const std::int32_t* tokens_ = nullptr;
+    const std::int32_t* rows_ = nullptr;
 };
 
 }  // namespace keyhole::cuda

@@ -34,49 +34,112 @@ KH_FN float rounded(float score, ScoreType type) {
     return score;
 }
 
-/// Rotates q in place and puts the new token's key and value into the last slot of every KV head of the layer. Grid: x = query heads +
+/// What becomes of a head's query or key between projection and attention, in this order: clipped, normed, rotated. Values are clipped.
+struct HeadRule {
+    const float* q_norm;       ///< [head_dim] gains of an RMSNorm of each head, or null
+    const float* k_norm;       ///< the same
+    float clip;                ///< 0: no limit
+    float eps;                 ///< of the norms
+    float magnitude;           ///< factor on cosines and sines
+    std::int32_t dims;         ///< that rotate, the first of head_dim; 0: none
+    std::int32_t interleaved;  ///< pairs (2 i, 2 i + 1); else (i, i + dims / 2)
+    std::int32_t head_dim;
+
+    KH_FN float clipped(float value) const {
+        if (clip <= 0) return value;
+        return value > clip ? clip : value < -clip ? -clip : value;
+    }
+    KH_FN int first_of(int pair) const { return interleaved != 0 ? 2 * pair : pair; }
+    KH_FN int second_of(int pair) const { return interleaved != 0 ? 2 * pair + 1 : pair + dims / 2; }
+};
+
+/// The phases that finish one head, by a block's threads: 0 and 1 in `phase`, then out(dimension, value) in the third.
+struct HeadFinish {
+    struct Shared {
+        float x[kMaxHeadDim];
+        float squares[kMaxThreads];
+    };
+
+    KH_FN static void load(const HeadRule& rule, const Block& block, Shared& shared, const float* head) {
+        float squares = 0;
+        for (int i = block.thread; i < rule.head_dim; i += block.n_threads) {
+            const float value = rule.clipped(head[i]);
+            shared.x[i] = value;
+            squares = add(squares, mul(value, value));
+        }
+        shared.squares[block.thread] = squares;
+    }
+    KH_FN static void norm(const HeadRule& rule, const Block& block, Shared& shared, const float* gain) {
+        if (gain == nullptr) return;
+        float sum = 0;
+        for (int i = 0; i < block.n_threads; ++i) sum = add(sum, shared.squares[i]);
+        const float scale = 1.0f / sqrtf(add(sum / static_cast<float>(rule.head_dim), rule.eps));
+        for (int i = block.thread; i < rule.head_dim; i += block.n_threads)
+            shared.x[i] = mul(mul(shared.x[i], scale), gain[i]);
+    }
+    /// turns: [dims], cosines of the position's angles, then sines.
+    template <class Out>
+    KH_FN static void rotate(const HeadRule& rule, const Block& block, const Shared& shared,
+                             const float* turns, Out out) {
+        for (int i = block.thread; i < rule.dims / 2; i += block.n_threads) {
+            const int a = rule.first_of(i), b = rule.second_of(i);
+            const float c = mul(turns[i], rule.magnitude), s = mul(turns[rule.dims / 2 + i], rule.magnitude);
+            float x, y;
+            rotate_pair(shared.x[a], shared.x[b], c, s, x, y);
+            out(a, x);
+            out(b, y);
+        }
+        for (int i = rule.dims + block.thread; i < rule.head_dim; i += block.n_threads) out(i, shared.x[i]);
+    }
+};
+
+/// Finishes q in place and puts the new token's key and value into the last slot of every KV head of the layer. Grid: x = query heads +
 /// KV heads of the layer, y = lanes.
 template <class T>
 struct RotateAppend {
-    static constexpr int kPhases = 1;
-    using Shared = NoShared;
+    static constexpr int kPhases = 3;
+    using Shared = HeadFinish::Shared;
     using Local = NoLocal;
     float* q;        ///< [lanes, n_heads, head_dim]
     const float* k;  ///< [lanes, n_kv, head_dim]
     const float* v;
-    const float* turns;  ///< [positions, head_dim] cosines of a position's angles, then their sines
+    const float* turns;  ///< [positions, rule.dims] cosines of a position's angles, then their sines
     const LaneView<T>* lanes;
     const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
-    std::int32_t first_kv;           ///< the layer's first KV head
-    std::int32_t n_heads, n_kv, head_dim;
+    HeadRule rule;
+    std::int32_t first_kv;  ///< the layer's first KV head
+    std::int32_t n_heads, n_kv, unused = 0;
 
-    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
-        const int half = head_dim / 2, lane = block.y;
-        const LaneView<T>& view = lanes[lane];
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const int lane = block.y, d = rule.head_dim, g = block.x - n_heads;
         const bool is_query = block.x < n_heads;
+        float* query = q + (static_cast<std::int64_t>(lane) * n_heads + block.x) * d;
+        const std::int64_t key_at = (static_cast<std::int64_t>(lane) * n_kv + g) * d;
+        if (p == 0) return HeadFinish::load(rule, block, shared, is_query ? query : k + key_at);
+        if (p == 1) return HeadFinish::norm(rule, block, shared, is_query ? rule.q_norm : rule.k_norm);
+        const LaneView<T>& view = lanes[lane];
         const int place = is_query && view.places != nullptr ? view.places[kv_of_head[block.x]] : view.row;
-        const float* c = turns + static_cast<std::int64_t>(place) * head_dim;
-        const float* s = c + half;
-        if (is_query) {
-            float* x = q + (static_cast<std::int64_t>(lane) * n_heads + block.x) * head_dim;
-            for (int i = block.thread; i < half; i += block.n_threads)
-                rotate_pair(x[i], x[i + half], c[i], s[i], x[i], x[i + half]);
-            return;
-        }
-        const int g = block.x - n_heads;
+        const float* turn = turns + static_cast<std::int64_t>(place) * rule.dims;
+        if (is_query) return HeadFinish::rotate(rule, block, shared, turn, WriteQuery{query});
         const DeviceHead<T>& head = view.heads[first_kv + g];
-        const std::int64_t slot = head.count - 1, capacity = head.capacity;
-        const float* key = k + (static_cast<std::int64_t>(lane) * n_kv + g) * head_dim;
-        const float* value = v + (static_cast<std::int64_t>(lane) * n_kv + g) * head_dim;
-        for (int i = block.thread; i < half; i += block.n_threads) {
-            float a, b;
-            rotate_pair(key[i], key[i + half], c[i], s[i], a, b);
-            narrow(a, head.keys[(i / 8 * capacity + slot) * 8 + i % 8]);
-            narrow(b, head.keys[((i + half) / 8 * capacity + slot) * 8 + (i + half) % 8]);
-        }
-        for (int i = block.thread; i < head_dim; i += block.n_threads)
-            narrow(value[i], head.values[slot * head_dim + i]);
+        const std::int64_t slot = head.count - 1;
+        KH_DEVICE_ASSERT(slot >= 0 && slot < head.capacity);
+        HeadFinish::rotate(rule, block, shared, turn, WriteKey{head, slot});
+        for (int i = block.thread; i < d; i += block.n_threads)
+            narrow(rule.clipped(v[key_at + i]), head.values[slot * d + i]);
     }
+
+    struct WriteQuery {
+        float* out;
+        KH_FN void operator()(int i, float value) const { out[i] = value; }
+    };
+    struct WriteKey {
+        const DeviceHead<T>& head;
+        std::int64_t slot;
+        KH_FN void operator()(int i, float value) const {
+            narrow(value, head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
+        }
+    };
 };
 
 /// Where a row's values go: a lane's query head h at [lane * lane_stride + h * stride].
@@ -120,10 +183,15 @@ struct AttendSplit {
     SplitSum* sums;                  ///< [lanes, n_heads, max_splits]
     float* partial_values;           ///< [lanes, n_heads, max_splits, head_dim]
     std::int32_t layer, n_heads, head_dim;
-    float scale;              ///< 1 / sqrt(head_dim)
+    float scale;              ///< of q.k
     std::int32_t row_stride;  ///< slots that the row buffers have room for
     std::int32_t max_splits;
     const float* turns;  ///< see RotateAppend
+    const float*
+        slopes;  ///< [n_heads] ALiBi: logit += slope * (place of the key - place of the query); or null
+    std::int32_t window;             ///< newest positions that the layer sees; 0: all
+    std::int32_t dims, interleaved;  ///< see HeadRule
+    std::int32_t unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
@@ -177,10 +245,12 @@ struct AttendSplit {
         const LaneView<T>& view = lanes[lane];
         const HeadScores& scores = view.scores[layer * n_heads + h];
         const RowRule& rule = view.rules[scores.variant];
-        const int row = view.row, position = head.positions[slot];
+        const int row = view.row, position = head.positions[slot], g = kv_of_head[h];
+        KH_DEVICE_ASSERT(slot < row_stride && position >= 0 && position <= row);
+        const int steps = view.steps != nullptr ? view.steps[g * view.steps_stride + slot] : 0;
         float dot = 0;
-        if (view.steps != nullptr) {
-            dot = dot_turned(shared.q, head, slot, view.steps[kv_of_head[h] * view.steps_stride + slot]);
+        if (steps != 0 && dims > 0) {
+            dot = dot_turned(shared.q, head, slot, steps);
         } else {
             for (int c = 0; c < head_dim / 8; ++c) {
                 const Pack<T> pack = reinterpret_cast<const Pack<T>*>(
@@ -191,8 +261,12 @@ struct AttendSplit {
         float zeta = 0;
         if (rule.noise_kind != static_cast<int>(NoiseKind::none))
             zeta = scores.noise != nullptr ? scores.noise[slot] : noise_of(rule, layer, h, row, position);
-        if (!is_hidden(rule, row, position)) {
+        if (!is_hidden(rule, row, position) && (window <= 0 || position > row - window)) {
             local.logit = mul(dot, scale);
+            if (slopes != nullptr) {
+                const int place = view.places != nullptr ? view.places[g] : row;
+                local.logit = add(local.logit, mul(slopes[h], static_cast<float>(position - steps - place)));
+            }
             local.tempered = tempered_logit(local.logit, rule.gain, zeta, rule.tau);
         }
         logits.of(lane, h, row_stride)[slot] = local.logit;
@@ -200,21 +274,23 @@ struct AttendSplit {
         if (noise.data != nullptr) noise.of(lane, h, row_stride)[slot] = zeta;
     }
 
+    KH_FN static float key_at(const DeviceHead<T>& head, int slot, int i) {
+        return widen(head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
+    }
+
     /// q with a key turned back by so many positions.
     KH_FN float dot_turned(const float* q_row, const DeviceHead<T>& head, int slot, int steps) const {
-        const int half = head_dim / 2;
-        const float* cosine = turns + static_cast<std::int64_t>(steps) * head_dim;
+        const int half = dims / 2;
+        const float* cosine = turns + static_cast<std::int64_t>(steps) * dims;
         const float* sine = cosine + half;
-        const std::int64_t capacity = head.capacity;
         float dot = 0;
         for (int i = 0; i < half; ++i) {
-            const int other = i + half;
-            const float a = widen(head.keys[(i / 8 * capacity + slot) * 8 + i % 8]);
-            const float b = widen(head.keys[(other / 8 * capacity + slot) * 8 + other % 8]);
+            const int one = interleaved != 0 ? 2 * i : i, other = interleaved != 0 ? 2 * i + 1 : i + half;
             float x, y;
-            rotate_pair(a, b, cosine[i], -sine[i], x, y);
-            dot = add(dot, add(mul(q_row[i], x), mul(q_row[other], y)));
+            rotate_pair(key_at(head, slot, one), key_at(head, slot, other), cosine[i], -sine[i], x, y);
+            dot = add(dot, add(mul(q_row[one], x), mul(q_row[other], y)));
         }
+        for (int i = dims; i < head_dim; ++i) dot = add(dot, mul(q_row[i], key_at(head, slot, i)));
         return dot;
     }
 

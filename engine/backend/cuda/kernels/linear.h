@@ -28,40 +28,99 @@ struct Embed {
     }
 };
 
-/// x <- x + y where y is given; out = x / sqrt(mean(x^2) + eps) * gain      RMSNorm; block (lane)
-struct AddNorm {
-    static constexpr int kPhases = 2;
-    struct Shared {
-        float partial[kMaxThreads];
-    };
+/// x[i, :] += table[position[i] + offset, :]      learned positions; position null: i itself. Block (i), any number of threads
+template <class T>
+struct AddPositions {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
     using Local = NoLocal;
+    const T* table;                ///< [positions, d]
+    const std::int32_t* position;  ///< [lanes], or null
+    float* x;                      ///< [lanes, d]
+    std::int32_t d, offset;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const int at = (position != nullptr ? position[block.x] : block.x) + offset;
+        const T* row = table + static_cast<std::int64_t>(at) * d;
+        float* out = x + static_cast<std::int64_t>(block.x) * d;
+        for (int i = block.thread; i < d; i += block.n_threads) out[i] = add(out[i], widen(row[i]));
+    }
+};
+
+/// x <- x + y + z where they are given; out = norm(x), in floats; block (lane)
+///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
+///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
+///     no gain      x itself
+struct AddNorm {
+    static constexpr int kPhases = 3;
+    struct Shared {
+        float sum[kMaxThreads], squares[kMaxThreads];
+    };
+    struct Local {
+        float mean;
+    };
     float* x;           ///< [lanes, d]
     const float* y;     ///< [lanes, d] or null
-    const float* gain;  ///< [d]
+    const float* z;     ///< [lanes, d] or null
+    const float* gain;  ///< [d] or null
+    const float* bias;  ///< [d] or null
     float* out;         ///< [lanes, d]; may be x
     float eps;
     std::int32_t d;
+    std::int32_t centres;  ///< LayerNorm
+    std::int32_t unused = 0;
 
-    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const std::int64_t at = static_cast<std::int64_t>(block.x) * d;
         if (p == 0) {
             float sum = 0;
             for (int i = block.thread; i < d; i += block.n_threads) {
                 float value = x[at + i];
-                if (y != nullptr) {
-                    value = add(value, y[at + i]);
-                    x[at + i] = value;
-                }
-                sum = add(sum, mul(value, value));
+                if (y != nullptr) value = add(value, y[at + i]);
+                if (z != nullptr) value = add(value, z[at + i]);
+                if (y != nullptr || z != nullptr) x[at + i] = value;
+                sum = add(sum, value);
             }
-            shared.partial[block.thread] = sum;
-            return;
+            shared.sum[block.thread] = sum;
+        } else if (p == 1) {
+            local.mean = centres != 0 ? total(shared.sum, block) / static_cast<float>(d) : 0.0f;
+            float squares = 0;
+            for (int i = block.thread; i < d; i += block.n_threads) {
+                const float value = add(x[at + i], -local.mean);
+                squares = add(squares, mul(value, value));
+            }
+            shared.squares[block.thread] = squares;
+        } else {
+            const float scale = 1.0f / sqrtf(add(total(shared.squares, block) / static_cast<float>(d), eps));
+            for (int i = block.thread; i < d; i += block.n_threads) {
+                float value = x[at + i];
+                if (gain != nullptr) value = mul(mul(add(value, -local.mean), scale), gain[i]);
+                if (gain != nullptr && bias != nullptr) value = add(value, bias[i]);
+                out[at + i] = value;
+            }
         }
+    }
+
+    KH_FN static float total(const float* partial, const Block& block) {
         float sum = 0;
-        for (int i = 0; i < block.n_threads; ++i) sum = add(sum, shared.partial[i]);
-        const float scale = 1.0f / sqrtf(add(sum / static_cast<float>(d), eps));
-        for (int i = block.thread; i < d; i += block.n_threads)
-            out[at + i] = mul(mul(x[at + i], scale), gain[i]);
+        for (int i = 0; i < block.n_threads; ++i) sum = add(sum, partial[i]);
+        return sum;
+    }
+};
+
+/// y[i, :] += bias, behind products of the executor. Grid x covers n = rows * width.
+struct AddBias {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    float* y;
+    const float* bias;  ///< [width]
+    std::int64_t n;
+    std::int32_t width, unused = 0;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
+        if (i < n) y[i] = add(y[i], bias[i % width]);
     }
 };
 
@@ -96,16 +155,33 @@ struct Widen {
     }
 };
 
+/// Floats in another type, round to nearest even: inputs of products in the type of the weights. Grid x covers n.
+template <class T>
+struct Narrow {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    const float* from;
+    T* to;
+    std::int64_t n;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
+        if (i < n) narrow(from[i], to[i]);
+    }
+};
+
 /// One of the products that a launch computes together, such as q, k and v.
 template <class T>
 struct Product {
-    const T* w;  ///< [rows, cols], rows of whole packs: cols a multiple of 8
-    float* y;    ///< [lanes, y_stride]
+    const T* w;         ///< [rows, cols], rows of whole packs: cols a multiple of 8
+    const float* bias;  ///< [rows] or null
+    float* y;           ///< [lanes, y_stride]
     std::int32_t rows;
     std::int32_t y_stride;
 };
 
-/// y[b, r] = sum_c w[r, c] * x[b, c], for up to three matrices of one input. 32 threads share a row, so that a warp reads 512
+/// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices of one input. 32 threads share a row, so that a warp reads 512
 /// neighbouring bytes at once; kBatch lanes are served by the same read. Grid: x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
@@ -151,25 +227,46 @@ struct MatrixVector {
             float sum = 0;
             for (int i = 0; i < kThreadsPerRow; ++i)
                 sum = add(sum, shared.partial[b][in_block * kThreadsPerRow + i]);
+            if (w.bias != nullptr) sum = add(sum, w.bias[row]);
             w.y[static_cast<std::int64_t>(b) * w.y_stride + row] = sum;
         }
     }
 };
 
-/// gate <- silu(gate) * up      SwiGLU; grid x covers n
-struct SiluTimes {
+enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< as Activation, in its order
+
+/// x <- act(x), or act(x) * up where up is given: see cpu::activate. Grid x covers n.
+struct Activate {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
-    float* gate;
-    const float* up;
+    float* x;
+    const float* up;  ///< or null
     std::int64_t n;
+    ActivationKind kind;
+    std::int32_t unused = 0;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
         if (i >= n) return;
-        const float g = gate[i];
-        gate[i] = mul(g / add(1.0f, expf(-g)), up[i]);
+        const float value = activated(x[i]);
+        x[i] = up != nullptr ? mul(value, up[i]) : value;
+    }
+
+    KH_FN float activated(float v) const {
+        switch (kind) {
+            case ActivationKind::silu:
+                return v / add(1.0f, expf(-v));
+            case ActivationKind::gelu:
+                return mul(mul(0.5f, v), add(1.0f, erff(mul(v, 0.70710678f))));
+            case ActivationKind::gelu_tanh: {
+                const float cubic = add(v, mul(mul(0.044715f, mul(v, v)), v));
+                return mul(mul(0.5f, v), add(1.0f, tanhf(mul(0.79788456f, cubic))));
+            }
+            case ActivationKind::relu:
+                break;
+        }
+        return v > 0.0f ? v : 0.0f;
     }
 };
 

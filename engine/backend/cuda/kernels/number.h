@@ -22,6 +22,14 @@ struct Bf16 {
     std::uint16_t bits;
 };
 
+enum class NumberType : std::int32_t { f32, f16, bf16 };
+template <class T>
+inline constexpr NumberType kNumberType = NumberType::f32;
+template <>
+inline constexpr NumberType kNumberType<Fp16> = NumberType::f16;
+template <>
+inline constexpr NumberType kNumberType<Bf16> = NumberType::bf16;
+
 KH_FN float widen(float value) {
     return value;
 }

@@ -12,10 +12,10 @@
 
 namespace keyhole::cuda {
 
-/// Rotates q in place, and puts keys (rotated) and values head by head. Grid: x = query heads + KV heads, y = tokens.
+/// Finishes q in place, and puts keys (finished) and values head by head. Grid: x = query heads + KV heads, y = tokens.
 struct RotatePrompt {
-    static constexpr int kPhases = 1;
-    using Shared = NoShared;
+    static constexpr int kPhases = 3;
+    using Shared = HeadFinish::Shared;
     using Local = NoLocal;
     float* q;            ///< [n, n_heads, head_dim]
     const float* k;      ///< [n, n_kv, head_dim]
@@ -23,25 +23,27 @@ struct RotatePrompt {
     float* keys;         ///< [n_kv, n, head_dim]
     float* values;       ///< same
     const float* turns;  ///< see RotateAppend
-    std::int32_t n, n_heads, n_kv, head_dim;
+    HeadRule rule;
+    std::int32_t n, n_heads, n_kv, unused = 0;
 
-    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
-        const int half = head_dim / 2, token = block.y;
-        const float* c = turns + static_cast<std::int64_t>(token) * head_dim;
-        const float* s = c + half;
-        if (block.x < n_heads) {
-            float* x = q + (static_cast<std::int64_t>(token) * n_heads + block.x) * head_dim;
-            for (int i = block.thread; i < half; i += block.n_threads)
-                rotate_pair(x[i], x[i + half], c[i], s[i], x[i], x[i + half]);
-            return;
-        }
-        const int g = block.x - n_heads;
-        const std::int64_t from = (static_cast<std::int64_t>(token) * n_kv + g) * head_dim,
-                           to = (static_cast<std::int64_t>(g) * n + token) * head_dim;
-        for (int i = block.thread; i < half; i += block.n_threads)
-            rotate_pair(k[from + i], k[from + i + half], c[i], s[i], keys[to + i], keys[to + i + half]);
-        for (int i = block.thread; i < head_dim; i += block.n_threads) values[to + i] = v[from + i];
+    KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
+        const int token = block.y, d = rule.head_dim, g = block.x - n_heads;
+        const bool is_query = block.x < n_heads;
+        float* query = q + (static_cast<std::int64_t>(token) * n_heads + block.x) * d;
+        const std::int64_t from = (static_cast<std::int64_t>(token) * n_kv + g) * d;
+        if (p == 0) return HeadFinish::load(rule, block, shared, is_query ? query : k + from);
+        if (p == 1) return HeadFinish::norm(rule, block, shared, is_query ? rule.q_norm : rule.k_norm);
+        const float* turn = turns + static_cast<std::int64_t>(token) * rule.dims;
+        const std::int64_t to = (static_cast<std::int64_t>(g) * n + token) * d;
+        HeadFinish::rotate(rule, block, shared, turn, Write{is_query ? query : keys + to});
+        if (is_query) return;
+        for (int i = block.thread; i < d; i += block.n_threads) values[to + i] = rule.clipped(v[from + i]);
     }
+
+    struct Write {
+        float* out;
+        KH_FN void operator()(int i, float value) const { out[i] = value; }
+    };
 };
 
 /// What accumulates over the prompt for one query head; lanes with equal settings share one.
@@ -53,7 +55,8 @@ struct StreamRule {
 };
 
 /// p = softmax of a tile's rows over the columns that they see, 0 beyond; of (logit + gain * noise) / tau where a tempered stream is
-/// given. Grid: x = rows, y = heads.
+/// given. The attention itself comes first: it adds ALiBi's distances to the logits, and -inf where the window ends.
+/// Grid: x = rows, y = heads.
 struct SoftmaxTile {
     static constexpr int kPhases = 3;
     struct Shared {
@@ -63,11 +66,13 @@ struct SoftmaxTile {
     struct Local {
         float most;
     };
-    const float* logits;
+    float* logits;
     float* p;
     float* noise;               ///< same shape as p, or null when nobody asked
     const StreamRule* streams;  ///< [n_heads], or null: the attention itself
+    const float* slopes;        ///< see AttendSplit
     std::int32_t first_row, n_rows, n_columns, layer;
+    std::int32_t window, unused = 0;
 
     KH_FN void phase(int step, const Block& block, Shared& shared, Local& local) const {
         const int row = block.x, h = block.y, visible = first_row + row + 1, t = block.thread;
@@ -78,7 +83,14 @@ struct SoftmaxTile {
             float most = -INFINITY;
             for (int i = t; i < visible; i += block.n_threads) {
                 float value = logits[at + i];
-                if (stream != nullptr) value = temper(*stream, value, h, i, at);
+                if (stream != nullptr) {
+                    value = temper(*stream, value, h, i, at);
+                } else if (slopes != nullptr || window > 0) {
+                    if (slopes != nullptr)
+                        value = add(value, mul(slopes[h], static_cast<float>(i - visible + 1)));
+                    if (window > 0 && i < visible - window) value = -INFINITY;
+                    logits[at + i] = value;
+                }
                 p[at + i] = value;
                 most = value > most ? value : most;
             }

@@ -219,6 +219,7 @@ struct CompactHead {
         for (int v = 0; v < n; ++v) victims[at * most + v] = shared.hole[v];
         n_victims[at] = shared.n_victims = n;
         const int end = head.count - n;
+        KH_DEVICE_ASSERT(end >= 0 && n <= most);
         int moves = 0, victim = n;
         while (victim > 0 && shared.hole[victim - 1] >= end) --victim;
         for (int i = end; i < head.count; ++i) {  // the holes below the end are the first ones listed
@@ -236,6 +237,7 @@ struct CompactHead {
         auto* keys = reinterpret_cast<Pack<T>*>(head.keys);
         auto* values = reinterpret_cast<Pack<T>*>(head.values);
         const int packs = head_dim / 8;
+        KH_DEVICE_ASSERT(to >= 0 && to < from && from < head.count);
         for (int c = block.thread; c < packs; c += block.n_threads) {
             keys[c * capacity + to] = keys[c * capacity + from];
             values[static_cast<std::int64_t>(to) * packs + c] =

@@ -28,6 +28,7 @@ struct BeginRow {
             return;
         }
         const std::int32_t slot = head.count;
+        KH_DEVICE_ASSERT(slot >= 0 && slot < head.capacity);
         for (int r = table.offset[block.x] + block.thread; r < table.offset[block.x + 1];
              r += block.n_threads) {
             const std::int32_t reader = table.readers[r];
@@ -95,6 +96,7 @@ struct CopySlots {
         const int packs = head_dim / 8;
         for (int i = first * packs + block.thread; i < last * packs; i += block.n_threads) {
             const std::int64_t slot = i / packs, c = i % packs, old = kept[offset[block.x] + slot];
+            KH_DEVICE_ASSERT(slot < target.capacity && old >= 0 && old < source.capacity);
             reinterpret_cast<Pack<T>*>(target.keys)[c * target.capacity + slot] =
                 reinterpret_cast<const Pack<T>*>(source.keys)[c * source.capacity + old];
             reinterpret_cast<Pack<T>*>(target.values)[slot * packs + c] =
@@ -141,6 +143,7 @@ struct KeepPrompt {
         const std::int32_t* tokens = kept + offset[block.x];
         for (int i = first * head_dim + block.thread; i < last * head_dim; i += block.n_threads) {
             const std::int64_t slot = i / head_dim, d = i % head_dim;
+            KH_DEVICE_ASSERT(slot < head.capacity && tokens[slot] >= 0 && tokens[slot] < n);
             const std::int64_t at = (static_cast<std::int64_t>(block.x) * n + tokens[slot]) * head_dim + d;
             narrow(keys[at], head.keys[(d / 8 * head.capacity + slot) * 8 + d % 8]);
             narrow(values[at], head.values[slot * head_dim + d]);

@@ -11,8 +11,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
+#include <vector>
 
 namespace keyhole::cuda {
 namespace {
@@ -32,7 +34,7 @@ void check(cublasStatus_t status, const char* what) {
 }
 
 std::string_view name_of(int kernel) {
-    std::string_view name;
+    std::string_view name = "a product";
     int i = 0;
     Kernels::for_each([&]<class Kernel>() {
         if (i++ == kernel) name = kernel_name<Kernel>();
@@ -53,6 +55,7 @@ class DeviceExecutor final : public Executor {
     }
     ~DeviceExecutor() override {
         drop_graph();
+        for (const Timed& timed : timed_) cudaEventDestroy(timed.begin), cudaEventDestroy(timed.end);
         if (cublas_ != nullptr) cublasDestroy(cublas_);
         if (stream_ != nullptr) cudaStreamDestroy(stream_);
     }
@@ -122,35 +125,37 @@ class DeviceExecutor final : public Executor {
         check(cudaMemsetAsync(to, 0, n, stream_), "clearing memory");
     }
 
-    /// Row-major products are column-major ones with the factors exchanged. Full float precision: the default mode takes no TF32.
-    void multiply(const MatrixProduct& p) override {
-        enter();
-        if (cublas_ == nullptr) {
-            check(cublasCreate(&cublas_), "starting");
-            check(cublasSetStream(cublas_, stream_), "taking the stream");
-            check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
-        }
-        const float beta = 0;
-        check(cublasSgemmStridedBatched(cublas_, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
-                                        static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k),
-                                        &p.alpha, p.b, static_cast<int>(p.b_stride), p.b_batch, p.a,
-                                        static_cast<int>(p.a_stride), p.a_batch, &beta, p.c,
-                                        static_cast<int>(p.c_stride), p.c_batch, p.n_batch),
-              "a product");
-        if (checks_) wait();
-    }
-
     void wait() override {
         enter();
         check(cudaStreamSynchronize(stream_), "the work before this");
+    }
+
+    void time_launches(bool on) override {
+        take_times();
+        times_ = on;
+    }
+    std::vector<double> take_times() override {
+        wait();
+        std::vector<double> seconds(Kernels::kSize + 1, 0.0);
+        for (const Timed& timed : timed_) {
+            float ms = 0;
+            cudaEventElapsedTime(&ms, timed.begin, timed.end);
+            seconds[static_cast<std::size_t>(timed.kernel)] += 1e-3 * static_cast<double>(ms);
+            cudaEventDestroy(timed.begin);
+            cudaEventDestroy(timed.end);
+        }
+        timed_.clear();
+        return seconds;
     }
 
   protected:
     void run(std::span<const Launch> launches) override {
         enter();
         for (const Launch& launch : launches) {
-            launch_kernel(launch, stream_);
+            if (times_) begin_timing(launch.kernel);
+            submit(launch);
             cudaError_t status = cudaGetLastError();
+            if (times_) check(cudaEventRecord(timed_.back().end, stream_), "timing");
             if (status == cudaSuccess && checks_) status = cudaStreamSynchronize(stream_);
             if (status != cudaSuccess)
                 check(status, fmt::format("{} with {} x {} x {} blocks of {} threads", name_of(launch.kernel),
@@ -162,13 +167,53 @@ class DeviceExecutor final : public Executor {
     void run_list(std::span<const Launch> launches, bool is_new) override {
         enter();
         if (is_new) drop_graph();
-        if (is_new || !uses_graphs_ || checks_) return run(launches);
+        if (is_new || !uses_graphs_ || checks_ || times_) return run(launches);
         if (graph_ == nullptr) make_graph(launches);
         if (graph_ == nullptr) return run(launches);
         check(cudaGraphLaunch(graph_, stream_), "launching a row's graph");
     }
 
   private:
+    struct Timed {
+        int kernel;
+        cudaEvent_t begin, end;
+    };
+    void begin_timing(int kernel) {
+        Timed timed{kernel, nullptr, nullptr};
+        check(cudaEventCreate(&timed.begin), "timing");
+        check(cudaEventCreate(&timed.end), "timing");
+        timed_.push_back(timed);
+        check(cudaEventRecord(timed.begin, stream_), "timing");
+    }
+
+    void submit(const Launch& launch) {
+        if (launch.kernel != Launch::kProduct) return launch_kernel(launch, stream_);
+        MatrixProduct product;
+        std::memcpy(&product, launch.arguments, sizeof(product));
+        multiply_now(product);
+    }
+
+    /// Row-major products are column-major ones with the factors exchanged. Floats with full precision, since the default mode takes no
+    /// TF32; 16-bit factors on tensor cores, sums in floats.
+    void multiply_now(const MatrixProduct& p) {
+        if (cublas_ == nullptr) {
+            check(cublasCreate(&cublas_), "starting");
+            check(cublasSetStream(cublas_, stream_), "taking the stream");
+            check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
+        }
+        const float beta = 0;
+        const cudaDataType_t type = p.type == NumberType::f16    ? CUDA_R_16F
+                                    : p.type == NumberType::bf16 ? CUDA_R_16BF
+                                                                 : CUDA_R_32F;
+        check(cublasGemmStridedBatchedEx(
+                  cublas_, p.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N,
+                  static_cast<int>(p.n), static_cast<int>(p.m), static_cast<int>(p.k), &p.alpha, p.b, type,
+                  static_cast<int>(p.b_stride), p.b_batch, p.a, type, static_cast<int>(p.a_stride), p.a_batch,
+                  &beta, p.c, CUDA_R_32F, static_cast<int>(p.c_stride), p.c_batch, p.n_batch,
+                  CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+              "a product");
+    }
+
     /// The current device belongs to the thread, and whose thread calls is the caller's business.
     void enter() const { check(cudaSetDevice(device_), fmt::format("using device {}", device_)); }
 
@@ -188,19 +233,25 @@ class DeviceExecutor final : public Executor {
         cudaGraph_t graph = nullptr;
         cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
         if (status == cudaSuccess) {
-            for (const Launch& launch : launches) launch_kernel(launch, stream_);
+            // The list ran once before, so that cuBLAS is started and its workspace there.
+            try {
+                for (const Launch& launch : launches) submit(launch);
+            } catch (const Error&) {
+                uses_graphs_ = false;
+            }
             status = cudaStreamEndCapture(stream_, &graph);
         }
-        if (status == cudaSuccess) status = cudaGraphInstantiate(&graph_, graph, 0);
+        if (status == cudaSuccess && uses_graphs_) status = cudaGraphInstantiate(&graph_, graph, 0);
         if (graph != nullptr) cudaGraphDestroy(graph);
-        if (status == cudaSuccess) return;
+        if (status == cudaSuccess && uses_graphs_) return;
         cudaGetLastError();
         graph_ = nullptr;
         uses_graphs_ = false;
     }
 
     int device_;
-    bool checks_ = false, uses_graphs_ = true;
+    bool checks_ = false, uses_graphs_ = true, times_ = false;
+    std::vector<Timed> timed_;
     std::string name_;
     cudaStream_t stream_ = nullptr;
     cublasHandle_t cublas_ = nullptr;
