@@ -1,7 +1,8 @@
 // Ratios of the CPU engine, each from one interleaved run (A B A B ...): medians over rounds, with the share of busy time that other
 // processes took. Numbers are for tests/bench/results, never for a timed test.
 #include "engine/base/measure.h"
-#include "engine/base/threads.h"
+#include "engine/bench/bench.h"
+#include "engine/model/seeded_model.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 #include "tests/reference/tiny_model.h"
@@ -52,10 +53,10 @@ double cpu_ms_of(const std::function<void()>& body) {
 }
 
 /// A session that decodes when told, its records kept by a recorder as in the window.
-class Contender {
+class SessionRun {
   public:
-    Contender(const std::shared_ptr<const Model>& model, Backend& backend, int n_prompt,
-              const std::vector<std::string>& lanes, bool instrumented) {
+    SessionRun(const std::shared_ptr<const Model>& model, Backend& backend, int n_prompt,
+               const std::vector<std::string>& lanes, bool instrumented) {
         RunSpec spec;
         spec.prompt = reference::random_text(4 * n_prompt, 5);
         while (static_cast<int>(model->tokenizer().encode(spec.prompt).size()) > n_prompt)
@@ -79,7 +80,7 @@ class Contender {
                }) /
                n_rows;
     }
-    bool decoded_the_same(const Contender& other) const {
+    bool decoded_the_same(const SessionRun& other) const {
         return tokens_ == other.tokens_ && entropies_ == other.entropies_;
     }
 
@@ -90,62 +91,26 @@ class Contender {
     std::vector<float> entropies_;  // of the logits: equal when their bits are
 };
 
-/// Lanes driven without a session; milliseconds are those of Backend::step alone.
-class Steps {
-  public:
-    /// scores false: the same lanes make no scores at all, and after every row lose what those of `as` lost, untimed.
-    Steps(const Model& model, Backend& backend, int n_prompt, const std::vector<std::string>& specs,
-          const Steps* as, bool cpu_time)
-        : backend_(backend), as_(as), cpu_time_(cpu_time), row_(n_prompt), n_vocab_(model.config().n_vocab) {
-        std::vector<int> prompt(static_cast<std::size_t>(n_prompt));
-        for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = token(static_cast<int>(i));
-        for (const std::string& spec : specs) {
-            policies_.push_back(resolve(parse_lane_spec(spec).policy, n_prompt, 64));
-            if (as_ != nullptr) {
-                policies_.back().makes_scores = false;
-                policies_.back().stored = ResolvedPolicy::kUnlimited;
-            }
-            caches_.push_back(backend.make_cache());
-        }
-        outputs_.resize(specs.size());
-        std::vector<LanePrefill> lanes;
-        for (std::size_t i = 0; i < specs.size(); ++i)
-            lanes.push_back({caches_[i].get(), &policies_[i], {}, &outputs_[i]});
-        backend.prefill(prompt, lanes, nullptr, {});
-    }
-    double decode(int n_rows) {
-        double ms = 0;
-        for (int i = 0; i < n_rows; ++i, ++row_) {
-            std::vector<LaneStep> steps;
-            for (std::size_t n = 0; n < caches_.size(); ++n)
-                steps.push_back({caches_[n].get(), &policies_[n], token(row_), row_, {}, &outputs_[n]});
-            ms += (cpu_time_ ? cpu_ms_of : ms_of)([&] { backend_.step(steps); });
-            gone_.emplace_back();
-            for (std::size_t n = 0; n < caches_.size(); ++n) {
-                gone_.back().push_back(outputs_[n].evictions);
-                logits_.push_back(outputs_[n].next_logits);
-                if (as_ == nullptr) continue;
-                for (const Eviction& e : as_->gone_.at(gone_.size() - 1)[n])
-                    caches_[n]->evict(e.kv_head, e.position);
-            }
-        }
-        return ms / n_rows;
-    }
-    bool decoded_the_same(const Steps& other) const { return logits_ == other.logits_; }
+/// Lanes of several policies, one each, driven without a session.
+Contender lanes_of(const Model& model, Backend& backend, const Options& options,
+                   const std::vector<std::string>& specs, const Contender* follows) {
+    ContenderSetup setup;
+    for (const std::string& spec : specs)
+        setup.policies.push_back(resolve(parse_lane_spec(spec).policy, options.context, 64));
+    setup.context = options.context;
+    setup.follows = follows;
+    setup.keeps = true;
+    Contender lanes(model, backend, std::move(setup));
+    if (options.cpu_time) lanes.clock = cpu_ms_of;
+    return lanes;
+}
 
-  private:
-    int token(int row) const { return (row * 7919 + 13) % n_vocab_; }
-
-    Backend& backend_;
-    const Steps* as_;
-    bool cpu_time_;
-    int row_, n_vocab_;
-    std::vector<ResolvedPolicy> policies_;
-    std::vector<std::unique_ptr<KvCache>> caches_;
-    std::vector<RowOutput> outputs_;
-    std::vector<std::vector<std::vector<Eviction>>> gone_;  // [row][lane]
-    std::vector<std::vector<float>> logits_;
-};
+/// Milliseconds a row.
+double decode(Contender& lanes, int n_rows) {
+    lanes.restart();
+    lanes.decode(n_rows);
+    return std::accumulate(lanes.step_ms.begin(), lanes.step_ms.end(), 0.0) / n_rows;
+}
 
 /// Rounds of A and B in turn; prints B's time over A's.
 void compare(const Options& options, const std::string& what, const std::function<double()>& a,
@@ -165,47 +130,6 @@ void compare(const Options& options, const std::string& what, const std::functio
     std::fflush(stdout);
 }
 
-std::vector<Weight> matrices(const Model& model) {
-    std::vector<Weight> all = {model.weights().output};
-    for (const LayerWeights& l : model.weights().layers)
-        for (const Weight& w : {l.q, l.k, l.v, l.o, l.gate, l.up, l.down}) all.push_back(w);
-    return all;
-}
-
-std::int64_t bytes_of(const Weight& w) {
-    return w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-}
-
-/// Milliseconds to read every weight of a step once, by the pool's threads in chunks as a step takes them, and nothing else.
-double bare_read(const std::vector<Weight>& weights, ThreadPool& pool) {
-    constexpr std::int64_t kChunk = 256 << 10;
-    struct Piece {
-        const char* data;
-        std::int64_t n_words;
-    };
-    std::vector<Piece> pieces;
-    for (const Weight& w : weights)
-        for (std::int64_t at = 0; at < bytes_of(w); at += kChunk)
-            pieces.push_back({static_cast<const char*>(w.data) + at, std::min(kChunk, bytes_of(w) - at) / 8});
-    std::vector<std::uint64_t> sums(pieces.size());
-    const double ms = ms_of([&] {
-        pool.parallel_for(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i, int) {
-            const Piece& piece = pieces[static_cast<std::size_t>(i)];
-            std::uint64_t sum[16] = {};
-            for (std::int64_t word = 0; word + 16 <= piece.n_words; word += 16) {
-                std::uint64_t block[16];
-                std::memcpy(block, piece.data + 8 * word, sizeof block);
-                for (int j = 0; j < 16; ++j) sum[j] += block[j];
-            }
-            sums[static_cast<std::size_t>(i)] =
-                std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
-        });
-    });
-    volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
-    (void)keep;
-    return ms;
-}
-
 /// What choosing and evicting costs: B makes scores, chooses and evicts in every row; A makes no scores at all and its cache loses
 /// the same tokens. B comes first in a round, since A follows it.
 void compare_scores(const Options& options, const Model& model, Backend& backend, const std::string& what,
@@ -216,17 +140,17 @@ void compare_scores(const Options& options, const Model& model, Backend& backend
     bool same = true;
     const CpuTimes before = CpuTimes::now();
     for (int pair = 0; pair < options.pairs; ++pair) {
-        Steps with(model, backend, options.context, specs, nullptr, options.cpu_time),
-            without(model, backend, options.context, specs, &with, options.cpu_time);
-        with.decode(2);
-        without.decode(2);
+        Contender with = lanes_of(model, backend, options, specs, nullptr),
+                  without = lanes_of(model, backend, options, specs, &with);
+        decode(with, 2);
+        decode(without, 2);
         std::vector<double> of_pair;
         for (int round = 0; round < options.rounds; ++round) {
-            const double ms = with.decode(options.tokens);
-            of_pair.push_back(ms / without.decode(options.tokens));
+            const double ms = decode(with, options.tokens);
+            of_pair.push_back(ms / decode(without, options.tokens));
         }
         ratios.push_back(median(of_pair));
-        same = same && with.decoded_the_same(without);
+        same = same && with.digests() == without.digests();
     }
     const CpuTimes after = CpuTimes::now();
     const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
@@ -237,27 +161,11 @@ void compare_scores(const Options& options, const Model& model, Backend& backend
 }
 
 void run(const Options& options) {
-    std::unique_ptr<reference::TinyModel> seeded;
-    std::filesystem::path folder = options.model;
-    if (options.model.empty()) {
-        // Pythia-160M has 12 layers, 12 heads of 64, a plain MLP of 3,072 (here gated, 2,048: as many weights) and 50,304 tokens.
-        seeded =
-            std::make_unique<reference::TinyModel>(reference::TinyShape{.n_layers = 12,
-                                                                        .n_heads = 12,
-                                                                        .n_kv_heads = 12,
-                                                                        .head_dim = 64,
-                                                                        .d_ff = 2048,
-                                                                        .n_ctx = 1 << 16,
-                                                                        .dtype = reference::StoredAs::f16,
-                                                                        .n_vocab = 50304});
-        folder = seeded->folder();
-    }
-    const auto model = load_model(folder);
+    const auto model = options.model.empty() ? make_seeded_model(shape_of("pythia-160m"), DType::f16)
+                                             : load_model(options.model);
     std::string notice;
     const auto backend = make_backend(model, {BackendChoice::cpu, options.threads, 0}, &notice);
-    const std::vector<Weight> weights = matrices(*model);
-    std::int64_t weight_bytes = 0;
-    for (const Weight& w : weights) weight_bytes += bytes_of(w);
+    const std::int64_t weight_bytes = read_weight_bytes(*model);
     fmt::print("{}; {:.1f} M parameters, {:.1f} MB of weights a step; prompt {}; {} rounds of {} rows\n",
                backend->name(), 1e-6 * static_cast<double>(model->n_parameters()),
                1e-6 * static_cast<double>(weight_bytes), options.context, options.rounds, options.tokens);
@@ -272,7 +180,7 @@ void run(const Options& options) {
         if (!options.only.empty()) return;
     }
     {
-        Contender plain(model, *backend, options.context, {"full"}, false),
+        SessionRun plain(model, *backend, options.context, {"full"}, false),
             full(model, *backend, options.context, {"full"}, true);
         compare(
             options, "A plain decode, B every row of attention and scores, recorded",
@@ -281,22 +189,23 @@ void run(const Options& options) {
     }
     {
         const int n_prompt = std::min(options.context, 512);
-        Contender one(model, *backend, n_prompt, {"h2o:budget=256"}, false);
-        Contender six(model, *backend, n_prompt,
-                      {"window:budget=256", "sink:budget=256", "h2o:budget=256", "tova:budget=256",
-                       "keyformer:budget=256", "a2sf:budget=256"},
-                      false);
+        SessionRun one(model, *backend, n_prompt, {"h2o:budget=256"}, false);
+        SessionRun six(model, *backend, n_prompt,
+                       {"window:budget=256", "sink:budget=256", "h2o:budget=256", "tova:budget=256",
+                        "keyformer:budget=256", "a2sf:budget=256"},
+                       false);
         compare(
             options, "A one policy, B six side by side, budget 256",
             [&] { return one.decode(options.tokens); }, [&] { return six.decode(options.tokens); });
     }
     {
-        ThreadPool pool(options.threads);
-        Contender shallow(model, *backend, 16, {"full"}, false);
-        bare_read(weights, pool);
+        const auto bandwidth = host_read(options.threads, weight_bytes);
+        const auto read_ms = [&] { return 1e-6 * static_cast<double>(weight_bytes) / bandwidth->measure(); };
+        SessionRun shallow(model, *backend, 16, {"full"}, false);
+        read_ms();
         compare(
             options, "A decode at depth 16, B a bare read of its weights (share reached)",
-            [&] { return shallow.decode(options.tokens); }, [&] { return bare_read(weights, pool); });
+            [&] { return shallow.decode(options.tokens); }, read_ms);
     }
 }
 
