@@ -142,7 +142,7 @@ constexpr std::array kTable = {
     UserCommand{"export.cancel",
                 menu::kFile,
                 "Cancel the export",
-                "",
+                "Stops the export that is under way; files that are whole stay.",
                 {},
                 [](AppState& app, std::string_view) { app.export_job.cancel(); }},
     UserCommand{"file.open",

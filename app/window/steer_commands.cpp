@@ -109,7 +109,12 @@ constexpr std::array kTable = {
                 "[FIRST LAST|WORDS]: how long each lane holds them, and when the answer was lost.",
                 {'W', 0},
                 watch},
-    UserCommand{"watch.clear", menu::kTokens, "Watch nothing", "", {'W', kShift}, unwatch},
+    UserCommand{"watch.clear",
+                menu::kTokens,
+                "Watch nothing",
+                "Drops the watched words, their curve and colours.",
+                {'W', kShift},
+                unwatch},
 };
 
 }  // namespace

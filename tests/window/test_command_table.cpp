@@ -1,4 +1,4 @@
-#include "app/window/command_table.h"
+#include "app/window/command_areas.h"
 
 #include "engine/base/error.h"
 
@@ -36,6 +36,11 @@ TEST(CommandTable, IdsAreUniqueAndTitled) {
             EXPECT_FALSE(shortcut_text(command.shortcut).empty());
         }
     }
+}
+
+TEST(CommandTable, AreasOfThePartsExplainEveryCommand) {
+    for (const std::span<const UserCommand> area : {steer_commands(), compare_commands(), desk_commands()})
+        for (const UserCommand& command : area) EXPECT_FALSE(command.help.empty()) << command.id;
 }
 
 TEST(CommandTable, TheKeysThatTheGuidePromises) {

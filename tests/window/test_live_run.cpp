@@ -1,0 +1,142 @@
+// Commands on a live run of the demo model, without a window: what they ask of the engine's thread comes back in records and status.
+#include "app/window/command_table.h"
+#include "app/window/doctor.h"
+#include "engine/base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <thread>
+
+namespace keyhole {
+namespace {
+
+class LiveRun : public ::testing::Test {
+  protected:
+    LiveRun() : app({}, {}) {
+        app.setup.model_folder = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
+        app.setup.prompt =
+            "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
+            "house near the "
+            "river. What is the code of the gate?";
+        app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
+        app.start();
+        settle();
+        run_command(app, "step 4");
+        settle();
+    }
+    void settle() {
+        const auto begin = std::chrono::steady_clock::now();
+        do {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            app.refresh();
+            app.heat_complete = true;
+            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90))
+                << app.status.message;
+        } while (!app.idle());
+    }
+    int token_at(int position) const {
+        return app.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
+    }
+    std::string last_command() const {
+        return app.status.run.commands.empty() ? "" : format_command(app.status.run.commands.back().command);
+    }
+    AppState app;
+};
+
+TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
+    const int before = app.last_row();
+    run_command(app, "force 7,9");
+    run_command(app, "step 2");
+    settle();
+    EXPECT_EQ(token_at(before + 1), 7);
+    EXPECT_EQ(token_at(before + 2), 9);
+    EXPECT_EQ(last_command(), "force 7,9");
+
+    app.view.lane = 1;
+    const int third = app.record(1)->top[2].id, row = app.last_row();
+    run_command(app, "candidate 3");
+    settle();
+    EXPECT_EQ(app.last_row(), row + 1);
+    EXPECT_EQ(token_at(row + 1), third);
+    EXPECT_THROW(run_command(app, "candidate 99"), Error);
+
+    // At an earlier row the run goes back there first.
+    run_command(app, "row " + std::to_string(before));
+    const int second = app.record(1)->top[1].id;
+    run_command(app, "candidate 2");
+    settle();
+    EXPECT_EQ(app.last_row(), before + 1);
+    EXPECT_EQ(token_at(before + 1), second);
+    EXPECT_EQ(app.status.other_branches.size(), 1u);
+}
+
+TEST_F(LiveRun, TurnsKeepTheCaches) {
+    const int row = app.last_row();
+    const auto stored = [&](int r) { return app.history.lane_record(r, 0)->use.stored_tokens; };
+    const std::int64_t before = stored(row);
+    run_command(app, "say \" Thank you.\"");
+    settle();
+    const int said = app.last_row() - row;
+    EXPECT_GT(said, 0);
+    EXPECT_EQ(stored(app.last_row()), before + said * app.history.run().layout.n_kv_heads());
+    std::string text;
+    for (int p = row + 1; p <= app.last_row(); ++p)
+        text += app.history.run().token_bytes[static_cast<std::size_t>(token_at(p))];
+    EXPECT_EQ(text, " Thank you.");
+
+    run_command(app, "token.edit " + std::to_string(row) + " \" No\"");
+    settle();
+    EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
+    EXPECT_EQ(last_command(), "say \" No\"");
+    EXPECT_THROW(run_command(app, "token.edit 2 nothing"), Error);  // of the prompt
+}
+
+TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
+    app.view.lane = 1;
+    int gone = -1;
+    for (int p = 0; p < app.history.n_prompt() && gone < 0; ++p)
+        if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
+    ASSERT_GE(gone, 0);
+    run_command(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(gone));
+    run_command(app, "why.back");
+    settle();
+    ASSERT_NE(app.status.token_back, nullptr) << app.notice;
+    EXPECT_EQ(app.status.token_back->position, gone);
+    EXPECT_EQ(app.status.token_back->row, app.last_row());
+    EXPECT_FALSE(app.status.token_back->kv_heads.empty());
+    EXPECT_TRUE(std::isfinite(app.status.token_back->kl));
+    EXPECT_TRUE(app.status.run.commands.empty());  // a question is no change
+    // What is held everywhere has nothing to bring back: said in the status line.
+    run_command(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(app.last_row()));
+    run_command(app, "why.back");
+    settle();
+    EXPECT_NE(app.notice.find("held everywhere"), std::string::npos) << app.notice;
+}
+
+TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
+    run_command(app, "shadow on");
+    run_command(app, "step 3");
+    settle();
+    for (const int lane : {0, 1})
+        for (const auto& step : app.history.steps())
+            for (const Finding& finding : examine(app.history, lane, step->row))
+                EXPECT_NE(finding.state, Finding::State::broken)
+                    << "lane " << lane << ", row " << step->row << ": " << finding.name << ": "
+                    << finding.detail;
+}
+
+TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
+    run_command(app, "evict 1 " + std::to_string(app.last_row()));
+    settle();
+    run_command(app, "file.copy run");
+    for (const char* part : {"keyhole decode --model ", " --lane full --lane h2o:budget=12 ", " --tokens 4 ",
+                             " --script <(printf "})
+        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
+    EXPECT_NE(app.clipboard_out.find("evict 1 " + std::to_string(app.last_row())), std::string::npos);
+}
+
+}  // namespace
+}  // namespace keyhole
