@@ -15,6 +15,7 @@ build_packages=(
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
 test_packages=(libgtest-dev xvfb xauth)  # test programs; a display where there is none
+fuzz_packages=(clang-16 libclang-rt-16-dev)  # libFuzzer
 
 say() { printf 'keyhole: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }

@@ -462,6 +462,7 @@ class TraceReader {
         const ParsedTrace parsed = parse_trace_json({reinterpret_cast<const char*>(text.data()), text.size()},
                                                     zip_.where("run.json"), nullptr);
         parts_ = parsed.parts;
+        check_size(parsed.steps, text.size());
         for (const auto& step : parsed.steps) {
             steps_.push_back(std::make_shared<StepTrace>(*step));
             for (const LaneRecord& lane : step->lanes)
@@ -487,6 +488,16 @@ class TraceReader {
     }
 
   private:
+    /// Tables of [KV heads, positions] come from a few numbers: they must be in proportion to the file.
+    void check_size(const StepList& steps, std::size_t n_text) const {
+        if (steps.empty()) return;
+        constexpr std::int64_t kLargestTable = std::int64_t{1} << 28;
+        const std::int64_t n_positions = steps.back()->row + 1;
+        if (n_positions > static_cast<std::int64_t>(n_text) ||
+            n_positions * steps.back()->run->layout.n_kv_heads() > kLargestTable)
+            zip_.bad("run.json", fmt::format("row {} is beyond what it can hold", n_positions - 1));
+    }
+
     const RunInfo& run() const { return *steps_.front()->run; }
 
     /// A lane's record in a step, and which arrays it has.

@@ -1,6 +1,7 @@
 #include "engine/trace/trace_json.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/policy/lane_spec.h"
 
 #include <nlohmann/json.hpp>
@@ -17,8 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "keyhole-trace";
-constexpr int kVersion = 2;        // 1: no branches, forks, pins and hidden positions, and no start
-constexpr int kLargest = 1 << 20;  // no count of layers, heads or tokens comes near
+constexpr int kVersion = 2;          // 1: no branches, forks, pins and hidden positions, and no start
+constexpr int kLargest = 1 << 20;    // no count of layers or tokens comes near
+constexpr int kMostHeads = 1 << 16;  // of all layers
 
 /// NaN is null, infinities are words: JSON has neither.
 Json number(double value) {
@@ -48,6 +50,19 @@ int to_int(const Json& json, std::int64_t low, std::int64_t high) {
     if (value < low || value > high)
         throw std::runtime_error(fmt::format("{} is not within {} to {}", value, low, high));
     return static_cast<int>(value);
+}
+
+/// A conversion of the library's would take fractions and numbers of any size.
+std::int64_t to_count(const Json& json) {
+    if (!json.is_number_unsigned() || json.get<std::uint64_t>() >> 63 != 0)
+        throw std::runtime_error("a count was expected instead of " + json.dump());
+    return json.get<std::int64_t>();
+}
+
+std::vector<int> to_ints(const Json& json) {
+    std::vector<int> out;
+    for (const Json& one : json) out.push_back(to_int(one, -1, 1 << 30));
+    return out;
 }
 
 template <class Enum>
@@ -122,7 +137,7 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
     run->config.n_layers = to_int(c.at("n_layers"), 1, kLargest);
     run->config.n_heads = to_int(c.at("n_heads"), 1, kLargest);
     run->config.n_kv_heads = to_int(c.at("n_kv_heads"), 1, kLargest);
-    if (std::int64_t{run->config.n_layers} * run->config.n_heads > kLargest ||
+    if (std::int64_t{run->config.n_layers} * run->config.n_heads > kMostHeads ||
         run->config.n_heads % run->config.n_kv_heads != 0)
         throw std::runtime_error("layers, heads and KV heads do not fit together");
     run->config.head_dim = to_int(c.at("head_dim"), 0, kLargest);
@@ -139,13 +154,14 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
     run->config.rope_theta = to_float(c.at("rope_theta"));
     run->config.tied = c.at("tied");
     run->config.bos = to_int(c.at("bos"), -1, 1 << 30);
-    run->config.eos = c.at("eos").get<std::vector<int>>();
+    run->config.eos = to_ints(c.at("eos"));
     run->layout = KvLayout::grouped(run->config.n_layers, run->config.n_heads, run->config.n_kv_heads);
     run->backend = json.at("backend");
     run->prompt = unhex(json.at("prompt_bytes"));
-    run->prompt_tokens = json.at("prompt_tokens").get<std::vector<int>>();
+    run->prompt_tokens = to_ints(json.at("prompt_tokens"));
     if (run->prompt_tokens.empty() || run->prompt_tokens.size() > kLargest)
         throw std::runtime_error("the prompt has no tokens");
+    if (!json.at("seed").is_number_unsigned()) throw std::runtime_error("the seed is no whole number");
     run->seed = json.at("seed");
     run->n_generate = to_int(json.at("n_generate"), 0, 1 << 30);
     if (json.contains("start")) {
@@ -262,10 +278,10 @@ LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<cons
     if (!json.at("kl").is_null()) lane.kl = to_float(json.at("kl").at(0));
     if (!json.at("agrees").is_null()) lane.agrees = json.at("agrees").get<bool>();
     lane.tau = to_float(json.at("tau"));
-    lane.use.stored_tokens = json.at("stored_tokens");
-    lane.use.stored_bytes = json.at("stored_bytes");
-    lane.use.allocated_bytes = json.at("allocated_bytes");
-    lane.attended_tokens = json.at("attended_tokens");
+    lane.use.stored_tokens = to_count(json.at("stored_tokens"));
+    lane.use.stored_bytes = to_count(json.at("stored_bytes"));
+    lane.use.allocated_bytes = to_count(json.at("allocated_bytes"));
+    lane.attended_tokens = to_count(json.at("attended_tokens"));
     for (const Json& token : json.at("top"))
         lane.top.push_back({to_int(token.at(0), -1, 1 << 30), to_float(token.at(1))});
     if (json.contains("rows")) {
@@ -276,7 +292,7 @@ LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<cons
         for (std::size_t i = 0; i < kMeasures.size(); ++i)
             lane.measures.*kMeasures[i] = to_float(json.at("measures").at(i));
     parts.shadow = json.value("shadow", false);
-    lane.use.shadow_bytes = json.value("shadow_bytes", std::int64_t{0});
+    if (json.contains("shadow_bytes")) lane.use.shadow_bytes = to_count(json.at("shadow_bytes"));
     lane.ended = json.value("ended", false);
     lane.failure = json.value("failure", std::string());
     return lane;
@@ -353,11 +369,10 @@ std::string format_trace_json(const StepList& steps, bool with_run) {
 ParsedTrace parse_trace_json(std::string_view text, std::string_view name,
                              std::shared_ptr<const RunInfo> run) {
     try {
+        if (!is_shallow_json(text)) throw std::runtime_error("its values lie in one another too deep");
         return parse(Json::parse(text), std::move(run));
     } catch (const std::exception& error) {
-        std::string why = error.what();
-        std::replace(why.begin(), why.end(), '\n', ' ');
-        fail(ErrorCode::bad_file, "{} cannot be read as a trace: {}", name, why);
+        fail(ErrorCode::bad_file, "{} cannot be read as a trace: {}", name, shown_text(error.what()));
     }
 }
 

@@ -1,0 +1,47 @@
+# Fuzz targets of the readers (libFuzzer, so Clang): each runs for KH_FUZZ_SECONDS as a test, from fixtures as seeds.
+# For longer, in the build folder: ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
+
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "KH_FUZZ needs Clang (clang-16, libclang-rt-16-dev); this is ${CMAKE_CXX_COMPILER_ID}")
+endif()
+set(KH_FUZZ_SECONDS 15 CACHE STRING "of each fuzz target as a test")
+set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+
+# What the readers need of the engine.
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
+     engine/metrics/*.cpp)
+add_library(keyhole_readers STATIC ${sources})
+target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
+target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
+target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
+target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads nlohmann_json::nlohmann_json PkgConfig::HWY
+  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
+
+# kh_add_fuzzer(NAME SEED...): seeds are files below tests/.
+function(kh_add_fuzzer name)
+  add_executable(fuzz_${name} tests/fuzz/fuzz_${name}.cpp)
+  target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(fuzz_${name} PRIVATE keyhole_readers)
+  set(new ${CMAKE_BINARY_DIR}/corpus/${name})
+  set(seeds ${CMAKE_BINARY_DIR}/seeds/${name})
+  file(MAKE_DIRECTORY ${new} ${seeds})
+  foreach(seed IN LISTS ARGN)
+    string(REPLACE "/" "_" file ${seed})
+    configure_file(${CMAKE_SOURCE_DIR}/tests/${seed} ${seeds}/${file} COPYONLY)
+  endforeach()
+  add_test(NAME Fuzz.${name}
+    COMMAND fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=16384 -timeout=10 -rss_limit_mb=2048
+            -artifact_prefix=${CMAKE_BINARY_DIR}/ -print_final_stats=1 ${new} ${seeds})
+  math(EXPR limit "${KH_FUZZ_SECONDS} + 300")
+  set_tests_properties(Fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
+endfunction()
+
+set(tests ${CMAKE_SOURCE_DIR}/tests)
+file(GLOB configs CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/*/config.json tests/fixtures/*/*/config.json)
+file(GLOB tokenizers CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/tokenizers/*.json)
+list(FILTER tokenizers EXCLUDE REGEX "cases")
+kh_add_fuzzer(safetensors fixtures/types.safetensors)
+kh_add_fuzzer(config ${configs})
+kh_add_fuzzer(tokenizer ${tokenizers})
+kh_add_fuzzer(trace fuzz/seeds/trace/run)

@@ -1,0 +1,52 @@
+/// What the fuzz targets share: bytes as a file, and the one way in which a reader may refuse them.
+#pragma once
+
+#include "engine/base/error.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+
+/// A file in memory with these bytes.
+class MemoryFile {
+  public:
+    explicit MemoryFile(std::string_view bytes) : descriptor_(::memfd_create("fuzz", 0)) {
+        if (descriptor_ < 0 ||
+            ::write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+            std::abort();
+    }
+    ~MemoryFile() { ::close(descriptor_); }
+    MemoryFile(const MemoryFile&) = delete;
+    MemoryFile& operator=(const MemoryFile&) = delete;
+    std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+  private:
+    int descriptor_;
+};
+
+/// Runs the body: it may throw Error with a message of one line, and nothing else.
+template <class Body>
+void expect_error_or_none(Body body) {
+    try {
+        body();
+    } catch (const Error& error) {
+        if (std::string_view(error.what()).find('\n') != std::string_view::npos) {
+            std::fprintf(stderr, "a message of several lines: %s\n", error.what());
+            std::abort();
+        }
+    }
+}
+
+inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+    return {reinterpret_cast<const char*>(data), size};
+}
+
+}  // namespace keyhole

@@ -1,0 +1,15 @@
+// A config.json, read by its own family and by all others.
+#include "engine/model/families/family.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace keyhole;
+    const MemoryFile file(text_of(data, size));
+    expect_error_or_none([&] {
+        const ConfigFile config(file.path());
+        expect_error_or_none([&] { family_of(config); });
+        for (const Family* family : families()) expect_error_or_none([&] { family->read_config(config); });
+    });
+    return 0;
+}

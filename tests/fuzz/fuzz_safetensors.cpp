@@ -1,0 +1,22 @@
+// A safetensors file: opened, listed, and every tensor looked at.
+#include "engine/model/safetensors.h"
+#include "engine/model/weight_check.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace keyhole;
+    const MemoryFile file(text_of(data, size));
+    expect_error_or_none([&] {
+        const SafetensorsFile opened(file.path());
+        for (const std::string& name : opened.names()) {
+            expect_error_or_none([&] {
+                const StoredTensor tensor = opened.tensor(name);
+                std::size_t n = 1;
+                for (const std::int64_t extent : tensor.shape) n *= static_cast<std::size_t>(extent);
+                find_non_finite(tensor.dtype, tensor.data, n, n % 2 == 0);  // reads it from end to end
+            });
+        }
+    });
+    return 0;
+}

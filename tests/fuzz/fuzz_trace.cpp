@@ -1,0 +1,89 @@
+// A trace. What zip files protect by checksums would never be reached, so the input is a list of members,
+//     name '\n' length '\n' bytes
+// of which a zip is made; and the arrays and the scalars are read by themselves.
+#include "engine/base/npy.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
+#include "engine/trace/trace_json.h"
+
+#include "tests/fuzz/fuzz.h"
+
+#include <zip.h>
+
+#include <charconv>
+#include <span>
+#include <vector>
+
+namespace {
+
+using namespace keyhole;
+
+struct Member {
+    std::string name;
+    std::string_view bytes;
+};
+
+std::vector<Member> members_of(std::string_view input) {
+    constexpr std::size_t kMost = 40;
+    std::vector<Member> members;
+    const auto line = [&] {
+        const std::size_t end = std::min(input.find('\n'), input.size());
+        const std::string_view text = input.substr(0, end);
+        input.remove_prefix(std::min(end + 1, input.size()));
+        return text;
+    };
+    while (!input.empty() && members.size() < kMost) {
+        Member& member = members.emplace_back();
+        member.name = std::string(line());
+        const std::string_view length_text = line();
+        std::size_t length = 0;
+        std::from_chars(length_text.data(), length_text.data() + length_text.size(), length);
+        member.bytes = input.substr(0, std::min(length, input.size()));
+        input.remove_prefix(member.bytes.size());
+    }
+    return members;
+}
+
+/// False when libzip takes no such zip.
+bool write_zip(const std::vector<Member>& members, const std::filesystem::path& path) {
+    zip_t* zip = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+    if (zip == nullptr) std::abort();
+    for (const Member& member : members) {
+        zip_source_t* source = zip_source_buffer(zip, member.bytes.data(), member.bytes.size(), 0);
+        const zip_int64_t index = zip_file_add(zip, member.name.c_str(), source, ZIP_FL_OVERWRITE);
+        if (index < 0) {
+            zip_source_free(source);
+            continue;
+        }
+        zip_set_file_compression(zip, static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
+    }
+    if (zip_close(zip) == 0) return true;
+    zip_discard(zip);
+    return false;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    static const std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("keyhole-fuzz-" + std::to_string(getpid()) + ".keyhole");
+    const std::string_view input = text_of(data, size);
+    {
+        const MemoryFile raw(input);
+        expect_error_or_none([&] { read_trace(raw.path()); });
+    }
+    const std::vector<Member> members = members_of(input);
+    for (const Member& member : members)
+        expect_error_or_none([&] {
+            decode_npy(std::as_bytes(std::span(member.bytes.data(), member.bytes.size())), "member");
+        });
+    if (!write_zip(members, path)) return 0;
+    expect_error_or_none([&] {
+        const StepList steps = read_trace(path);
+        RunHistory history;
+        history.update(steps);
+    });
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    return 0;
+}
