@@ -2,11 +2,14 @@
 #include "app/commands/options.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 #include "engine/base/measure.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
 
 #include <nlohmann/json.hpp>
+
+#include <chrono>
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +31,7 @@ struct Options {
     bool scores = false;
     bool parts = false;
     bool json = false;
+    std::string text;  // a file for the tokenizer
     int cublas_from = 0;
     bool narrow_prompt = false;
 
@@ -208,6 +212,25 @@ void print_head(const Ground& ground, const BenchReport& report) {
         ground.bandwidth->what(), report.bandwidth, 100 * report.share_of_others);
 }
 
+struct TokenizerSpeed {
+    std::size_t n_bytes = 0, n_tokens = 0;
+    double seconds_per_megabyte = 0;  // median over rounds
+};
+
+TokenizerSpeed measure_tokenizer(const Tokenizer& tokenizer, const std::string& file, int n_rounds) {
+    const std::string text = read_text_file(file);
+    TokenizerSpeed speed{text.size(), 0, 0};
+    std::vector<double> seconds;
+    for (int round = 0; round < n_rounds; ++round) {
+        const auto start = std::chrono::steady_clock::now();
+        speed.n_tokens = tokenizer.encode(text).size();
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    speed.seconds_per_megabyte =
+        1e6 * median(seconds) / static_cast<double>(std::max<std::size_t>(1, text.size()));
+    return speed;
+}
+
 /// Lanes as given, each also without scores and instrumented where that is asked for.
 void bench_lanes(const Options& options) {
     Ground ground = ground_of(options);
@@ -254,6 +277,17 @@ void bench_lanes(const Options& options) {
         if (!options.json)
             fmt::print("{}: scoring, choosing and evicting take {:.1f} % over no scores; same bits: {}\n",
                        report.lines[v.with].name, 100 * (ratio - 1), same ? "yes" : "NO");
+    }
+    if (!options.text.empty()) {
+        const TokenizerSpeed speed =
+            measure_tokenizer(ground.model->tokenizer(), options.text, options.rounds);
+        json["tokenizer"] = {{"bytes", speed.n_bytes},
+                             {"tokens", speed.n_tokens},
+                             {"seconds_per_megabyte", speed.seconds_per_megabyte}};
+        if (!options.json)
+            fmt::print("tokenizer: {:.2f} MB to {} tokens; 1 MB takes {:.1f} % of a second\n",
+                       1e-6 * static_cast<double>(speed.n_bytes), speed.n_tokens,
+                       100 * speed.seconds_per_megabyte);
     }
     if (options.json) fmt::print("{}\n", json.dump(2));
 }
@@ -425,6 +459,8 @@ void add_bench_command(CLI::App& app) {
         ->check(CLI::Range(1, 1 << 20));
     command->add_flag("--narrow-prompt", options->narrow_prompt,
                       "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
+    command->add_option("--text", options->text, "a file that the tokenizer cuts, for its speed")
+        ->check(CLI::ExistingFile);
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] {
         if (options->paper.empty())

@@ -1,5 +1,7 @@
 #include "engine/backend/memory_need.h"
 
+#include "engine/base/measure.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,13 +84,7 @@ SystemMemory system_memory() {
     SystemMemory memory;
     const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
     memory.total = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * page;
-    memory.available = static_cast<std::int64_t>(::sysconf(_SC_AVPHYS_PAGES)) * page;
-    // What caches of files would give back counts too.
-    std::ifstream info("/proc/meminfo");
-    for (std::string key; info >> key; info.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
-        std::int64_t kib = 0;
-        if (key == "MemAvailable:" && info >> kib) memory.available = kib * 1024;
-    }
+    memory.available = free_memory_bytes();
     const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max");
     if (limit < memory.total) {
         memory.total = limit;
