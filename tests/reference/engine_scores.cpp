@@ -62,14 +62,32 @@ std::set<int> stored(const cpu::CpuKvCache& cache, int g) {
     return unique;
 }
 
-}  // namespace
-
-std::vector<Simulated> run_engine_scores(const Observed& text, const std::string& spec, int n_generate) {
-    const KvLayout layout = KvLayout::grouped(text.n_layers, text.n_heads, text.n_kv_heads);
+ResolvedPolicy resolved(const std::string& spec, const Observed& text, const KvLayout& layout,
+                        int n_generate) {
     const PolicyParams params = parse_lane_spec(spec).policy;
     const std::vector<std::string> faults = check_overrides(params, grid_of(layout));
     if (!faults.empty()) throw std::runtime_error(spec + ": " + faults.front());
-    const ResolvedPolicy policy = resolve(params, text.n_prompt, n_generate, grid_of(layout));
+    return resolve(params, text.n_prompt, n_generate, grid_of(layout));
+}
+
+void act(const Hand& hand, cpu::CpuKvCache& cache) {
+    for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
+        const bool done = hand.act == Hand::evict ? cache.evict(g, hand.position)
+                                                  : cache.set_pinned(g, hand.position, hand.act == Hand::pin);
+        if (!done) throw std::runtime_error("a token to act on by hand is not stored");
+    }
+}
+
+}  // namespace
+
+std::vector<Simulated> run_engine_scores(const Observed& text, const std::string& spec, int n_generate) {
+    return run_engine_scores(text, {{0, spec}}, {}, n_generate);
+}
+
+std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector<Turn>& turns,
+                                         const std::vector<Hand>& hands, int n_generate) {
+    const KvLayout layout = KvLayout::grouped(text.n_layers, text.n_heads, text.n_kv_heads);
+    ResolvedPolicy policy = resolved(turns.front().spec, text, layout, n_generate);
     cpu::CpuKvCache cache(layout, 1);
     cache.set_policy(policy);
     cache.reserve(text.n_rows);
@@ -91,6 +109,14 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::string
             rows[static_cast<std::size_t>(g)].push_back(out);
         }
         cpu::select_row(cache, row);
+        for (const Hand& hand : hands)
+            if (hand.after_row == row) act(hand, cache);
+        for (const Turn& turn : turns) {
+            if (turn.from_row != row + 1) continue;
+            policy = resolved(turn.spec, text, layout, n_generate);
+            cache.set_policy(policy);
+            cpu::select_row(cache, row, cpu::Due::now);
+        }
         for (int g = 0; g < layout.n_kv_heads(); ++g)
             rows[static_cast<std::size_t>(g)].back().kept = stored(cache, g);
     }

@@ -314,6 +314,62 @@ Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect
     });
 }
 
+Simulated steered(const Observed& text, const Readers& unit, const std::vector<Regime>& regimes,
+                  const std::vector<Hand>& hands, PoolOver pool) {
+    Scores sum(text, unit), forgetting(text, unit), tempered(text, unit);
+    Simulated rows;
+    std::set<int> stored, pinned;
+    for (int row = 0; row < text.n_rows; ++row) {
+        const auto at = [&](int r) {
+            const Regime* now = &regimes.front();
+            for (const Regime& regime : regimes)
+                if (regime.from_row <= r) now = &regime;
+            return now;
+        };
+        const auto by = [&](const Regime& now) -> const Scores& {
+            return now.by == By::sum ? sum : now.by == By::forgetting ? forgetting : tempered;
+        };
+        const auto select = [&](const Regime& now, double* margin) {
+            const Vector score = by(now).pooled(row, pool);
+            if (static_cast<int>(stored.size()) <= now.k) return;
+            std::set<int> kept = pinned;
+            std::vector<int> candidates;
+            int n_newer = static_cast<int>(stored.size());
+            for (int p : stored) {
+                --n_newer;
+                if (p < now.protect.first || n_newer < now.protect.newest)
+                    kept.insert(p);
+                else if (!pinned.contains(p))
+                    candidates.push_back(p);
+            }
+            kept.merge(best(candidates, score, now.k - static_cast<int>(kept.size()), margin));
+            stored = kept;
+        };
+        const Regime& now = *at(row);
+        SimulatedRow out;
+        out.margin = kInfinity;
+        stored.insert(row);
+        out.visible = stored;
+        forgetting.forget(now.alpha);
+        const std::vector<Vector> p = sum.attention(row, stored);
+        sum.add(p, 1), forgetting.add(p, 1);
+        const double weight = row < text.n_prompt ? 1 : now.tempering.damping;
+        tempered.add(tempered.tempered(row, stored, now.tempering), weight);
+        out.scores = by(now).pooled(row, pool);
+        if (row + 1 >= text.n_prompt) select(now, &out.margin);
+        for (const Hand& hand : hands) {
+            if (hand.after_row != row) continue;
+            if (hand.act == Hand::pin) pinned.insert(hand.position);
+            if (hand.act != Hand::pin) pinned.erase(hand.position);
+            if (hand.act == Hand::evict) stored.erase(hand.position);
+        }
+        if (at(row + 1) != &now) select(*at(row + 1), &out.margin);
+        out.kept = stored;
+        rows.push_back(out);
+    }
+    return rows;
+}
+
 // --- released ----------------------------------------------------------------------------------------------
 
 namespace {

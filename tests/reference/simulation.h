@@ -103,6 +103,27 @@ Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect pr
 Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect, double alpha, PoolOver pool,
                Cadence when);
 
+/// A lane that its user steers. All running scores (sum, forgetting sum, tempered sum, both) go on through every change and use the
+/// alpha, tau and noise in force, so that a policy switched on in mid-run finds its own (policies, section 2.12).
+enum class By { sum, forgetting, tempered };
+struct Regime {
+    int from_row = 0;  ///< set before this row; down to k at once
+    By by = By::sum;
+    int k = 1;
+    Protect protect;
+    double alpha = 1;
+    KeyformerScore tempering{constant_tau(1), no_noise()};
+};
+/// By hand, after a row and its eviction. What is pinned is never evicted and counts in k.
+struct Hand {
+    enum Act { evict, pin, unpin };
+    int after_row = 0;
+    Act act = pin;
+    int position = 0;
+};
+Simulated steered(const Observed& text, const Readers& unit, const std::vector<Regime>& regimes,
+                  const std::vector<Hand>& hands, PoolOver pool);
+
 // --- released code, read once over the prompt, then after every row ---------------------------------------
 
 /// H2O's mask with no heavy tokens (policies 2.2): sees the k newest, itself included.

@@ -104,5 +104,59 @@ TEST(DialectsOfALongPrompt, SharesAreTruncatedAsEachCodeDoes) {
     EXPECT_GT(tally.n_choices, 0);
 }
 
+/// One lane through four policies, whose scores run beside each other all the time.
+struct Steered {
+    std::vector<Turn> turns;
+    std::vector<Regime> regimes;
+};
+Steered through_four_policies() {
+    const KeyformerScore gumbel{linear_tau(1, 2, 24), drawn_noise(Noise::gumbel, false, 1), 1, 1};
+    return {{{0, "h2o:budget=9,recent=4"},
+             {20, "a2sf:budget=8,alpha=0.5"},
+             {24, "keyformer:budget=7,recent=2"},
+             {29, "tova:budget=6,scope=head"},
+             {33, "h2o:budget=9,recent=2"}},
+            {{0, By::sum, 9, {0, 4}},
+             {20, By::forgetting, 8, {}, 0.5},
+             {24, By::tempered, 7, {0, 2}, 1, gumbel},
+             {29, By::forgetting, 6, {}, 0},
+             {33, By::sum, 9, {0, 2}}}};
+}
+
+void expect_steered(const Steered& lane, const std::vector<Hand>& hands, int n_kv_heads, std::uint64_t seed) {
+    const Observed text = random_logits(2, 4, n_kv_heads, 16, 40, 3, seed);
+    const std::vector<Simulated> engine = run_engine_scores(text, lane.turns, hands, 24);
+    int n_choices = 0;
+    for (const Readers& unit : selected_together(text, Unit::head)) {
+        const Simulated expected = steered(text, unit, lane.regimes, hands, PoolOver::mean);
+        const auto [layer, g] = unit.kv_heads.front();
+        const Difference difference =
+            compare_rows(engine[static_cast<std::size_t>(layer * n_kv_heads + g)], expected, 0, 2e-5);
+        n_choices += difference.n_choices;
+        if (difference.near_tie) continue;
+        ASSERT_EQ(difference.what, "") << "layer " << layer << ", KV head " << g << ", seed " << seed;
+    }
+    EXPECT_GT(n_choices, 20);
+}
+
+TEST(SteeredLanes, APolicySwitchedOnFindsItsScoresRunning) {
+    for (std::uint64_t seed = 0; seed < 8; ++seed)
+        for (int n_kv_heads : {4, 2, 1}) expect_steered(through_four_policies(), {}, n_kv_heads, seed);
+}
+
+TEST(SteeredLanes, TokensEvictedAndPinnedByHand) {
+    const Steered h2o{{{0, "h2o:budget=9,recent=3"}}, {{0, By::sum, 9, {0, 3}}}};
+    // 14 and 15 are among the newest after row 15, 19 and 22 after theirs: whatever the scores, they are stored.
+    const std::vector<Hand> hands = {{15, Hand::pin, 14}, {15, Hand::evict, 15}, {19, Hand::pin, 19},
+                                     {22, Hand::pin, 22}, {28, Hand::unpin, 14}, {31, Hand::evict, 19}};
+    for (std::uint64_t seed = 0; seed < 8; ++seed)
+        for (int n_kv_heads : {4, 1}) {
+            expect_steered(h2o, hands, n_kv_heads, seed);
+            Steered both = through_four_policies();
+            expect_steered(both, {{15, Hand::pin, 14}, {19, Hand::pin, 19}, {30, Hand::unpin, 14}},
+                           n_kv_heads, seed);
+        }
+}
+
 }  // namespace
 }  // namespace reference

@@ -2,10 +2,13 @@
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
+#include "engine/model/safetensors.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 namespace reference {
 namespace {
@@ -158,6 +161,48 @@ TEST_F(EnginePolicy, WhatOnlyMasksGivesNoMemoryBack) {
     }
     EXPECT_EQ(allocated[1], allocated[0]) << "grows like a full cache";
     EXPECT_LT(allocated[2], allocated[0] / 10);
+}
+
+// Scores become NaN, which ranks lowest: a policy goes on choosing, holds its budget, and the same again.
+TEST_F(EnginePolicy, ACheckpointWithNanDecodesAndEvictsAllTheSame) {
+    TinyModel broken({});
+    const std::filesystem::path file = broken.folder() / "model.safetensors";
+    {
+        const keyhole::SafetensorsFile tensors(file);
+        const auto at =
+            tensors.tensor("model.layers.1.self_attn.k_proj.weight").data - tensors.bytes().data();
+        std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+        const float nan = std::nanf("");
+        out.seekp(static_cast<std::streamoff>(at));
+        out.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+    }
+    const auto model = keyhole::load_model(broken.folder());
+    const std::vector<std::string> specs = {"full",
+                                            "window:budget=8",
+                                            "sink:budget=8",
+                                            "h2o:budget=8",
+                                            "tova:budget=8",
+                                            "keyformer:budget=8",
+                                            "a2sf:budget=8",
+                                            "h2o:budget=8,scope=shared,pool=max",
+                                            "keyformer:budget=8,dialect=released",
+                                            "tova:budget=8,shadow=on"};
+    const std::span<const int> all(tokens_);
+    const LaneRows rows = run_engine(model, specs, all.first(kPrompt), all.subspan(kPrompt));
+    const LaneRows again = run_engine(model, specs, all.first(kPrompt), all.subspan(kPrompt));
+    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
+        EXPECT_TRUE(std::isnan(rows[lane].back().next_logits.front())) << specs[lane];
+        for (std::size_t t = 0; t < rows[lane].size(); ++t) {
+            EXPECT_EQ(rows[lane][t].evictions, again[lane][t].evictions) << specs[lane];
+            if (lane == 0) continue;
+            const bool freezes = specs[lane].starts_with("keyformer") && specs[lane].ends_with("released");
+            for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
+                const std::size_t n = stored_positions(rows[lane][t], g).size();
+                EXPECT_LE(n, 8u) << specs[lane] << " row " << t;
+                EXPECT_GE(n, freezes ? 1u : 8u) << specs[lane] << " row " << t;  // a frozen set shrinks
+            }
+        }
+    }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tests/unit/test_trace.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <zip.h>
 
 #include <cmath>
@@ -388,10 +389,9 @@ TEST_F(TraceFile, WrongMembersAreNamed) {
     }
 }
 
-TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
-    write_trace(everything(2), path_);
+std::string run_json_of(const fs::path& path) {
     int error = 0;
-    zip_t* zip = zip_open(path_.c_str(), ZIP_RDONLY, &error);
+    zip_t* zip = zip_open(path.c_str(), ZIP_RDONLY, &error);
     zip_stat_t stat;
     zip_stat(zip, "run.json", 0, &stat);
     std::string text(stat.size, 0);
@@ -399,9 +399,37 @@ TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
     zip_fread(file, text.data(), text.size());
     zip_fclose(file);
     zip_discard(zip);
+    return text;
+}
+
+TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
+    write_trace(everything(2), path_);
+    std::string text = run_json_of(path_);
     text.replace(text.find("\"version\":2"), 11, "\"version\":3");
     change_member(path_, "run.json", &text);
     EXPECT_NE(error_of(path_).find("version 3"), std::string::npos);
+}
+
+// Version 1 had no start, branches, measures, pins or hidden positions.
+TEST_F(TraceFile, VersionOneOpensWithWhatItHas) {
+    write_trace(everything(), path_);
+    const StepList now = read_trace(path_);
+    nlohmann::json json = nlohmann::json::parse(run_json_of(path_));
+    json["version"] = 1;
+    for (const char* key : {"start", "branch", "other_branches"}) json.erase(key);
+    const std::string text = json.dump();
+    change_member(path_, "run.json", &text);
+    const StepList old = read_trace(path_);
+    ASSERT_EQ(old.size(), now.size());
+    for (std::size_t i = 0; i < old.size(); ++i) {
+        EXPECT_EQ(old[i]->row, now[i]->row);
+        ASSERT_EQ(old[i]->lanes.size(), now[i]->lanes.size());
+        for (std::size_t lane = 0; lane < old[i]->lanes.size(); ++lane) {
+            EXPECT_EQ(old[i]->lanes[lane].token, now[i]->lanes[lane].token);
+            EXPECT_EQ(old[i]->lanes[lane].evictions, now[i]->lanes[lane].evictions);
+        }
+    }
+    EXPECT_TRUE(old.front()->run->start.lanes.empty());
 }
 
 TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {

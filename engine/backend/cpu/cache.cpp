@@ -22,15 +22,26 @@ bool is_tempered(int accumulator) {
     return (accumulator & 2) != 0;
 }
 
-std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy) {
+std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy,
+                                                     const std::array<bool, kAccumulators>& already) {
     if (!policy.makes_scores) return {};
-    const bool forgets = policy.alpha != 1.0f, tempers = policy.tempers();
-    std::array<bool, kAccumulators> running = {true, forgets, tempers, forgets && tempers};
+    bool forgets = policy.alpha != 1.0f || already[kForgetting],
+         tempers = policy.tempers() || already[kTempered];
     for (const ResolvedPolicy& variant : policy.variants) {
-        const auto own = running_accumulators(variant);
-        for (std::size_t a = 0; a < running.size(); ++a) running[a] = running[a] || own[a];
+        forgets = forgets || variant.alpha != 1.0f;
+        tempers = tempers || variant.tempers();
     }
-    return running;
+    return {true, forgets, tempers, forgets && tempers};
+}
+
+int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {
+    for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
+        if (running[static_cast<std::size_t>(candidate)]) return candidate;
+    return kSum;
+}
+
+bool draws_token_noise(const ResolvedPolicy& policy) {
+    return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
 }
 
 void round_scores(std::span<float> score, ScoreType type) {
@@ -45,22 +56,6 @@ void round_scores(std::span<float> score, ScoreType type) {
             return;
     }
 }
-
-namespace {
-
-bool draws_token_noise(const ResolvedPolicy& policy) {
-    return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
-}
-
-/// The accumulator that a newly running one starts from: itself, else the one that shares its temper, its
-/// forgetting, the plain sum.
-int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {
-    for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
-        if (running[static_cast<std::size_t>(candidate)]) return candidate;
-    return kSum;
-}
-
-}  // namespace
 
 CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
@@ -207,7 +202,9 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
     policy_ = policy;
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
-    const auto running = running_accumulators(policy);
+    // Without tokens there is nothing to go on with.
+    const auto running = running_accumulators(
+        policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
     if (running != store_.running || has_noise != had_noise)
         move_to(make_store(store_.capacity, running, has_noise));
     if (!redraw) return;

@@ -26,17 +26,6 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
     return out;
 }
 
-bool draws_token_noise(const ResolvedPolicy& policy) {
-    return policy.noise != NoiseKind::none && policy.draw == NoiseDraw::token;
-}
-
-/// As the CPU's: itself, else the one that shares its temper, its forgetting, the plain sum.
-int nearest_relative(int accumulator, const std::array<bool, cpu::kAccumulators>& running) {
-    for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
-        if (running[static_cast<std::size_t>(candidate)]) return candidate;
-    return cpu::kSum;
-}
-
 struct TableSizes {
     std::size_t heads = 0, scores, units, unit_of_head, end;
 };
@@ -308,7 +297,7 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     copy.kept = device_slots.data();
     copy.offset = device_offset.data();
     copy.table = layout_tables_->table();
-    for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, old.running);
+    for (int a = 0; a < kScores; ++a) copy.relative[a] = cpu::nearest_relative(a, old.running);
     copy.head_dim = head_dim_;
     executor_->launch(copy, {n_kv_heads(), (most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots}, 256);
     executor_->wait();
@@ -350,14 +339,18 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
 
 template <class T>
 void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
-    const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
+    const bool had_noise = store_.has_noise, has_noise = cpu::draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
     policy_ = policy;
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
     // Always anew: a wider scope may find its heads in other slots.
-    rebuild(all_slots(), make_store(store_.capacity, cpu::running_accumulators(policy), has_noise));
+    const bool is_empty =
+        std::all_of(positions_.begin(), positions_.end(), [](const auto& p) { return p.empty(); });
+    const auto running =
+        cpu::running_accumulators(policy, is_empty ? std::array<bool, cpu::kAccumulators>{} : store_.running);
+    rebuild(all_slots(), make_store(store_.capacity, running, has_noise));
     write_pins();
     if (redraw) draw_noise();
 }
