@@ -64,11 +64,37 @@ def write_json(folder, name, value):
         f.write("\n")
 
 
+def other_model(model, folder):
+    """The exported folder as transformers runs it. It knows no sharing between layers: there a plain LLaMA is given the
+    folder's weights, and k_proj and v_proj of a borrowing layer return what the owner's returned."""
+    from safetensors.torch import load_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    if model.cfg.kv_layers == model.cfg.layers:
+        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with open(os.path.join(folder, "config.json")) as f:
+        other = LlamaForCausalLM(LlamaConfig(**dict(json.load(f), model_type="llama"))).float().eval()
+    weights = {k: v.float() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
+    missing, unexpected = other.load_state_dict(weights, strict=False)
+    assert not unexpected and all(k == "lm_head.weight" or k.endswith(("k_proj.weight", "v_proj.weight")) for k in missing)
+    other.tie_weights()
+    made = {}
+    for i, layer in enumerate(other.model.layers):
+        owner = model.cfg.owner(i)
+        for name in ("k_proj", "v_proj"):
+            key, module = (owner, name), getattr(layer.self_attn, name)
+            if owner == i:
+                module.register_forward_hook(lambda m, x, y, key=key: made.__setitem__(key, y))
+            else:
+                module.register_forward_hook(lambda m, x, y, key=key: made[key])
+    return other
+
+
 def check(model, folder):
     """The exported folder, run by transformers, must give this module's logits (float32, bf16-rounded weights)."""
-    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers import AutoTokenizer
 
-    other = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    other = other_model(model, folder)
     ids = torch.randint(1, model.cfg.vocab, (1, 700), generator=torch.Generator().manual_seed(0))
     ids[0, 0] = 0
     for p in model.parameters():
@@ -89,7 +115,7 @@ def main():
     ap.add_argument("--checkpoint", required=True)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--out", required=True)
-    ap.add_argument("--check", action="store_true", help="compare with transformers (which knows no sharing between layers)")
+    ap.add_argument("--check", action="store_true", help="compare with transformers")
     a = ap.parse_args()
     model, _ = load(a.checkpoint)
     os.makedirs(a.out, exist_ok=True)
@@ -103,10 +129,8 @@ def main():
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": eot, "eos_token": eot,
         "add_bos_token": True, "add_eos_token": False, "clean_up_tokenization_spaces": False,
         "model_max_length": model.cfg.max_positions})
-    if a.check and model.cfg.kv_layers == model.cfg.layers:
+    if a.check:
         check(model, a.out)
-    elif a.check:
-        print("not checked: transformers has no model that shares KV heads between layers")
 
 
 if __name__ == "__main__":
