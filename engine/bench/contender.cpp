@@ -25,7 +25,9 @@ Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
       setup_(std::move(setup)),
       n_vocab_(model.config().n_vocab),
       row_(setup_.context),
+      n_learned_(model.config().positions == PositionKind::learned ? model.config().n_ctx : 0),
       outputs_(setup_.policies.size()) {
+    check_positions(setup_.context);
     std::vector<int> prompt;
     for (int i = 0; i < setup_.context; ++i) prompt.push_back(token(i, 0));
     std::vector<LanePrefill> lanes;
@@ -44,6 +46,19 @@ Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
     backend.prefill(prompt, lanes, nullptr, {});
 }
 
+void Contender::check_positions(int end) const {
+    if (n_learned_ == 0) return;
+    if (end > n_learned_)
+        fail(ErrorCode::wrong_use,
+             "the model has learned {} positions, and '{}' goes beyond; take a smaller --context", n_learned_,
+             setup_.name);
+    for (const ResolvedPolicy& policy : setup_.policies)
+        if (policy.positions != Positions::original)
+            fail(ErrorCode::wrong_use,
+                 "'{}' moves keys, whose positions this model has learned; leave positions=original",
+                 setup_.name);
+}
+
 /// Any text reads the same bytes.
 int Contender::token(int row, int lane) const {
     const auto drawn =
@@ -52,6 +67,7 @@ int Contender::token(int row, int lane) const {
 }
 
 void Contender::decode(int n_steps) {
+    check_positions(row_ + n_steps);
     std::vector<LaneStep> steps(caches_.size());
     for (int i = 0; i < n_steps; ++i, ++row_) {
         for (std::size_t n = 0; n < caches_.size(); ++n)

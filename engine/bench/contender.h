@@ -44,10 +44,13 @@ class Contender {
 
   private:
     int token(int row, int lane) const;
+    /// Throws Error(wrong_use) where positions are learned and there is none for the rows before `end`.
+    void check_positions(int end) const;
 
     Backend& backend_;
     ContenderSetup setup_;
     int n_vocab_, row_;
+    int n_learned_;  // positions; 0: any number
     std::vector<std::unique_ptr<KvCache>> caches_;
     std::vector<RowOutput> outputs_;
     std::vector<std::vector<std::vector<Eviction>>> gone_;  // [step][lane]
