@@ -75,6 +75,12 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
     }
 }
 
+std::vector<std::string> Checkpoint::names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, shard] : shard_of_) names.push_back(name);
+    return names;
+}
+
 Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
     const auto found = shard_of_.find(name);
     if (found == shard_of_.end()) {

@@ -31,6 +31,9 @@ class Checkpoint {
     explicit Checkpoint(const std::filesystem::path& folder);
 
     bool contains(const std::string& name) const { return shard_of_.count(name) != 0; }
+    std::vector<std::string> names() const;  ///< ascending
+    /// As SafetensorsFile::tensor(); it must be contained.
+    StoredTensor stored(const std::string& name) const { return shards_[shard_of_.at(name)].tensor(name); }
     /// A matrix [rows, cols], or a vector [rows] where cols is 0. Throws Error(bad_file) naming tensor and
     /// file when it is
     /// missing or of another shape, Error(unsupported) for another type. Points into the mapping, except

@@ -11,13 +11,40 @@
 
 namespace keyhole {
 
-Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
-             std::string hash, std::shared_ptr<const void> storage, std::vector<std::string> warnings)
+namespace {
+
+/// Keys of config.json of a model that shares KV heads between layers, those of MLKV's code and Keyhole's own; any family.
+void read_kv_sharing(const ConfigFile& file, ModelConfig& config) {
+    config.n_kv_layers = file.count_or("/num_key_value_layers", config.n_layers);
+    if (config.n_kv_layers > config.n_layers) {
+        fail(ErrorCode::bad_file,
+             "cannot use {}: num_key_value_layers {} is above num_hidden_layers {}; check the file",
+             file.path().string(), config.n_kv_layers, config.n_layers);
+    }
+    if (file.flag_or("/use_key_value_mlp", false)) {
+        fail(ErrorCode::unsupported,
+             "cannot load {}: use_key_value_mlp is not supported, only linear K and V; choose another model",
+             file.path().string());
+    }
+    config.borrows_unrotated = file.flag_or("/keyhole_borrows_unrotated", false);
+    config.merged = file.flag_or("/keyhole_merged", false);
+}
+
+}  // namespace
+
+KvLayout layout_of(const ModelConfig& config) {
+    return KvLayout::shared(config.n_layers, config.n_heads,
+                            config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers, config.n_kv_heads);
+}
+
+Model::Model(std::filesystem::path path, ModelConfig config, ModelWeights weights,
+             std::shared_ptr<const Tokenizer> tokenizer, std::string hash,
+             std::shared_ptr<const void> storage, std::vector<std::string> warnings)
     : path_(std::move(path)),
       config_(std::move(config)),
       weights_(std::move(weights)),
       tokenizer_(std::move(tokenizer)),
-      layout_(KvLayout::grouped(config_.n_layers, config_.n_heads, config_.n_kv_heads)),
+      layout_(layout_of(config_)),
       hash_(std::move(hash)),
       storage_(std::move(storage)),
       warnings_(std::move(warnings)) {}
@@ -65,6 +92,7 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
     const ConfigFile config_file(folder / "config.json");
     const Family& family = family_of(config_file);
     ModelConfig config = family.read_config(config_file);
+    read_kv_sharing(config_file, config);
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_folder(folder);
@@ -95,7 +123,8 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes) {
-    return std::int64_t{2} * config.n_layers * config.n_kv_heads * config.head_dim * element_bytes;
+    const int n_kv_layers = config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers;
+    return std::int64_t{2} * n_kv_layers * config.n_kv_heads * config.head_dim * element_bytes;
 }
 
 }  // namespace keyhole

@@ -37,6 +37,13 @@ struct ModelConfig {
     int n_layers = 0;
     int n_heads = 0;
     int n_kv_heads = 0;  ///< in a layer that owns KV heads
+    /// Layers that own KV heads, the others borrow: kv_owner_layers(). 0: all
+    int n_kv_layers = 0;
+    /// Released MLKV: a borrowing layer takes the keys of the tokens of the present call (the prompt, then each row's own token)
+    /// as they were before rotation, and earlier ones rotated.
+    bool borrows_unrotated = false;
+    /// K and V were merged from a model with more KV heads, and nothing was trained since: a damaged model.
+    bool merged = false;
     int head_dim = 0;
     int d_model = 0;
     int d_ff = 0;
@@ -62,6 +69,9 @@ struct ModelConfig {
     int bos = -1;          ///< -1: none
     std::vector<int> eos;  ///< ids that end a text
 };
+
+/// Throws Error(unsupported) where the heads do not divide.
+KvLayout layout_of(const ModelConfig& config);
 
 /// A weight matrix [rows, cols], row-major, y = W x; or a vector [rows] with cols 1.
 struct Weight {
@@ -133,13 +143,20 @@ void visit_weights(const ModelWeights& weights, Visit visit) {
 
 class Model {
   public:
+    Model(std::filesystem::path path, ModelConfig config, ModelWeights weights,
+          std::shared_ptr<const Tokenizer> tokenizer, std::string hash, std::shared_ptr<const void> storage,
+          std::vector<std::string> warnings = {});
     Model(std::filesystem::path path, ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
-          std::string hash, std::shared_ptr<const void> storage, std::vector<std::string> warnings = {});
+          std::string hash, std::shared_ptr<const void> storage, std::vector<std::string> warnings = {})
+        : Model(std::move(path), std::move(config), std::move(weights),
+                std::make_shared<const Tokenizer>(std::move(tokenizer)), std::move(hash), std::move(storage),
+                std::move(warnings)) {}
 
     const std::filesystem::path& path() const { return path_; }
     const ModelConfig& config() const { return config_; }
     const ModelWeights& weights() const { return weights_; }
-    const Tokenizer& tokenizer() const { return tokenizer_; }
+    const Tokenizer& tokenizer() const { return *tokenizer_; }
+    const std::shared_ptr<const Tokenizer>& shared_tokenizer() const { return tokenizer_; }
     const KvLayout& layout() const { return layout_; }
     /// Hex digest that names the model in logs and traces: all of config.json, then each weights file, whole
     /// up to 64 MiB, beyond
@@ -154,7 +171,7 @@ class Model {
     std::filesystem::path path_;
     ModelConfig config_;
     ModelWeights weights_;
-    Tokenizer tokenizer_;
+    std::shared_ptr<const Tokenizer> tokenizer_;
     KvLayout layout_;
     std::string hash_;
     std::shared_ptr<const void> storage_;  // mapped files
@@ -165,7 +182,8 @@ class Model {
 /// with what was tried, on what, what to do.
 std::shared_ptr<const Model> load_model(const std::filesystem::path& folder);
 
-/// Bytes of K and V for one token in all layers, element size 4 (the CPU cache stores float).
+/// Bytes of K and V for one token: 2 * layers with KV heads * their KV heads * head_dim * element_bytes (MLKV, table 1). The CPU cache
+/// stores float, 4.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes);
 
 }  // namespace keyhole

@@ -225,7 +225,7 @@ std::shared_ptr<const Model> make_seeded_model(const ModelShape& shape, DType dt
     });
     return std::make_shared<const Model>(
         fmt::format("{} ({}, seed {})", shape.name, dtype_name(dtype), seed), shape.config,
-        std::move(weights), Tokenizer::of_bytes(shape.config.n_vocab),
+        std::move(weights), std::make_shared<const Tokenizer>(Tokenizer::of_bytes(shape.config.n_vocab)),
         fmt::format("seeded-{}-{}-{}", shape.name, dtype_name(dtype), seed), filler.storage());
 }
 

@@ -251,6 +251,75 @@ const std::array kKeys = {
     word_key<&PolicyParams::shadow, kSwitchWords>("shadow"),
 };
 
+// --- sharing of KV heads -----------------------------------------------------------------------------------
+
+constexpr std::array kMergeWords = {Word{"uniform", KvMerge::uniform}, Word{"released", KvMerge::released}};
+constexpr std::array kKvWords = {Word{"own", KvSharing::Kind::own}, Word{"mha", KvSharing::Kind::mha},
+                                 Word{"gqa", KvSharing::Kind::gqa}, Word{"mqa", KvSharing::Kind::mqa},
+                                 Word{"mlkv", KvSharing::Kind::mlkv}};
+
+int read_count(const Reader& reader, Item item) {
+    const int value = reader.integer(item);
+    if (value < 1) reader.fault(item, "layers and KV heads are 1 or more");
+    return value;
+}
+
+/// `gqa:4`, `mlkv:m=4,g=1`.
+void read_kv(const Reader& reader, Item item, KvSharing& sharing) {
+    const std::size_t colon = item.text.find(':');
+    sharing.kind = value_of(reader, "sharing", item.part(0, colon), kKvWords);
+    sharing.n_kv_layers = sharing.n_kv_heads = 0;
+    const bool counts = sharing.kind == KvSharing::Kind::gqa || sharing.kind == KvSharing::Kind::mlkv;
+    if (counts && colon == std::string_view::npos)
+        reader.fault(item, sharing.kind == KvSharing::Kind::gqa
+                               ? "gqa names its KV heads: gqa:4"
+                               : "mlkv names its layers and KV heads: (mlkv:m=4,g=1)");
+    if (!counts) {
+        if (colon != std::string_view::npos)
+            reader.fault(item.part(colon), fmt::format("{} takes no number", item.text.substr(0, colon)));
+        return;
+    }
+    const Item rest = item.part(colon + 1);
+    if (sharing.kind == KvSharing::Kind::gqa) {
+        sharing.n_kv_heads = read_count(reader, rest);
+        return;
+    }
+    for (const Item& part : reader.split_commas(rest)) {
+        const std::size_t equals = part.text.find('=');
+        if (equals == std::string_view::npos) reader.fault(part, "m=layers and g=heads are expected");
+        constexpr std::array<std::string_view, 2> kNames = {"m", "g"};
+        int& to = reader.word("part of mlkv", part.part(0, equals), kNames) == 0 ? sharing.n_kv_layers
+                                                                                 : sharing.n_kv_heads;
+        if (to != 0) reader.fault(part, "it is given twice");
+        to = read_count(reader, part.part(equals + 1));
+    }
+    if (sharing.n_kv_layers == 0 || sharing.n_kv_heads == 0)
+        reader.fault(rest, "mlkv names its layers and KV heads: (mlkv:m=4,g=1)");
+}
+
+/// As Key, of what is merged before a policy acts.
+struct SharingKey {
+    std::string_view name;
+    void (*read)(const Reader&, Item, KvSharing&);
+    std::string (*write)(const KvSharing&);
+};
+
+const std::array kSharingKeys = {
+    SharingKey{"kv", read_kv,
+               [](const KvSharing& s) {
+                   const std::string text = format_kv_sharing(s);
+                   return text.find(',') == std::string::npos ? text : "(" + text + ")";
+               }},
+    SharingKey{"merge",
+               [](const Reader& r, Item i, KvSharing& s) { s.merge = value_of(r, "merge", i, kMergeWords); },
+               [](const KvSharing& s) { return text_of(s.merge, kMergeWords); }},
+    SharingKey{"compensate",
+               [](const Reader& r, Item i, KvSharing& s) {
+                   s.compensate = value_of(r, "compensate", i, kSwitchWords);
+               },
+               [](const KvSharing& s) { return text_of(s.compensate, kSwitchWords); }},
+};
+
 /// The keys that may be told for some layers and heads; budget to gain in the order of Override::Field.
 constexpr std::array<std::string_view, 5> kOverrideKeys = {"budget", "recent", "alpha", "tau", "gain"};
 
@@ -333,9 +402,6 @@ struct UnbuiltKey {
 };
 
 constexpr std::array kUnbuiltKeys = {
-    UnbuiltKey{"kv", "", {"mha", "gqa", "mqa", "mlkv"}},
-    UnbuiltKey{"merge", "uniform", {"uniform", "released"}},
-    UnbuiltKey{"compensate", "off", {"on", "off"}},
     UnbuiltKey{"model", "", {}},
 };
 
@@ -344,6 +410,7 @@ constexpr std::string_view kUnbuilt = "is understood but not built in this versi
 std::vector<std::string_view> key_names() {
     std::vector<std::string_view> names;
     for (const Key& key : kKeys) names.push_back(key.name);
+    for (const SharingKey& key : kSharingKeys) names.push_back(key.name);
     for (const UnbuiltKey& key : kUnbuiltKeys) names.push_back(key.name);
     return names;
 }
@@ -372,7 +439,8 @@ Preset read_preset(const Reader& reader, Item name) {
 }
 
 /// The items after the colon.
-void read_items(const Reader& reader, Item items, PolicyParams& params) {
+void read_items(const Reader& reader, Item items, LaneSpec& spec) {
+    PolicyParams& params = spec.policy;
     const std::vector<std::string_view> names = key_names();
     std::set<std::string> seen;
     for (const Item& item : reader.split_commas(items)) {
@@ -391,8 +459,10 @@ void read_items(const Reader& reader, Item items, PolicyParams& params) {
             read_override(reader, names[index], override_of, value, params);
         } else if (index < kKeys.size()) {
             read_key(reader, kKeys[index], value, params);
+        } else if (index < kKeys.size() + kSharingKeys.size()) {
+            kSharingKeys[index - kKeys.size()].read(reader, value, spec.sharing);
         } else {
-            read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size()], value);
+            read_unbuilt(reader, kUnbuiltKeys[index - kKeys.size() - kSharingKeys.size()], value);
         }
     }
 }
@@ -404,13 +474,13 @@ LaneSpec parse_lane_spec(std::string_view text) {
     const Item whole = spec_text::trimmed({text, 0});
     const std::size_t colon = whole.text.find(':');
     LaneSpec spec{preset_params(read_preset(reader, spec_text::trimmed(whole.part(0, colon))))};
-    if (colon != std::string_view::npos) read_items(reader, whole.part(colon + 1), spec.policy);
+    if (colon != std::string_view::npos) read_items(reader, whole.part(colon + 1), spec);
     return spec;
 }
 
 LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items) {
     std::vector<Override> before = std::exchange(spec.policy.overrides, {});
-    read_items(Reader(items), spec_text::trimmed({items, 0}), spec.policy);
+    read_items(Reader(items), spec_text::trimmed({items, 0}), spec);
     std::erase_if(before, [&](const Override& old) {
         return std::any_of(
             spec.policy.overrides.begin(), spec.policy.overrides.end(), [&](const Override& o) {
@@ -424,7 +494,22 @@ LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items) {
 std::vector<std::string_view> lane_spec_keys() {
     std::vector<std::string_view> names;
     for (const Key& key : kKeys) names.push_back(key.name);
+    for (const SharingKey& key : kSharingKeys) names.push_back(key.name);
     return names;
+}
+
+KvSharing parse_kv_sharing(std::string_view text) {
+    KvSharing sharing;
+    read_kv(Reader(text), spec_text::unwrapped({text, 0}), sharing);
+    return sharing;
+}
+
+std::string format_kv_sharing(const KvSharing& sharing) {
+    const std::string kind = text_of(sharing.kind, kKvWords);
+    if (sharing.kind == KvSharing::Kind::gqa) return fmt::format("{}:{}", kind, sharing.n_kv_heads);
+    if (sharing.kind == KvSharing::Kind::mlkv)
+        return fmt::format("{}:m={},g={}", kind, sharing.n_kv_layers, sharing.n_kv_heads);
+    return kind;
 }
 
 std::string format_lane_spec(const LaneSpec& spec) {
@@ -434,6 +519,12 @@ std::string format_lane_spec(const LaneSpec& spec) {
     for (const Key& key : kKeys) {
         const std::string value = key.write(spec.policy);
         if (value == key.write(defaults)) continue;
+        text += fmt::format("{}{}={}", separator, key.name, value);
+        separator = ',';
+    }
+    for (const SharingKey& key : kSharingKeys) {
+        const std::string value = key.write(spec.sharing);
+        if (value == key.write({})) continue;
         text += fmt::format("{}{}={}", separator, key.name, value);
         separator = ',';
     }

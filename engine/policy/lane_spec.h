@@ -1,7 +1,8 @@
 /// Lane spec: the one text form of a lane's settings, `preset[:key=value[,key=value]...]`, the same in command line, window and files.
-/// Any thread; knows policy only.
+/// Any thread; knows policy, and of the model how KV heads are shared.
 #pragma once
 
+#include "engine/model/kv_sharing.h"
 #include "engine/policy/params.h"
 
 #include <string>
@@ -12,6 +13,7 @@ namespace keyhole {
 
 struct LaneSpec {
     PolicyParams policy;
+    KvSharing sharing{};
     bool operator==(const LaneSpec&) const = default;
 };
 
@@ -22,7 +24,12 @@ LaneSpec parse_lane_spec(std::string_view text);
 /// that have one of the same key replaces it. Throws as parse_lane_spec.
 LaneSpec changed_lane_spec(LaneSpec spec, std::string_view items);
 
-/// Keys of the spec that set a policy, in its order.
+/// A sharing as `kv` takes it, with its parentheses or without: `mha`, `gqa:4`, `mqa`, `mlkv:m=4,g=1`, `own`. Throws as parse_lane_spec.
+KvSharing parse_kv_sharing(std::string_view text);
+/// As parse_kv_sharing() reads it, without merge and compensate.
+std::string format_kv_sharing(const KvSharing& sharing);
+
+/// Keys of the spec, in its order.
 std::vector<std::string_view> lane_spec_keys();
 
 /// The shortest spec that parses to the same lane: the preset's defaults are left out.

@@ -81,6 +81,22 @@ constexpr std::array kHelps = {
                "Also runs full attention on the lane's own queries, for measures alone: retained mass, "
                "cosine to the ideal and to the full row, similarity of outputs. Costs memory and time.",
                "ideal mask and cosine: A2SF, section 4.3 (table 2)"},
+    OptionHelp{"kv", "own  mha  gqa:4  mqa  (mlkv:m=4,g=1)",
+               "Which query heads share a KV head: all their own, groups of a layer, one a layer, or one for "
+               "several layers. K and V "
+               "are merged, and nothing is trained after: another, damaged model. The lane runs again from "
+               "the prompt.",
+               "GQA and MQA: Ainslie et al. 2023, section 2; MLKV: Zuhri et al. 2024, section 3"},
+    OptionHelp{"merge", "uniform  released",
+               "How K and V of several layers become one: their mean, or what the released code does, a "
+               "running average in which the "
+               "last layer counts half, and borrowed keys that are not rotated.",
+               "MLKV, section 4.2; its convert_to_mlkv.py and modeling_gpt_neox.py"},
+    OptionHelp{"compensate", "off  on",
+               "Widens every MLP by the parameters that merging took away, as the paper did before it "
+               "trained on. The new neurons "
+               "are copies of the first ones, so the function changes.",
+               "MLKV, section 4.2 and table 2"},
 };
 
 bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
@@ -130,7 +146,7 @@ const OptionHelp& option_help(std::string_view name) {
 
 std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads) {
     const Preset preset = params.preset;
-    if (one_of(name, {"preset", "shadow"})) return {};
+    if (one_of(name, {"preset", "shadow", "kv", "merge", "compensate"})) return {};
     if (name == "dialect")
         return has_released_code(preset) ? ""
                                          : "Nobody released code for this preset: the paper is all there is.";

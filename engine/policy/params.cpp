@@ -317,6 +317,14 @@ PolicyParams params_of_head(const PolicyParams& params, int layer, int head) {
     return own;
 }
 
+/// The layer whose KV heads a layer reads: the first that reads them.
+int owner_of(const HeadGrid& heads, int layer) {
+    const auto of_layer = [&](int l) { return heads.kv_head[static_cast<std::size_t>(l * heads.n_heads)]; };
+    int owner = 0;
+    while (of_layer(owner) != of_layer(layer)) ++owner;
+    return owner;
+}
+
 }  // namespace
 
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads) {
@@ -327,7 +335,7 @@ ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate,
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads; ++head) {
             const ResolvedPolicy own =
-                resolve_base(params_of_head(params, layer, head), n_prompt, n_generate);
+                resolve_base(params_of_head(params, owner_of(heads, layer), head), n_prompt, n_generate);
             if (own == base) {
                 policy.variant_of_head.push_back(-1);
                 continue;
@@ -351,11 +359,22 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
                                          o.last_head, heads.n_heads - 1));
     }
     if (!faults.empty() || params.overrides.empty()) return faults;
+    for (const Override& o : params.overrides) {
+        const int last = std::min(o.last_layer, heads.n_layers - 1);
+        int owner = o.first_layer;
+        while (owner <= last && owner_of(heads, owner) != owner) ++owner;
+        if (owner <= last) continue;
+        faults.push_back(fmt::format(
+            "an override names layer {}, which borrows the KV heads of layer {} and takes its values; name "
+            "layer {}",
+            last, owner_of(heads, last), owner_of(heads, last)));
+        return faults;
+    }
     // What is selected together must be told the same.
     const Scope scope = resolve_base(params, 1, 1).scope;
     std::map<int, PolicyParams> of_unit;
     for (int layer = 0; layer < heads.n_layers; ++layer)
-        for (int head = 0; head < heads.n_heads; ++head) {
+        for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
             const int g = heads.kv_head[static_cast<std::size_t>(layer * heads.n_heads + head)];
             const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
             const PolicyParams own = params_of_head(params, layer, head);

@@ -190,7 +190,7 @@ struct ResolvedPolicy {
 /// Percent forms are int(n * percent / 100), recent from the truncated budget; then k >= 1, sinks <= k, recent <= k - sinks.
 /// The released dialect fixes what its code fixes (prefill, cadence, noise draws) and counts as it counts: int(ratio * n) with the
 /// ratio as a double for h2o and a2sf. n_generate: tokens that the session will generate, the default horizon (0: unknown, 256).
-/// Overrides must fit the grid: see check_overrides().
+/// Overrides must fit the grid: see check_overrides(). A layer that borrows its KV heads takes the values of their owner.
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads = {});
 
 /// What is wrong with the overrides on this model, one sentence each: layers or heads that it has not, an override finer than what is

@@ -109,8 +109,9 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
     w.output_bias = drawer.bias(c.n_vocab, shape.output_bias);
     return std::make_shared<const keyhole::Model>(
         "any", c, w,
-        keyhole::Tokenizer::from_file(KH_SOURCE_DIR "/tests/fixtures/tokenizers/byte_level.json"), "any",
-        drawer.kept());
+        std::make_shared<const keyhole::Tokenizer>(
+            keyhole::Tokenizer::from_file(KH_SOURCE_DIR "/tests/fixtures/tokenizers/byte_level.json")),
+        "any", drawer.kept());
 }
 
 }  // namespace reference

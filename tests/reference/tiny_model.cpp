@@ -141,9 +141,18 @@ json tokenizer_json() {
               {"merges", json::array()}}}};
 }
 
+bool owns_kv(const TinyShape& shape, int layer) {
+    if (shape.n_kv_layers == 0) return true;
+    for (int i = 0; i < shape.n_kv_layers; ++i)
+        if (i * shape.n_layers / shape.n_kv_layers == layer) return true;
+    return false;
+}
+
 json config_json(const TinyShape& shape) {
-    return {{"architectures", {"LlamaForCausalLM"}},
-            {"model_type", "llama"},
+    const bool shares = shape.n_kv_layers != 0;
+    return {{"architectures", {shares ? "LlamaMlkvForCausalLM" : "LlamaForCausalLM"}},
+            {"model_type", shares ? "llama_mlkv" : "llama"},
+            {"num_key_value_layers", shares ? shape.n_kv_layers : shape.n_layers},
             {"hidden_size", shape.n_heads * shape.head_dim},
             {"intermediate_size", shape.d_ff},
             {"num_hidden_layers", shape.n_layers},
@@ -170,8 +179,9 @@ void write_weights(const TinyShape& shape, const std::filesystem::path& path) {
         const std::string at = "model.layers." + std::to_string(l) + ".";
         writer.gain(at + "input_layernorm.weight", d_model);
         writer.matrix(at + "self_attn.q_proj.weight", d_model, d_model, inner);
-        writer.matrix(at + "self_attn.k_proj.weight", d_kv, d_model, inner);
-        writer.matrix(at + "self_attn.v_proj.weight", d_kv, d_model, inner);
+        for (const char* name : {"k", "v"})
+            if (owns_kv(shape, l))
+                writer.matrix(at + "self_attn." + name + "_proj.weight", d_kv, d_model, inner);
         writer.matrix(at + "self_attn.o_proj.weight", d_model, d_model, inner);
         writer.gain(at + "post_attention_layernorm.weight", d_model);
         writer.matrix(at + "mlp.gate_proj.weight", shape.d_ff, d_model, inner);

@@ -15,6 +15,7 @@ struct TinyShape {
     int n_layers = 2;
     int n_heads = 4;
     int n_kv_heads = 2;
+    int n_kv_layers = 0;  ///< layers with K and V of their own: 0 and int(i * n_layers / n_kv_layers); 0: all
     int head_dim = 8;
     int d_ff = 48;
     int n_ctx = 512;

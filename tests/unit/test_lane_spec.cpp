@@ -118,7 +118,7 @@ TEST(LaneSpec, EveryDialectIsSaidInASentence) {
     EXPECT_EQ(dialect_name(Dialect::released), "released");
 }
 
-TEST(LaneSpec, DefaultsOfWhatIsNotBuiltAreAccepted) {
+TEST(LaneSpec, DefaultsMayBeTold) {
     EXPECT_EQ(
         parsed("h2o:positions=original,dialect=paper,shadow=off,dilation=0,merge=uniform,compensate=off"),
         preset_params(Preset::h2o));
@@ -132,6 +132,29 @@ struct Refused {
     int character;     ///< 1-based place of the fault
     const char* says;  ///< part of the message
 };
+
+TEST(LaneSpec, SharingGoesRound) {
+    using Kind = KvSharing::Kind;
+    struct Case {
+        std::string items;
+        KvSharing sharing;
+    };
+    for (const Case& c : {Case{"kv=gqa:4", {Kind::gqa, 0, 4}}, Case{"kv=mqa", {Kind::mqa}},
+                          Case{"kv=mha", {Kind::mha}}, Case{"kv=(mlkv:m=4,g=2)", {Kind::mlkv, 4, 2}},
+                          Case{"kv=(mlkv:m=1,g=1),merge=released,compensate=on",
+                               {Kind::mlkv, 1, 1, KvMerge::released, true}}}) {
+        const LaneSpec spec = parse_lane_spec("h2o:budget=64," + c.items);
+        EXPECT_EQ(spec.sharing, c.sharing) << c.items;
+        EXPECT_EQ(format_lane_spec(spec), "h2o:budget=64," + c.items);
+        EXPECT_EQ(spec.policy, parse_lane_spec("h2o:budget=64").policy);
+    }
+    EXPECT_EQ(parse_lane_spec("h2o:kv=( mlkv:g=2, m=4 )").sharing, (KvSharing{Kind::mlkv, 4, 2}));
+    EXPECT_EQ(parse_lane_spec("full").sharing, KvSharing{});
+    EXPECT_EQ(changed_lane_spec(parse_lane_spec("h2o:kv=mqa"), "kv=own").sharing, KvSharing{});
+    EXPECT_EQ(parse_kv_sharing("mlkv:m=4,g=1"), (KvSharing{Kind::mlkv, 4, 1}));
+    EXPECT_EQ(parse_kv_sharing("(mlkv:m=4,g=1)"), (KvSharing{Kind::mlkv, 4, 1}));
+    EXPECT_EQ(format_kv_sharing({Kind::mlkv, 4, 1}), "mlkv:m=4,g=1");
+}
 
 TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
     const Refused cases[] = {
@@ -180,11 +203,17 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:positions=cash", 15, "positions"},
         {"key:dialect=released", 13, "nobody released code"},
         {"h2o:shadow=yes", 12, "(on off)"},
-        {"h2o:kv=gqa:4", 8, "not built in this version"},
-        {"h2o:kv=(mlkv:m=4,g=1)", 9, "not built in this version"},
+        {"h2o:kv=gqa", 8, "gqa:4"},
+        {"h2o:kv=gqa:x", 12, "not a whole number"},
+        {"h2o:kv=gqa:0", 12, "1 or more"},
+        {"h2o:kv=mqa:2", 11, "takes no number"},
+        {"h2o:kv=(mlkv:m=4)", 14, "(mlkv:m=4,g=1)"},
+        {"h2o:kv=(mlkv:m=4,g=0)", 20, "1 or more"},
+        {"h2o:kv=(mlkv:m=4,m=1)", 18, "given twice"},
+        {"h2o:kv=(mlkv:m=4,h=1)", 18, "(m g)"},
         {"h2o:kv=gqq:4", 8, "did you mean 'gqa'?"},
-        {"h2o:merge=released", 11, "not built in this version"},
-        {"h2o:compensate=on", 16, "not built in this version"},
+        {"h2o:merge=mean", 11, "(uniform released)"},
+        {"h2o:compensate=1", 16, "(on off)"},
         {"h2o:model=assets/models/other", 11, "not built in this version"},
         {"h2o:alpha@L0-3.H2=1.5", 19, "alpha must be from 0 to 1"},
         {"h2o:alpha@=0.5", 10, "@L0-3.H2"},

@@ -56,7 +56,8 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
         return idle_reason(params(spec), option);
     };
     for (const OptionHelp& o : option_helps()) {
-        const bool acts = o.name == "preset" || o.name == "shadow";
+        const bool acts = o.name == "preset" || o.name == "shadow" || o.name == "kv" || o.name == "merge" ||
+                          o.name == "compensate";
         EXPECT_EQ(idle("full", o.name).empty(), acts) << o.name;
     }
     for (const char* option : {"alpha", "tau", "noise", "scope", "pool", "damping", "score_dtype", "seed"}) {

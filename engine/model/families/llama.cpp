@@ -19,6 +19,9 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
 
 }  // namespace
 
-const Family kLlamaFamily = {"llama", {"LlamaForCausalLM"}, "llama", read_config, map_weights};
+// The second architecture shares KV heads between layers (assets/training/README.md): a name of its own, since transformers'
+// LlamaForCausalLM would load such a folder with random K and V in the layers that have none.
+const Family kLlamaFamily = {
+    "llama", {"LlamaForCausalLM", "LlamaMlkvForCausalLM"}, "llama", read_config, map_weights};
 
 }  // namespace keyhole

@@ -44,6 +44,7 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
     const std::int64_t d_q = std::int64_t{config.n_heads} * config.head_dim;
     const std::int64_t d_kv = std::int64_t{config.n_kv_heads} * config.head_dim;
     const std::string model = prefix_of(checkpoint, {"model.", ""}, "norm.weight");
+    const KvLayout layout = layout_of(config);
     ModelWeights weights;
     take_embeddings(config, checkpoint, model + "embed_tokens.weight", "lm_head.weight", d_model, weights);
     for (int l = 0; l < config.n_layers; ++l) {
@@ -51,18 +52,19 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
         LayerWeights& layer = weights.layers.emplace_back();
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d_model);
         layer.q = checkpoint.weight(at + "self_attn.q_proj.weight", d_q, d_model);
-        layer.k = checkpoint.weight(at + "self_attn.k_proj.weight", d_kv, d_model);
-        layer.v = checkpoint.weight(at + "self_attn.v_proj.weight", d_kv, d_model);
+        const bool owns = layout.owns(l);
+        if (owns) layer.k = checkpoint.weight(at + "self_attn.k_proj.weight", d_kv, d_model);
+        if (owns) layer.v = checkpoint.weight(at + "self_attn.v_proj.weight", d_kv, d_model);
         layer.o = checkpoint.weight(at + "self_attn.o_proj.weight", d_model, d_q);
         if (form.qkv_bias) {
             layer.q_bias = checkpoint.weight(at + "self_attn.q_proj.bias", d_q);
-            layer.k_bias = checkpoint.weight(at + "self_attn.k_proj.bias", d_kv);
-            layer.v_bias = checkpoint.weight(at + "self_attn.v_proj.bias", d_kv);
+            if (owns) layer.k_bias = checkpoint.weight(at + "self_attn.k_proj.bias", d_kv);
+            if (owns) layer.v_bias = checkpoint.weight(at + "self_attn.v_proj.bias", d_kv);
         }
         if (form.o_bias) layer.o_bias = checkpoint.weight(at + "self_attn.o_proj.bias", d_model);
         if (form.qk_norm) {
             layer.q_norm = checkpoint.weight(at + "self_attn.q_norm.weight", config.head_dim);
-            layer.k_norm = checkpoint.weight(at + "self_attn.k_norm.weight", config.head_dim);
+            if (owns) layer.k_norm = checkpoint.weight(at + "self_attn.k_norm.weight", config.head_dim);
         }
         layer.mlp_norm = checkpoint.weight(at + "post_attention_layernorm.weight", d_model);
         layer.gate = checkpoint.weight(at + "mlp.gate_proj.weight", d_ff, d_model);

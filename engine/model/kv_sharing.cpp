@@ -1,0 +1,238 @@
+#include "engine/model/kv_sharing.h"
+
+#include "engine/base/error.h"
+#include "engine/base/half.h"
+#include "engine/base/mapped_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace keyhole {
+namespace {
+
+/// What the merged weights live in, and the model that the others come from.
+struct MergedStorage {
+    std::shared_ptr<const Model> base;
+    std::vector<Pages> pages;
+};
+
+float value_at(const Weight& w, std::int64_t i) {
+    switch (w.dtype) {
+        case DType::f32:
+            return static_cast<const float*>(w.data)[i];
+        case DType::f16:
+            return float_from_fp16(static_cast<const std::uint16_t*>(w.data)[i]);
+        case DType::bf16:
+            return float_from_bf16(static_cast<const std::uint16_t*>(w.data)[i]);
+    }
+    return 0;
+}
+
+void set_value(DType dtype, void* data, std::int64_t i, double value) {
+    const auto single = static_cast<float>(value);
+    switch (dtype) {
+        case DType::f32:
+            static_cast<float*>(data)[i] = single;
+            return;
+        case DType::f16:
+            static_cast<std::uint16_t*>(data)[i] = fp16_from_float(single);
+            return;
+        case DType::bf16:
+            static_cast<std::uint16_t*>(data)[i] = bf16_from_float(single);
+            return;
+    }
+}
+
+/// Room for a weight of so many rows and columns in the type of `like`.
+Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows, std::int64_t cols,
+                   void** data) {
+    Pages& pages =
+        storage.pages.emplace_back(static_cast<std::size_t>(rows * cols) * dtype_bytes(like.dtype));
+    *data = pages.data();
+    return {like.dtype, pages.data(), rows, cols};
+}
+
+/// How the KV heads of one owner are made of those of the layers in its group.
+struct Merge {
+    std::vector<int> layers;  ///< of the base, that own KV heads and become one, ascending
+    int n_to = 0;             ///< KV heads after
+    int n_of_one = 0;         ///< KV heads before that become one
+    int head_dim = 0;
+    KvMerge how = KvMerge::uniform;
+};
+
+/// The weight `which` of the merged owner. Rows are those of the heads, head_dim each.
+Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeights::*which, const Merge& m) {
+    const Weight& like = base.layers[static_cast<std::size_t>(m.layers.front())].*which;
+    if (like.data == nullptr) return {};
+    void* data = nullptr;
+    const Weight out = make_weight(storage, like, std::int64_t{m.n_to} * m.head_dim, like.cols, &data);
+    const std::int64_t head_size = m.head_dim * like.cols;
+    for (std::int64_t i = 0; i < out.rows * out.cols; ++i) {
+        const std::int64_t head = i / head_size, within = i % head_size;
+        double value = 0;
+        for (std::size_t n = 0; n < m.layers.size(); ++n) {
+            const Weight& w = base.layers[static_cast<std::size_t>(m.layers[n])].*which;
+            double of_layer = 0;
+            for (int j = 0; j < m.n_of_one; ++j)
+                of_layer += value_at(w, (head * m.n_of_one + j) * head_size + within);
+            of_layer /= m.n_of_one;
+            if (m.how == KvMerge::uniform)
+                value += of_layer / static_cast<double>(m.layers.size());
+            else
+                value = n == 0 ? of_layer : (value + of_layer) / 2;
+        }
+        set_value(out.dtype, data, i, value);
+    }
+    return out;
+}
+
+/// The weight with its first n rows (or columns) once more at the end, beginning anew where there are fewer.
+Weight widened(MergedStorage& storage, const Weight& w, int n, bool columns) {
+    if (w.data == nullptr) return {};
+    void* data = nullptr;
+    const std::int64_t rows = w.rows + (columns ? 0 : n), cols = w.cols + (columns ? n : 0);
+    const Weight out = make_weight(storage, w, rows, cols, &data);
+    const std::size_t element = dtype_bytes(w.dtype);
+    const auto copy = [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+        std::memcpy(static_cast<char*>(data) + static_cast<std::size_t>(to) * element,
+                    static_cast<const char*>(w.data) + static_cast<std::size_t>(from) * element,
+                    static_cast<std::size_t>(count) * element);
+    };
+    for (std::int64_t r = 0; r < rows; ++r) {
+        copy(r * cols, r % w.rows * w.cols, w.cols);
+        for (std::int64_t c = w.cols; c < cols; ++c) copy(r * cols + c, r % w.rows * w.cols + c % w.cols, 1);
+    }
+    return out;
+}
+
+void widen_mlp(MergedStorage& storage, LayerWeights& layer, int n) {
+    for (Weight* w : {&layer.gate, &layer.up, &layer.gate_bias, &layer.up_bias})
+        *w = widened(storage, *w, n, false);
+    layer.down = widened(storage, layer.down, n, true);
+}
+
+std::string shape_name(const KvShape& shape, const ModelConfig& config) {
+    if (shape.n_layers < config.n_layers) return fmt::format("mlkv:m={},g={}", shape.n_layers, shape.n_heads);
+    if (shape.n_heads == config.n_heads) return "mha";
+    return shape.n_heads == 1 ? "mqa" : fmt::format("gqa:{}", shape.n_heads);
+}
+
+}  // namespace
+
+KvShape kv_shape(const ModelConfig& config) {
+    return {config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers, config.n_kv_heads};
+}
+
+KvShape kv_shape(const KvSharing& sharing, const ModelConfig& config) {
+    switch (sharing.kind) {
+        case KvSharing::Kind::own:
+            return kv_shape(config);
+        case KvSharing::Kind::mha:
+            return {config.n_layers, config.n_heads};
+        case KvSharing::Kind::gqa:
+            return {config.n_layers, sharing.n_kv_heads};
+        case KvSharing::Kind::mqa:
+            return {config.n_layers, 1};
+        case KvSharing::Kind::mlkv:
+            return {sharing.n_kv_layers, sharing.n_kv_heads};
+    }
+    return {};
+}
+
+namespace {
+
+void refuse_fault(const KvSharing& sharing, const ModelConfig& config, const std::string& what) {
+    if (const std::string fault = check_sharing(sharing, config); !fault.empty())
+        fail(ErrorCode::wrong_use, "cannot share the KV heads of {} as {}: {}", what,
+             shape_name(kv_shape(sharing, config), config), fault);
+}
+
+}  // namespace
+
+KvLayout layout_of(const ModelConfig& config, const KvSharing& sharing) {
+    refuse_fault(sharing, config, config.family);
+    const KvShape shape = kv_shape(sharing, config);
+    return KvLayout::shared(config.n_layers, config.n_heads, shape.n_layers, shape.n_heads);
+}
+
+std::string kv_name(const ModelConfig& config) {
+    return shape_name(kv_shape(config), config);
+}
+
+std::string check_sharing(const KvSharing& sharing, const ModelConfig& config) {
+    const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
+    if (to.n_layers < 1 || to.n_layers > config.n_layers)
+        return fmt::format("{} layers cannot own the KV heads of a model of {}; name 1 to {}", to.n_layers,
+                           config.n_layers, from.n_layers);
+    if (to.n_heads < 1 || to.n_heads > from.n_heads || from.n_heads % to.n_heads != 0)
+        return fmt::format("the model has {} KV heads a layer, which do not merge into {}; name a divisor",
+                           from.n_heads, to.n_heads);
+    const std::vector<int> had = kv_owner_layers(config.n_layers, from.n_layers);
+    for (const int owner : kv_owner_layers(config.n_layers, to.n_layers))
+        if (!std::binary_search(had.begin(), had.end(), owner))
+            return fmt::format("layer {} would have to own KV heads, and the model ({}) has none there",
+                               owner, kv_name(config));
+    return {};
+}
+
+int compensating_neurons(const ModelConfig& config, const KvShape& from, const KvShape& to, bool biases,
+                         bool gated) {
+    const std::int64_t per_head =
+        std::int64_t{2} * config.d_model * config.head_dim + (biases ? std::int64_t{2} * config.head_dim : 0);
+    const std::int64_t lost =
+        (std::int64_t{from.n_layers} * from.n_heads - std::int64_t{to.n_layers} * to.n_heads) * per_head;
+    const double per_layer = static_cast<double>(lost / config.n_layers);
+    const auto n = static_cast<int>(std::nearbyint(per_layer / config.d_model));  // half to even
+    return n / (gated ? 3 : 2);
+}
+
+std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
+    ModelConfig config = base->config();
+    refuse_fault(sharing, config, base->path().string());
+    const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
+    if (from == to) return base;
+    const LayerWeights& first = base->weights().layers.front();
+    config.n_kv_layers = to.n_layers;
+    config.n_kv_heads = to.n_heads;
+    config.merged = true;
+    config.borrows_unrotated =
+        config.borrows_unrotated || (sharing.merge == KvMerge::released && to.n_layers < config.n_layers);
+    auto storage = std::make_shared<MergedStorage>();
+    storage->base = base;
+    ModelWeights weights = base->weights();
+    Merge merge{{}, to.n_heads, from.n_heads / to.n_heads, config.head_dim, sharing.merge};
+    Merge norms{{}, 1, 1, config.head_dim, sharing.merge};
+    const KvLayout had = layout_of(base->config()), has = layout_of(config);
+    for (int l = 0; l < config.n_layers; ++l) {
+        LayerWeights& layer = weights.layers[static_cast<std::size_t>(l)];
+        for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias,
+                           &LayerWeights::k_norm})
+            if (!has.owns(l)) layer.*which = {};
+        if (!has.owns(l)) continue;
+        merge.layers.clear();
+        for (int of = l; of < config.n_layers && has.owner_of_layer(of) == l; ++of)
+            if (had.owns(of)) merge.layers.push_back(of);
+        norms.layers = merge.layers;
+        for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias})
+            layer.*which = merged(*storage, base->weights(), which, merge);
+        if (merge.layers.size() > 1)
+            layer.k_norm = merged(*storage, base->weights(), &LayerWeights::k_norm, norms);
+    }
+    const int more = sharing.compensate ? compensating_neurons(config, from, to, first.k_bias.data != nullptr,
+                                                               first.gate.data != nullptr)
+                                        : 0;
+    if (more > 0) {
+        for (LayerWeights& layer : weights.layers) widen_mlp(*storage, layer, more);
+        config.d_ff += more;
+    }
+    std::string hash =
+        fmt::format("{}/{}{}{}", base->hash(), kv_name(config),
+                    sharing.merge == KvMerge::released ? " released" : "", more > 0 ? " compensated" : "");
+    return std::make_shared<const Model>(base->path(), std::move(config), std::move(weights),
+                                         base->shared_tokenizer(), std::move(hash), std::move(storage));
+}
+
+}  // namespace keyhole
