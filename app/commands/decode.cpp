@@ -41,13 +41,16 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
         const int lane = history.lane_from_id(record.info->id).value();
         fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(history, lane));
         fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
-                   record.use.stored_tokens, history.run().layout.n_kv_heads(),
+                   record.use.stored_tokens, history.layout(lane).n_kv_heads(),
                    1e-6 * static_cast<double>(record.use.stored_bytes),
                    1e-6 * static_cast<double>(record.use.allocated_bytes),
                    metrics[static_cast<std::size_t>(lane)].evictions);
         if (record.use.shadow_bytes > 0)
             fmt::print("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
         fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + record.failure);
+        if (record.info->layout != nullptr || record.info->merged)
+            fmt::print("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
+                       record.info->token_bytes, record.info->merged ? ", not uptrained" : "");
         if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
             policy.dialect == Dialect::released)
             fmt::print("  released: {}\n", dialect_help(policy.preset));
@@ -97,8 +100,8 @@ void run_decode(const DecodeOptions& options) {
     std::unique_ptr<ExportSink> sink;
     if (options.exports.given()) {
         sink = std::make_unique<ExportSink>(
-            exports,
-            ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()), last_row});
+            exports, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
+                                 last_row, layouts_of(*loaded.model, spec.lanes)});
         fmt::print(stderr, "exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
                    exports.folder.string());
     }

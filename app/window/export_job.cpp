@@ -24,7 +24,8 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     std::string notice;
     const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
     const int n_prompt = static_cast<int>(model->tokenizer().encode(run.prompt).size());
-    ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row});
+    ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
+                              layouts_of(*model, run.lanes)});
     Recorder recorder;
     constexpr double kDecoding = 0.7;  // share of the bar; the rest is writing
     replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {

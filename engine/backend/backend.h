@@ -69,10 +69,11 @@ class Backend {
   public:
     virtual ~Backend() = default;
     virtual std::string name() const = 0;  ///< "cpu, 2 threads, AVX3_ZEN4"
-    /// An empty cache for the backend's model.
-    virtual std::unique_ptr<KvCache> make_cache() = 0;
+    /// An empty cache for a variant of the backend's model (shared_model() of it); null: for the model itself. The cache keeps its
+    /// variant loaded. Throws Error(unsupported) where the backend cannot run variants.
+    virtual std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant = nullptr) = 0;
 
-    /// Runs the prompt once for all lanes (their caches must be empty), folds the scores tile by tile, evicts, and frees the rest.
+    /// Runs the prompt once for all lanes (their caches must be empty and of one model), folds the scores tile by tile, evicts, and frees the rest.
     /// One-shot only: a lane whose policy evicts stepwise is fed by step(). progress (0..1) may be empty; returning false cancels
     /// with Error(cancelled), caches left empty.
     virtual void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,

@@ -83,6 +83,8 @@ struct LaneStreams {
     int id = 0;
     int first_row = -1;  // that it got its id at
     std::filesystem::path folder;
+    KvLayout layout;
+    std::vector<int> kv_heads;  // of the export
     std::unique_ptr<Stream> attention, logits, noise, scores, shadow;
     bool has_shadow = false;        // some row of it came
     std::vector<float> thresholds;  // [n_rows, n_kv_heads]
@@ -152,7 +154,7 @@ void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
 }
 
 void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
-    const int n_kv_heads = rows.history().run().layout.n_kv_heads(), n_positions = rows.range().n_positions();
+    const int n_kv_heads = rows.layout().n_kv_heads(), n_positions = rows.range().n_positions();
     std::vector<std::int32_t> table;
     for (int g = 0; g < n_kv_heads; ++g)
         for (int p = 0; p < n_positions; ++p) table.push_back(rows.history().evicted_at(rows.index(), g, p));
@@ -213,12 +215,26 @@ struct ExportSink::Impl final : PrefillSink {
         : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
         check_export_size(options, shape);
         make_folder(options.folder);
-        for (int i = 0; i < shape.n_lanes; ++i) add_lane(-1);
+        for (std::size_t i = 0; i < static_cast<std::size_t>(shape.n_lanes); ++i)
+            add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
     }
 
-    void add_lane(int id) {
+    void open_scores(LaneStreams& lane, const KvLayout& layout) {
+        lane.layout = layout;
+        lane.kv_heads = kv_heads_read(layout, range.layers, range.heads);
+        lane.scores.reset();
+        if (!options.scores) return;
+        const auto n = static_cast<std::int64_t>(lane.kv_heads.size());
+        lane.scores =
+            std::make_unique<Stream>(lane.folder / "scores.npy", options.f16 ? NpyType::f16 : NpyType::f32,
+                                     NpyShape{range.n_rows(), n, range.n_positions()}, kNan);
+        lane.thresholds.assign(
+            static_cast<std::size_t>(range.n_rows()) * static_cast<std::size_t>(layout.n_kv_heads()), kNan);
+    }
+
+    void add_lane(const KvLayout& layout) {
         auto lane = std::make_unique<LaneStreams>();
-        lane->id = id;
+        lane->id = -1;
         lane->folder = options.folder / fmt::format("lane{}", lanes.size());
         make_folder(lane->folder);
         const NpyType type = options.f16 ? NpyType::f16 : NpyType::f32;
@@ -231,13 +247,7 @@ struct ExportSink::Impl final : PrefillSink {
         lane->logits = open(options.logits, "logits.npy", heads, kNan);
         lane->noise = open(options.noise, "noise.npy", heads, kNan);
         lane->shadow = open(options.shadow, "shadow.npy", heads, 0);
-        lane->scores = open(
-            options.scores, "scores.npy",
-            {range.n_rows(), static_cast<std::int64_t>(range.kv_heads.size()), range.n_positions()}, kNan);
-        if (options.scores)
-            lane->thresholds.assign(static_cast<std::size_t>(range.n_rows()) *
-                                        static_cast<std::size_t>(shape.layout.n_kv_heads()),
-                                    kNan);
+        open_scores(*lane, layout);
         lanes.push_back(std::move(lane));
     }
 
@@ -256,11 +266,13 @@ struct ExportSink::Impl final : PrefillSink {
                 continue;
             auto place =
                 std::find_if(lanes.begin(), lanes.end(), [](const auto& lane) { return lane->id < 0; });
+            const KvLayout& layout = record.info->layout != nullptr ? *record.info->layout : shape.layout;
             if (place == lanes.end()) {
-                add_lane(-1);
+                add_lane(layout);
                 place = lanes.end() - 1;
             }
             LaneStreams& lane = **place;
+            if (!(lane.layout == layout)) open_scores(lane, layout);
             lane.id = id;
             lane.first_row = step.row;
         }
@@ -275,18 +287,19 @@ struct ExportSink::Impl final : PrefillSink {
             if (lane->first_row > row) lane->id = lane->first_row = -1;
             for (Stream* stream : lane->streams()) stream->cut(first_void);
             const auto from = std::min(
-                static_cast<std::size_t>(first_void) * static_cast<std::size_t>(shape.layout.n_kv_heads()),
+                static_cast<std::size_t>(first_void) * static_cast<std::size_t>(lane->layout.n_kv_heads()),
                 lane->thresholds.size());
             std::fill(lane->thresholds.begin() + static_cast<std::ptrdiff_t>(from), lane->thresholds.end(),
                       kNan);
         }
     }
 
-    void write_heads(Stream& stream, int row, const RowValues& values, const std::vector<float>& data) {
+    void write_heads(const KvLayout& layout, Stream& stream, int row, const RowValues& values,
+                     const std::vector<float>& data) {
         std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
         for (std::size_t l = 0; l < range.layers.size(); ++l)
             for (std::size_t h = 0; h < range.heads.size(); ++h) {
-                const int g = shape.layout.kv_head_from_head(range.layers[l], range.heads[h]);
+                const int g = layout.kv_head_from_head(range.layers[l], range.heads[h]);
                 std::int64_t from = values.head_offset[static_cast<std::size_t>(
                     range.layers[l] * shape.layout.n_heads() + range.heads[h])];
                 scatter(values, g, data, from, stream.absent(), line);
@@ -323,20 +336,22 @@ struct ExportSink::Impl final : PrefillSink {
         const RowValues& values = out.values;
         if (values.offset.empty()) return;
         if (lane.attention && !values.attention.empty())
-            write_heads(*lane.attention, step.row, values, values.attention);
-        if (lane.logits && !values.logits.empty()) write_heads(*lane.logits, step.row, values, values.logits);
-        if (lane.noise && !values.noise.empty()) write_heads(*lane.noise, step.row, values, values.noise);
+            write_heads(lane.layout, *lane.attention, step.row, values, values.attention);
+        if (lane.logits && !values.logits.empty())
+            write_heads(lane.layout, *lane.logits, step.row, values, values.logits);
+        if (lane.noise && !values.noise.empty())
+            write_heads(lane.layout, *lane.noise, step.row, values, values.noise);
         if (lane.shadow && !values.shadow.empty()) write_shadow(lane, step.row, values.shadow);
         if (!lane.scores || values.scores.empty()) return;
         std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
-        for (std::size_t i = 0; i < range.kv_heads.size(); ++i) {
-            const int g = range.kv_heads[i];
+        for (std::size_t i = 0; i < lane.kv_heads.size(); ++i) {
+            const int g = lane.kv_heads[i];
             scatter(values, g, values.scores, values.offset[static_cast<std::size_t>(g)], kNan, line);
             lane.scores->write(step.row - range.first_row, static_cast<std::int64_t>(i), line);
         }
         std::copy(
             values.threshold.begin(), values.threshold.end(),
-            lane.thresholds.begin() + std::int64_t{step.row - range.first_row} * shape.layout.n_kv_heads());
+            lane.thresholds.begin() + std::int64_t{step.row - range.first_row} * lane.layout.n_kv_heads());
     }
 
     // Prompt rows.
@@ -348,8 +363,12 @@ struct ExportSink::Impl final : PrefillSink {
     void logits(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::logits, head_unit(tile)); }
     void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
     void scores(const PrefillTile& tile) override {
-        const int g = shape.layout.first_of_layer(tile.layer) + tile.head;
-        each_lane(tile, &LaneStreams::scores, place(range.kv_heads, g));
+        for (std::size_t i = 0; i < lanes.size(); ++i) {
+            if ((tile.lane >= 0 && static_cast<std::size_t>(tile.lane) != i) || !lanes[i]->scores) continue;
+            const int g = lanes[i]->layout.first_of_layer(tile.layer) + tile.head;
+            if (const std::int64_t unit = place(lanes[i]->kv_heads, g); unit >= 0)
+                write_tile(*lanes[i]->scores, tile, unit);
+        }
     }
 
     static std::int64_t place(const std::vector<int>& list, int value) {
@@ -398,8 +417,11 @@ struct ExportSink::Impl final : PrefillSink {
                 open(lanes[i]->shadow, arrays.shadow);
             else if (lanes[i]->shadow)
                 std::filesystem::remove(lanes[i]->shadow->path());
-            write_lane(LaneRows(history, static_cast<int>(i), range, std::move(arrays)), lanes[i]->thresholds,
-                       options, lanes[i]->folder, [&](double share, const std::string& what) {
+            ExportRange of_lane = range;
+            of_lane.kv_heads = lanes[i]->kv_heads;
+            write_lane(LaneRows(history, static_cast<int>(i), of_lane, std::move(arrays)),
+                       lanes[i]->thresholds, options, lanes[i]->folder,
+                       [&](double share, const std::string& what) {
                            if (progress)
                                progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                        });
@@ -443,15 +465,19 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
         if (wanted)
             fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
                  name, name);
-    ExportShape shape{history.run().layout, history.n_prompt(), static_cast<int>(history.lanes().size()),
-                      history.last_row()};
+    ExportShape shape{history.run().layout,
+                      history.n_prompt(),
+                      static_cast<int>(history.lanes().size()),
+                      history.last_row(),
+                      {}};
+    for (int lane = 0; lane < shape.n_lanes; ++lane) shape.of_lane.push_back(history.layout(lane));
     ExportSink sink(options, shape);
     // Feed the records as if they were made now. Order of lanes first: all that the run ever had.
-    const KvLayout& layout = shape.layout;
     std::vector<float> line(static_cast<std::size_t>(history.n_positions()));
     for (const auto& step : history.steps()) {
         for (std::size_t i = 0; i < step->lanes.size(); ++i) {
             const int lane = *history.lane_from_id(step->lanes[i].info->id);
+            const KvLayout& layout = history.layout(lane);
             const auto& block = step->lanes[i].rows;
             if (!block) continue;
             RowOutput out;

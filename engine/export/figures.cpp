@@ -84,7 +84,7 @@ void write_masks(const LaneRows& rows, const std::filesystem::path& folder, cons
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
     draw_all(range.kv_heads.size(), progress, [&](std::size_t i) {
-        const KvHead& head = rows.history().run().layout.kv_head(range.kv_heads[i]);
+        const KvHead& head = rows.layout().kv_head(range.kv_heads[i]);
         MaskFigure figure;
         figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
         figure.texts.subtitle = subtitle(rows);
@@ -110,7 +110,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     figure.row_axis = {"KV head (layer.head)", 0, {}};
     figure.column_axis = {"position", 0, {}};
     for (const int g : kv_heads) {
-        const KvHead& head = history.run().layout.kv_head(g);
+        const KvHead& head = history.layout(lane).kv_head(g);
         figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
         for (int p = 0; p <= last_row; ++p)
             figure.states.push_back(p > row                                 ? CellState::unborn
@@ -147,7 +147,7 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
                     const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
-    const KvLayout& layout = rows.history().run().layout;
+    const KvLayout& layout = rows.layout();
     const ColorScale scale = attention_scale(largest_attention(rows));
     const std::string scale_words =
         fmt::format("Attention probability on a logarithmic scale, {:g} to {:g}, one scale for all heads. ",
@@ -242,7 +242,7 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
                         const std::filesystem::path& folder, const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
-    const KvLayout& layout = rows.history().run().layout;
+    const KvLayout& layout = rows.layout();
     const std::vector<std::string> texts = token_texts(rows, 0, range.n_positions());
     double done = 0;
     for (int g : range.kv_heads) {

@@ -104,14 +104,19 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
     }
 }
 
+std::vector<int> kv_heads_read(const KvLayout& layout, const std::vector<int>& layers,
+                               const std::vector<int>& heads) {
+    std::set<int> kv_heads;
+    for (int l : layers)
+        for (int h : heads) kv_heads.insert(layout.kv_head_from_head(l, h));
+    return {kv_heads.begin(), kv_heads.end()};
+}
+
 ExportRange export_range(const ExportOptions& options, const ExportShape& shape) {
     ExportRange range;
     range.layers = chosen(options.layers, shape.layout.n_layers(), "layer");
     range.heads = chosen(options.heads, shape.layout.n_heads(), "head");
-    std::set<int> kv_heads;
-    for (int l : range.layers)
-        for (int h : range.heads) kv_heads.insert(shape.layout.kv_head_from_head(l, h));
-    range.kv_heads.assign(kv_heads.begin(), kv_heads.end());
+    range.kv_heads = kv_heads_read(shape.layout, range.layers, range.heads);
     range.last_row = shape.last_row;
     range.first_row = options.all_rows ? 0 : shape.n_prompt;
     if (options.last_rows > 0)

@@ -38,10 +38,11 @@ void parse_export_list(std::string_view list, ExportOptions& options);
 
 /// What must be known before the run starts.
 struct ExportShape {
-    KvLayout layout;
+    KvLayout layout;  ///< of the run's model
     int n_prompt = 0;
-    int n_lanes = 1;   ///< at the start
-    int last_row = 0;  ///< n_prompt + tokens - 1: rows up to this one may come
+    int n_lanes = 1;                  ///< at the start
+    int last_row = 0;                 ///< n_prompt + tokens - 1: rows up to this one may come
+    std::vector<KvLayout> of_lane{};  ///< of the lanes at the start; empty: the model's
 };
 
 /// Indices that an export covers.
@@ -54,7 +55,11 @@ struct ExportRange {
     int n_rows() const { return last_row < first_row ? 0 : last_row - first_row + 1; }
 };
 
-/// Throws Error(wrong_use) for a layer or head that the model has not.
+/// KV heads that the query heads read, ascending.
+std::vector<int> kv_heads_read(const KvLayout& layout, const std::vector<int>& layers,
+                               const std::vector<int>& heads);
+
+/// Throws Error(wrong_use) for a layer or head that the model has not. kv_heads: of the run's model.
 ExportRange export_range(const ExportOptions& options, const ExportShape& shape);
 
 /// Bytes of all files of all lanes: arrays exactly, tables and pictures roughly.

@@ -43,6 +43,7 @@ class LaneRows {
     const RunHistory& history() const { return history_; }
     const RunHistory::Lane& lane() const { return history_.lanes()[static_cast<std::size_t>(lane_)]; }
     int index() const { return lane_; }
+    const KvLayout& layout() const { return history_.layout(lane_); }
     const ExportRange& range() const { return range_; }
     const LaneArrays& arrays() const { return arrays_; }
 

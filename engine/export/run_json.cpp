@@ -125,6 +125,10 @@ Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) 
     out["id"] = info.id;
     out["spec"] = last.effective;
     out["requested"] = last.spec;
+    if (!last.kv.empty())
+        out["kv"] = {
+            {"sharing", last.kv}, {"uptrained", !last.merged}, {"bytes_per_token", last.token_bytes}};
+    if (last.layout != nullptr) out["kv_heads"] = kv_heads_json(*last.layout);
     if (info.forked_from >= 0) out["forked_from"] = {{"lane", info.forked_from}, {"row", info.forked_at}};
     const std::span<const int> tokens =
         std::span(info.tokens).subspan(static_cast<std::size_t>(history.n_prompt()));

@@ -110,7 +110,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
         if (!rows.has(row)) continue;
         for (int layer : range.layers)
             for (int head : range.heads) {
-                const int g = history.run().layout.kv_head_from_head(layer, head);
+                const int g = rows.layout().kv_head_from_head(layer, head);
                 for (auto& column : columns.all) {
                     if (column.name == "attention")
                         column.there = rows.attention(row, layer, head, column.values);
@@ -140,7 +140,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
 void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path) {
     const RunHistory& history = rows.history();
     const ExportRange& range = rows.range();
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = rows.layout();
     TextFile file(path);
     file.write(
         "row,layer,head,kv_head,retained_mass,lost_mass,cosine_ideal,cosine_full,output_similarity,"

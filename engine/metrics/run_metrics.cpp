@@ -29,7 +29,7 @@ struct Mean {
 class StoredSets {
   public:
     StoredSets(const RunHistory& history, int lane)
-        : history_(history), lane_(lane), sets_(at(history.run().layout.n_kv_heads())) {
+        : history_(history), lane_(lane), sets_(at(history.layout(lane).n_kv_heads())) {
         for (int g = 0; g < static_cast<int>(sets_.size()); ++g)
             for (int p = 0; p < history.n_positions(); ++p) {
                 const std::int32_t row = history.evicted_at(lane, g, p);
@@ -130,7 +130,7 @@ void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
     Mean all;
     for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
         Mean of_token;
-        for (int g = 0; g < history.run().layout.n_kv_heads(); ++g)
+        for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
             of_token.add(lifetime(p, history.evicted_at(lane, g, p), info.last_row));
         if (p < kLifetimePositions) out.lifetime_by_position.push_back(of_token.value());
         by_class[at(static_cast<int>(classes[at(p)]))].add(of_token.value());
@@ -150,13 +150,15 @@ int common_rows(const RunHistory::Lane& a, const RunHistory::Lane& b) {
     return static_cast<int>(end - a.tokens.begin());
 }
 
+/// Means over what each layer reads, its owner's KV heads where it borrows. Lanes that share KV heads otherwise meet at query heads.
 void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
-    const KvLayout& layout = history.run().layout;
+    const int n_heads = history.run().layout.n_heads();
     const std::span<const RunHistory::Lane> lanes = history.lanes();
-    const std::size_t n_layers = at(layout.n_layers());
+    const std::size_t n_layers = at(history.run().layout.n_layers());
     struct Pair {
         std::size_t a, b;
         int first, last;
+        bool same_layout;
         std::vector<Mean> by_layer;
     };
     std::vector<StoredSets> sets;
@@ -167,7 +169,7 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
             pairs.push_back(
                 {a, b, std::max(lanes[a].first_row, lanes[b].first_row),
                  std::min({lanes[a].last_row, lanes[b].last_row, common_rows(lanes[a], lanes[b]) - 1}),
-                 std::vector<Mean>(n_layers)});
+                 history.same_layout(static_cast<int>(a), static_cast<int>(b)), std::vector<Mean>(n_layers)});
     }
     std::vector<std::vector<Mean>> recent(lanes.size(), std::vector<Mean>(n_layers));
     for (int row = history.n_prompt() - 1; row <= history.last_row(); ++row) {
@@ -178,17 +180,29 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
             if (record == nullptr) continue;
             sets[a].advance(row);
             if (row < history.n_prompt()) continue;
-            for (int g = 0; g < layout.n_kv_heads(); ++g) {
-                const HeadRef& reader = layout.kv_head(g).readers.front();
-                const int k = record->info->policy.at(reader.layer, reader.head).budget;
-                if (k <= row)
-                    recent[a][at(layout.kv_head(g).owner_layer)].add(recent_share(sets[a].of(g), row, k));
+            const KvLayout& layout = history.layout(static_cast<int>(a));
+            for (int l = 0; l < layout.n_layers(); ++l)
+                for (int g = layout.first_read(l); g < layout.last_read(l); ++g) {
+                    const HeadRef& reader = layout.kv_head(g).readers.front();
+                    const int k = record->info->policy.at(reader.layer, reader.head).budget;
+                    if (k <= row) recent[a][at(l)].add(recent_share(sets[a].of(g), row, k));
+                }
+        }
+        for (Pair& pair : pairs) {
+            if (row < pair.first || row > pair.last) continue;
+            const KvLayout& a = history.layout(static_cast<int>(pair.a));
+            const KvLayout& b = history.layout(static_cast<int>(pair.b));
+            for (int l = 0; l < a.n_layers(); ++l) {
+                if (pair.same_layout) {
+                    for (int g = a.first_read(l); g < a.last_read(l); ++g)
+                        pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(g), sets[pair.b].of(g)));
+                    continue;
+                }
+                for (int h = 0; h < n_heads; ++h)
+                    pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(a.kv_head_from_head(l, h)),
+                                                     sets[pair.b].of(b.kv_head_from_head(l, h))));
             }
         }
-        for (Pair& pair : pairs)
-            for (int g = 0; row >= pair.first && row <= pair.last && g < layout.n_kv_heads(); ++g)
-                pair.by_layer[at(layout.kv_head(g).owner_layer)].add(
-                    jaccard(sets[pair.a].of(g), sets[pair.b].of(g)));
     }
     for (std::size_t a = 0; a < lanes.size(); ++a) {
         Mean mean;

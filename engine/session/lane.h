@@ -14,14 +14,16 @@ namespace keyhole {
 struct LaneState {
     int id = 0;
     LaneSpec spec;
-    std::shared_ptr<const LaneInfo> info;  ///< holds the policy in force
-    RowOutput out;                         ///< of the last row
-    std::vector<float> log_probs;          ///< [n_vocab] after the last row
-    int predicted = 0;                     ///< own choice for the next row
-    int token = 0;                         ///< consumed at the last row
-    float token_log_prob = 0;              ///< that the row before gave to it
-    std::vector<Eviction> pending;         ///< by commands and catching up, for the next record
-    std::shared_ptr<const PinList> pins;   ///< null: none
+    std::shared_ptr<const Model> model;             ///< with its KV heads shared as the spec says
+    std::shared_ptr<const LaneInfo> info;           ///< holds the policy in force
+    RowOutput out;                                  ///< of the last row
+    std::vector<float> log_probs;                   ///< [n_vocab] after the last row
+    int predicted = 0;                              ///< own choice for the next row
+    int token = 0;                                  ///< consumed at the last row
+    float token_log_prob = 0;                       ///< that the row before gave to it
+    std::vector<Eviction> pending;                  ///< by commands and catching up, for the next record
+    std::shared_ptr<const PinList> pins;            ///< null: none
+    std::shared_ptr<const PromptRows> prompt_rows;  ///< for the record that ends the prompt: see LaneRecord
     bool diverged = false;  ///< consumed another token than lane 0 did: its columns mean other tokens
     bool ended = false;
     std::string failure;

@@ -97,6 +97,7 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
         r.use = lane.cache->use();
         r.evictions = std::exchange(lane.pending, {});
         r.pins = lane.pins;
+        r.prompt_rows = std::exchange(lane.prompt_rows, nullptr);
         lane.recorded = true;
         if (lane.log_probs.empty()) continue;
         r.entropy = static_cast<float>(entropy(lane.log_probs));
@@ -113,7 +114,7 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
         r.attended_tokens = count_attended(lane.out.values);
         r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
         r.rows = row_block(lane.out.values);
-        r.measures = mean_measures(run->layout, lane.out);
+        r.measures = mean_measures(lane.model->layout(), lane.out);
         if (!lane.out.shadow.retained_mass.empty())
             r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);
         lane.out_is_new = false;
@@ -305,10 +306,16 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
     }
 }
 
+std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>& lanes) {
+    std::vector<KvLayout> layouts;
+    for (const LaneSpec& lane : lanes) layouts.push_back(layout_of(model.config(), lane.sharing));
+    return layouts;
+}
+
 RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     RunSpec spec;
     spec.prompt = run.prompt;
-    for (const std::string& lane : run.start.lanes) spec.lanes.push_back({parse_lane_spec(lane)});
+    for (const std::string& lane : run.start.lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (!run.start.sampling.empty())
         spec.sampling = std::get<SetSampling>(parse_command(run.start.sampling)).sampling;
     spec.seed = run.seed;

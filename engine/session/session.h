@@ -102,6 +102,9 @@ class Session {
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
             RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each);
 
+/// What each lane's KV heads are. Throws Error(wrong_use) where the model cannot be shared so.
+std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>& lanes);
+
 /// The RunSpec that a record's run was started with; `commands` in text form.
 RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands);
 

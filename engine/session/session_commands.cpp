@@ -58,7 +58,10 @@ Lane& Session::Impl::lane_at(int index) {
 /// What the text forms refuse as they are read; the window fills structs.
 void Session::Impl::check(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
-    if (faults.empty()) faults = check_overrides(spec.policy, head_grid(run->layout));
+    if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
+        faults.push_back(fault);
+    if (faults.empty())
+        faults = check_overrides(spec.policy, head_grid(layout_of(model->config(), spec.sharing)));
     if (faults.empty() && spec.policy.positions != Positions::original &&
         run->config.positions == PositionKind::learned)
         faults.push_back(fmt::format(
@@ -103,7 +106,11 @@ void Session::Impl::perform(const Command& command) {
 void Session::Impl::set_lane(const SetLane& command) {
     check(command.spec);
     Lane& lane = lane_at(command.index);
-    if (lacks(lane, command.spec)) {
+    if (shared(command.spec.sharing) != lane.model) {
+        Lane again = shared_anew(lane, command.spec);
+        lane_at(command.index) = std::move(again);
+        ++next_lane_id;
+    } else if (lacks(lane, command.spec)) {
         Lane again = lived_again(lane, command.spec);
         lane_at(command.index) = std::move(again);
     }
@@ -121,13 +128,14 @@ Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
     Lane again;
     static_cast<LaneState&>(again) = from;
     std::vector<std::vector<std::int32_t>> stored;
-    for (int g = 0; g < run->layout.n_kv_heads(); ++g) stored.push_back(from.cache->stored_positions(g));
+    const int n_kv_heads = from.model->layout().n_kv_heads();
+    for (int g = 0; g < n_kv_heads; ++g) stored.push_back(from.cache->stored_positions(g));
     LaneSpec born_as = again.born_as;
     change(born_as);
     lanes.push_back(new_lane(*again.info, born_as));  // `from` may have moved
     try {
         live(again.tokens, again.life, change);
-        for (int g = 0; g < run->layout.n_kv_heads(); ++g)
+        for (int g = 0; g < n_kv_heads; ++g)
             if (lanes.back().cache->stored_positions(g) != stored[static_cast<std::size_t>(g)])
                 fail(ErrorCode::unsupported,
                      "lane '{}' keeps other tokens when it runs again from the prompt; start with shadow=on "
@@ -142,6 +150,36 @@ Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
     again.spec = lanes.back().spec;
     again.info = lanes.back().info;
     lanes.pop_back();
+    return again;
+}
+
+/// The lane with its KV heads shared otherwise: another model, so it runs from the prompt, with its own past tokens forced and its
+/// commands at their rows. Readers take it for a new lane, a copy of the old one as far as past rows go, since its KV heads are others.
+Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
+    const auto change = [&](LaneSpec& past) {
+        past.sharing = spec.sharing;
+        check(past);  // overrides may name what borrows now
+    };
+    const LaneState was = from;  // `from` may move
+    LaneSpec born_as = was.born_as;
+    change(born_as);
+    LaneInfo identity;
+    identity.id = next_lane_id;
+    identity.forked_from = was.recorded ? was.id : was.info->forked_from;
+    identity.forked_at = was.recorded ? row : was.info->forked_at;
+    lanes.push_back(new_lane(identity, born_as));
+    try {
+        live(was.tokens, was.life, change);
+    } catch (...) {
+        lanes.pop_back();
+        throw;
+    }
+    Lane again = std::move(lanes.back());
+    lanes.pop_back();
+    again.diverged = was.diverged;
+    again.ended = was.ended;
+    again.failure = was.failure;
+    again.prompt_rows = nullptr;  // records have told of the prompt
     return again;
 }
 
@@ -169,10 +207,13 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     // Readers copy what records have told of the parent: of one that none has told of, pending holds all.
     identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
     identity.forked_at = parent.recorded ? row : parent.info->forked_at;
-    lane.info = lane_info(identity, lane.spec);
+    lane.info = lane_info(identity, lane.spec, *lane.model);
     lane.recorded = false;
     if (command.spec) {
-        if (lacks(lane, *command.spec)) lane = lived_again(lane, *command.spec);
+        if (shared(command.spec->sharing) != lane.model)
+            lane = shared_anew(parent, *command.spec);
+        else if (lacks(lane, *command.spec))
+            lane = lived_again(lane, *command.spec);
         meet(lane, SetLane{command.index, *command.spec}, row);
     }
     lanes.push_back(std::move(lane));
@@ -193,14 +234,14 @@ void Session::Impl::force(const std::vector<int>& tokens) {
 /// Evicts, pins or unpins by hand.
 void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
     Lane& lane = lane_at(at.index);
-    const KvLayout& layout = run->layout;
+    const KvLayout& layout = lane.model->layout();
     if (at.layer >= layout.n_layers() || at.head >= layout.n_heads())
         fail(ErrorCode::wrong_use, "there is no L{}{}; the model has layers 0 to {} of query heads 0 to {}",
              at.layer, at.head < 0 ? "" : fmt::format(".H{}", at.head), layout.n_layers() - 1,
              layout.n_heads() - 1);
     if (at.position < 0 || at.position > row)
         fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", at.position, row);
-    const std::vector<int> heads = kv_heads_at(at);
+    const std::vector<int> heads = kv_heads_at(layout, at);
     if (std::holds_alternative<UnpinToken>(command)) {
         const bool pinned =
             lane.pins != nullptr && std::any_of(lane.pins->begin(), lane.pins->end(), [&](const Pin& pin) {

@@ -29,10 +29,14 @@ struct Session::Impl : SessionState {
 
     int n_prompt() const { return run->n_prompt(); }
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
+    /// The model with its KV heads shared so; the same one for all lanes that ask for it.
+    std::shared_ptr<const Model> shared(const KvSharing& sharing) const;
+    mutable std::vector<std::pair<KvSharing, std::weak_ptr<const Model>>> variants;
 
     // Lanes and rows (session_lanes.cpp).
     SessionState first_state();
-    std::shared_ptr<const LaneInfo> lane_info(const LaneInfo& identity, const LaneSpec& spec) const;
+    std::shared_ptr<const LaneInfo> lane_info(const LaneInfo& identity, const LaneSpec& spec,
+                                              const Model& shared) const;
     Lane new_lane(const LaneInfo& identity, const LaneSpec& spec) const;
     void read_logits(Lane& lane, int at_row) const;
     std::shared_ptr<const PromptRows> prefill(std::size_t first_lane,
@@ -44,7 +48,7 @@ struct Session::Impl : SessionState {
     void live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
               const std::function<void(LaneSpec&)>& change);
     void meet(Lane& lane, const Command& command, int at_row) const;
-    std::vector<int> kv_heads_at(const TokenPlace& at) const;
+    static std::vector<int> kv_heads_at(const KvLayout& layout, const TokenPlace& at);
 
     TokenBack with_token_back(int index, int position);  // session_probe.cpp
 
@@ -60,6 +64,7 @@ struct Session::Impl : SessionState {
     void add_lane(const AddLane& command);
     void fork_lane(const ForkLane& command);
     bool lacks(const Lane& lane, const LaneSpec& spec) const;
+    Lane shared_anew(const Lane& from, const LaneSpec& spec);
     Lane lived_again(const Lane& from, const LaneSpec& spec);
     void force(const std::vector<int>& tokens);
     void touch_token(const TokenPlace& at, const Command& command);

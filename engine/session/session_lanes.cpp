@@ -48,16 +48,31 @@ SessionState Session::Impl::first_state() {
     return state;
 }
 
-/// identity: id and parentage.
-std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identity,
-                                                         const LaneSpec& spec) const {
+std::shared_ptr<const Model> Session::Impl::shared(const KvSharing& sharing) const {
+    std::erase_if(variants, [](const auto& known) { return known.second.expired(); });
+    for (const auto& [is, variant] : variants)
+        if (is == sharing) return variant.lock();
+    std::shared_ptr<const Model> variant = shared_model(model, sharing);
+    if (variant != model) variants.emplace_back(sharing, variant);
+    return variant;
+}
+
+/// identity: id and parentage. shared: the lane's model.
+std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identity, const LaneSpec& spec,
+                                                         const Model& shared) const {
     auto info = std::make_shared<LaneInfo>();
     info->id = identity.id;
     info->forked_from = identity.forked_from;
     info->forked_at = identity.forked_at;
     info->spec = format_lane_spec(spec);
     info->effective = format_effective_spec(spec, n_prompt(), start.n_generate);
-    info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(run->layout));
+    info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(shared.layout()));
+    if (&shared != model.get())
+        info->layout =
+            identity.layout != nullptr ? identity.layout : std::make_shared<const KvLayout>(shared.layout());
+    info->kv = kv_name(shared.config());
+    info->merged = shared.config().merged;
+    info->token_bytes = kv_bytes_per_token(shared.config(), static_cast<int>(sizeof(float)));
     return info;
 }
 
@@ -65,8 +80,9 @@ Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) con
     Lane lane;
     lane.id = identity.id;
     lane.spec = lane.born_as = spec;
-    lane.info = lane_info(identity, spec);
-    lane.cache = backend.make_cache();
+    lane.model = shared(spec.sharing);
+    lane.info = lane_info(identity, spec, *lane.model);
+    lane.cache = backend.make_cache(lane.model != model ? lane.model : nullptr);
     backend.apply_policy(*lane.cache, lane.policy(), -1);
     return lane;
 }
@@ -78,12 +94,17 @@ void Session::Impl::read_logits(Lane& lane, int at_row) const {
     lane.predicted = choose_token(lane.out.next_logits, sampling, sampling_uniform(start.seed, at_row));
 }
 
-/// Prompt of the lanes from first_lane on: one-shot ones together, stepwise ones row by row.
+/// Prompt of the lanes from first_lane on: one-shot ones together, for each model, stepwise ones row by row. Returns the rows of the
+/// session's own model; those of others are with their lanes.
 std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
                                                          const std::function<bool(double)>& progress,
                                                          bool to_sink) {
-    std::vector<LanePrefill> oneshot;
-    std::vector<int> oneshot_lanes;
+    struct Together {
+        const Model* of;
+        std::vector<LanePrefill> prefills;
+        std::vector<int> lanes;
+    };
+    std::vector<Together> oneshot;
     std::vector<std::size_t> stepwise;
     for (std::size_t i = first_lane; i < lanes.size(); ++i) {
         Lane& lane = lanes[i];
@@ -93,20 +114,31 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
             stepwise.push_back(i);
             continue;
         }
-        oneshot.push_back({lane.cache.get(), &lane.info->policy, wants(), &lane.out});
-        oneshot_lanes.push_back(static_cast<int>(i));
+        auto group = std::find_if(oneshot.begin(), oneshot.end(),
+                                  [&](const Together& g) { return g.of == lane.model.get(); });
+        if (group == oneshot.end()) group = oneshot.insert(group, {lane.model.get(), {}, {}});
+        group->prefills.push_back({lane.cache.get(), &lane.info->policy, wants(), &lane.out});
+        group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
-    if (!oneshot.empty()) {
+    for (std::size_t n = 0; n < oneshot.size(); ++n) {
+        const Together& group = oneshot[n];
+        const auto share = [&](double done) {
+            return progress((static_cast<double>(n) + done) / static_cast<double>(oneshot.size()));
+        };
+        const std::function<bool(double)> part = progress ? share : std::function<bool(double)>();
         PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
         std::optional<LaneTiles> tiles;
-        if (outer != nullptr) tiles.emplace(*outer, oneshot_lanes, stepwise.empty());
+        if (outer != nullptr) tiles.emplace(*outer, group.lanes, stepwise.empty() && oneshot.size() == 1);
         if (to_sink && start.wants.attention) {
             PromptRecorder recorder(*run, tiles ? &*tiles : nullptr);
-            backend.prefill(run->prompt_tokens, oneshot, &recorder, progress);
-            rows = recorder.take();
+            backend.prefill(run->prompt_tokens, group.prefills, &recorder, part);
+            const std::shared_ptr<const PromptRows> of_group = recorder.take();
+            if (group.of == model.get()) rows = of_group;
+            for (const int lane : group.lanes)
+                if (group.of != model.get()) lanes[static_cast<std::size_t>(lane)].prompt_rows = of_group;
         } else {
-            backend.prefill(run->prompt_tokens, oneshot, tiles ? &*tiles : nullptr, progress);
+            backend.prefill(run->prompt_tokens, group.prefills, tiles ? &*tiles : nullptr, part);
         }
     }
     for (int i = 0; i < n_prompt() && !stepwise.empty(); ++i) {
@@ -122,7 +154,8 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
                 sink->row(bare_step(i), static_cast<int>(n), lane.out);
         }
     }
-    for (int i : oneshot_lanes) note_row(lanes[static_cast<std::size_t>(i)]);
+    for (const Together& group : oneshot)
+        for (int i : group.lanes) note_row(lanes[static_cast<std::size_t>(i)]);
     for (std::size_t i = first_lane; i < lanes.size(); ++i) read_logits(lanes[i], n_prompt() - 1);
     return rows;
 }
@@ -207,33 +240,33 @@ void Session::Impl::live(const std::vector<int>& tokens, const std::vector<Logge
 
 /// A command that concerns one lane alone, known to be valid.
 void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
-    const int n_kv_heads = run->layout.n_kv_heads();
+    const KvLayout& layout = lane.model->layout();
     if (const auto* set = std::get_if<SetLane>(&command)) {
-        auto info = lane_info(*lane.info, set->spec);
+        auto info = lane_info(*lane.info, set->spec, *lane.model);
         note_gone(lane, backend.apply_policy(*lane.cache, info->policy, at_row));
         lane.spec = set->spec;
         lane.info = std::move(info);
     } else if (const auto* evict = std::get_if<EvictToken>(&command)) {
         std::vector<Eviction> gone;
-        for (int g : kv_heads_at(evict->at))
+        for (int g : kv_heads_at(layout, evict->at))
             if (lane.cache->evict(g, evict->at.position)) gone.push_back({g, evict->at.position, at_row});
         note_gone(lane, std::move(gone));
     } else if (const auto* pin = std::get_if<PinToken>(&command)) {
-        for (int g : kv_heads_at(pin->at)) lane.cache->set_pinned(g, pin->at.position, true);
+        for (int g : kv_heads_at(layout, pin->at)) lane.cache->set_pinned(g, pin->at.position, true);
     } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
-        for (int g : kv_heads_at(unpin->at)) lane.cache->set_pinned(g, unpin->at.position, false);
+        for (int g : kv_heads_at(layout, unpin->at)) lane.cache->set_pinned(g, unpin->at.position, false);
     }
-    if (!std::holds_alternative<SetLane>(command)) lane.pins = pins_of(*lane.cache, n_kv_heads);
+    if (!std::holds_alternative<SetLane>(command)) lane.pins = pins_of(*lane.cache, layout.n_kv_heads());
     lane.life.push_back({at_row, command});
 }
 
 /// Ascending, each once.
-std::vector<int> Session::Impl::kv_heads_at(const TokenPlace& at) const {
+std::vector<int> Session::Impl::kv_heads_at(const KvLayout& layout, const TokenPlace& at) {
     std::vector<int> heads;
-    for (int layer = 0; layer < run->layout.n_layers(); ++layer)
-        for (int head = 0; head < run->layout.n_heads(); ++head)
+    for (int layer = 0; layer < layout.n_layers(); ++layer)
+        for (int head = 0; head < layout.n_heads(); ++head)
             if ((at.layer < 0 || at.layer == layer) && (at.head < 0 || at.head == head))
-                heads.push_back(run->layout.kv_head_from_head(layer, head));
+                heads.push_back(layout.kv_head_from_head(layer, head));
     std::sort(heads.begin(), heads.end());
     heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
     return heads;

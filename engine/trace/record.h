@@ -65,6 +65,12 @@ struct LaneInfo {
     std::string spec;       ///< as asked for
     std::string effective;  ///< amounts in tokens, clamped
     ResolvedPolicy policy;
+    /// Where the lane shares KV heads otherwise than the run's model: its own layout, for all the lane's life; null: the run's.
+    std::shared_ptr<const KvLayout> layout;
+    std::string kv;       ///< what it is: "mha", "gqa:4", "mqa", "mlkv:m=4,g=1"
+    bool merged = false;  ///< K and V were merged and not trained since
+    std::int64_t token_bytes =
+        0;  ///< K and V of one token, by the equation (kv_bytes_per_token); 0: not told
 };
 
 struct TopToken {
@@ -131,8 +137,10 @@ struct LaneRecord {
     std::shared_ptr<const RowBlock> rows;     ///< null: not recorded or thinned out
     std::shared_ptr<const HiddenSet> hidden;  ///< null: the row saw all that was stored. Never thinned
     std::shared_ptr<const PinList> pins;  ///< after the row; null: none. The same list while nothing changes
-    bool ended = false;                   ///< EOS was consumed
-    std::string failure;                  ///< not empty: the lane stopped, and why
+    /// Of a lane that shares KV heads otherwise, whose prompt attended otherwise; null: StepTrace::prompt_rows.
+    std::shared_ptr<const PromptRows> prompt_rows;
+    bool ended = false;   ///< EOS was consumed
+    std::string failure;  ///< not empty: the lane stopped, and why
 };
 
 /// A stretch of a run between two points where it was rewound. The run is a tree of them; the line from the root to the shown one

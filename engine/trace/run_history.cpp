@@ -47,8 +47,9 @@ void RunHistory::reserve(int n_positions) {
     if (n_positions <= capacity_) return;
     const int capacity = std::max(n_positions, 2 * capacity_);
     for (Lane& lane : lanes_) {
-        std::vector<std::int32_t> table(at(run().layout.n_kv_heads()) * at(capacity), -1);
-        for (int g = 0; g < run().layout.n_kv_heads(); ++g)
+        const int n_kv_heads = (lane.layout != nullptr ? *lane.layout : run().layout).n_kv_heads();
+        std::vector<std::int32_t> table(at(n_kv_heads) * at(capacity), -1);
+        for (int g = 0; g < n_kv_heads; ++g)
             std::copy_n(lane.evicted_at.begin() + std::int64_t{g} * capacity_, capacity_,
                         table.begin() + std::int64_t{g} * capacity);
         lane.evicted_at = std::move(table);
@@ -64,11 +65,19 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
         lane = lanes_[at(*parent)];
         lane.forked_from = *parent;
         lane.forked_at = info.forked_at;
+        const KvLayout& layout = info.layout != nullptr ? *info.layout : run().layout;
+        if (!(layout ==
+              this->layout(*parent))) {  // it lived its past again: its evictions come with its first record
+            lane.layout = info.layout;
+            lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
+        }
     } else {
         // A lane added in mid-run was fed lane 0's past.
         lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
         lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(row), at(n_prompt()))));
-        lane.evicted_at.assign(at(run().layout.n_kv_heads()) * at(capacity_), -1);
+        lane.layout = info.layout;
+        const KvLayout& layout = lane.layout != nullptr ? *lane.layout : run().layout;
+        lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
     }
     lane.id = info.id;
     lane.first_row = row;
@@ -197,7 +206,7 @@ bool RunHistory::attention_row(int lane, int row, int layer, int head, std::span
     const RowBlock& block = *record->rows;
     const std::size_t index = at(layer * run().layout.n_heads() + head);
     std::fill(out.begin(), out.end(), 0.0f);
-    scatter(lane, run().layout.kv_head_from_head(layer, head), row, block.head_offset[index],
+    scatter(lane, layout(lane).kv_head_from_head(layer, head), row, block.head_offset[index],
             block.head_offset[index + 1],
             [&](std::size_t p, std::size_t i) { out[p] = float_from_fp16(block.attention[i]); });
     return true;

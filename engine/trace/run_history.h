@@ -32,15 +32,26 @@ class RunHistory {
     /// Lanes in order of appearance, removed ones included.
     struct Lane {
         int id = 0;
-        int first_row = 0;                     ///< first record that has it
-        int last_row = 0;                      ///< last row that it processed
-        bool ended = false;                    ///< its text ended, or it failed
-        int forked_from = -1;                  ///< index of the lane that it was copied from, past included
-        int forked_at = -1;                    ///< row after which it was copied
-        std::vector<int> tokens;               ///< [position] consumed, prompt included
-        std::vector<std::int32_t> evicted_at;  ///< [n_kv_heads, capacity]
+        int first_row = 0;                       ///< first record that has it
+        int last_row = 0;                        ///< last row that it processed
+        bool ended = false;                      ///< its text ended, or it failed
+        int forked_from = -1;                    ///< index of the lane that it was copied from, past included
+        int forked_at = -1;                      ///< row after which it was copied
+        std::vector<int> tokens;                 ///< [position] consumed, prompt included
+        std::shared_ptr<const KvLayout> layout;  ///< see LaneInfo::layout
+        std::vector<std::int32_t> evicted_at;    ///< [n_kv_heads, capacity]
     };
     std::span<const Lane> lanes() const { return lanes_; }
+    /// Which KV heads a lane (index) has. Lanes may differ: compare them by (layer, query head).
+    const KvLayout& layout(int lane) const {
+        const auto& own = lanes_[static_cast<std::size_t>(lane)].layout;
+        return own != nullptr ? *own : run().layout;
+    }
+    /// The lanes have the same KV heads.
+    bool same_layout(int a, int b) const {
+        return lanes_[static_cast<std::size_t>(a)].layout == lanes_[static_cast<std::size_t>(b)].layout ||
+               layout(a) == layout(b);
+    }
     /// Index into lanes() from a lane's id.
     std::optional<int> lane_from_id(int id) const;
     const LaneRecord* lane_record(int row, int lane) const;

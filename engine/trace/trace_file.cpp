@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kMagic = "KHFRAME2";
+constexpr std::string_view kMagic = "KHFRAME3";
 constexpr const char* kFrames = "frames.bin";
 
 [[noreturn]] void fail_io(const fs::path& path, const char* what) {
@@ -91,6 +91,14 @@ class Unpacker {
 constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRow::cosine_ideal,
                                      &ShadowRow::cosine_full, &ShadowRow::output_similarity};
 
+void pack_prompt_rows(Packer& out, const PromptRows* rows) {
+    out.number(rows != nullptr ? 1 : 0);
+    if (rows == nullptr) return;
+    out.number(static_cast<std::uint64_t>(rows->reduction));
+    out.number(static_cast<std::uint64_t>(rows->size));
+    out.put(rows->attention);
+}
+
 std::string pack(const StepTrace& step, bool with_run) {
     // A list that does not own the step: it is only read.
     const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
@@ -110,12 +118,8 @@ std::string pack(const StepTrace& step, bool with_run) {
         out.put(lane.rows->scores);
         out.put(lane.rows->threshold);
     }
-    out.number(step.prompt_rows ? 1 : 0);
-    if (step.prompt_rows) {
-        out.number(static_cast<std::uint64_t>(step.prompt_rows->reduction));
-        out.number(static_cast<std::uint64_t>(step.prompt_rows->size));
-        out.put(step.prompt_rows->attention);
-    }
+    pack_prompt_rows(out, step.prompt_rows.get());
+    for (const LaneRecord& lane : step.lanes) pack_prompt_rows(out, lane.prompt_rows.get());
     return out.bytes();
 }
 
@@ -150,13 +154,16 @@ std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
         in.get(block->threshold);
         step->lanes[i].rows = std::move(block);
     }
-    if (in.number()) {
+    const auto prompt_rows = [&]() -> std::shared_ptr<const PromptRows> {
+        if (in.number() == 0) return nullptr;
         auto rows = std::make_shared<PromptRows>();
         rows->reduction = static_cast<int>(in.number());
         rows->size = static_cast<int>(in.number());
         in.get(rows->attention);
-        step->prompt_rows = std::move(rows);
-    }
+        return rows;
+    };
+    step->prompt_rows = prompt_rows();
+    for (LaneRecord& lane : step->lanes) lane.prompt_rows = prompt_rows();
     return step;
 }
 
@@ -275,7 +282,7 @@ class ScratchFolder {
 
 /// What a lane's pins became at the rows where they changed, and the positions that its rows did not see.
 void add_pins_and_hidden(ZipWriter& zip, const RunHistory& history, int lane) {
-    const int n_kv_heads = history.run().layout.n_kv_heads();
+    const int n_kv_heads = history.layout(lane).n_kv_heads();
     const std::string prefix = fmt::format("lane{}/", lane);
     std::vector<std::int32_t> changes, rows;
     std::shared_ptr<const PinList> before;
@@ -320,7 +327,7 @@ void add_pins_and_hidden(ZipWriter& zip, const RunHistory& history, int lane) {
 
 /// Arrays of one lane.
 void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::path& scratch) {
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = history.layout(lane);
     const int n_positions = history.n_positions(), n_kv_heads = layout.n_kv_heads();
     const std::string prefix = fmt::format("lane{}/", lane);
     std::vector<std::int32_t> evictions, rows, table;
@@ -499,6 +506,9 @@ class TraceReader {
     }
 
     const RunInfo& run() const { return *steps_.front()->run; }
+    const KvLayout& layout(const LaneRecord& lane) const {
+        return lane.info->layout != nullptr ? *lane.info->layout : run().layout;
+    }
 
     /// A lane's record in a step, and which arrays it has.
     std::pair<LaneRecord*, RowParts> record(int row, int id) {
@@ -518,7 +528,7 @@ class TraceReader {
         for (std::size_t i = 0; i + 4 <= values.size(); i += 4) {
             LaneRecord* lane = record(values[i], id).first;
             const Eviction e{values[i + 1], values[i + 2], values[i + 3]};
-            if (!lane || e.kv_head < 0 || e.kv_head >= run().layout.n_kv_heads() || e.position < 0 ||
+            if (!lane || e.kv_head < 0 || e.kv_head >= layout(*lane).n_kv_heads() || e.position < 0 ||
                 e.position >= n_positions || e.row < -1 || e.row >= n_positions)
                 zip_.bad(name, fmt::format("line {} is of no row, KV head or position of the run", i / 4));
             lane->evictions.push_back(e);
@@ -541,7 +551,7 @@ class TraceReader {
             for (; i + 4 <= values.size() && values[i] <= step->row; i += 4) {
                 const Pin pin{values[i + 1], values[i + 2]};
                 if (!lane || values[i] != step->row || pin.kv_head < 0 ||
-                    pin.kv_head >= run().layout.n_kv_heads() || pin.position < 0 || pin.position > step->row)
+                    pin.kv_head >= layout(*lane).n_kv_heads() || pin.position < 0 || pin.position > step->row)
                     zip_.bad(name,
                              fmt::format("line {} is of no row, KV head or position of the run", i / 4));
                 std::erase(changed, pin);
@@ -559,7 +569,7 @@ class TraceReader {
                           name = fmt::format("lane{}/hidden.npy", index);
         if (!zip_.contains(rows_name)) return;
         const auto rows = zip_.array(rows_name, NpyType::i32, {-1}).as<std::int32_t>();
-        const int n_kv_heads = run().layout.n_kv_heads(), lane = *history.lane_from_id(id);
+        const int lane = *history.lane_from_id(id), n_kv_heads = history.layout(lane).n_kv_heads();
         const NpyArray array =
             zip_.array(name, NpyType::u8, {static_cast<std::int64_t>(rows.size()), n_kv_heads, -1});
         const auto bits = array.as<std::uint8_t>();
@@ -608,8 +618,9 @@ class TraceReader {
 
     void read_rows(const RunHistory& history, int id, int index) {
         const std::string prefix = fmt::format("lane{}/", index);
-        const KvLayout& layout = run().layout;
-        const int lane = *history.lane_from_id(id), n_positions = steps_.back()->row + 1;
+        const int lane = *history.lane_from_id(id);
+        const KvLayout& layout = history.layout(lane);
+        const int n_positions = steps_.back()->row + 1;
         const auto rows = zip_.array(prefix + "rows.npy", NpyType::i32, {-1}).as<std::int32_t>();
         const auto n_rows = static_cast<std::int64_t>(rows.size());
         std::size_t expected = 0;
@@ -671,21 +682,28 @@ class TraceReader {
     }
 
     void read_prompt() {
-        if (!zip_.contains("prompt_attention.npy")) return;
+        steps_.front()->prompt_rows = prompt_rows("");
+        for (LaneRecord& lane : steps_.front()->lanes)
+            lane.prompt_rows = prompt_rows(fmt::format("lane{}/", lane_index_.at(lane.info->id)));
+    }
+
+    std::shared_ptr<const PromptRows> prompt_rows(const std::string& prefix) {
+        const std::string name = prefix + "prompt_attention.npy",
+                          reduction_name = prefix + "prompt_reduction.npy";
+        if (!zip_.contains(name)) return nullptr;
         auto prompt = std::make_shared<PromptRows>();
-        const auto reduction = zip_.array("prompt_reduction.npy", NpyType::i32, {1}).as<std::int32_t>()[0];
+        const auto reduction = zip_.array(reduction_name, NpyType::i32, {1}).as<std::int32_t>()[0];
         const int n_prompt = run().n_prompt();
         if (reduction < 1 || reduction > 2 * n_prompt)
-            zip_.bad("prompt_reduction.npy", fmt::format("{} is no reduction", reduction));
+            zip_.bad(reduction_name, fmt::format("{} is no reduction", reduction));
         prompt->reduction = reduction;
         prompt->size = (n_prompt + reduction - 1) / reduction;
         prompt->attention =
-            zip_.array("prompt_attention.npy", NpyType::f16,
+            zip_.array(name, NpyType::f16,
                        {run().layout.n_layers() * run().layout.n_heads(), prompt->size, prompt->size})
                 .as<std::uint16_t>();
-        if (steps_.front()->row != n_prompt - 1)
-            zip_.bad("prompt_attention.npy", "the run has no record of the prompt");
-        steps_.front()->prompt_rows = std::move(prompt);
+        if (steps_.front()->row != n_prompt - 1) zip_.bad(name, "the run has no record of the prompt");
+        return prompt;
     }
 
     ZipReader zip_;
@@ -693,6 +711,15 @@ class TraceReader {
     std::vector<std::vector<RowParts>> parts_;
     std::map<int, int> lane_index_;  // lane id -> order of appearance
 };
+
+void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& prompt,
+                     const std::string& prefix) {
+    const std::int32_t reduction = prompt.reduction;
+    zip.add(prefix + "prompt_attention.npy",
+            encode_npy(NpyType::f16, {run.layout.n_layers() * run.layout.n_heads(), prompt.size, prompt.size},
+                       prompt.attention.data()));
+    zip.add(prefix + "prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
+}
 
 }  // namespace
 
@@ -711,16 +738,12 @@ void write_trace(const StepList& steps, const fs::path& path) {
         add_lane(zip, history, lane, scratch.path());
         add_pins_and_hidden(zip, history, lane);
     }
-    if (!steps.empty() && steps.front()->prompt_rows) {
-        const PromptRows& prompt = *steps.front()->prompt_rows;
-        const RunInfo& run = history.run();
-        const std::int32_t reduction = prompt.reduction;
-        zip.add(
-            "prompt_attention.npy",
-            encode_npy(NpyType::f16, {run.layout.n_layers() * run.layout.n_heads(), prompt.size, prompt.size},
-                       prompt.attention.data()));
-        zip.add("prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
-    }
+    if (!steps.empty() && steps.front()->prompt_rows)
+        add_prompt_rows(zip, history.run(), *steps.front()->prompt_rows, "");
+    for (const LaneRecord& lane : steps.empty() ? std::vector<LaneRecord>() : steps.front()->lanes)
+        if (lane.prompt_rows)
+            add_prompt_rows(zip, history.run(), *lane.prompt_rows,
+                            fmt::format("lane{}/", *history.lane_from_id(lane.info->id)));
     zip.close();
     std::error_code error;
     fs::rename(part, path, error);

@@ -99,6 +99,8 @@ Json run_json(const RunInfo& run) {
               {"n_layers", c.n_layers},
               {"n_heads", c.n_heads},
               {"n_kv_heads", c.n_kv_heads},
+              {"n_kv_layers", run.layout.n_kv_heads() / std::max(1, c.n_kv_heads)},
+              {"merged", c.merged},
               {"head_dim", c.head_dim},
               {"d_model", c.d_model},
               {"d_ff", c.d_ff},
@@ -137,6 +139,9 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
     run->config.n_layers = to_int(c.at("n_layers"), 1, kLargest);
     run->config.n_heads = to_int(c.at("n_heads"), 1, kLargest);
     run->config.n_kv_heads = to_int(c.at("n_kv_heads"), 1, kLargest);
+    run->config.n_kv_layers = c.contains("n_kv_layers") ? to_int(c.at("n_kv_layers"), 1, run->config.n_layers)
+                                                        : run->config.n_layers;
+    run->config.merged = c.value("merged", false);
     if (std::int64_t{run->config.n_layers} * run->config.n_heads > kMostHeads ||
         run->config.n_heads % run->config.n_kv_heads != 0)
         throw std::runtime_error("layers, heads and KV heads do not fit together");
@@ -155,7 +160,7 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
     run->config.tied = c.at("tied");
     run->config.bos = to_int(c.at("bos"), -1, 1 << 30);
     run->config.eos = to_ints(c.at("eos"));
-    run->layout = KvLayout::grouped(run->config.n_layers, run->config.n_heads, run->config.n_kv_heads);
+    run->layout = layout_of(run->config);
     run->backend = json.at("backend");
     run->prompt = unhex(json.at("prompt_bytes"));
     run->prompt_tokens = to_ints(json.at("prompt_tokens"));
@@ -179,6 +184,14 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
 Json lane_info_json(const LaneInfo& info) {
     // The policy follows from the spec.
     Json out = {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
+    if (!info.kv.empty())
+        out["kv"] = {{"name", info.kv}, {"merged", info.merged}, {"token_bytes", info.token_bytes}};
+    if (info.layout != nullptr) {
+        int n_owners = 0;
+        for (int l = 0; l < info.layout->n_layers(); ++l) n_owners += info.layout->owns(l) ? 1 : 0;
+        out["kv"]["layers"] = n_owners;
+        out["kv"]["heads"] = info.layout->n_kv_heads() / n_owners;
+    }
     if (info.forked_from >= 0) out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
     return out;
 }
@@ -193,8 +206,23 @@ std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo&
         info->forked_from = to_int(json.at("forked").at("from"), 0, kInt);
         info->forked_at = to_int(json.at("forked").at("at"), 0, kLargest);
     }
+    if (json.contains("kv")) {
+        const Json& kv = json.at("kv");
+        info->kv = kv.at("name");
+        info->merged = kv.at("merged");
+        info->token_bytes = kv.at("token_bytes");
+        if (kv.contains("layers")) {
+            const int layers = to_int(kv.at("layers"), 1, run.config.n_layers),
+                      heads = to_int(kv.at("heads"), 1, run.config.n_heads);
+            if (run.config.n_heads % heads != 0)
+                throw std::runtime_error("query heads and KV heads of a lane do not fit together");
+            info->layout = std::make_shared<const KvLayout>(
+                KvLayout::shared(run.config.n_layers, run.config.n_heads, layers, heads));
+        }
+    }
+    const KvLayout& layout = info->layout != nullptr ? *info->layout : run.layout;
     info->policy =
-        resolve(parse_lane_spec(info->spec).policy, run.n_prompt(), run.n_generate, head_grid(run.layout));
+        resolve(parse_lane_spec(info->spec).policy, run.n_prompt(), run.n_generate, head_grid(layout));
     return info;
 }
 

@@ -72,7 +72,7 @@ TEST_F(Gpu, TheSameBitsTwice) {
     LaneRows rows[2];
     for (LaneRows& of_run : rows) {
         const auto backend = make_cuda_backend(model, executor);
-        of_run = run_backend(*backend, *model, specs, all.first(50), all.subspan(50));
+        of_run = run_backend(*backend, model, specs, all.first(50), all.subspan(50));
     }
     for (std::size_t lane = 0; lane < specs.size(); ++lane)
         for (std::size_t row = 0; row < rows[0][lane].size(); ++row)

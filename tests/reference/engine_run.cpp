@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 namespace reference {
 namespace {
@@ -19,7 +20,21 @@ constexpr keyhole::RowWants kAll{true, true, true, true, true};
 struct EngineLane {
     std::unique_ptr<keyhole::KvCache> cache;
     keyhole::ResolvedPolicy policy;
+    std::shared_ptr<const keyhole::Model> model;
 };
+
+/// Number of a KV head over the whole model, owner layer first, and back.
+int kv_index(const Weights& w, int layer, int kv_head) {
+    int owners_below = 0;
+    for (int l = 0; l < w.owner_of(layer); ++l) owners_below += w.owns(l) ? 1 : 0;
+    return owners_below * w.n_kv_heads + kv_head;
+}
+Gone gone_at(const Weights& w, int index, int position) {
+    int layer = 0;
+    for (int owners = index / w.n_kv_heads; owners > 0 || !w.owns(layer); ++layer)
+        owners -= w.owns(layer) ? 1 : 0;
+    return {layer, index % w.n_kv_heads, position};
+}
 
 void feed(keyhole::Backend& backend, EngineLane& lane, int token, int row, RowOutput& out) {
     const keyhole::LaneStep step{lane.cache.get(), &lane.policy, token, row, kAll, &out};
@@ -28,17 +43,18 @@ void feed(keyhole::Backend& backend, EngineLane& lane, int token, int row, RowOu
 
 void process_prompt(keyhole::Backend& backend, std::vector<EngineLane>& lanes, std::span<const int> prompt,
                     LaneRows& rows) {
-    std::vector<keyhole::LanePrefill> oneshot;
+    std::map<const keyhole::Model*, std::vector<keyhole::LanePrefill>> oneshot;
     for (std::size_t n = 0; n < lanes.size(); ++n) {
         rows[n].emplace_back();
         if (lanes[n].policy.prefill == keyhole::PrefillMode::oneshot) {
-            oneshot.push_back({lanes[n].cache.get(), &lanes[n].policy, kAll, &rows[n].back()});
+            oneshot[lanes[n].model.get()].push_back(
+                {lanes[n].cache.get(), &lanes[n].policy, kAll, &rows[n].back()});
             continue;
         }
         for (std::size_t row = 0; row < prompt.size(); ++row)
             feed(backend, lanes[n], prompt[row], static_cast<int>(row), rows[n].back());
     }
-    if (!oneshot.empty()) backend.prefill(prompt, oneshot, nullptr, {});
+    for (const auto& [model, together] : oneshot) backend.prefill(prompt, together, nullptr, {});
 }
 
 template <class T>
@@ -61,7 +77,7 @@ class Comparer {
             note(agreement_.next_logits, "next logits", -1, -1, static_cast<int>(v), out.next_logits[v],
                  expected.model.next_logits[v], scale);
         for (int l = 0; l < weights_.n_layers; ++l) {
-            for (int g = 0; g < weights_.n_kv_heads; ++g) kv_head(out, expected, l, g);
+            for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) kv_head(out, expected, l, g);
             for (int h = 0; h < weights_.n_heads; ++h) query_head(out, expected, l, h);
         }
     }
@@ -85,7 +101,7 @@ class Comparer {
     }
 
     void kv_head(const RowOutput& out, const LaneRow& expected, int l, int g) {
-        const int global = l * weights_.n_kv_heads + g;
+        const int global = kv_index(weights_, l, g);
         const std::set<int>& attended =
             expected.attended[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
         ASSERT_EQ(attended_positions(out, global), attended) << label_ << " KV head " << global;
@@ -101,7 +117,7 @@ class Comparer {
     }
 
     void query_head(const RowOutput& out, const LaneRow& expected, int l, int h) {
-        const int g = l * weights_.n_kv_heads + h / (weights_.n_heads / weights_.n_kv_heads);
+        const int g = kv_index(weights_, l, h / (weights_.n_heads / weights_.n_kv_heads));
         const auto at = static_cast<std::size_t>(
             out.values.head_offset[static_cast<std::size_t>(l * weights_.n_heads + h)]);
         const auto first = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g)]);
@@ -138,25 +154,23 @@ class Comparer {
     std::string label_;
 };
 
-std::vector<Gone> gone_from(const RowOutput& out, int n_kv_heads) {
+std::vector<Gone> gone_from(const RowOutput& out, const Weights& weights) {
     std::vector<Gone> gone;
-    for (const keyhole::Eviction& e : out.evictions)
-        gone.push_back({e.kv_head / n_kv_heads, e.kv_head % n_kv_heads, e.position});
+    for (const keyhole::Eviction& e : out.evictions) gone.push_back(gone_at(weights, e.kv_head, e.position));
     return gone;
 }
 
 PositionSets stored_after(const RowOutput& out, const Weights& weights) {
     PositionSets stored = empty_sets(weights);
     for (std::size_t l = 0; l < stored.size(); ++l)
-        for (std::size_t g = 0; g < stored[l].size(); ++g)
-            stored[l][g] =
-                stored_positions(out, static_cast<int>(l) * weights.n_kv_heads + static_cast<int>(g));
+        for (std::size_t g = 0; g < stored[l].size() && weights.owns(static_cast<int>(l)); ++g)
+            stored[l][g] = stored_positions(out, kv_index(weights, static_cast<int>(l), static_cast<int>(g)));
     return stored;
 }
 
 void compare_evictions(const std::string& spec, const RowOutput& out, const LaneRow& expected, Lane& lane,
                        const Weights& weights, Agreement& agreement) {
-    const std::vector<Gone> gone = gone_from(out, weights.n_kv_heads);
+    const std::vector<Gone> gone = gone_from(out, weights);
     for (const keyhole::Eviction& e : out.evictions) ASSERT_EQ(e.row, expected.model.row) << spec;
     if (!expected.evictions.empty()) ++agreement.n_selections;
     if (gone == expected.evictions) return;
@@ -214,18 +228,22 @@ LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::spa
                     std::span<const int> prompt, std::span<const int> decode, int n_threads) {
     std::string notice;
     const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, n_threads, 0}, &notice);
-    return run_backend(*backend, *model, specs, prompt, decode);
+    return run_backend(*backend, model, specs, prompt, decode);
 }
 
-LaneRows run_backend(keyhole::Backend& backend, const keyhole::Model& model,
+LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyhole::Model>& model,
                      std::span<const std::string> specs, std::span<const int> prompt,
                      std::span<const int> decode) {
     std::vector<EngineLane> lanes;
-    for (const std::string& spec : specs)
+    for (const std::string& text : specs) {
+        const keyhole::LaneSpec spec = keyhole::parse_lane_spec(text);
+        const auto shared = keyhole::shared_model(model, spec.sharing);
         lanes.push_back(
-            {backend.make_cache(),
-             keyhole::resolve(keyhole::parse_lane_spec(spec).policy, static_cast<int>(prompt.size()),
-                              static_cast<int>(decode.size()), keyhole::head_grid(model.layout()))});
+            {backend.make_cache(shared != model ? shared : nullptr),
+             keyhole::resolve(spec.policy, static_cast<int>(prompt.size()), static_cast<int>(decode.size()),
+                              keyhole::head_grid(shared->layout())),
+             shared});
+    }
     for (EngineLane& lane : lanes) backend.apply_policy(*lane.cache, lane.policy, -1);
     LaneRows rows(specs.size());
     process_prompt(backend, lanes, prompt, rows);
@@ -238,7 +256,7 @@ LaneRows run_backend(keyhole::Backend& backend, const keyhole::Model& model,
         }
         backend.step(steps);
         for (std::size_t n = 0; n < lanes.size(); ++n)
-            for (int g = 0; g < model.layout().n_kv_heads(); ++g) {
+            for (int g = 0; g < lanes[n].model->layout().n_kv_heads(); ++g) {
                 const std::vector<std::int32_t> stored = lanes[n].cache->stored_positions(g);
                 EXPECT_EQ(stored_positions(rows[n].back(), g), std::set<int>(stored.begin(), stored.end()))
                     << specs[n];
@@ -282,11 +300,12 @@ Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& mo
                                  std::span<const int> decode, keyhole::Backend* backend) {
     std::vector<std::string> specs;
     for (const Case& c : cases) specs.push_back(c.spec);
-    const LaneRows rows = backend != nullptr ? run_backend(*backend, *model, specs, prompt, decode)
+    const LaneRows rows = backend != nullptr ? run_backend(*backend, model, specs, prompt, decode)
                                              : run_engine(model, specs, prompt, decode);
     Agreement agreement;
     for (std::size_t n = 0; n < cases.size(); ++n) {
-        compare_lane(weights, cases[n], prompt, decode, rows[n], agreement);
+        compare_lane(cases[n].weights != nullptr ? *cases[n].weights : weights, cases[n], prompt, decode,
+                     rows[n], agreement);
         if (testing::Test::HasFatalFailure()) break;
     }
     return agreement;

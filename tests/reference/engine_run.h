@@ -17,6 +17,7 @@ namespace reference {
 struct Case {
     std::string spec;
     Policy policy;
+    const Weights* weights = nullptr;  ///< of a lane that shares KV heads otherwise; null: the model's
 };
 
 /// "h2o:budget=4" with the numbers that design and papers give it.
@@ -27,7 +28,7 @@ using LaneRows = std::vector<std::vector<keyhole::RowOutput>>;
 LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::span<const std::string> specs,
                     std::span<const int> prompt, std::span<const int> decode, int n_threads = 2);
 /// The same on any backend of the model.
-LaneRows run_backend(keyhole::Backend& backend, const keyhole::Model& model,
+LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyhole::Model>& model,
                      std::span<const std::string> specs, std::span<const int> prompt,
                      std::span<const int> decode);
 

@@ -171,6 +171,14 @@ double dot(const Vector& a, const Vector& b) {
     return sum;
 }
 
+// Owners are 0 and int(i * L / m); the nearest one at or below.
+int nearest_owner(int layer, int n_layers, int n_kv_layers) {
+    int nearest = 0;
+    for (int i = 1; i < n_kv_layers; ++i)
+        if (i * n_layers / n_kv_layers <= layer) nearest = i * n_layers / n_kv_layers;
+    return nearest;
+}
+
 }  // namespace
 
 Weights load_weights(const std::filesystem::path& folder) {
@@ -191,12 +199,15 @@ Weights load_weights(const std::filesystem::path& folder) {
     w.embedding = file.matrix("model.embed_tokens.weight");
     w.final_norm = file.vector("model.norm.weight");
     w.output = config["tie_word_embeddings"] ? w.embedding : file.matrix("lm_head.weight");
+    const int n_kv_layers = config.value("num_key_value_layers", w.n_layers);
+    for (int l = 0; l < w.n_layers; ++l) w.owner.push_back(nearest_owner(l, w.n_layers, n_kv_layers));
+    w.borrows_unrotated = config.value("keyhole_borrows_unrotated", false);
     for (int l = 0; l < w.n_layers; ++l) {
         const std::string at = "model.layers." + std::to_string(l) + ".";
         w.layers.push_back({file.vector(at + "input_layernorm.weight"),
                             file.matrix(at + "self_attn.q_proj.weight"),
-                            file.matrix(at + "self_attn.k_proj.weight"),
-                            file.matrix(at + "self_attn.v_proj.weight"),
+                            w.owns(l) ? file.matrix(at + "self_attn.k_proj.weight") : Matrix(),
+                            w.owns(l) ? file.matrix(at + "self_attn.v_proj.weight") : Matrix(),
                             file.matrix(at + "self_attn.o_proj.weight"),
                             file.vector(at + "post_attention_layernorm.weight"),
                             file.matrix(at + "mlp.gate_proj.weight"),
@@ -306,6 +317,66 @@ Weights weights_of(const keyhole::Model& model) {
     return w;
 }
 
+namespace {
+
+// values [heads, per_head]: the mean of each `group` neighbours.
+Vector mean_of_groups(const Vector& values, std::size_t per_head, std::size_t group) {
+    Vector out;
+    for (std::size_t first = 0; first < values.size(); first += group * per_head)
+        for (std::size_t i = 0; i < per_head; ++i) {
+            double sum = 0;
+            for (std::size_t j = 0; j < group; ++j) sum += values[first + j * per_head + i];
+            out.push_back(sum / static_cast<double>(group));
+        }
+    return out;
+}
+
+}  // namespace
+
+Weights shared_weights(const Weights& weights, int n_kv_layers, int n_kv_heads, bool released) {
+    Weights out = weights;
+    const auto group = static_cast<std::size_t>(weights.n_kv_heads / n_kv_heads);
+    out.n_kv_heads = n_kv_heads;
+    out.owner.clear();
+    for (int l = 0; l < weights.n_layers; ++l)
+        out.owner.push_back(nearest_owner(l, weights.n_layers, n_kv_layers));
+    out.borrows_unrotated = released && n_kv_layers < weights.n_layers;
+    const auto merge = [&](std::size_t owner, auto values_of, std::size_t per_head) {
+        Vector merged;
+        double n = 0;
+        for (std::size_t l = owner; l < out.layers.size() && out.owner[l] == static_cast<int>(owner);
+             ++l, ++n) {
+            const Vector next = mean_of_groups(values_of(weights.layers[l]), per_head, group);
+            if (n == 0) merged = next;
+            for (std::size_t i = 0; n > 0 && i < merged.size(); ++i)
+                merged[i] =
+                    released ? (merged[i] + next[i]) / 2 : merged[i] + (next[i] - merged[i]) / (n + 1);
+        }
+        return merged;
+    };
+    const auto d = static_cast<std::size_t>(weights.head_dim),
+               cols = static_cast<std::size_t>(weights.d_model);
+    for (std::size_t l = 0; l < out.layers.size(); ++l) {
+        LayerWeights& layer = out.layers[l];
+        if (!out.owns(static_cast<int>(l))) {
+            layer.k = layer.v = {};
+            layer.k_bias = layer.v_bias = {};
+            continue;
+        }
+        layer.k.values = merge(
+            l, [](const LayerWeights& w) { return w.k.values; }, d * cols);
+        layer.v.values = merge(
+            l, [](const LayerWeights& w) { return w.v.values; }, d * cols);
+        layer.k.rows = layer.v.rows = n_kv_heads * weights.head_dim;
+        if (layer.k_bias.empty()) continue;
+        layer.k_bias = merge(
+            l, [](const LayerWeights& w) { return w.k_bias; }, d);
+        layer.v_bias = merge(
+            l, [](const LayerWeights& w) { return w.v_bias; }, d);
+    }
+    return out;
+}
+
 PositionSets empty_sets(const Weights& weights) {
     return PositionSets(static_cast<std::size_t>(weights.n_layers),
                         std::vector<std::set<int>>(static_cast<std::size_t>(weights.n_kv_heads)));
@@ -344,8 +415,9 @@ std::vector<int> places_of(Places places, const std::vector<int>& positions) {
     return out;
 }
 
-Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself) {
+Row Sequence::feed(int token, const PositionSets& visible, Places places, bool sees_itself, int call_begin) {
     const Weights& w = weights_;
+    if (call_begin < 0) call_begin = next_row_;
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double scale =
         w.attention_scale > 0 ? w.attention_scale : 1.0 / std::sqrt(static_cast<double>(w.head_dim));
@@ -363,10 +435,11 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         const int window = w.window.empty() ? 0 : w.window[l];
         const Vector normed =
             w.post_norm ? x : normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
-        const Vector q = clipped(affine(layer.q, layer.q_bias, normed), w.clip_qkv),
-                     k = clipped(affine(layer.k, layer.k_bias, normed), w.clip_qkv),
-                     v = clipped(affine(layer.v, layer.v_bias, normed), w.clip_qkv);
-        for (int g = 0; g < w.n_kv_heads; ++g) {
+        const Vector q = clipped(affine(layer.q, layer.q_bias, normed), w.clip_qkv);
+        const auto owner = static_cast<std::size_t>(w.owner_of(static_cast<int>(l)));
+        for (int g = 0; g < w.n_kv_heads && owner == l; ++g) {
+            const Vector k = clipped(affine(layer.k, layer.k_bias, normed), w.clip_qkv),
+                         v = clipped(affine(layer.v, layer.v_bias, normed), w.clip_qkv);
             const auto at = static_cast<std::size_t>(g);
             const Vector key = head_of(k, g, w.head_dim);
             keys_[l][at].push_back(layer.k_norm.empty() ? key : rms_norm(key, layer.k_norm, w.norm_eps));
@@ -383,19 +456,20 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             Vector q_head = head_of(q, h, w.head_dim);
             if (!layer.q_norm.empty()) q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
             const auto logit = [&](int p, int key_place, int query_place) {
-                const Vector& key = keys_[l][g][static_cast<std::size_t>(p)];
-                return scale * dot(rotated(w, q_head, query_place), rotated(w, key, key_place)) +
+                const Vector& key = keys_[owner][g][static_cast<std::size_t>(p)];
+                const bool raw = w.borrows_unrotated && owner != l && p >= call_begin;
+                return scale * dot(rotated(w, q_head, query_place), raw ? key : rotated(w, key, key_place)) +
                        slope * (key_place - query_place);
             };
             const auto mix = [&](const Vector& attention) {
                 Vector output(static_cast<std::size_t>(w.head_dim), 0.0);
                 for (std::size_t p = 0; p < attention.size(); ++p)
                     for (std::size_t c = 0; c < output.size(); ++c)
-                        output[c] += attention[p] * values_[l][g][p][c];
+                        output[c] += attention[p] * values_[owner][g][p][c];
                 return output;
             };
             const auto beyond_window = [&](int p) { return window > 0 && p <= next_row_ - window; };
-            std::set<int> stored = visible[l][g];
+            std::set<int> stored = visible[owner][g];
             stored.insert(next_row_);  // the query stands where its own token does
             const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);

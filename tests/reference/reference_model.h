@@ -48,7 +48,14 @@ struct Weights {
     double clip_qkv = 0;         ///< 0: none
     std::vector<int> window;     ///< [n_layers] or empty; 0: sees all
     int position_offset = 0;
+    /// [n_layers] layer whose K and V each layer reads, itself or one below; empty: itself. k and v of a layer that borrows are empty.
+    std::vector<int> owner;
+    bool borrows_unrotated =
+        false;  ///< MLKV's code: keys of the present call's tokens are borrowed before rotation
     Matrix embedding, position_embedding, project_in, project_out;
+
+    int owner_of(int layer) const { return owner.empty() ? layer : owner[static_cast<std::size_t>(layer)]; }
+    bool owns(int layer) const { return owner_of(layer) == layer; }
     std::vector<LayerWeights> layers;
     Vector final_norm, final_norm_bias;
     Matrix output;
@@ -61,7 +68,11 @@ Weights load_weights(const std::filesystem::path& folder);
 /// What a loaded model of any family says of itself, in double: judges what is computed with it, not how it was loaded.
 Weights weights_of(const keyhole::Model& model);
 
-/// [layer][KV head] -> positions.
+/// The weights with the K and V of n_kv_heads heads in n_kv_layers layers, merged from those of all (policies, section 2.11): the mean, or
+/// across layers the running mean of the released code, with keys borrowed as that code does.
+Weights shared_weights(const Weights& weights, int n_kv_layers, int n_kv_heads, bool released = false);
+
+/// [layer][KV head] -> positions. Those of a layer that borrows stay empty.
 using PositionSets = std::vector<std::vector<std::set<int>>>;
 
 PositionSets empty_sets(const Weights& weights);
@@ -89,8 +100,9 @@ class Sequence {
     explicit Sequence(const Weights& weights);
 
     /// Processes the next token; each KV head's readers see the positions in `visible` and, unless told otherwise, the token itself.
+    /// call_begin: first token of the call of the model that the token is in; -1: itself.
     Row feed(int token, const PositionSets& visible, Places places = Places::original,
-             bool sees_itself = true);
+             bool sees_itself = true, int call_begin = -1);
     int next_row() const { return next_row_; }
 
   private:

@@ -70,8 +70,9 @@ double Lane::pooled(int layer, int kv_head, int position) const {
     std::vector<double> read;
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int h = 0; h < weights_.n_heads; ++h) {
-            const bool reads = policy_.unit == Unit::shared ||
-                               (l == layer && (policy_.unit == Unit::layer || h / group == kv_head));
+            const bool reads =
+                policy_.unit == Unit::shared ||
+                (weights_.owner_of(l) == layer && (policy_.unit == Unit::layer || h / group == kv_head));
             if (reads)
                 read.push_back(score_[static_cast<std::size_t>(l)][static_cast<std::size_t>(h)]
                                      [static_cast<std::size_t>(position)]);
@@ -87,7 +88,7 @@ std::vector<Gone> Lane::select(double* margin) const {
     *margin = std::numeric_limits<double>::infinity();
     if (policy_.budget == 0) return gone;
     for (int l = 0; l < weights_.n_layers; ++l)
-        for (int g = 0; g < weights_.n_kv_heads; ++g) {
+        for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
             const std::set<int>& stored = stored_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
             if (static_cast<int>(stored.size()) <= policy_.budget) continue;
             const std::vector<int> by_age(stored.begin(), stored.end());
@@ -119,12 +120,14 @@ std::vector<Gone> Lane::select(double* margin) const {
 
 LaneRow Lane::feed(int token) {
     LaneRow out;
-    out.model = sequence_.feed(token, stored_, policy_.places);
+    const bool in_prompt = sequence_.next_row() < n_prompt_ && !policy_.stepwise;  // one call
+    out.model = sequence_.feed(token, stored_, policy_.places, true, in_prompt ? 0 : -1);
     const int row = out.model.row;
     out.tau = tau_at(row);
     const double weight = row >= n_prompt_ ? policy_.damping : 1.0;
     for (auto& layer : stored_)
-        for (auto& head : layer) head.insert(row);
+        if (weights_.owns(static_cast<int>(&layer - stored_.data())))
+            for (auto& head : layer) head.insert(row);
     out.attended = stored_;
     for (std::size_t l = 0; l < score_.size(); ++l) {
         out.noise.emplace_back();

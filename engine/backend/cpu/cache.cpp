@@ -64,6 +64,11 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
       pinned_(count_.size()),
       store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
 
+CpuKvCache::CpuKvCache(std::shared_ptr<const Model> model)
+    : CpuKvCache(model->layout(), model->config().head_dim) {
+    model_ = std::move(model);
+}
+
 CacheUse CpuKvCache::use() const {
     CacheUse use;
     for (int n : count_) use.stored_tokens += n;
@@ -81,6 +86,7 @@ std::vector<std::int32_t> CpuKvCache::stored_positions(int g) const {
 
 std::unique_ptr<KvCache> CpuKvCache::clone() const {
     auto copy = std::make_unique<CpuKvCache>(*layout_, head_dim_);
+    copy->model_ = model_;
     copy->policy_ = policy_;
     copy->count_ = count_;
     copy->pinned_ = pinned_;

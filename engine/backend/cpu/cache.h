@@ -11,6 +11,7 @@
 #include "engine/base/mapped_file.h"
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -46,7 +47,10 @@ void round_scores(std::span<float> score, ScoreType type);
 
 class CpuKvCache final : public KvCache {
   public:
+    /// layout must outlive the cache.
     CpuKvCache(const KvLayout& layout, int head_dim);
+    /// For a model, which it keeps loaded.
+    explicit CpuKvCache(std::shared_ptr<const Model> model);
 
     CacheUse use() const override;
     std::vector<std::int32_t> stored_positions(int kv_head) const override;
@@ -60,6 +64,8 @@ class CpuKvCache final : public KvCache {
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
+    /// Whose K and V they are; null where the cache was made for a layout alone.
+    const std::shared_ptr<const Model>& model() const { return model_; }
 
     /// New pages with room for so many slots in every KV head, at least for what each stores; the old ones go back to the
     /// system. One number: the same for all.
@@ -135,6 +141,7 @@ class CpuKvCache final : public KvCache {
     template <class Visit>
     void for_readers(int g, Visit visit) const;
 
+    std::shared_ptr<const Model> model_;
     const KvLayout* layout_;
     int head_dim_;
     ResolvedPolicy policy_;

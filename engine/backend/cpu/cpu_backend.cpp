@@ -96,7 +96,7 @@ void ModelTables::finish_head(float* x, const std::vector<float>& norm, const fl
                               const float* sine) const {
     if (config_->clip_qkv > 0) clip(x, config_->clip_qkv, config_->head_dim);
     if (!norm.empty()) rms_norm({x, norm.size()}, norm.data(), config_->norm_eps, x);
-    if (config_->rotary.dims > 0) rotate_head(x, cosine, sine, config_->rotary);
+    if (config_->rotary.dims > 0 && cosine != nullptr) rotate_head(x, cosine, sine, config_->rotary);
 }
 
 CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
@@ -111,8 +111,8 @@ std::string CpuBackend::name() const {
                        simd_name());
 }
 
-std::unique_ptr<KvCache> CpuBackend::make_cache() {
-    return std::make_unique<CpuKvCache>(model_->layout(), model_->config().head_dim);
+std::unique_ptr<KvCache> CpuBackend::make_cache(std::shared_ptr<const Model> variant) {
+    return std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
 }
 
 bool CpuBackend::time_parts(StepTimes* times) {
@@ -137,39 +137,96 @@ void CpuBackend::share_out(double seconds) {
     times_->eviction += seconds * all.eviction / sum;
 }
 
-void CpuBackend::multiply(std::span<const Linear> products, int n_batch) {
+const ModelTables& CpuBackend::tables_of(const std::shared_ptr<const Model>& model) {
+    if (model == model_) return tables_;
+    std::erase_if(variant_tables_, [](const auto& known) { return known.first.expired(); });
+    for (const auto& [of, tables] : variant_tables_)
+        if (of.lock() == model) return *tables;
+    variant_tables_.emplace_back(model, std::make_unique<ModelTables>(*model));
+    return *variant_tables_.back().second;
+}
+
+std::span<const LaneStep> CpuBackend::by_model(std::span<const LaneStep> lanes) {
+    groups_.clear();
+    sorted_.clear();
+    d_kv_ = d_ff_ = 0;
+    n_kv_heads_ = 0;
+    for (const LaneStep& first : lanes) {
+        const std::shared_ptr<const Model>& model = static_cast<const CpuKvCache&>(*first.cache).model();
+        KH_ASSERT(model != nullptr);
+        if (std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.model == model; }))
+            continue;
+        Group& group =
+            groups_.emplace_back(Group{model, &tables_of(model), static_cast<int>(sorted_.size()), 0});
+        for (const LaneStep& lane : lanes)
+            if (static_cast<const CpuKvCache&>(*lane.cache).model() == model) sorted_.push_back(lane);
+        group.n = static_cast<int>(sorted_.size()) - group.first;
+        const ModelConfig& config = model->config();
+        d_kv_ = std::max(d_kv_, std::int64_t{config.n_kv_heads} * config.head_dim);
+        d_ff_ = std::max<std::int64_t>(d_ff_, config.d_ff);
+        n_kv_heads_ = std::max(n_kv_heads_, static_cast<std::size_t>(model->layout().n_kv_heads()));
+    }
+    return sorted_;
+}
+
+const CpuBackend::Group& CpuBackend::group_of(int lane) const {
+    std::size_t i = 0;
+    while (lane >= groups_[i].first + groups_[i].n) ++i;
+    return groups_[i];
+}
+
+void CpuBackend::queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
+                       const float* x, std::int64_t x_stride, float* y, std::int64_t y_stride) {
+    const std::size_t begin = products_.size(), l = static_cast<std::size_t>(layer);
+    for (const Group& group : groups_) {
+        const Weight& w = group.model->weights().layers[l].*weight;
+        if (w.data == nullptr) continue;
+        if (products_.size() > begin && products_.back().w->data == w.data) {
+            products_.back().n_batch += group.n;
+            continue;
+        }
+        products_.push_back({&w, or_null(group.tables->layers[l].*bias), x + group.first * x_stride, x_stride,
+                             y + group.first * y_stride, y_stride, group.n});
+    }
+}
+
+void CpuBackend::run_queue() {
+    multiply(products_);
+    products_.clear();
+}
+
+void CpuBackend::multiply(std::span<const Linear> products) {
     const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
     // 64 KiB of weights a chunk: small enough to share out beside a busy process, large enough to pay for
     // taking it.
     constexpr std::int64_t kChunkBytes = 64 << 10;
-    struct Range {
-        std::int64_t n_chunks, rows;
-    };
-    std::array<Range, 4> ranges{};
+    ranges_.clear();
     std::int64_t n_chunks = 0;
-    for (std::size_t i = 0; i < products.size(); ++i) {
-        const Weight& w = *products[i].w;
+    for (const Linear& product : products) {
+        const Weight& w = *product.w;
         const std::int64_t row_bytes = w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
         const std::int64_t rows = std::max<std::int64_t>(4, kChunkBytes / row_bytes / 4 * 4);
-        ranges[i] = {(w.rows + rows - 1) / rows, rows};
-        n_chunks += ranges[i].n_chunks;
+        ranges_.emplace_back((w.rows + rows - 1) / rows, rows);
+        n_chunks += ranges_.back().first;
     }
     pool_.parallel_for(n_chunks, [&](std::int64_t chunk, int) {
         std::size_t i = 0;
-        while (chunk >= ranges[i].n_chunks) chunk -= ranges[i++].n_chunks;
+        while (chunk >= ranges_[i].first) chunk -= ranges_[i++].first;
         const Linear& p = products[i];
-        const std::int64_t first = chunk * ranges[i].rows, last = std::min(p.w->rows, first + ranges[i].rows);
-        multiply_rows(*p.w, first, last, p.x, p.x_stride, n_batch, p.y, p.y_stride);
+        const std::int64_t first = chunk * ranges_[i].second,
+                           last = std::min(p.w->rows, first + ranges_[i].second);
+        multiply_rows(*p.w, first, last, p.x, p.x_stride, p.n_batch, p.y, p.y_stride);
         if (p.bias == nullptr) return;
-        for (int b = 0; b < n_batch; ++b) add_to(p.y + b * p.y_stride + first, p.bias + first, last - first);
+        for (int b = 0; b < p.n_batch; ++b)
+            add_to(p.y + b * p.y_stride + first, p.bias + first, last - first);
     });
 }
 
 /// Sizes and offsets of a row's values: positions attended by every KV head, once all heads appended the new
 /// token.
 void CpuBackend::begin_values(const LaneStep& step) const {
-    const KvLayout& layout = model_->layout();
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
+    const KvLayout& layout = cache.layout();
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g) + 1);
     size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
@@ -189,7 +246,7 @@ void CpuBackend::embed(std::span<const LaneStep> lanes) {
         widen_rows(weights.embedding, lanes[static_cast<std::size_t>(b)].token,
                    lanes[static_cast<std::size_t>(b)].token + 1, embedded + b * d_embed);
     if (projects)
-        multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d}}, n_batch);
+        multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         const int row = lanes[static_cast<std::size_t>(b)].row;
         tables_.angles(row, s.cosine.data() + b * half, s.sine.data() + b * half);
@@ -216,31 +273,32 @@ void CpuBackend::step(std::span<const LaneStep> lanes) {
     ++times_->n_steps;
 }
 
-void CpuBackend::run_step(std::span<const LaneStep> lanes) {
+void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
+    const std::span<const LaneStep> lanes = by_model(all_lanes);
     const ModelConfig& config = model_->config();
     const ModelWeights& weights = model_->weights();
     const int n_batch = static_cast<int>(lanes.size());
     const std::int64_t d = config.d_model, d_q = config.n_heads * config.head_dim,
-                       d_kv = config.n_kv_heads * config.head_dim;
-    const std::int64_t d_ff = config.d_ff, half = config.rotary.dims / 2;
+                       half = config.rotary.dims / 2;
     StepScratch& s = scratch_;
     for (auto [v, width] : std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{
              {&s.x, d},
              {&s.embedded, weights.embedding.cols},
              {&s.normed, d},
              {&s.q, d_q},
-             {&s.k, d_kv},
-             {&s.v, d_kv},
+             {&s.k, d_kv_},
+             {&s.v, d_kv_},
+             {&s.raw_keys, d_kv_},
              {&s.attended, d_q},
              {&s.projected, d},
-             {&s.gate, d_ff},
-             {&s.up, d_ff},
+             {&s.gate, d_ff_},
+             {&s.up, d_ff_},
              {&s.cosine, half},
              {&s.sine, half},
              {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
-    gone_.resize(static_cast<std::size_t>(n_batch * model_->layout().n_kv_heads()));
+    gone_.resize(static_cast<std::size_t>(n_batch) * n_kv_heads_);
     for (int b = 0; b < n_batch; ++b) {
         const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
@@ -259,23 +317,23 @@ void CpuBackend::run_step(std::span<const LaneStep> lanes) {
             tables_.normalize(norm, {s.x.data() + b * d, static_cast<std::size_t>(d)}, to + b * d);
     };
     for (int l = 0; l < config.n_layers; ++l) {
-        const LayerWeights& w = weights.layers[static_cast<std::size_t>(l)];
         const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(l)];
         const float* input = config.post_norm ? s.x.data() : s.normed.data();
         if (!config.post_norm) norm_all(t.attention_norm, s.normed.data());
-        const std::array products = {Linear{&w.q, or_null(t.q_bias), input, d, s.q.data(), d_q},
-                                     Linear{&w.k, or_null(t.k_bias), input, d, s.k.data(), d_kv},
-                                     Linear{&w.v, or_null(t.v_bias), input, d, s.v.data(), d_kv}};
-        multiply(products, n_batch);
+        queue(l, &LayerWeights::q, &ModelTables::Layer::q_bias, input, d, s.q.data(), d_q);
+        queue(l, &LayerWeights::k, &ModelTables::Layer::k_bias, input, d, s.k.data(), d_kv_);
+        queue(l, &LayerWeights::v, &ModelTables::Layer::v_bias, input, d, s.v.data(), d_kv_);
+        run_queue();
         attend(l, lanes);
-        multiply(std::array{Linear{&w.o, or_null(t.o_bias), s.attended.data(), d_q, s.projected.data(), d}},
-                 n_batch);
+        queue(l, &LayerWeights::o, &ModelTables::Layer::o_bias, s.attended.data(), d_q, s.projected.data(),
+              d);
+        run_queue();
         // The sum comes before the second norm; beside parallel branches that norm still sees what came in.
         if (!config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
         if (config.post_norm) norm_all(t.attention_norm, s.x.data());
         if (!config.post_norm && !config.shared_norm) norm_all(t.mlp_norm, s.normed.data());
         if (config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
-        feed_forward(l, input, n_batch);
+        feed_forward(l, input);
         if (config.post_norm) norm_all(t.mlp_norm, s.x.data());
     }
     norm_all(tables_.final_norm, s.normed.data());
@@ -287,22 +345,26 @@ void CpuBackend::run_step(std::span<const LaneStep> lanes) {
     select(lanes);
 }
 
-void CpuBackend::feed_forward(int layer, const float* input, int n_batch) {
-    const std::int64_t d = model_->config().d_model, d_ff = model_->config().d_ff;
-    const LayerWeights& w = model_->weights().layers[static_cast<std::size_t>(layer)];
-    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
+void CpuBackend::feed_forward(int layer, const float* input) {
+    const std::int64_t d = model_->config().d_model;
     StepScratch& s = scratch_;
-    const bool gated = w.gate.data != nullptr;
-    const Linear up{&w.up, or_null(t.up_bias), input, d, s.up.data(), d_ff};
-    if (gated)
-        multiply(std::array{Linear{&w.gate, or_null(t.gate_bias), input, d, s.gate.data(), d_ff}, up},
-                 n_batch);
-    else
-        multiply(std::array{up}, n_batch);
+    const bool gated = model_->weights().layers[static_cast<std::size_t>(layer)].gate.data != nullptr;
+    queue(layer, &LayerWeights::gate, &ModelTables::Layer::gate_bias, input, d, s.gate.data(), d_ff_);
+    queue(layer, &LayerWeights::up, &ModelTables::Layer::up_bias, input, d, s.up.data(), d_ff_);
+    run_queue();
     float* hidden = gated ? s.gate.data() : s.up.data();
-    activate(model_->config().activation, hidden, gated ? s.up.data() : nullptr, n_batch * d_ff);
-    multiply(std::array{Linear{&w.down, or_null(t.down_bias), hidden, d_ff, s.projected.data(), d}}, n_batch);
-    add_to(s.x.data(), s.projected.data(), n_batch * d);
+    // A group that is narrower than another leaves the ends of its lanes' rows alone.
+    for (const Group& group : groups_) {
+        const std::int64_t width = group.model->config().d_ff, n_rows = width == d_ff_ ? 1 : group.n;
+        for (std::int64_t row = 0; row < n_rows; ++row) {
+            const std::int64_t at = (group.first + row) * d_ff_;
+            activate(model_->config().activation, hidden + at, gated ? s.up.data() + at : nullptr,
+                     width == d_ff_ ? group.n * width : width);
+        }
+    }
+    queue(layer, &LayerWeights::down, &ModelTables::Layer::down_bias, hidden, d_ff_, s.projected.data(), d);
+    run_queue();
+    add_to(s.x.data(), s.projected.data(), static_cast<std::int64_t>(sorted_.size()) * d);
 }
 
 void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
@@ -313,13 +375,12 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
     StepScratch& s = scratch_;
     const float* input = s.normed.data();
     if (weights.project_out.data != nullptr) {
-        multiply(std::array{Linear{&weights.project_out, nullptr, input, d, s.embedded.data(), d_embed}},
-                 n_batch);
+        multiply(
+            std::array{Linear{&weights.project_out, nullptr, input, d, s.embedded.data(), d_embed, n_batch}});
         input = s.embedded.data();
     }
     multiply(std::array{Linear{&weights.output, or_null(tables_.output_bias), input, d_embed, s.logits.data(),
-                               n_vocab}},
-             n_batch);
+                               n_vocab, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         const float* logits = s.logits.data() + b * n_vocab;
         lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + n_vocab);
@@ -329,12 +390,15 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
 void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
     double seconds = 0;
     std::optional<Stopwatch> watch(std::in_place, times_ != nullptr ? &seconds : nullptr);
-    const KvLayout& layout = model_->layout();
-    const int first = layout.kv_head_from_head(layer, 0),
-              last = layout.kv_head_from_head(layer, layout.n_heads() - 1) + 1;
-    const int n_read = last - first;
-    pool_.parallel_for(static_cast<std::int64_t>(lanes.size()) * n_read, [&](std::int64_t chunk, int worker) {
-        const int lane = static_cast<int>(chunk / n_read), g = first + static_cast<int>(chunk % n_read);
+    work_.clear();
+    for (const Group& group : groups_) {
+        const KvLayout& layout = group.model->layout();
+        for (int lane = group.first; lane < group.first + group.n; ++lane)
+            for (int g = layout.first_read(layer); g < layout.last_read(layer); ++g)
+                work_.emplace_back(lane, g);
+    }
+    pool_.parallel_for(static_cast<std::int64_t>(work_.size()), [&](std::int64_t chunk, int worker) {
+        const auto [lane, g] = work_[static_cast<std::size_t>(chunk)];
         attend_kv_head(layer, g, lane, lanes[static_cast<std::size_t>(lane)], worker);
     });
     watch.reset();
@@ -344,12 +408,16 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
 // Rotate and append the new token (owner layer), then for every query head of this layer that reads the KV
 // head: logits, softmax, values, and the accumulators that run.
 void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker) {
-    const KvLayout& layout = model_->layout();
-    const ModelConfig& config = model_->config();
-    const ModelTables::Layer& tables = tables_.layers[static_cast<std::size_t>(layer)];
+    auto& cache = static_cast<CpuKvCache&>(*step.cache);
+    const KvLayout& layout = cache.layout();
+    const ModelConfig& config = cache.model()->config();
+    const ModelTables& model_tables = *group_of(lane).tables;
+    const ModelTables::Layer& tables = model_tables.layers[static_cast<std::size_t>(layer)];
     const int d = config.head_dim, half = config.rotary.dims / 2;
     const KvHead& kv = layout.kv_head(g);
-    auto& cache = static_cast<CpuKvCache&>(*step.cache);
+    const std::int64_t at = lane * d_kv_ + kv.index * d;
+    // Of this row's own key, where a borrowing layer sees it without rotation.
+    float* raw_key = config.borrows_unrotated ? scratch_.raw_keys.data() + at : nullptr;
     WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
     Laps& laps = scratch.row.laps;
     laps.begin();
@@ -359,15 +427,19 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const float *cosine_here = cosine, *sine_here = sine;
 
     if (kv.owner_layer == layer) {
-        const std::int64_t at = static_cast<std::int64_t>(lane) * config.n_kv_heads * d + kv.index * d;
         const int slot = cache.append(g, step.row);
         float *key = scratch_.k.data() + at, *value = scratch_.v.data() + at;
-        tables_.finish_head(key, tables.k_norm, cosine, sine);
+        if (raw_key != nullptr) {
+            std::copy_n(key, d, raw_key);
+            model_tables.finish_head(raw_key, tables.k_norm, nullptr, nullptr);
+        }
+        model_tables.finish_head(key, tables.k_norm, cosine, sine);
         if (config.clip_qkv > 0) clip(value, config.clip_qkv, d);
         std::copy_n(key, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
         std::copy_n(value, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
         if (cache.shadow() != nullptr) cache.shadow()->append(g, key, value, 1);
     }
+    if (kv.owner_layer == layer) raw_key = nullptr;
     const int n = cache.count(g);
     const std::int32_t* order = cache.order(g);
     RowValues& values = step.out->values;
@@ -391,7 +463,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         keys = scratch.turned.data();
         grow(scratch.cosine, half);
         grow(scratch.sine, half);
-        tables_.angles(place, scratch.cosine.data(), scratch.sine.data());
+        model_tables.angles(place, scratch.cosine.data(), scratch.sine.data());
         cosine_here = scratch.cosine.data();
         sine_here = scratch.sine.data();
     }
@@ -402,22 +474,24 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
         if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
-        tables_.finish_head(q, tables.q_norm, cosine_here, sine_here);
+        model_tables.finish_head(q, tables.q_norm, cosine_here, sine_here);
         dot_keys(q, keys, n, d, rule.scale, row.logits.data());
+        if (raw_key != nullptr) dot_keys(q, raw_key, 1, d, rule.scale, row.logits.data() + n - 1);
         if (rule.slope != 0)
             add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
         const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window);
         weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
         if (cache.shadow() == nullptr) continue;
-        tables_.finish_head(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
+        scratch.shadow.own_key = raw_key;
+        model_tables.finish_head(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
     laps.end(laps.attention);
     // A head that is a unit chooses at once, while its scores are at hand.
     if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
-                   gone_[static_cast<std::size_t>(lane * layout.n_kv_heads() + g)]);
+                   gone_[static_cast<std::size_t>(lane) * n_kv_heads_ + static_cast<std::size_t>(g)]);
     laps.end(laps.eviction);
 }
 
@@ -471,15 +545,15 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const LaneStep& step = lanes[lane];
         if (step.policy->scope == Scope::head) {
-            const std::size_t n_kv_heads = static_cast<std::size_t>(model_->layout().n_kv_heads());
-            for (std::size_t g = 0; g < n_kv_heads; ++g) {
-                std::vector<Eviction>& of_head = gone_[lane * n_kv_heads + g];
+            for (std::size_t g = 0; g < n_kv_heads_; ++g) {
+                std::vector<Eviction>& of_head = gone_[lane * n_kv_heads_ + g];
                 step.out->evictions.insert(step.out->evictions.end(), of_head.begin(), of_head.end());
                 of_head.clear();
             }
             continue;
         }
-        for (const Unit& unit : units_of(model_->layout(), step.policy->scope))
+        for (const Unit& unit :
+             units_of(static_cast<const CpuKvCache&>(*step.cache).layout(), step.policy->scope))
             work.push_back({&step, unit, {}});
     }
     if (work.empty()) return;
@@ -499,7 +573,7 @@ std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPol
     if (store.has_no_room()) return {};  // before the prompt, which decides the size
     std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
     std::vector<int> n_stored, had;
-    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
+    for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));
         had.push_back(store.capacity(g));
     }

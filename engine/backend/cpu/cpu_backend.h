@@ -29,6 +29,7 @@ struct Linear {
     std::int64_t x_stride = 0;
     float* y = nullptr;
     std::int64_t y_stride = 0;
+    int n_batch = 0;
 };
 
 /// Norms and biases as float: small enough to widen once. Empty: the family has none.
@@ -51,7 +52,8 @@ struct ModelTables {
     void angles(int position, float* cosine, float* sine) const;
     /// out = norm(x), x itself without a gain; may be x. [d_model]
     void normalize(const Norm& norm, std::span<const float> x, float* out) const;
-    /// Clips, normalises and rotates one head's query or key as the model does it, in place. norm: q_norm or k_norm.
+    /// Clips, normalises and rotates one head's query or key as the model does it, in place. norm: q_norm or k_norm. cosine null: does
+    /// not rotate.
     void finish_head(float* x, const std::vector<float>& norm, const float* cosine, const float* sine) const;
 
   private:
@@ -68,7 +70,7 @@ class CpuBackend final : public Backend {
     CpuBackend(std::shared_ptr<const Model> model, int n_threads);
 
     std::string name() const override;
-    std::unique_ptr<KvCache> make_cache() override;
+    std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant) override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
@@ -78,12 +80,28 @@ class CpuBackend final : public Backend {
   private:
     void run_step(std::span<const LaneStep> lanes);
     void share_out(double seconds);
-    /// Runs several products of one batch, their rows in chunks of a fixed number of bytes.
-    void multiply(std::span<const Linear> products, int n_batch);
+    /// Neighbouring lanes of a step whose caches are of one model: the session's own or a variant that shares KV heads otherwise.
+    struct Group {
+        std::shared_ptr<const Model> model;
+        const ModelTables* tables = nullptr;
+        int first = 0, n = 0;
+    };
+    /// The lanes with those of one model beside each other; fills groups_.
+    std::span<const LaneStep> by_model(std::span<const LaneStep> lanes);
+    const Group& group_of(int lane) const;
+    const ModelTables& tables_of(const std::shared_ptr<const Model>& model);
+
+    /// Runs several products, their rows in chunks of a fixed number of bytes.
+    void multiply(std::span<const Linear> products);
+    /// Adds y = W x + bias of one weight of a layer for all lanes to products_: once for neighbouring groups that share the weight, not at
+    /// all where it is empty.
+    void queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
+               const float* x, std::int64_t x_stride, float* y, std::int64_t y_stride);
+    void run_queue();
     /// x of every lane: its token's embedding, with its position's where positions are learned.
     void embed(std::span<const LaneStep> lanes);
     /// x <- x + mlp(input)
-    void feed_forward(int layer, const float* input, int n_batch);
+    void feed_forward(int layer, const float* input);
     /// next_logits of every lane from x.
     void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
@@ -103,7 +121,8 @@ class CpuBackend final : public Backend {
 
     // Scratch of a step, [n_lanes, width] each, grown and kept.
     struct StepScratch {
-        std::vector<float> x, normed, q, k, v, attended, projected, gate, up, logits, cosine, sine, embedded;
+        std::vector<float> x, normed, q, k, v, raw_keys, attended, projected, gate, up, logits, cosine, sine,
+            embedded;
     } scratch_;
     /// Scratch of one worker.
     struct WorkerScratch {
@@ -115,6 +134,14 @@ class CpuBackend final : public Backend {
         std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;
+    std::vector<Group> groups_;     // of the present step
+    std::vector<LaneStep> sorted_;  // its lanes
+    std::vector<Linear> products_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;  // of products: chunks, rows in one
+    std::vector<std::pair<int, int>> work_;                      // lane, KV head
+    std::int64_t d_kv_ = 0, d_ff_ = 0;  // widest of the groups: strides of k and v, gate and up
+    std::size_t n_kv_heads_ = 0;        // most of the groups
+    std::vector<std::pair<std::weak_ptr<const Model>, std::unique_ptr<ModelTables>>> variant_tables_;
     std::vector<std::vector<Eviction>>
         gone_;  // [n_lanes, n_kv_heads] of heads that chose as soon as they were scored
 };

@@ -63,6 +63,13 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     for (const LanePrefill& lane : lanes_)
         shared_scores_.push_back(sink_wants_.scores && lane.policy->scope == Scope::shared ? floats(n * n)
                                                                                            : Pages());
+    const KvLayout& layout = model_.layout();
+    for (const LanePrefill& lane : lanes_) {
+        const bool pools = sink_wants_.scores && lane.policy->scope != Scope::shared &&
+                           layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
+        const int n_units = lane.policy->scope == Scope::head ? c.n_kv_heads : 1;
+        borrowed_scores_.push_back(pools ? floats(n_units * n * n) : Pages());
+    }
     size_last_row();
 }
 
@@ -79,17 +86,20 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
         return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
     });
+    const KvLayout& layout = model_.layout();
     std::vector<LayerStore> stores;
+    int first_stored = 0;
     for (int l = 0; l < c.n_layers; ++l) {
         if (progress && !progress(static_cast<double>(l) / c.n_layers))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
-        LayerStore& store = stores.emplace_back();
-        project(l, store);
-        attend(l, store);
+        project(l, stores.emplace_back());
+        attend(l, stores.back(), stores[static_cast<std::size_t>(layout.owner_of_layer(l) - first_stored)]);
         feed_forward(l);
-        if (keep_all) continue;
-        give_to_lanes(l, stores);
+        const bool read_on = l + 1 < c.n_layers && !layout.owns(l + 1);  // the next layer borrows
+        if (keep_all || read_on) continue;
+        give_to_lanes(first_stored, stores);
         stores.clear();
+        first_stored = l + 1;
     }
     if (keep_all) give_to_lanes(0, stores);
     write_last_logits();
@@ -179,12 +189,16 @@ void Prefill::project(int layer, LayerStore& store) {
     const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
     const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
     if (!c.post_norm) norm_rows(t.attention_norm, normed_);
+    const bool owns = model_.layout().owns(layer);
+    const int n_kv_heads = owns ? c.n_kv_heads : 0;
     multiply(w.q, or_null(t.q_bias), data(input()), n_, data(q_));
-    multiply(w.k, or_null(t.k_bias), data(input()), n_, data(k_));
-    multiply(w.v, or_null(t.v_bias), data(input()), n_, data(v_));
+    if (owns) multiply(w.k, or_null(t.k_bias), data(input()), n_, data(k_));
+    if (owns) multiply(w.v, or_null(t.v_bias), data(input()), n_, data(v_));
     const std::int64_t d = c.head_dim, n = n_;
-    store.keys = floats(c.n_kv_heads * n * d);
-    store.values = floats(c.n_kv_heads * n * d);
+    if (owns) store.keys = floats(n_kv_heads * n * d);
+    if (owns) store.values = floats(n_kv_heads * n * d);
+    const bool raw = owns && c.borrows_unrotated;
+    if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         std::vector<float> cosine(static_cast<std::size_t>(c.rotary.dims / 2)), sine(cosine);
@@ -192,9 +206,14 @@ void Prefill::project(int layer, LayerStore& store) {
             tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
             for (std::int64_t h = 0; h < c.n_heads; ++h)
                 tables_.finish_head(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine.data(), sine.data());
-            for (std::int64_t g = 0; g < c.n_kv_heads; ++g) {
-                float* key = data(k_) + (i * c.n_kv_heads + g) * d;
-                float* value = data(v_) + (i * c.n_kv_heads + g) * d;
+            for (std::int64_t g = 0; g < n_kv_heads; ++g) {
+                float* key = data(k_) + (i * n_kv_heads + g) * d;
+                float* value = data(v_) + (i * n_kv_heads + g) * d;
+                if (raw) {
+                    float* raw_key = data(store.raw_keys) + (g * n + i) * d;
+                    std::copy_n(key, d, raw_key);
+                    tables_.finish_head(raw_key, t.k_norm, nullptr, nullptr);
+                }
                 tables_.finish_head(key, t.k_norm, cosine.data(), sine.data());
                 if (c.clip_qkv > 0) clip(value, c.clip_qkv, d);
                 std::copy_n(key, d, data(store.keys) + (g * n + i) * d);
@@ -204,12 +223,12 @@ void Prefill::project(int layer, LayerStore& store) {
     });
 }
 
-void Prefill::attend(int layer, const LayerStore& store) {
+void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) {
     for (int first = 0; first < n_; first += kTileRows) {
         const int last = std::min(n_, first + kTileRows);
         pool_.parallel_for(model_.config().n_heads, [&](std::int64_t head, int worker) {
-            attend_tile(layer, store, static_cast<int>(head), first, last, worker);
-            fold_tile(layer, store, static_cast<int>(head), first, last, worker);
+            attend_tile(layer, owner, static_cast<int>(head), first, last, worker);
+            fold_tile(layer, own, static_cast<int>(head), first, last, worker);
         });
         if (sink_wants_.scores) emit_scores(layer, first, last);
     }
@@ -217,7 +236,7 @@ void Prefill::attend(int layer, const LayerStore& store) {
 
 /// Rows [first_row, last_row) of one head: logits and probabilities [rows, last_row] in the worker's scratch,
 /// output in attended_.
-void Prefill::attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row,
+void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int first_row, int last_row,
                           int worker) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, columns = last_row, rows = last_row - first_row, d_q = c.n_heads * d;
@@ -226,8 +245,9 @@ void Prefill::attend_tile(int layer, const LayerStore& store, int head, int firs
     for (auto* v : {&scratch.logits, &scratch.probabilities}) grow(*v, rows * columns);
     float* logits = scratch.logits.data();
     float* p = scratch.probabilities.data();
-    const float* keys = data(store.keys) + g * n_ * d;
-    const float* values = data(store.values) + g * n_ * d;
+    const bool raw = c.borrows_unrotated && !model_.layout().owns(layer);
+    const float* keys = data(raw ? owner.raw_keys : owner.keys) + g * n_ * d;
+    const float* values = data(owner.values) + g * n_ * d;
     const std::int64_t at = first_row * d_q + head * d;
     const AttentionRule rule = attention_rule(c, layer, head);
     const auto mark_hidden = [&](float value) {
@@ -331,6 +351,10 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
             pool_shared(lane, layer, first_row, last_row);
             continue;
         }
+        if (!layout.owns(layer) || layout.last_reader(first) > layer) {
+            pool_borrowed(lane, layer, first_row, last_row);
+            continue;
+        }
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
             Scratch& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
             grow(pooled, rows * columns);
@@ -366,6 +390,35 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_r
     pool_.parallel_for(layout.n_kv_heads(), [&](std::int64_t g, int) {
         const KvHead& kv = layout.kv_head(static_cast<int>(g));
         sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first_row, rows, n_, pooled});
+    });
+}
+
+/// The same for the layers that read one owner's KV heads.
+void Prefill::pool_borrowed(std::size_t lane, int layer, int first_row, int last_row) {
+    const KvLayout& layout = model_.layout();
+    const ResolvedPolicy& policy = *lanes_[lane].policy;
+    const int n_heads = layout.n_heads(), rows = last_row - first_row, owner = layout.owner_of_layer(layer);
+    const int first = layout.first_read(layer), n_kv_heads = layout.last_read(layer) - first;
+    const bool is_last = layer == layout.last_reader(first);
+    const int n_layers = layout.last_reader(first) - owner + 1;
+    const std::int64_t n_units = policy.scope == Scope::head ? n_kv_heads : 1, n = n_;
+    pool_.parallel_for(n_units * rows, [&](std::int64_t chunk, int) {
+        const std::int64_t unit = chunk / rows, i = chunk % rows;
+        float* pooled = data(borrowed_scores_[lane]) + (unit * n + first_row + i) * n;
+        int n_readers = 0;
+        for (int h = 0; h < n_heads; ++h) {
+            if (policy.scope == Scope::head && layout.kv_head_from_head(layer, h) != first + unit) continue;
+            pool_more(policy.pool, layer == owner && n_readers++ == 0, tile_score(lane, layer, h, i),
+                      last_row, pooled);
+        }
+        if (is_last)
+            finish_pool(policy.pool, n_layers * (n_heads / static_cast<int>(n_units)), last_row, pooled);
+    });
+    if (!is_last) return;
+    pool_.parallel_for(n_kv_heads, [&](std::int64_t index, int) {
+        const std::int64_t unit = policy.scope == Scope::head ? index : 0;
+        sink_->scores({static_cast<int>(lane), owner, static_cast<int>(index), first_row, rows, n_,
+                       data(borrowed_scores_[lane]) + (unit * n + first_row) * n});
     });
 }
 
@@ -535,7 +588,11 @@ void give_heap_back() {
 void CpuBackend::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                          const std::function<bool(double)>& progress) {
     try {
-        Prefill(*model_, tables_, pool_, tokens, lanes, sink).run(progress);
+        const std::shared_ptr<const Model>& model = static_cast<CpuKvCache&>(*lanes.front().cache).model();
+        KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {
+            return static_cast<CpuKvCache&>(*lane.cache).model() == model;
+        }));
+        Prefill(*model, tables_of(model), pool_, tokens, lanes, sink).run(progress);
         give_heap_back();
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<CpuKvCache&>(*lane.cache).clear();

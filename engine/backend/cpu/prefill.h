@@ -24,18 +24,21 @@ class Prefill {
 
     /// K, V and scores of one layer, all tokens: freed when the lanes took their share.
     struct LayerStore {
-        Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated
+        Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; none in a layer that borrows
+        Pages raw_keys;      ///< as keys before rotation, where ModelConfig::borrows_unrotated
         Pages scores;        ///< [n_streams, n_heads, n]
     };
 
     void size_last_row();
     void project(int layer, LayerStore& store);
-    void attend(int layer, const LayerStore& store);
-    void attend_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
+    /// own: of the layer; owner: of the layer whose K and V it reads.
+    void attend(int layer, const LayerStore& own, const LayerStore& owner);
+    void attend_tile(int layer, const LayerStore& owner, int head, int first_row, int last_row, int worker);
     void write_last_row(int layer, int head, int rows, const float* p, const float* logits) const;
     void fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row, int worker);
     void emit_scores(int layer, int first_row, int last_row);
     void pool_shared(std::size_t lane, int layer, int first_row, int last_row);
+    void pool_borrowed(std::size_t lane, int layer, int first_row, int last_row);
     void feed_forward(int layer);
     void write_last_logits();
     /// Lanes choose and copy what they keep of layers [first_layer, first_layer + stores.size()).
@@ -80,6 +83,8 @@ class Prefill {
     // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores: a KV head's share of what the
     // sink gets
     std::vector<Pages> shared_scores_;
+    // [lane] [units, n, n] the same of an owner's KV heads (one unit a KV head, or one for all) over the layers that read them
+    std::vector<Pages> borrowed_scores_;
     using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
     struct Worker {
         Scratch widened, logits, probabilities, tempered, noise, pooled;

@@ -53,6 +53,9 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
     scratch.full.resize(n);
     scratch.output.resize(static_cast<std::size_t>(d));
     dot_keys(scratch.query.data(), store.keys(g), n_positions, d, rule.scale, scratch.full.data());
+    if (scratch.own_key != nullptr)
+        dot_keys(scratch.query.data(), scratch.own_key, 1, d, rule.scale,
+                 scratch.full.data() + n_positions - 1);
     if (rule.slope != 0) {
         while (scratch.places.size() < n)
             scratch.places.push_back(static_cast<std::int32_t>(scratch.places.size()));

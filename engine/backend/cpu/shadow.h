@@ -50,6 +50,8 @@ struct SeenRow {
 struct ShadowScratch {
     std::vector<float> query, full, seen, output;
     std::vector<std::int32_t> attended, ideal, places;
+    const float* own_key =
+        nullptr;  ///< [head_dim] of the row's own token, where it is not the stored one; else null
 };
 
 /// Sizes of what a row of a lane with a shadow brings; empties it without one.

@@ -86,7 +86,11 @@ std::string CudaBackend<T>::name() const {
 }
 
 template <class T>
-std::unique_ptr<KvCache> CudaBackend<T>::make_cache() {
+std::unique_ptr<KvCache> CudaBackend<T>::make_cache(std::shared_ptr<const Model> variant) {
+    if (variant != nullptr)
+        fail(ErrorCode::unsupported,
+             "the CUDA backend does not run lanes that share KV heads otherwise than the model; take "
+             "--backend cpu");
     return std::make_unique<Cache>(executor_, layout_, model_->layout(), model_->config().head_dim);
 }
 

@@ -52,7 +52,7 @@ class CudaBackend final : public Backend {
                 const ProductOptions& products);
 
     std::string name() const override;
-    std::unique_ptr<KvCache> make_cache() override;
+    std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant) override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;

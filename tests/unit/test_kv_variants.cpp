@@ -1,0 +1,231 @@
+// Lanes that share KV heads otherwise than their model: the CPU engine against the double-precision reference, and what must not
+// change.
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/any_model.h"
+#include "tests/reference/engine_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <span>
+
+namespace reference {
+namespace {
+
+void expect_agreement(const Agreement& a) {
+    for (const double share : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
+        EXPECT_LT(share, 1.0) << a.worst;
+    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
+}
+
+/// Cases of one sharing: every preset, every scope, every pool.
+std::vector<Case> cases_of(const std::string& kv, const Weights* weights, int n_decode) {
+    std::vector<Case> cases;
+    const auto add = [&](Case c, const std::string& keys) {
+        c.spec += (c.spec.find(':') == std::string::npos ? ":" : ",") + keys + "kv=" + kv;
+        c.weights = weights;
+        cases.push_back(c);
+    };
+    for (const char* preset : {"full", "window", "sink", "key", "h2o", "tova", "keyformer", "a2sf"})
+        add(preset_case(preset, 7, n_decode), "");
+    for (const auto& [scope, unit] : {std::pair("layer", Unit::layer), {"shared", Unit::shared}}) {
+        Case c = preset_case("h2o", 7, n_decode);
+        c.policy.unit = unit;
+        add(c, fmt::format("scope={},", scope));
+    }
+    for (const auto& [pool, over] : {std::pair("max", PoolOver::max), {"sum", PoolOver::sum}}) {
+        Case c = preset_case("a2sf", 7, n_decode);
+        c.policy.pool = over;
+        add(c, fmt::format("pool={},", pool));
+    }
+    Case stepwise = preset_case("h2o", 7, n_decode);
+    stepwise.policy.stepwise = true;
+    add(stepwise, "prefill=stepwise,");
+    Case placed = preset_case("h2o", 7, n_decode);
+    placed.policy.places = Places::cache;
+    add(placed, "positions=cache,");
+    return cases;
+}
+
+struct Sharing {
+    const char* kv;
+    int m, g;
+    bool released = false;
+};
+
+class KvVariants : public testing::TestWithParam<Sharing> {};
+
+TEST_P(KvVariants, EveryRowAgrees) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights own = load_weights(tiny.folder());
+    const Sharing& p = GetParam();
+    const Weights shared = shared_weights(own, p.m, p.g, p.released);
+    const int n_prompt = 19, n_decode = 10;
+    const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases =
+        cases_of(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
+    cases.push_back(preset_case("h2o", 7, n_decode));  // beside them one of the model itself
+    expect_agreement(compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sharings, KvVariants,
+                         testing::Values(Sharing{"gqa:2", 5, 2}, Sharing{"mqa", 5, 1},
+                                         Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},
+                                         Sharing{"(mlkv:m=1,g=4)", 1, 4},
+                                         Sharing{"(mlkv:m=2,g=1)", 2, 1, true}));
+
+TEST(KvVariantsOf, AModelThatSharesBetweenLayersAgrees) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_layers = 2;
+    shape.n_kv_heads = 2;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights own = load_weights(tiny.folder());
+    ASSERT_EQ(own.owner, (std::vector<int>{0, 0, 2, 2, 2}));
+    const std::vector<int> tokens = random_tokens(26, 6);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases;
+    for (const char* preset : {"full", "h2o", "tova", "keyformer"})
+        cases.push_back(preset_case(preset, 6, 8));
+    expect_agreement(compare_with_reference(model, own, cases, all.first(18), all.subspan(18)));
+}
+
+/// Biases, norms of heads, ALiBi and a window take the same way.
+TEST(KvVariantsOf, OtherFamiliesAgree) {
+    for (const bool alibi : {false, true}) {
+        AnyShape shape = any_shape();
+        shape.config.n_layers = 4;
+        shape.config.n_kv_heads = 4;
+        shape.config.norm = keyhole::NormKind::layer;
+        shape.config.parallel = true;
+        shape.biases = true;
+        shape.qk_norm = !alibi;
+        if (alibi) shape.config.positions = keyhole::PositionKind::alibi;
+        const auto model = any_model(shape);
+        const Weights own = weights_of(*model);
+        const std::vector<int> tokens = random_tokens(24, 7);
+        const std::span<const int> all(tokens);
+        for (const auto& [m, g] : {std::pair(4, 1), {2, 2}}) {
+            if (shape.qk_norm && m < 4) continue;  // the reference does not merge k_norm
+            const Weights shared = shared_weights(own, m, g);
+            std::vector<Case> cases;
+            for (const char* preset : {"full", "h2o", "tova"}) {
+                Case c = preset_case(preset, 6, 8);
+                c.spec += fmt::format("{}kv=(mlkv:m={},g={})",
+                                      c.spec.find(':') == std::string::npos ? ":" : ",", m, g);
+                c.weights = &shared;
+                cases.push_back(c);
+            }
+            expect_agreement(compare_with_reference(model, own, cases, all.first(16), all.subspan(16)));
+        }
+    }
+}
+
+std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other) {
+    for (std::size_t row = 0; row < a[lane].size(); ++row)
+        if (const std::string found = difference(a[lane][row], b[other][row]); !found.empty())
+            return fmt::format("row {}: {}", row, found);
+    return {};
+}
+
+TEST(KvVariantsOf, ALaneDoesNotDependOnTheVariantsBesideIt) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = random_tokens(40, 8);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> specs = {"full", "h2o:budget=6,kv=(mlkv:m=2,g=1)",
+                                            "tova:budget=6,kv=mqa,compensate=on", "h2o:budget=6",
+                                            "a2sf:budget=6,kv=(mlkv:m=2,g=1)"};
+    const LaneRows together = run_engine(model, specs, all.first(30), all.subspan(30));
+    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
+        const std::vector<std::string> one = {specs[lane]};
+        const LaneRows alone = run_engine(model, one, all.first(30), all.subspan(30), 1);
+        EXPECT_EQ(first_difference(together, lane, alone, 0), "") << specs[lane];
+    }
+}
+
+TEST(KvVariantsOf, TheModelsOwnSharingGivesTheSameBits) {
+    TinyShape shape;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = random_tokens(30, 9);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> specs = {"h2o:budget=6", "h2o:budget=6,kv=mha", "h2o:budget=6,kv=gqa:4",
+                                            "h2o:budget=6,kv=(mlkv:m=2,g=4)"};
+    const LaneRows rows = run_engine(model, specs, all.first(20), all.subspan(20));
+    for (std::size_t lane = 1; lane < specs.size(); ++lane)
+        EXPECT_EQ(first_difference(rows, 0, rows, lane), "") << specs[lane];
+}
+
+TEST(KvVariantsOf, StoredBytesGoByTheEquation) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    std::string notice;
+    const auto backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    const std::vector<int> tokens = random_tokens(33, 10);
+    for (const auto& [kv, n_kv_heads] :
+         {std::pair("mha", 16), {"gqa:2", 8}, {"mqa", 4}, {"mlkv:m=2,g=2", 4}, {"mlkv:m=1,g=1", 1}}) {
+        const auto variant = keyhole::shared_model(model, keyhole::parse_kv_sharing(kv));
+        const auto cache = backend->make_cache(variant == model ? nullptr : variant);
+        const keyhole::ResolvedPolicy full =
+            keyhole::resolve(keyhole::preset_params(keyhole::Preset::full), 33, 1);
+        backend->apply_policy(*cache, full, -1);
+        keyhole::RowOutput out;
+        const keyhole::LanePrefill prefill{cache.get(), &full, {}, &out};
+        backend->prefill(tokens, {&prefill, 1}, nullptr, {});
+        const std::int64_t equation = 2 * n_kv_heads * shape.head_dim * 4;
+        EXPECT_EQ(keyhole::kv_bytes_per_token(variant->config(), 4), equation) << kv;
+        EXPECT_EQ(cache->use().stored_bytes, 33 * equation) << kv;
+        EXPECT_EQ(cache->use().stored_tokens, 33 * n_kv_heads) << kv;
+        EXPECT_GE(cache->use().allocated_bytes, 33 * equation) << kv;
+    }
+}
+
+TEST(KvVariantsOf, NewNeuronsChangeTheFunctionAsTheReferenceSays) {
+    TinyShape shape;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    Weights wide = shared_weights(load_weights(tiny.folder()), 2, 1);
+    // 8 KV heads become 2: lost 6 * 2 * 32 * 8 = 3072 without biases, 1536 a layer, 48 times d_model, 16 for each of three matrices.
+    constexpr int kMore = 16;
+    for (LayerWeights& l : wide.layers) {
+        for (Matrix* m : {&l.gate, &l.up}) {
+            const Vector first(m->values.begin(), m->values.begin() + kMore * m->cols);
+            m->values.insert(m->values.end(), first.begin(), first.end());
+            m->rows += kMore;
+        }
+        Vector down;
+        for (int r = 0; r < l.down.rows; ++r) {
+            const auto row = l.down.values.begin() + r * l.down.cols;
+            down.insert(down.end(), row, row + l.down.cols);
+            down.insert(down.end(), row, row + kMore);
+        }
+        l.down.values = down;
+        l.down.cols += kMore;
+    }
+    Case c = preset_case("h2o", 6, 8);
+    c.spec += ",kv=mqa,compensate=on";
+    c.weights = &wide;
+    const std::vector<int> tokens = random_tokens(24, 12);
+    const std::span<const int> all(tokens);
+    expect_agreement(
+        compare_with_reference(model, wide, std::vector<Case>{c}, all.first(16), all.subspan(16)));
+}
+
+}  // namespace
+}  // namespace reference
