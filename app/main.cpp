@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     keyhole::add_figure_command(app);
     keyhole::add_bench_command(app);
     keyhole::add_info_command(app);
+    keyhole::add_convert_command(app);
     keyhole::add_selftest_command(app);
 
     std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -22,7 +22,7 @@ struct Sharing {
 
 /// KV bytes per token = 2 * KV heads of the model * head_dim * element bytes (MLKV, equation of section 3: 2 b s m g d).
 std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_bytes) {
-    c.n_layers = 1;  // one layer that owns them all holds as much
+    c.n_layers = c.n_kv_layers = 1;  // one layer that owns them all holds as much
     c.n_kv_heads = static_cast<int>(kv_heads);
     return kv_bytes_per_token(c, element_bytes);
 }
@@ -95,7 +95,8 @@ void run_info(const InfoOptions& options) {
     const MemoryTable memory =
         memory_table(*model, options.context > 0 ? options.context : c.n_ctx, options.batch);
     const std::int64_t layers = c.n_layers;
-    std::vector<Sharing> sharings = {{"this model", layers * c.n_kv_heads}, {"MHA", layers * c.n_heads}};
+    std::vector<Sharing> sharings = {{"this model", model->layout().n_kv_heads()},
+                                     {"MHA", layers * c.n_heads}};
     if (c.n_heads % 2 == 0 && c.n_heads > 2) sharings.push_back({"GQA, 2 a layer", layers * 2});
     sharings.push_back({"MQA", layers});
     if (layers >= 2) sharings.push_back({"MLKV, half the layers", layers / 2});

@@ -23,7 +23,7 @@ int n_stored(const AppState& app, int lane, int kv_head) {
 float watched_share(const AppState& app, int layer, int head) {
     if (!app.view.watched) return NAN;
     return span_share(app.history, lane_of_row(app.history, app.shown_lane(), app.view.row),
-                      app.history.run().layout.kv_head_from_head(layer, head), *app.view.watched,
+                      app.history.layout(app.shown_lane()).kv_head_from_head(layer, head), *app.view.watched,
                       app.view.row);
 }
 
@@ -127,7 +127,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
             quad.view.fit(app.history.n_positions(), app.history.n_positions(), quad.canvas.width,
                           quad.canvas.height);
             quad.matrix = l * n_heads + h;
-            quad.kv_head = info.layout.kv_head_from_head(l, h);
+            quad.kv_head = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
             quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
             quad.mask_overlay = app.view.mask_overlay;
             quad.scale = scale;
@@ -170,7 +170,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
             std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_layers - 1);
         const auto [min, max] = rect_of(l, h);
         list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
-        const int g = info.layout.kv_head_from_head(l, h);
+        const int g = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
         tooltip(
             context,
             fmt::format("Layer {}, head {}\nKV head {}: {} of {} tokens kept\nlargest attention {}", l, h, g,

@@ -86,7 +86,7 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
 
 void draw_history(const PanelContext& context, int lane, Pick cell) {
     const AppState& app = context.app;
-    const int g = app.focused_kv_head(), n_kv = app.history.run().layout.n_kv_heads();
+    const int g = app.focused_kv_head(), n_kv = app.history.layout(lane).n_kv_heads();
     const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
     row(context, "cache", presence_text(app.history, lane, g, cell.position, cell.row),
         "Stored: in the cache after the eviction that follows the row. Attended: seen by the row.",

@@ -26,7 +26,7 @@ void colored(const std::string& text, ImU32 color) {
 /// Overlap of what the two lanes hold after the shown row, a cell a query head.
 void draw_overlap(const PanelContext& context, int a, int b, ImVec2 room) {
     AppState& app = context.app;
-    const KvLayout& layout = app.history.run().layout;
+    const KvLayout& layout = finer_layout(app.history, a, b);
     const int n_layers = layout.n_layers(), n_heads = layout.n_heads();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float label = context.px(24);

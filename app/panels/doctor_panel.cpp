@@ -85,8 +85,9 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
-    for (const MemoryScheme& scheme : memory_schemes(config.n_layers, config.n_heads, config.head_dim,
-                                                     app.history.run().layout.n_kv_heads(), wish, stored)) {
+    for (const MemoryScheme& scheme :
+         memory_schemes(config.n_layers, config.n_heads, config.head_dim,
+                        app.history.layout(app.shown_lane()).n_kv_heads(), wish, stored)) {
         ImGui::TableNextColumn();
         ImGui::PushStyleColor(ImGuiCol_Text, scheme.name == "this model" ? theme::kAccent : theme::kText);
         ImGui::TextUnformatted(scheme.name.c_str());

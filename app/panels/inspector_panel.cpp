@@ -86,10 +86,10 @@ void draw_memory(const PanelContext& context) {
         ImGui::TextUnformatted(title);
         ImGui::PopStyleColor();
     }
-    const int n_kv = app.history.run().layout.n_kv_heads();
     for (int i = 0; i < app.desk.n_lanes(); ++i) {
         const LaneRecord* record = app.record(i);
         if (record == nullptr) continue;
+        const int n_kv = app.history.layout(app.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
         ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(i));

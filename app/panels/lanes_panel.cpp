@@ -31,7 +31,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     const float right = min.x + width - pad;
     heading(context, fmt::format("{}  {}", index, preset_name(spec.policy.preset)));
     if (record != nullptr) {
-        const int n_kv = app.history.run().layout.n_kv_heads();
+        const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
         const std::string kept =
             fmt::format("{:.0f} of {} kept", double(record->use.stored_tokens) / n_kv, app.view.row + 1);
         ImGui::PushFont(context.fonts.small);
@@ -65,6 +65,8 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
             spec != parse_lane_spec(record->info->spec))
             line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
         line(record->info->effective, theme::kDim);
+        if (record->info->merged && !focused)
+            line(fmt::format("KV heads merged ({}), not uptrained", record->info->kv), theme::kWarm);
         if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
         if (index > 0 && record->kl)
             line(fmt::format(

@@ -181,7 +181,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     std::vector<std::string> faults = validate(panel.draft);
     if (faults.empty()) faults = check_overrides(panel.draft, heads);
     if (faults.empty())
-        context.app.desk.set(context.app.view.lane, LaneSpec{panel.draft});
+        context.app.desk.set(context.app.view.lane, LaneSpec{panel.draft, lane.sharing});
     else
         context.app.say(faults.front(), true);
 }
@@ -192,7 +192,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     AppState& app = context.app;
     if (!app.has_run() || app.view.lane >= app.desk.n_lanes()) return;
     const LaneSpec lane = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
-    const HeadGrid heads = head_grid(app.history.run().layout);
+    const HeadGrid heads = head_grid(app.history.layout(app.shown_lane()));
     if (!panel.painting) panel.draft = lane.policy;
     ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)));
@@ -216,7 +216,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     if (ImGui::Button("clear the grid")) {
         OverrideGrid clear(lane.policy, panel.field, heads);
         clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-        app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy)});
+        app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
     }
     mark_item(context, "override clear");
     if (shown.empty()) ImGui::EndDisabled();
@@ -270,7 +270,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
                                  "Numbers are in force for the shown row, framed cells are set apart. {}",
                                  unit_sentence(policy.scope, heads)),
                theme::kDim);
-    small_line(context, format_lane_spec({panel.draft}), theme::kText);
+    small_line(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);
 }
 
 }  // namespace keyhole

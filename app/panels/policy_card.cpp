@@ -1,5 +1,6 @@
 #include "app/panels/policy_card.h"
 
+#include "app/panels/sharing_view.h"
 #include "app/window/override_grid.h"
 #include "engine/policy/lane_spec.h"
 
@@ -144,7 +145,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
     AppState& app = context.app;
     if (panel.edited != lane) panel.draft = app.desk.lanes()[static_cast<std::size_t>(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
-    if (app.has_run()) edit.heads = head_grid(app.history.run().layout);
+    if (app.has_run()) edit.heads = head_grid(app.history.layout(app.history_lane(lane).value_or(0)));
     edit.lane = lane;
     edit.right = right;
     ImGui::PushTextWrapPos(right - ImGui::GetWindowPos().x);
@@ -171,6 +172,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
                        "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool", "prefill",
                        "positions"});
     draw_overrides(edit);
+    draw_sharing(panel.draft.sharing, edit);
     draw_spec(panel, edit);
 
     ImGui::PopTextWrapPos();

@@ -99,7 +99,7 @@ void draw(TimeBar&, const PanelContext& context) {
 
     // Evictions of the focused lane as ticks from below: their height is the share of KV heads that evicted.
     const int lane = app.shown_lane();
-    const float n_kv = static_cast<float>(app.history.run().layout.n_kv_heads());
+    const float n_kv = static_cast<float>(app.history.layout(lane).n_kv_heads());
     float largest_kl = 1e-3f;
     for (const auto& step : app.history.steps()) {
         for (const LaneRecord& record : step->lanes)

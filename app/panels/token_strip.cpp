@@ -49,7 +49,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     dim_text(context, "struck through: evicted everywhere");
 
     std::vector<float> share(static_cast<std::size_t>(n)), score(static_cast<std::size_t>(n));
-    kept_share(app.history, lane, app.view.row, 0, app.history.run().layout.n_kv_heads(), share);
+    kept_share(app.history, lane, app.view.row, 0, app.history.layout(lane).n_kv_heads(), share);
     const bool scored = app.view.strip_by_score && score_values(app.history, lane, app.view.row, g, score);
     float most = 0;
     if (scored)

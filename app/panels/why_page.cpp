@@ -43,7 +43,7 @@ void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec
 /// A cell a query head: held or the row at which it went, and its curves.
 void draw_heads(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
-    const KvLayout& layout = app.history.run().layout;
+    const KvLayout& layout = app.history.layout(app.shown_lane());
     const int n_heads = layout.n_heads();
     // All layers where they fit, else those around the focused one.
     const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
@@ -189,7 +189,7 @@ void draw(WhyPage& page, const PanelContext& context) {
         page.last_row = app.last_row();
     }
     const TokenLife& life = page.life;
-    const int n_kv = app.history.run().layout.n_kv_heads();
+    const int n_kv = app.history.layout(lane).n_kv_heads();
     ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
     heading(context, fmt::format("“{}” at position {} in lane {}",
                                  visible(token_text(app.history, lane, position)), position, app.view.lane));

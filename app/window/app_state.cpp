@@ -227,7 +227,7 @@ const LaneRecord* AppState::record(int card) const {
 }
 
 int AppState::focused_kv_head() const {
-    return history.run().layout.kv_head_from_head(view.layer, view.head);
+    return history.layout(shown_lane()).kv_head_from_head(view.layer, view.head);
 }
 
 void AppState::ask_token_back(int card, int position) {

@@ -29,19 +29,20 @@ bool knows(const RunHistory& history, int lane, int row) {
 
 bool difference_values(const RunHistory& history, int a, int b, int row, int layer, int head, HeatMode mode,
                        std::span<float> out) {
-    const int g = history.run().layout.kv_head_from_head(layer, head);
+    const auto kv_head = [&](int lane) { return history.layout(lane).kv_head_from_head(layer, head); };
     if (mode == HeatMode::mask) {
         if (!knows(history, a, row) || !knows(history, b, row)) return false;
         const int by_a = lane_of_row(history, a, row), by_b = lane_of_row(history, b, row);
         for (int p = 0; p <= row; ++p) {
-            const bool in_a = history.stored(by_a, g, p, row), in_b = history.stored(by_b, g, p, row);
+            const bool in_a = history.stored(by_a, kv_head(by_a), p, row),
+                       in_b = history.stored(by_b, kv_head(by_b), p, row);
             out[static_cast<std::size_t>(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNone);
         }
         return true;
     }
     std::vector<float> of_a(static_cast<std::size_t>(row) + 1), of_b(of_a.size());
     const auto read = [&](int lane, std::span<float> values) {
-        return mode == HeatMode::score ? score_values(history, lane, row, g, values)
+        return mode == HeatMode::score ? score_values(history, lane, row, kv_head(lane), values)
                                        : attention_values(history, lane, row, layer, head, values);
     };
     if (!read(a, of_a) || !read(b, of_b)) return false;
@@ -54,11 +55,19 @@ double HeldBy::jaccard() const {
     return any == 0 ? 1 : static_cast<double>(both) / any;
 }
 
+const KvLayout& finer_layout(const RunHistory& history, int a, int b) {
+    const KvLayout &of_a = history.layout(a), &of_b = history.layout(b);
+    return of_b.n_kv_heads() > of_a.n_kv_heads() ? of_b : of_a;
+}
+
 HeldBy held_by(const RunHistory& history, int a, int b, int kv_head, int row) {
     HeldBy count;
+    const HeadRef reader = finer_layout(history, a, b).kv_head(kv_head).readers.front();
     const int by_a = lane_of_row(history, a, row), by_b = lane_of_row(history, b, row);
+    const int g_a = history.layout(by_a).kv_head_from_head(reader.layer, reader.head),
+              g_b = history.layout(by_b).kv_head_from_head(reader.layer, reader.head);
     for (int p = 0; p <= row; ++p) {
-        const bool in_a = history.stored(by_a, kv_head, p, row), in_b = history.stored(by_b, kv_head, p, row);
+        const bool in_a = history.stored(by_a, g_a, p, row), in_b = history.stored(by_b, g_b, p, row);
         ++(in_a ? (in_b ? count.both : count.only_a) : (in_b ? count.only_b : count.neither));
     }
     return count;

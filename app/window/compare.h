@@ -24,6 +24,8 @@ struct HeldBy {
     double jaccard() const;
     bool operator==(const HeldBy&) const = default;
 };
+/// The KV heads of the lane that has more of them, a's where both have as many: what two lanes are compared by.
+const KvLayout& finer_layout(const RunHistory& history, int a, int b);
 HeldBy held_by(const RunHistory& history, int a, int b, int kv_head, int row);
 
 /// The token that a lane chose for a position itself, whatever it was fed; -1 inside the prompt or where it has no record.

@@ -17,13 +17,13 @@ struct Patient {
     int lane, row;
     const LaneRecord& record;
 
-    int n_kv() const { return history.run().layout.n_kv_heads(); }
-    HeadRef reader(int g) const { return history.run().layout.kv_head(g).readers.front(); }
+    int n_kv() const { return history.layout(lane).n_kv_heads(); }
+    HeadRef reader(int g) const { return history.layout(lane).kv_head(g).readers.front(); }
     const ResolvedPolicy& policy(int g) const {
         return record.info->policy.at(reader(g).layer, reader(g).head);
     }
     std::string head_name(int g) const {
-        const KvHead& head = history.run().layout.kv_head(g);
+        const KvHead& head = history.layout(lane).kv_head(g);
         return fmt::format("L{} KV head {}", head.owner_layer, head.index);
     }
     int n_stored(int g) const {

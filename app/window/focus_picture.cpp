@@ -13,7 +13,7 @@ namespace keyhole {
 
 Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale) {
     const RunInfo& run = history.run();
-    const int g = run.layout.kv_head_from_head(view.layer, view.head);
+    const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     const int n = view.row + 1;
     std::vector<CellState> states(static_cast<std::size_t>(n) * static_cast<std::size_t>(n),
                                   CellState::unborn);

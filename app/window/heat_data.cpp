@@ -35,7 +35,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         focus_key_ = focus_key;
         ++generation_;
     }
-    const int g = run.layout.kv_head_from_head(view.layer, view.head);
+    const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);

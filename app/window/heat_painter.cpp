@@ -132,7 +132,7 @@ void HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> m
 
 void HeatPainter::update_evictions(const RunHistory& history, int lane) {
     const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
-    const int heads = history.run().layout.n_kv_heads();
+    const int heads = history.layout(lane).n_kv_heads();
     const int width = std::min(history.capacity(), texture_limit_);
     if (!evicted_ || evicted_width_ != width || evicted_heads_ != heads ||
         evicted_history_ != history.generation() || evicted_lane_ != shown.id) {

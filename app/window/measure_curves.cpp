@@ -36,12 +36,12 @@ float of_record(const LaneRecord& record, std::string_view measure) {
 }
 
 /// Mean over KV heads; NaN before any head holds more than its budget.
-float mean_recent_share(const RunHistory& history, const LaneRecord& record, std::span<const KeptSet> stored,
+float mean_recent_share(const KvLayout& layout, const LaneRecord& record, std::span<const KeptSet> stored,
                         int row) {
     double sum = 0;
     int n = 0;
     for (std::size_t g = 0; g < stored.size(); ++g) {
-        const HeadRef reader = history.run().layout.kv_head(static_cast<int>(g)).readers.front();
+        const HeadRef reader = layout.kv_head(static_cast<int>(g)).readers.front();
         const int budget = record.info->policy.at(reader.layer, reader.head).budget;
         if (row + 1 <= budget) continue;
         sum += recent_share(stored[g], row, budget);
@@ -50,10 +50,20 @@ float mean_recent_share(const RunHistory& history, const LaneRecord& record, std
     return n == 0 ? kNone : static_cast<float>(sum / n);
 }
 
-float mean_jaccard(std::span<const KeptSet> a, std::span<const KeptSet> b) {
+/// Over KV heads; over query heads where the lanes share KV heads otherwise.
+float mean_jaccard(const RunHistory& history, int lane, std::span<const KeptSet> a,
+                   std::span<const KeptSet> b) {
     double sum = 0;
-    for (std::size_t g = 0; g < a.size(); ++g) sum += jaccard(a[g], b[g]);
-    return static_cast<float>(sum / static_cast<double>(a.size()));
+    if (history.same_layout(0, lane)) {
+        for (std::size_t g = 0; g < a.size(); ++g) sum += jaccard(a[g], b[g]);
+        return static_cast<float>(sum / static_cast<double>(a.size()));
+    }
+    const KvLayout &first = history.layout(0), &second = history.layout(lane);
+    for (int l = 0; l < first.n_layers(); ++l)
+        for (int h = 0; h < first.n_heads(); ++h)
+            sum += jaccard(a[static_cast<std::size_t>(first.kv_head_from_head(l, h))],
+                           b[static_cast<std::size_t>(second.kv_head_from_head(l, h))]);
+    return static_cast<float>(sum / (first.n_layers() * first.n_heads()));
 }
 
 }  // namespace
@@ -90,7 +100,7 @@ void MeasureCurves::update(const RunHistory& history) {
 }
 
 void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
-    const int row = step.row, n_kv = history.run().layout.n_kv_heads();
+    const int row = step.row;
     for (const LaneRecord& record : step.lanes) {
         const std::size_t lane = static_cast<std::size_t>(*history.lane_from_id(record.info->id));
         while (lanes_.size() <= lane) {
@@ -99,6 +109,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         }
         LaneCurves& curves = lanes_[lane];
         if (curves.stored.empty()) {  // a lane's first row: its past is in the table
+            const int n_kv = history.layout(static_cast<int>(lane)).n_kv_heads();
             curves.stored.resize(static_cast<std::size_t>(n_kv));
             for (int g = 0; g < n_kv; ++g)
                 for (int p = 0; p <= row; ++p)
@@ -119,7 +130,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         for (std::size_t kind = 0; kind < kKinds.size(); ++kind)
             curves.values[kind].back() = of_record(record, kKinds[kind].measure);
         curves.values[static_cast<std::size_t>(curve_index("recent_share"))].back() =
-            mean_recent_share(history, record, curves.stored, row);
+            mean_recent_share(history.layout(static_cast<int>(lane)), record, curves.stored, row);
         if (record.agrees) {
             ++curves.n_compared;
             curves.n_agreed += *record.agrees ? 1 : 0;
@@ -129,7 +140,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         // Before the texts part, as the KL.
         if (record.kl && !lanes_.front().stored.empty())
             curves.values[static_cast<std::size_t>(curve_index("jaccard"))].back() =
-                mean_jaccard(lanes_.front().stored, curves.stored);
+                mean_jaccard(history, static_cast<int>(lane), lanes_.front().stored, curves.stored);
     }
 }
 

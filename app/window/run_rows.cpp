@@ -10,7 +10,9 @@ namespace keyhole {
 int lane_of_row(const RunHistory& history, int lane, int row) {
     const auto lanes = history.lanes();
     for (std::size_t i = static_cast<std::size_t>(lane);
-         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at; i = static_cast<std::size_t>(lane))
+         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at &&
+         history.same_layout(lane, lanes[i].forked_from);
+         i = static_cast<std::size_t>(lane))
         lane = lanes[i].forked_from;
     return lane;
 }
@@ -27,13 +29,14 @@ std::size_t at(std::int64_t i) {
 const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
     if (row >= history.n_prompt() - 1) return nullptr;
     lane = lane_of_row(history, lane, row);
-    const PromptRows* image = history.steps().front()->prompt_rows.get();
-    if (image == nullptr) return nullptr;
     // Lanes that evict inside the prompt saw other rows than the image shows; an added lane saw the same.
     const int first = std::max(history.lanes()[at(lane)].first_row, history.steps().front()->row);
     const LaneRecord* record = history.lane_record(first, lane);
     if (record == nullptr || record->info->policy.prefill == PrefillMode::stepwise) return nullptr;
-    return image;
+    // One that shares KV heads otherwise has an image of its own, or none where it came later.
+    return record->info->layout != nullptr || record->prompt_rows != nullptr
+               ? record->prompt_rows.get()
+               : history.steps().front()->prompt_rows.get();
 }
 
 void image_row(const PromptRows& image, std::size_t head, int row, std::span<float> out) {
@@ -52,7 +55,7 @@ const RowBlock* row_block(const RunHistory& history, int lane, int row) {
 
 bool attention_values(const RunHistory& history, int lane, int row, int layer, int head,
                       std::span<float> out) {
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = history.layout(lane);
     if (const PromptRows* image = prompt_image(history, lane, row)) {
         image_row(*image, at(layer * layout.n_heads() + head), row, out);
         return true;
@@ -67,7 +70,7 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
 }
 
 bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each) {
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = history.layout(lane);
     std::vector<float> values(at(row) + 1);
     if (const PromptRows* image = prompt_image(history, lane, row)) {
         for (int l = 0; l < layout.n_layers(); ++l)
@@ -118,7 +121,11 @@ void kept_share(const RunHistory& history, int lane, int row, int first, int las
 
 std::string recording_note(const RunHistory& history, int lane, int stride, int dense_from) {
     std::string note;
-    const PromptRows* image = history.steps().front()->prompt_rows.get();
+    const StepTrace& start = *history.steps().front();
+    const PromptRows* image = start.prompt_rows.get();
+    for (const LaneRecord& record : start.lanes)
+        if (record.info->id == history.lanes()[at(lane)].id && record.prompt_rows)
+            image = record.prompt_rows.get();
     if (image == nullptr)
         note = "prompt rows not recorded";
     else if (image->reduction > 1)
@@ -126,7 +133,12 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     if (stride > 1)
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
     const int first = history.lanes()[at(lane)].first_row;
-    if (history.lanes()[at(lane)].forked_from >= 0)
+    const int parent = history.lanes()[at(lane)].forked_from;
+    if (parent >= 0 && !history.same_layout(lane, parent))
+        note += fmt::format("{}KV heads shared otherwise after row {}: earlier rows are of lane id {}",
+                            note.empty() ? "" : ", ", history.lanes()[at(lane)].forked_at,
+                            history.lanes()[at(parent)].id);
+    else if (parent >= 0)
         note += fmt::format("{}lane forked after row {}", note.empty() ? "" : ", ",
                             history.lanes()[at(lane)].forked_at);
     else if (first > history.steps().front()->row)

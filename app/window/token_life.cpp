@@ -43,8 +43,7 @@ int TokenLife::last_gone() const {
 }
 
 TokenLife token_life(const RunHistory& history, int lane, int position) {
-    const RunInfo& run = history.run();
-    const KvLayout& layout = run.layout;
+    const KvLayout& layout = history.layout(lane);
     TokenLife life;
     life.lane = lane;
     life.position = position;
@@ -88,7 +87,7 @@ TokenLife token_life(const RunHistory& history, int lane, int position) {
 }
 
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position) {
-    const int g = history.run().layout.kv_head_from_head(layer, head);
+    const int g = history.layout(lane).kv_head_from_head(layer, head);
     const int row = history.evicted_at(lane, g, position);
     if (row < 0) return {};
     std::string text = fmt::format("L{}.H{} let it go after row {}, {}", layer, head, row,

@@ -34,9 +34,8 @@ bool evicted_in(const LaneRecord& record, int kv_head, int position, bool by_row
 }
 
 /// The command of a step that took this token: of several the last.
-std::string command_that_took(const RunHistory& history, const StepTrace& step, int lane_index, int kv_head,
-                              int position) {
-    const KvLayout& layout = history.run().layout;
+std::string command_that_took(const StepTrace& step, int lane_index, int kv_head, int position,
+                              const KvLayout& layout) {
     const auto reads = [&](const TokenPlace& place) {
         for (const HeadRef& reader : layout.kv_head(kv_head).readers)
             if ((place.layer < 0 || place.layer == reader.layer) &&
@@ -91,7 +90,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
             const LaneRecord* record = record_of(history, lane, row);
             const bool dilated = record != nullptr && record->info->policy.dilation > 0;
             const std::vector<int>& window = history.run().config.window;
-            const auto layer = static_cast<std::size_t>(history.run().layout.kv_head(kv_head).owner_layer);
+            const auto layer = static_cast<std::size_t>(history.layout(lane).kv_head(kv_head).owner_layer);
             if (layer < window.size() && window[layer] > 0 && position <= row - window[layer])
                 text = fmt::format("stored, beyond the model's sliding window of {} tokens", window[layer]);
             else
@@ -109,7 +108,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
 std::optional<Competition> competition(const RunHistory& history, int lane, int layer, int head, int position,
                                        int row) {
     lane = lane_of_row(history, lane, row);
-    const int g = history.run().layout.kv_head_from_head(layer, head);
+    const int g = history.layout(lane).kv_head_from_head(layer, head);
     const LaneRecord* record = history.lane_record(row, lane);
     std::vector<float> scores(static_cast<std::size_t>(row) + 1);
     if (record == nullptr || !score_values(history, lane, row, g, scores)) return std::nullopt;
@@ -169,7 +168,8 @@ std::string eviction_cause(const RunHistory& history, int lane, int kv_head, int
         const LaneRecord* next = history.lane_record(row + 1, other);
         if (next == nullptr || !evicted_in(*next, kv_head, position, false, row + 1)) continue;
         const StepTrace& step = history.at_row(row + 1);
-        return command_that_took(history, step, index_in_step(step, next->info->id), kv_head, position);
+        return command_that_took(step, index_in_step(step, next->info->id), kv_head, position,
+                                 history.layout(lane));
     }
     return policy_text(record);
 }

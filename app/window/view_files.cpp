@@ -31,7 +31,7 @@ Curve curve_over_rows(const RunHistory& history, std::string name, std::span<con
 }
 
 void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& view, const ShownLane& lane) {
-    const int g = history.run().layout.kv_head_from_head(view.layer, view.head);
+    const int g = history.layout(lane.lane).kv_head_from_head(view.layer, view.head);
     plot.title = fmt::format("Scores of picked tokens, layer {}, KV head {}", view.layer, g);
     plot.y_label = "score (logarithmic)";
     plot.log_y = true;
@@ -121,7 +121,7 @@ std::string curve_table(const CurvePlot& plot) {
 }
 
 Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane) {
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = history.layout(lane.lane);
     const int n = view.row + 1;
     AtlasFigure figure;
     figure.texts = {fmt::format("Attention of all layers and heads, rows 0 to {}", view.row),
@@ -163,7 +163,7 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
 
 std::string overlap_table(const RunHistory& history, int a, int b, int row) {
     std::string text = "layer,kv_head,both,only_a,only_b,neither,overlap\n";
-    const KvLayout& layout = history.run().layout;
+    const KvLayout& layout = finer_layout(history, a, b);
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const HeldBy held = held_by(history, a, b, g, row);
         text +=

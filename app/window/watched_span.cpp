@@ -51,7 +51,7 @@ float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan spa
 SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
     SpanLife life;
     const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
-    const int n_kv = history.run().layout.n_kv_heads();
+    const int n_kv = history.layout(lane).n_kv_heads();
     // Rows at which some head loses its first token of the span, and at which the last head loses its last one.
     int whole_until = 0, some_until = 0;
     for (int g = 0; g < n_kv; ++g) {

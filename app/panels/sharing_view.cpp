@@ -1,0 +1,170 @@
+#include "app/panels/sharing_view.h"
+
+#include "engine/policy/lane_spec.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+std::vector<KvSharing> sharing_choices(const ModelConfig& config) {
+    using Kind = KvSharing::Kind;
+    const KvShape own = kv_shape(config);
+    std::vector<KvSharing> choices = {{}};
+    const auto offer = [&](const KvSharing& sharing) {
+        if (kv_shape(sharing, config) != own && check_sharing(sharing, config).empty())
+            choices.push_back(sharing);
+    };
+    for (int g = own.n_heads - 1; g > 1; --g) offer({Kind::gqa, 0, g});
+    if (own.n_layers == config.n_layers) offer({Kind::mqa});
+    for (int m = own.n_layers; m >= 1; --m)
+        for (const int g : {own.n_heads, 1})
+            if (m < config.n_layers && config.n_layers % m == 0 &&
+                std::none_of(choices.begin(), choices.end(), [&](const KvSharing& known) {
+                    return kv_shape(known, config) == KvShape{m, g};
+                }))
+                offer({Kind::mlkv, m, g});
+    return choices;
+}
+
+namespace {
+
+/// Groups take turns in colour, so that neighbours differ; twelve hues are told apart by place besides.
+ImU32 group_color(const KvLayout& layout, int g) {
+    const KvHead& kv = layout.kv_head(g);
+    const int n_in_layer = layout.last_read(kv.owner_layer) - layout.first_read(kv.owner_layer);
+    int owners_below = 0;
+    for (int l = 0; l < kv.owner_layer; ++l) owners_below += layout.owns(l) ? 1 : 0;
+    const int shade = (kv.index + owners_below * std::max(1, n_in_layer / 2 + 1)) % 4;
+    constexpr std::array kShades = {theme::rgb(86, 140, 200), theme::rgb(222, 160, 70),
+                                    theme::rgb(112, 176, 150), theme::rgb(170, 124, 176)};
+    return kShades[static_cast<std::size_t>(shade)];
+}
+
+/// Rows: layers, from below; columns: query heads. A cell has the colour of the KV head that it reads; filled in its owner layer,
+/// framed where the layer borrows.
+void draw_groups(const PanelContext& context, const KvLayout& layout, int layer, int head, float width) {
+    const float cell =
+        std::clamp(width / static_cast<float>(layout.n_heads() + 2), context.px(4), context.px(15));
+    const float height =
+        std::clamp(context.px(110) / static_cast<float>(layout.n_layers()), context.px(3), context.px(11));
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const ImVec2 size(cell * static_cast<float>(layout.n_heads()),
+                      height * static_cast<float>(layout.n_layers()));
+    ImGui::InvisibleButton("sharing groups", size);
+    mark_item(context, "sharing groups");
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const bool hovered = ImGui::IsItemHovered();
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const float x = min.x + cell * static_cast<float>(h),
+                        y = min.y + height * static_cast<float>(layout.n_layers() - 1 - l);
+            const int g = layout.kv_head_from_head(l, h);
+            // Cells of one KV head touch; between KV heads there is a gap.
+            const bool ends = h + 1 == layout.n_heads() || layout.kv_head_from_head(l, h + 1) != g;
+            const bool top = l + 1 == layout.n_layers() || layout.owns(l + 1);
+            const ImVec2 a(x, y + (top ? 1.0f : 0.0f)), b(x + cell - (ends ? context.px(2) : 0), y + height);
+            const ImU32 color = group_color(layout, g);
+            list.AddRectFilled(a, b, layout.owns(l) ? color : theme::faded(color, 0.42f));
+            if (l == layer && h == head) list.AddRect(a, b, theme::kText);
+            if (!hovered || mouse.x < x || mouse.x >= x + cell || mouse.y < y || mouse.y >= y + height)
+                continue;
+            const KvHead& kv = layout.kv_head(g);
+            tooltip(context, fmt::format("Layer {}, query head {} reads KV head {}: number {} of layer "
+                                         "{}{}.\n{} query heads read it.",
+                                         l, h, g, kv.index, kv.owner_layer,
+                                         layout.owns(l) ? "" : ", which it borrows", kv.readers.size()));
+        }
+}
+
+void words(const PanelContext& context, const std::string& text, ImU32 color) {
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%s", text.c_str());
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+}
+
+std::string choice_text(const KvSharing& sharing, const ModelConfig& config) {
+    return sharing.kind == KvSharing::Kind::own ? fmt::format("own ({})", kv_name(config))
+                                                : format_kv_sharing(sharing);
+}
+
+void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& config) {
+    const PanelContext& context = edit.context;
+    edit.label("kv");
+    ImGui::SetNextItemWidth(edit.room());
+    const bool open = ImGui::BeginCombo("##kv", choice_text(sharing, config).c_str());
+    mark_item(context, "kv");
+    if (!open) return;
+    for (KvSharing choice : sharing_choices(config)) {
+        choice.merge = sharing.merge;
+        choice.compensate = sharing.compensate;
+        const std::string text = choice_text(choice, config);
+        ModelConfig shared = config;
+        shared.n_kv_layers = kv_shape(choice, config).n_layers;
+        shared.n_kv_heads = kv_shape(choice, config).n_heads;
+        const std::string line = fmt::format(
+            "{}   {} a token", text, bytes_text(kv_bytes_per_token(shared, static_cast<int>(sizeof(float)))));
+        if (ImGui::Selectable(line.c_str(), choice == sharing) && choice != sharing) {
+            sharing = choice;
+            edit.committed = true;
+        }
+        mark_item(context, "kv " + text);
+    }
+    ImGui::EndCombo();
+}
+
+template <class Value>
+void draw_pair(PolicyEditor& edit, const char* option, Value& value,
+               const std::array<std::pair<const char*, Value>, 2>& two) {
+    edit.label(option);
+    const float gap = edit.context.px(3), width = (edit.room() - gap) / 2;
+    for (std::size_t i = 0; i < two.size(); ++i) {
+        if (i > 0) ImGui::SameLine(0, gap);
+        const bool lit = value == two[i].second;
+        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
+        if (ImGui::Button(fmt::format("{}##{}", two[i].first, option).c_str(), {width, 0}) && !lit) {
+            value = two[i].second;
+            edit.committed = true;
+        }
+        if (lit) ImGui::PopStyleColor();
+        mark_item(edit.context, fmt::format("{} {}", option, two[i].first));
+        tooltip(edit.context, option_tooltip(option, {}));
+    }
+}
+
+}  // namespace
+
+void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
+    const AppState& app = edit.context.app;
+    if (!app.has_run()) return;
+    const ModelConfig& config = app.history.run().config;
+    draw_choice(sharing, edit, config);
+    if (sharing.kind != KvSharing::Kind::own) {
+        if (kv_shape(sharing, config).n_layers < kv_shape(config).n_layers)
+            draw_pair<KvMerge>(edit, "merge", sharing.merge,
+                               {{{"uniform", KvMerge::uniform}, {"released", KvMerge::released}}});
+        draw_pair<bool>(edit, "compensate", sharing.compensate, {{{"off", false}, {"on", true}}});
+    }
+    const LaneRecord* record = app.record(edit.lane);
+    const std::optional<int> lane = app.history_lane(edit.lane);
+    if (record == nullptr || !lane) return;
+    const KvLayout& layout = app.history.layout(*lane);
+    const double per_head = static_cast<double>(record->use.stored_tokens) / layout.n_kv_heads();
+    words(edit.context,
+          fmt::format("{}: {} bytes of K and V a token{}", record->info->kv, record->info->token_bytes,
+                      per_head > 0 ? fmt::format(", measured {:.0f}",
+                                                 static_cast<double>(record->use.stored_bytes) / per_head)
+                                   : ""),
+          theme::kText);
+    tooltip(edit.context,
+            "By the equation 2 * KV heads * head_dim * 4 bytes; measured: bytes stored over tokens stored in "
+            "a KV head.");
+    if (record->info->merged)
+        words(edit.context, "not uptrained: merged K and V, another, damaged model", theme::kWarm);
+    draw_groups(edit.context, layout, app.view.layer, app.view.head, edit.room());
+}
+
+}  // namespace keyhole

@@ -1,0 +1,211 @@
+#include "engine/model/convert.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/model/checkpoint.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <charconv>
+#include <fstream>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// What LlamaForCausalLM lacks for MLKV, in terms of it: the projections of a borrowing layer return what the owner's did. Its cache holds
+/// a copy of the owner's K and V, so that it saves no memory there; the values are the same.
+constexpr std::string_view kTransformersCode =
+    R"(# LLaMA whose layers share KV heads (MLKV): num_key_value_layers of num_hidden_layers layers have K and V of their own, layers 0 and
+# int(i * (num_hidden_layers / num_key_value_layers)); the others read those of the nearest one below. Load this folder with
+# AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True). Borrowed K and V are cached once more, which Keyhole does not do.
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+class LlamaMlkvConfig(LlamaConfig):
+    model_type = "llama_mlkv"
+
+
+class Lent(torch.nn.Linear):
+    def forward(self, x):
+        self.last = super().forward(x)
+        return self.last
+
+
+class Borrowed(torch.nn.Module):
+    def __init__(self, owner):
+        super().__init__()
+        self.__dict__["owner"] = owner  # no submodule: its weights belong to the owner
+
+    def forward(self, x):
+        return self.owner.last
+
+
+class LlamaMlkvForCausalLM(LlamaForCausalLM):
+    config_class = LlamaMlkvConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        n, m = config.num_hidden_layers, config.num_key_value_layers
+        owners = {int(i * (n / m)) for i in range(m)}
+        width = config.num_key_value_heads * self.model.layers[0].self_attn.head_dim
+        for i, layer in enumerate(self.model.layers):
+            for name in ("k_proj", "v_proj"):
+                if i in owners:
+                    setattr(layer.self_attn, name, Lent(config.hidden_size, width, bias=config.attention_bias))
+                else:
+                    owner = self.model.layers[max(j for j in owners if j < i)].self_attn
+                    setattr(layer.self_attn, name, Borrowed(getattr(owner, name)))
+        self.post_init()
+)";
+
+constexpr const char* kCodeFile = "modeling_llama_mlkv.py";
+
+/// Of types in safetensors, in the order of DType.
+constexpr std::array kStoredNames = {"F32", "F16", "BF16"};
+
+struct Named {
+    std::string_view name;
+    Weight LayerWeights::*weight;
+};
+constexpr std::array kMerged = {Named{"self_attn.k_proj.weight", &LayerWeights::k},
+                                Named{"self_attn.v_proj.weight", &LayerWeights::v},
+                                Named{"self_attn.k_proj.bias", &LayerWeights::k_bias},
+                                Named{"self_attn.v_proj.bias", &LayerWeights::v_bias},
+                                Named{"self_attn.k_norm.weight", &LayerWeights::k_norm},
+                                Named{"mlp.gate_proj.weight", &LayerWeights::gate},
+                                Named{"mlp.gate_proj.bias", &LayerWeights::gate_bias},
+                                Named{"mlp.up_proj.weight", &LayerWeights::up},
+                                Named{"mlp.up_proj.bias", &LayerWeights::up_bias},
+                                Named{"mlp.down_proj.weight", &LayerWeights::down}};
+
+/// The tensor as the new model has it; data null: it has none.
+StoredTensor tensor_of(const Model& model, const Checkpoint& from, const std::string& name) {
+    constexpr std::string_view kLayers = "model.layers.";
+    StoredTensor stored = from.stored(name);
+    int layer = -1;
+    std::string_view rest = name;
+    if (rest.starts_with(kLayers)) {
+        rest.remove_prefix(kLayers.size());
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+        if (error != std::errc() || end == rest.data() + rest.size() || *end != '.') return stored;
+        rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 1);
+    }
+    if (layer < 0 || layer >= model.config().n_layers) return stored;
+    for (const Named& named : kMerged) {
+        if (rest != named.name) continue;
+        const Weight& w = model.weights().layers[static_cast<std::size_t>(layer)].*named.weight;
+        const bool is_vector = stored.shape.size() == 1;
+        stored = {w.dtype, is_vector ? std::vector<std::int64_t>{w.rows} : std::vector{w.rows, w.cols},
+                  static_cast<const std::byte*>(w.data)};
+    }
+    return stored;
+}
+
+[[noreturn]] void fail_write(const fs::path& path) {
+    fail(ErrorCode::io, "cannot write {}; check that the folder is writable and not full", path.string());
+}
+
+void write_tensors(const Model& model, const Checkpoint& from, const fs::path& path) {
+    Json header;
+    header["__metadata__"] = {{"format", "pt"}};
+    std::vector<std::pair<const std::byte*, std::size_t>> parts;
+    std::size_t at = 0;
+    for (const std::string& name : from.names()) {
+        const StoredTensor tensor = tensor_of(model, from, name);
+        if (tensor.data == nullptr) continue;
+        std::size_t n = dtype_bytes(tensor.dtype);
+        for (const std::int64_t extent : tensor.shape) n *= static_cast<std::size_t>(extent);
+        header[name] = {{"dtype", kStoredNames[static_cast<std::size_t>(tensor.dtype)]},
+                        {"shape", tensor.shape},
+                        {"data_offsets", {at, at + n}}};
+        parts.emplace_back(tensor.data, n);
+        at += n;
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::uint64_t length = text.size();
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    for (const auto& [data, n] : parts)
+        out.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(n));
+    out.close();
+    if (!out) fail_write(path);
+}
+
+void write_text(const fs::path& path, std::string_view text) {
+    std::ofstream out(path, std::ios::binary);
+    out << text;
+    out.close();
+    if (!out) fail_write(path);
+}
+
+/// The source's config.json with what changed. code: transformers needs the folder's own.
+std::string new_config(const fs::path& folder, const Model& model, bool code) {
+    const ModelConfig& c = model.config();
+    Json config = Json::parse(read_text_file(folder / "config.json"));
+    config["num_key_value_heads"] = c.n_kv_heads;
+    config["intermediate_size"] = c.d_ff;
+    if (c.merged) config["keyhole_merged"] = true;
+    if (c.borrows_unrotated) config["keyhole_borrows_unrotated"] = true;
+    if (kv_shape(c).n_layers < c.n_layers) {
+        config["architectures"] = {"LlamaMlkvForCausalLM"};
+        config["model_type"] = "llama_mlkv";
+        config["num_key_value_layers"] = c.n_kv_layers;
+    }
+    if (code)
+        config["auto_map"] = {{"AutoConfig", "modeling_llama_mlkv.LlamaMlkvConfig"},
+                              {"AutoModelForCausalLM", "modeling_llama_mlkv.LlamaMlkvForCausalLM"}};
+    else
+        config.erase("auto_map");
+    return config.dump(2) + "\n";
+}
+
+void make_empty_folder(const fs::path& out) {
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error || !fs::is_directory(out))
+        fail(ErrorCode::io, "cannot create the folder {}: {}", out.string(),
+             error ? error.message() : "a file is in the way");
+    if (!fs::is_empty(out, error))
+        fail(ErrorCode::wrong_use, "{} is not empty; name a new folder with --out", out.string());
+}
+
+}  // namespace
+
+Converted convert_model(const fs::path& folder, const KvSharing& sharing, const fs::path& out) {
+    const auto base = load_model(folder);
+    const Checkpoint checkpoint(folder);
+    if (!checkpoint.contains("model.layers.0.self_attn.k_proj.weight"))
+        fail(ErrorCode::unsupported,
+             "cannot convert {}: a {} model stores K and V under other names than LLaMA's "
+             "(model.layers.N.self_attn.k_proj), and "
+             "transformers has none of that family with fewer KV heads",
+             folder.string(), base->config().family);
+    const auto model = shared_model(base, sharing);
+    const bool across = kv_shape(model->config()).n_layers < model->config().n_layers;
+    if (across && base->config().family != "llama")
+        fail(ErrorCode::unsupported,
+             "cannot convert {}: layers share KV heads in folders of the llama family only, this is {}",
+             folder.string(), base->config().family);
+    make_empty_folder(out);
+    const bool code = across && !model->config().borrows_unrotated;
+    write_tensors(*model, checkpoint, out / "model.safetensors");
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                             "added_tokens.json", "tokenizer.model", "generation_config.json"})
+        if (fs::exists(folder / name)) fs::copy_file(folder / name, out / name);
+    if (code) write_text(out / kCodeFile, kTransformersCode);
+    write_text(out / "config.json", new_config(folder, *model, code));
+    Converted report{kv_name(model->config()), model->n_parameters(), model->config().d_ff, ""};
+    if (!across || code)
+        report.transformers =
+            code ? "AutoModelForCausalLM with trust_remote_code=True" : "AutoModelForCausalLM";
+    return report;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,115 @@
+#include "engine/model/convert.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "tests/reference/engine_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace reference {
+namespace {
+
+namespace fs = std::filesystem;
+using keyhole::KvSharing;
+using Kind = KvSharing::Kind;
+
+class Convert : public testing::Test {
+  protected:
+    ~Convert() override {
+        std::error_code ignored;
+        fs::remove_all(out_, ignored);
+    }
+    static nlohmann::json config_of(const fs::path& folder) {
+        return nlohmann::json::parse(keyhole::read_text_file(folder / "config.json"));
+    }
+    fs::path out_ = fs::temp_directory_path() / ("keyhole-convert-" + std::to_string(getpid()));
+};
+
+TEST_F(Convert, TheFolderIsTheLane) {
+    for (const StoredAs stored : {StoredAs::f32, StoredAs::bf16}) {
+        TinyShape shape;
+        shape.n_layers = 4;
+        shape.n_kv_heads = 4;
+        shape.dtype = stored;
+        shape.tied = stored == StoredAs::bf16;
+        const TinyModel tiny(shape);
+        const auto base = keyhole::load_model(tiny.folder());
+        const std::vector<int> tokens = random_tokens(26, 3);
+        const std::span<const int> all(tokens);
+        struct Case {
+            const char* spec;
+            KvSharing sharing;
+        };
+        for (const Case& c : {Case{"h2o:budget=6,kv=gqa:2", {Kind::gqa, 0, 2}},
+                              Case{"h2o:budget=6,kv=mqa,compensate=on", {Kind::mqa, 0, 0, {}, true}},
+                              Case{"h2o:budget=6,kv=(mlkv:m=2,g=1)", {Kind::mlkv, 2, 1}},
+                              Case{"h2o:budget=6,kv=(mlkv:m=1,g=2),merge=released",
+                                   {Kind::mlkv, 1, 2, keyhole::KvMerge::released}}}) {
+            fs::remove_all(out_);
+            const keyhole::Converted report = keyhole::convert_model(tiny.folder(), c.sharing, out_);
+            const auto loaded = keyhole::load_model(out_);
+            EXPECT_EQ(keyhole::kv_name(loaded->config()), report.kv);
+            EXPECT_EQ(loaded->n_parameters(), report.n_parameters);
+            EXPECT_TRUE(loaded->config().merged);
+            const std::vector<std::string> live = {c.spec}, plain = {"h2o:budget=6"};
+            const LaneRows a = run_engine(base, live, all.first(18), all.subspan(18)),
+                           b = run_engine(loaded, plain, all.first(18), all.subspan(18));
+            for (std::size_t row = 0; row < a[0].size(); ++row)
+                EXPECT_EQ(difference(a[0][row], b[0][row]), "") << c.spec << ", row " << row;
+        }
+    }
+}
+
+TEST_F(Convert, ConfigsAreThoseThatTransformersReads) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    keyhole::convert_model(tiny.folder(), {Kind::gqa, 0, 2}, out_);
+    nlohmann::json config = config_of(out_);
+    EXPECT_EQ(config["architectures"], nlohmann::json({"LlamaForCausalLM"}));
+    EXPECT_EQ(config["num_key_value_heads"], 2);
+    EXPECT_EQ(config["keyhole_merged"], true);
+    EXPECT_EQ(config["rope_theta"], 10000.0);
+    EXPECT_FALSE(config.contains("auto_map"));
+    EXPECT_TRUE(fs::exists(out_ / "tokenizer.json"));
+    EXPECT_FALSE(fs::exists(out_ / "modeling_llama_mlkv.py"));
+
+    fs::remove_all(out_);
+    keyhole::Converted report = keyhole::convert_model(tiny.folder(), {Kind::mlkv, 2, 1}, out_);
+    config = config_of(out_);
+    EXPECT_EQ(config["architectures"], nlohmann::json({"LlamaMlkvForCausalLM"}));
+    EXPECT_EQ(config["model_type"], "llama_mlkv");
+    EXPECT_EQ(config["num_key_value_layers"], 2);
+    EXPECT_EQ(config["auto_map"]["AutoModelForCausalLM"], "modeling_llama_mlkv.LlamaMlkvForCausalLM");
+    EXPECT_TRUE(fs::exists(out_ / "modeling_llama_mlkv.py"));
+    EXPECT_NE(report.transformers, "");
+
+    // Keys borrowed before rotation: no code says so to transformers.
+    fs::remove_all(out_);
+    report = keyhole::convert_model(tiny.folder(), {Kind::mlkv, 2, 1, keyhole::KvMerge::released}, out_);
+    EXPECT_EQ(report.transformers, "");
+    EXPECT_EQ(config_of(out_)["keyhole_borrows_unrotated"], true);
+    EXPECT_FALSE(fs::exists(out_ / "modeling_llama_mlkv.py"));
+}
+
+TEST_F(Convert, WhatWouldBeWrittenOverOrCannotBeIsRefused) {
+    const TinyModel tiny(TinyShape{});
+    fs::create_directories(out_);
+    std::ofstream(out_ / "mine.txt") << "mine";
+    EXPECT_THROW(keyhole::convert_model(tiny.folder(), {Kind::mqa}, out_), keyhole::Error);
+    EXPECT_FALSE(fs::exists(out_ / "config.json"));
+    fs::remove_all(out_);
+    EXPECT_THROW(keyhole::convert_model(tiny.folder(), {Kind::gqa, 0, 4}, out_), keyhole::Error);
+    EXPECT_FALSE(fs::exists(out_));
+}
+
+}  // namespace
+}  // namespace reference
