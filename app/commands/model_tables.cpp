@@ -12,8 +12,10 @@
 namespace keyhole {
 namespace {
 
-double gigabytes(std::int64_t n_bytes) {
-    return 1e-9 * static_cast<double>(n_bytes);
+std::string size_text(std::int64_t n_bytes) {
+    const double megabytes = 1e-6 * static_cast<double>(n_bytes);
+    return megabytes < 1000 ? fmt::format("{:.2f} MB", megabytes)
+                            : fmt::format("{:.2f} GB", 1e-3 * megabytes);
 }
 
 MemoryAnswer answer(const Model& model, const MemoryTable& table, std::string where, std::int64_t total,
@@ -108,18 +110,16 @@ std::string format_shapes(const std::vector<ShapeRow>& rows) {
 std::string format_memory(const MemoryTable& t) {
     const std::int64_t total = t.weights + t.cache + t.scratch;
     std::string text = fmt::format(
-        "memory for {} lane{} of {} tokens, full cache: {:.3f} GB = weights {:.3f} + KV cache {:.3f} + "
-        "scratch of the prompt "
-        "{:.3f}\n",
-        t.batch, t.batch == 1 ? "" : "s", t.context, gigabytes(total), gigabytes(t.weights),
-        gigabytes(t.cache), gigabytes(t.scratch));
+        "memory for {} lane{} of {} tokens, full cache: {} = weights {} + KV cache {} + scratch of the "
+        "prompt {}\n",
+        t.batch, t.batch == 1 ? "" : "s", t.context, size_text(total), size_text(t.weights),
+        size_text(t.cache), size_text(t.scratch));
     for (const MemoryAnswer& a : t.answers) {
-        text += fmt::format("{}, {:.1f} of {:.1f} GB free: ", a.where, gigabytes(a.available),
-                            gigabytes(a.total));
-        text += a.needed <= a.available ? "fits" : "does not fit";
-        text += fmt::format("; at most {} tokens with {} lane{}, {} lane{} of {} tokens\n", a.longest_context,
-                            t.batch, t.batch == 1 ? "" : "s", a.largest_batch,
-                            a.largest_batch == 1 ? "" : "s", t.context);
+        text +=
+            fmt::format("{}, {} of {} free: {}; at most {} tokens with {} lane{}, {} lane{} of {} tokens\n",
+                        a.where, size_text(a.available), size_text(a.total),
+                        a.needed <= a.available ? "fits" : "does not fit", a.longest_context, t.batch,
+                        t.batch == 1 ? "" : "s", a.largest_batch, a.largest_batch == 1 ? "" : "s", t.context);
     }
     return text;
 }
