@@ -224,7 +224,7 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 /// Colours of a difference of masks, by lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    const auto& table = colormap_table(Colormap::rdbu);
+    const ColorScale scale = difference_scale(context.app.view, 1);
     float y = canvas.min.y;
     const float x = canvas.max().x + context.px(8), box = context.px(10);
     const auto item = [&](Rgb8 color, const std::string& text) {
@@ -232,9 +232,9 @@ void draw_difference_legend(const PanelContext& context, const HeatPane& pane, c
         list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, text.c_str());
         y += context.px(18);
     };
-    item(table[255], fmt::format("only {}", pane.card));
-    item(table[0], fmt::format("only {}", pane.versus));
-    item(table[128], "both");
+    item(color_of(scale, 1), fmt::format("only {}", pane.card));
+    item(color_of(scale, -1), fmt::format("only {}", pane.versus));
+    item(color_of(scale, 0), "both");
     item(HeatGround::kHatch, "neither");
 }
 

@@ -97,7 +97,10 @@ ColorScale difference_scale(const ViewState& view, float largest) {
     ColorScale scale;
     scale.map = Colormap::rdbu;
     scale.diverging = true;
-    if (view.mode == HeatMode::mask) return scale;  // 1, 0 and -1
+    if (view.mode == HeatMode::mask) {  // 1, 0 and -1: not the dark ends, which drown beside the hatch
+        scale.high = 1.5f;
+        return scale;
+    }
     scale.high = !range.automatic ? range.high : largest > 0 ? largest : 1;
     scale.logarithmic = range.logarithmic;
     if (range.logarithmic) scale.low = range.automatic ? scale.high * 1e-3f : range.low;

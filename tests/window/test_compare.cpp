@@ -1,6 +1,7 @@
 #include "app/window/command_table.h"
 #include "app/window/compare.h"
 #include "app/window/heat_data.h"
+#include "app/window/heat_painter.h"
 #include "app/window/run_rows.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
@@ -105,6 +106,17 @@ TEST(Compare, TextsPartWhereChoicesDo) {
     EXPECT_EQ(first_divergence(parted, 0, 1), changed->row + 1);
     EXPECT_EQ(own_choice(parted, 1, changed->row + 1), changed->lanes[1].predicted);
     EXPECT_EQ(own_choice(parted, 1, 3), -1);  // inside the prompt
+}
+
+TEST(Compare, WhoHoldsStandsOutFromTheGround) {
+    ViewState view;
+    view.mode = HeatMode::mask;
+    const ColorScale scale = difference_scale(view, 1);
+    const auto brightness = [](Rgb8 c) { return 0.3 * c.r + 0.59 * c.g + 0.11 * c.b; };
+    for (const float value : {1.0f, -1.0f, 0.0f}) {
+        EXPECT_GT(brightness(color_of(scale, value)), brightness(HeatGround::kHatch) + 25) << value;
+        EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f), value));
+    }
 }
 
 class CompareCommands : public ::testing::Test {
