@@ -292,8 +292,8 @@ TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
         const std::span<const int> all(tokens);
         const std::vector<std::string> specs = {"full", "window:budget=9"};
         const auto exact = cuda_backend(model), narrow = cuda_backend(model, 1, {1, true});
-        const LaneRows a = run_backend(*exact, *model, specs, all.first(30), all.subspan(30)),
-                       b = run_backend(*narrow, *model, specs, all.first(30), all.subspan(30));
+        const LaneRows a = run_backend(*exact, model, specs, all.first(30), all.subspan(30)),
+                       b = run_backend(*narrow, model, specs, all.first(30), all.subspan(30));
         double worst = 0;
         for (std::size_t lane = 0; lane < specs.size(); ++lane)
             for (std::size_t row = 0; row < a[lane].size(); ++row)
