@@ -360,6 +360,7 @@ nlohmann::json bench_group(const Options& options, const PaperRun& run, const Pa
                     setup_of(line.lane, line.n_lanes, line.context, options.run.n_tokens));
                 line_of.push_back(i);
             } catch (const Error& error) {
+                if (error.code() != ErrorCode::no_memory && error.code() != ErrorCode::unsupported) throw;
                 reasons[i] = error.what();
             }
         if (!contenders.empty()) {

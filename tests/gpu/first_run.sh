@@ -40,6 +40,10 @@ fi
 [[ -n $commit ]] || commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
 device=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 2>/dev/null | tr ' /' '--' || true)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0 2>/dev/null || true)
+if [[ -z $device ]]; then
+    echo "first_run: nvidia-smi lists no GPU here" >&2
+    exit 1
+fi
 out=${out:-$root/build/gpu-results}/$(date +%F)-${device:-no-device}-$commit
 mkdir -p "$out"
 {
