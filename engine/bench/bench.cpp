@@ -7,34 +7,14 @@
 namespace keyhole {
 
 std::int64_t read_weight_bytes(const Model& model) {
-    const auto bytes = [](const Weight& w) {
-        return w.data == nullptr ? 0 : w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-    };
-    const ModelWeights& w = model.weights();
-    std::int64_t total = bytes(w.output) + bytes(w.output_bias) + bytes(w.final_norm) +
-                         bytes(w.final_norm_bias) + bytes(w.project_in) + bytes(w.project_out);
-    for (const LayerWeights& l : w.layers)
-        for (const Weight* of_layer : {&l.attention_norm,
-                                       &l.attention_norm_bias,
-                                       &l.q,
-                                       &l.q_bias,
-                                       &l.k,
-                                       &l.v,
-                                       &l.k_bias,
-                                       &l.v_bias,
-                                       &l.q_norm,
-                                       &l.k_norm,
-                                       &l.o,
-                                       &l.o_bias,
-                                       &l.mlp_norm,
-                                       &l.mlp_norm_bias,
-                                       &l.gate,
-                                       &l.up,
-                                       &l.gate_bias,
-                                       &l.up_bias,
-                                       &l.down,
-                                       &l.down_bias})
-            total += bytes(*of_layer);
+    // Of embeddings a step reads a row a lane; a tied one is the output too, and read whole.
+    const ModelWeights& weights = model.weights();
+    std::int64_t total = 0;
+    visit_weights(weights, [&](const Weight& w) {
+        const bool looked_up = w.data == weights.position_embedding.data ||
+                               (w.data == weights.embedding.data && w.data != weights.output.data);
+        if (!looked_up) total += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+    });
     return total;
 }
 

@@ -5,6 +5,8 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 
+#include "tests/reference/temp_folder.h"
+
 #include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
@@ -69,22 +71,6 @@ class TokenizerFile {
     ~TokenizerFile() { fs::remove(path_); }
     TokenizerFile(const TokenizerFile&) = delete;
     TokenizerFile& operator=(const TokenizerFile&) = delete;
-    const fs::path& path() const { return path_; }
-
-  private:
-    fs::path path_;
-};
-
-/// An empty folder that goes away with the object.
-class Folder {
-  public:
-    Folder() : path_(fs::temp_directory_path() / ("keyhole-folder-" + std::to_string(getpid()))) {
-        fs::remove_all(path_);
-        fs::create_directories(path_);
-    }
-    ~Folder() { fs::remove_all(path_); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
     const fs::path& path() const { return path_; }
 
   private:
@@ -161,7 +147,7 @@ TEST(Tokenizer, VocabAndMergesAreATokenizer) {
 }
 
 TEST(Tokenizer, ConfigSaysWhatIsAroundWhereTheFileDoesNot) {
-    const Folder folder;
+    const reference::TempFolder folder("folder");
     const auto around = [&](const Json& post_processor, const std::string& config) {
         write_text_file(folder.path() / "tokenizer.json",
                         changed([&](Json& json) { json["post_processor"] = post_processor; }));
@@ -192,7 +178,7 @@ TEST(Tokenizer, ConfigSaysWhatIsAroundWhereTheFileDoesNot) {
 }
 
 TEST(Tokenizer, AFolderWithoutOneSaysWhatToDo) {
-    const Folder folder;
+    const reference::TempFolder folder("folder");
     const auto refused = [&] {
         try {
             Tokenizer::from_folder(folder.path());

@@ -6,11 +6,11 @@
 #include "engine/model/model.h"
 #include "engine/model/other_formats.h"
 
+#include "tests/reference/temp_folder.h"
+
 #include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
-
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -23,21 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
-
-class Folder {
-  public:
-    Folder() : path_(fs::temp_directory_path() / ("keyhole-weights-" + std::to_string(getpid()))) {
-        fs::remove_all(path_);
-        fs::create_directories(path_);
-    }
-    ~Folder() { fs::remove_all(path_); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    const fs::path& path() const { return path_; }
-
-  private:
-    fs::path path_;
-};
 
 std::optional<NonFinite> look(DType dtype, const auto& values, bool all = true) {
     return find_non_finite(dtype, values.data(), values.size(), all);
@@ -82,7 +67,7 @@ TEST(WeightCheck, SamplesReachBothEndsAndSay) {
 }
 
 TEST(WeightCheck, LoadingWarnsAndNamesTheTensor) {
-    const Folder folder;
+    const reference::TempFolder folder("weights");
     fs::copy(kFixtures / "llama_mha", folder.path(),
              fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     EXPECT_TRUE(load_model(folder.path())->warnings().empty());
@@ -130,7 +115,7 @@ void expect_says(const std::string& message, std::initializer_list<std::string> 
 }
 
 TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
-    const Folder folder;
+    const reference::TempFolder folder("weights");
     const auto alone = [&](const char* name) {
         write_text_file(folder.path() / name, "x");
         const std::string of_file = refusal(folder.path() / name), of_folder = refusal(folder.path());
@@ -164,7 +149,7 @@ TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
 }
 
 TEST(OtherFormats, ConfigOfAnotherFamilyShowsATensorThatIsThere) {
-    const Folder folder;
+    const reference::TempFolder folder("weights");
     fs::copy(kFixtures / "llama_mha", folder.path(),
              fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     std::string bytes = read_text_file(folder.path() / "model.safetensors");
@@ -177,7 +162,7 @@ TEST(OtherFormats, ConfigOfAnotherFamilyShowsATensorThatIsThere) {
 }
 
 TEST(OtherFormats, RowsThatRoundTheEmbeddingUpAreNoFault) {
-    const Folder folder;
+    const reference::TempFolder folder("weights");
     fs::copy(kFixtures / "llama_mha", folder.path(),
              fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     auto json = nlohmann::json::parse(read_text_file(folder.path() / "tokenizer.json"));

@@ -1,0 +1,28 @@
+/// An empty folder for a test, named by what it is for and the process; it goes away with the object.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace reference {
+
+class TempFolder {
+  public:
+    explicit TempFolder(const std::string& purpose)
+        : path_(std::filesystem::temp_directory_path() /
+                ("keyhole-" + purpose + "-" + std::to_string(getpid()))) {
+        std::filesystem::remove_all(path_);
+        std::filesystem::create_directories(path_);
+    }
+    ~TempFolder() { std::filesystem::remove_all(path_); }
+    TempFolder(const TempFolder&) = delete;
+    TempFolder& operator=(const TempFolder&) = delete;
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+}  // namespace reference
