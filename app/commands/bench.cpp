@@ -243,13 +243,14 @@ void bench_lanes(const Options& options) {
     struct Versus {
         std::size_t with, without;
     };
-    std::vector<Versus> scores;
+    std::vector<Versus> scores, rows;
     const std::vector<std::string> specs =
         options.run.lanes.empty() ? std::vector<std::string>{"full"} : options.run.lanes;
     for (const std::string& spec : specs) {
         ContenderSetup plain = setup_of(spec, options.batch, options.context, options.run.n_tokens);
         ContenderSetup without = plain, instrumented = plain;
         plain.keeps = options.scores;
+        const std::size_t first = contenders.size();
         add(contenders, ground, std::move(plain));
         if (options.scores) {
             without.name = spec + " -scores";
@@ -260,6 +261,7 @@ void bench_lanes(const Options& options) {
         if (!options.instrument) continue;
         instrumented.name = spec + " +rows";
         instrumented.wants.attention = instrumented.wants.scores = true;
+        rows.push_back({contenders.size(), first});
         add(contenders, ground, std::move(instrumented));
     }
     const BenchReport report = report_on(options, ground, contenders, options.parts);
@@ -293,6 +295,13 @@ void bench_lanes(const Options& options) {
             fmt::print("tokenizer: {:.2f} MB to {} tokens; 1 MB takes {:.1f} % of a second\n",
                        1e-6 * static_cast<double>(speed.n_bytes), speed.n_tokens,
                        100 * speed.seconds_per_megabyte);
+    }
+    for (const Versus& v : rows) {
+        const double ratio = report.lines[v.with].ms_per_step / report.lines[v.without].ms_per_step;
+        json["rows"].push_back({{"spec", report.lines[v.without].name}, {"time_over_no_rows", ratio}});
+        if (!options.json)
+            fmt::print("{}: rows of attention and scores of all heads cost {:.1f} %\n",
+                       report.lines[v.without].name, 100 * (ratio - 1));
     }
     if (options.json) fmt::print("{}\n", json.dump(2));
 }

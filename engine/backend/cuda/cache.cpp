@@ -266,20 +266,27 @@ std::vector<std::vector<std::int32_t>> CudaKvCache<T>::all_slots() const {
     return order_;
 }
 
+/// All memory is taken before anything changes: where there is none left the cache is as it was.
 template <class T>
 void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
-    // Both stores and both tables live until the slots are copied.
-    const Buffer<std::byte> old_tables = std::exchange(tables_, Buffer<std::byte>());
-    const Store old = std::exchange(store_, std::move(store));
+    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
     std::vector<std::int32_t> slots, offset = {0};
-    CopySlots<T> copy{};
     int most = 0;
+    for (const std::vector<std::int32_t>& of_head : kept) {
+        most = std::max(most, static_cast<int>(of_head.size()));
+        slots.insert(slots.end(), of_head.begin(), of_head.end());
+        offset.push_back(static_cast<std::int32_t>(slots.size()));
+    }
+    Buffer<std::byte> tables(executor_, sizes.end);
+    const Buffer<std::int32_t> device_slots = uploaded(executor_, slots),
+                               device_offset = uploaded(executor_, offset);
+
+    // Both stores and both tables live until the slots are copied.
+    const Buffer<std::byte> old_tables = std::exchange(tables_, std::move(tables));
+    const Store old = std::exchange(store_, std::move(store));
     for (int g = 0; g < n_kv_heads(); ++g) {
         std::vector<std::int32_t> positions;
         for (const std::int32_t slot : kept[at(g)]) positions.push_back(positions_[at(g)][at(slot)]);
-        most = std::max(most, static_cast<int>(positions.size()));
-        slots.insert(slots.end(), kept[at(g)].begin(), kept[at(g)].end());
-        offset.push_back(static_cast<std::int32_t>(slots.size()));
         order_[at(g)].resize(positions.size());
         std::iota(order_[at(g)].begin(), order_[at(g)].end(), 0);
         positions_[at(g)] = std::move(positions);
@@ -287,9 +294,7 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     find_units();
     write_tables();
     if (most == 0) return;
-    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
-    const Buffer<std::int32_t> device_slots = uploaded(executor_, slots),
-                               device_offset = uploaded(executor_, offset);
+    CopySlots<T> copy{};
     copy.from = reinterpret_cast<const DeviceHead<T>*>(old_tables.data() + sizes.heads);
     copy.to = device_heads();
     copy.from_scores = reinterpret_cast<const HeadScores*>(old_tables.data() + sizes.scores);
@@ -342,26 +347,31 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
     const bool had_noise = store_.has_noise, has_noise = cpu::draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
-    policy_ = policy;
-    if (!policy.shadow) shadow_.reset();
-    if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
-    // Always anew: a wider scope may find its heads in other slots.
+    std::vector<RowRule> rules;
+    row_rules(policy, 0, false, rules);
+    const Buffer<RowRule> rule = uploaded(executor_, rules);
     const bool is_empty =
         std::all_of(positions_.begin(), positions_.end(), [](const auto& p) { return p.empty(); });
     const auto running =
         cpu::running_accumulators(policy, is_empty ? std::array<bool, cpu::kAccumulators>{} : store_.running);
-    rebuild(all_slots(), make_store(store_.capacity, running, has_noise));
+    ResolvedPolicy old = std::exchange(policy_, policy);
+    try {
+        // Always anew: a wider scope may find its heads in other slots.
+        rebuild(all_slots(), make_store(store_.capacity, running, has_noise));
+    } catch (...) {
+        policy_ = std::move(old);
+        throw;
+    }
+    if (!policy.shadow) shadow_.reset();
+    if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
     write_pins();
-    if (redraw) draw_noise();
+    if (redraw) draw_noise(rule);
 }
 
 template <class T>
-void CudaKvCache<T>::draw_noise() {
+void CudaKvCache<T>::draw_noise(const Buffer<RowRule>& rule) {
     const int most = largest_count();
     if (most == 0) return;
-    std::vector<RowRule> rules;
-    row_rules(policy_, 0, false, rules);
-    const Buffer<RowRule> rule = uploaded(executor_, rules);
     DrawNoise<T> draw{};
     draw.heads = device_heads();
     draw.scores = device_scores();
@@ -420,7 +430,10 @@ template <class T>
 void CudaKvCache<T>::adopt() {
     find_units();
     write_tables();
-    if (store_.has_noise) draw_noise();
+    if (!store_.has_noise) return;
+    std::vector<RowRule> rules;
+    row_rules(policy_, 0, false, rules);
+    draw_noise(uploaded(executor_, rules));
 }
 
 template <class T>
@@ -446,16 +459,18 @@ bool CudaKvCache<T>::evict(int g, int position) {
 template <class T>
 void CudaKvCache<T>::remove(const std::vector<std::vector<std::int32_t>>& positions) {
     std::vector<std::vector<std::int32_t>> kept(positions_.size());
-    bool unpinned = false;
     for (int g = 0; g < n_kv_heads(); ++g) {
         const std::vector<std::int32_t>& gone = positions[at(g)];
         for (const std::int32_t slot : order(g))
             if (!std::binary_search(gone.begin(), gone.end(), positions_[at(g)][at(slot)]))
                 kept[at(g)].push_back(slot);
-        if (!pinned_[at(g)].empty())
-            for (const std::int32_t position : gone) unpinned |= std::erase(pinned_[at(g)], position) > 0;
     }
     rebuild(kept, make_store(store_.capacity, store_.running, store_.has_noise));
+    bool unpinned = false;
+    for (int g = 0; g < n_kv_heads(); ++g)
+        if (!pinned_[at(g)].empty())
+            for (const std::int32_t position : positions[at(g)])
+                unpinned |= std::erase(pinned_[at(g)], position) > 0;
     if (unpinned) write_pins();
 }
 

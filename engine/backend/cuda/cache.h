@@ -5,6 +5,8 @@
 /// selection on the device serves them all; every rebuild (a command changed sizes, accumulators or single heads) puts slots in the
 /// order of the text, which restores that wherever the sets are equal. Heads whose sets differ (after a change of scope, or a token
 /// evicted by hand in one of them) are selected on the host until they agree again.
+///
+/// Where the device has no room (Error(no_memory)) a cache stays as it was; after Error(device) it is lost.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -129,7 +131,8 @@ class CudaKvCache final : public KvCache {
     /// Uploads the tables of store_; units follow the policy's scope.
     void write_tables();
     void write_pins();
-    void draw_noise();
+    /// rule: of the policy, on the device.
+    void draw_noise(const Buffer<RowRule>& rule);
     void find_units();
     std::vector<std::vector<std::int32_t>> all_slots() const;
     /// Moves the kept slots of every KV head, in their order, into a new store.

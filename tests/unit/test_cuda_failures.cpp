@@ -1,0 +1,162 @@
+// A device that fails at any call, in the middle of whatever it is: the reason comes out as an Error, all memory goes back, and where
+// only memory was short the run goes on as if nothing had been.
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/base/error.h"
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/failing_executor.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+namespace reference {
+namespace {
+
+using keyhole::Error;
+using keyhole::ErrorCode;
+
+/// A run with what takes memory in it: a prompt, growing and evicting lanes, a fork, other policies, a token evicted by hand.
+class Scenario {
+  public:
+    explicit Scenario(std::shared_ptr<const keyhole::Model> model) : model_(std::move(model)) {}
+
+    void start(const std::shared_ptr<keyhole::cuda::Executor>& executor) {
+        lanes_.clear();
+        backend_.reset();
+        backend_ = make_cuda_backend(model_, executor);
+        for (const char* spec :
+             {"full:shadow=on", "keyformer:budget=9,noise=gaussian", "h2o:budget=8,scope=layer"})
+            add(backend_->make_cache(), spec);
+        std::vector<keyhole::LanePrefill> prompt;
+        for (Lane& lane : lanes_) prompt.push_back({lane.cache.get(), &lane.policy, {}, &lane.out});
+        backend_->prefill(std::vector<int>(12, 65), prompt, nullptr, {});
+        row_ = 12;
+    }
+    /// One part after the other; a part that fails for lack of memory comes again. Their number.
+    static constexpr int kParts = 9;
+    void part(int i) {
+        if (i == 2) return add(lanes_[1].cache->clone(), "keyformer:budget=9,noise=gaussian");
+        if (i == 4) return change(1, "h2o:budget=5");
+        if (i == 5) return change(2, "keyformer:budget=8,seed=3");
+        if (i == 6) {
+            lanes_[0].cache->evict(1, 3);
+            return;
+        }
+        if (i == 7) return change(0, "tova:budget=6");
+        std::vector<keyhole::LaneStep> steps;
+        for (Lane& lane : lanes_)
+            steps.push_back({lane.cache.get(), &lane.policy, 70 + i, row_, {}, &lane.out});
+        backend_->step(steps);
+        ++row_;
+        for (const Lane& lane : lanes_) logits.push_back(lane.out.next_logits);
+    }
+    std::vector<std::vector<float>> logits;
+
+  private:
+    struct Lane {
+        std::unique_ptr<keyhole::KvCache> cache;
+        keyhole::ResolvedPolicy policy;
+        keyhole::RowOutput out;
+    };
+    void add(std::unique_ptr<keyhole::KvCache> cache, const std::string& spec) {
+        lanes_.push_back({std::move(cache), policy(spec), {}});
+    }
+    void change(std::size_t lane, const std::string& spec) {
+        const keyhole::ResolvedPolicy wanted = policy(spec);
+        backend_->apply_policy(*lanes_[lane].cache, wanted, row_ - 1);
+        lanes_[lane].policy = wanted;
+    }
+    keyhole::ResolvedPolicy policy(const std::string& spec) const {
+        return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 12, 20);
+    }
+
+    std::shared_ptr<const keyhole::Model> model_;
+    std::unique_ptr<keyhole::Backend> backend_;
+    std::vector<Lane> lanes_;
+    int row_ = 0;
+};
+
+class CudaFailures : public testing::Test {
+  protected:
+    static constexpr TinyShape shape() {
+        TinyShape s;
+        s.n_layers = 1;
+        return s;
+    }
+    TinyModel folder_{shape()};
+    std::shared_ptr<const keyhole::Model> model_ = keyhole::load_model(folder_.folder());
+};
+
+TEST_F(CudaFailures, ARunThatLacksMemoryGoesOnWhenThereIsSome) {
+    const auto whole = std::make_shared<FailingExecutor>();
+    Scenario undisturbed(model_);
+    undisturbed.start(whole);
+    for (int i = 0; i < Scenario::kParts; ++i) undisturbed.part(i);
+    ASSERT_GT(whole->n_allocations, 100);
+    std::set<int> failed_parts;
+    for (int n = 1; n <= whole->n_allocations; n += 1 + n / 50) {
+        SCOPED_TRACE(n);
+        const auto executor = std::make_shared<FailingExecutor>(FailingExecutor::Fails{.allocation = n});
+        {
+            Scenario run(model_);
+            int n_errors = 0;
+            for (int i = -1; i < Scenario::kParts;) try {
+                    if (i < 0)
+                        run.start(executor);
+                    else
+                        run.part(i);
+                    ++i;
+                } catch (const Error& error) {
+                    ASSERT_EQ(error.code(), ErrorCode::no_memory) << error.what();
+                    ASSERT_LT(++n_errors, 2);
+                    failed_parts.insert(i);
+                }
+            // Memory that could not shrink is no failure of the run.
+            ASSERT_EQ(run.logits, undisturbed.logits);
+        }
+        EXPECT_EQ(executor->n_live, 0);
+    }
+    EXPECT_TRUE(failed_parts.contains(-1));
+    EXPECT_GE(failed_parts.size(), 4u);
+}
+
+TEST_F(CudaFailures, AnyOtherFailureComesOutWithItsReasonAndLeavesNoMemory) {
+    const auto whole = std::make_shared<FailingExecutor>();
+    {
+        Scenario run(model_);
+        run.start(whole);
+        for (int i = 0; i < Scenario::kParts; ++i) run.part(i);
+    }
+    using Fails = FailingExecutor::Fails;
+    struct Kind {
+        int Fails::*which;
+        int n_calls;
+        const char* reason;
+    };
+    for (const Kind& kind :
+         {Kind{&Fails::launch, whole->n_launches, "a launch"}, Kind{&Fails::copy, whole->n_copies, "a copy"},
+          Kind{&Fails::wait, whole->n_waits, "an illegal address"}})
+        for (int n = 1; n <= kind.n_calls; n += 1 + n / 10) {
+            SCOPED_TRACE(std::string(kind.reason) + " " + std::to_string(n));
+            Fails fails;
+            fails.*kind.which = n;
+            const auto executor = std::make_shared<FailingExecutor>(fails);
+            std::optional<Error> seen;
+            try {
+                Scenario run(model_);
+                run.start(executor);
+                for (int i = 0; i < Scenario::kParts; ++i) run.part(i);
+            } catch (const Error& error) {
+                seen = error;
+            }
+            ASSERT_TRUE(seen);
+            EXPECT_EQ(seen->code(), ErrorCode::device);
+            EXPECT_NE(std::string(seen->what()).find(kind.reason), std::string::npos) << seen->what();
+            EXPECT_EQ(executor->n_live, 0);
+        }
+}
+
+}  // namespace
+}  // namespace reference
