@@ -26,7 +26,7 @@ void read_kv_sharing(const ConfigFile& file, ModelConfig& config) {
              "cannot load {}: use_key_value_mlp is not supported, only linear K and V; choose another model",
              file.path().string());
     }
-    config.borrows_unrotated = file.flag_or("/keyhole_borrows_unrotated", false);
+    config.borrows_unrotated = file.flag_or("/keyhole_borrows_unrotated", config.borrows_unrotated);
     config.merged = file.flag_or("/keyhole_merged", false);
 }
 

@@ -1,5 +1,6 @@
 // GPT-NeoX and Pythia: LayerNorm, rotary positions over a part of each head, q, k and v of a head side by side in one matrix, attention and
-// feed-forward layer beside each other.
+// feed-forward layer beside each other. pythia-mlkv: the same with q, k and v apart, fewer KV heads, and layers that borrow those of an
+// owner below.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
@@ -17,7 +18,14 @@ ModelConfig read_config(const ConfigFile& file) {
     config.family = "gpt_neox";
     config.d_model = file.count("/hidden_size");
     config.n_layers = file.count("/num_hidden_layers");
-    config.n_heads = config.n_kv_heads = file.count("/num_attention_heads");
+    config.n_heads = file.count("/num_attention_heads");
+    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads);
+    if (config.n_heads % config.n_kv_heads != 0)
+        fail(ErrorCode::bad_file,
+             "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
+             file.path().string(), config.n_heads, config.n_kv_heads);
+    // What pythia-mlkv was trained with: its code hands keys up before it rotates them.
+    config.borrows_unrotated = file.count_or("/num_key_value_layers", config.n_layers) < config.n_layers;
     config.d_ff = file.count("/intermediate_size");
     config.n_vocab = file.count("/vocab_size");
     config.n_ctx = file.count_or("/max_position_embeddings", 2048);
@@ -34,12 +42,45 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
+/// GPT-NeoX: rows of a head are its q, its k, its v.
+void take_fused(const ModelConfig& config, const std::string& name, bool bias, Checkpoint& checkpoint,
+                LayerWeights& layer) {
+    const std::int64_t d = config.d_model, head = config.head_dim;
+    const auto part = [&](const char* kind, std::int64_t cols, std::int64_t which) {
+        return checkpoint.blocks(
+            name + kind, 3 * d, cols,
+            {.first = which * head, .rows = head, .stride = 3 * head, .n = config.n_heads});
+    };
+    layer.q = part("weight", d, 0);
+    layer.k = part("weight", d, 1);
+    layer.v = part("weight", d, 2);
+    if (!bias) return;
+    layer.q_bias = part("bias", 0, 0);
+    layer.k_bias = part("bias", 0, 1);
+    layer.v_bias = part("bias", 0, 2);
+}
+
+/// pythia-mlkv: layers without KV heads have no key and no value.
+void take_apart(const ModelConfig& config, bool owns, const std::string& at, bool bias,
+                Checkpoint& checkpoint, LayerWeights& layer) {
+    const std::int64_t d = config.d_model, d_kv = std::int64_t{config.n_kv_heads} * config.head_dim;
+    layer.q = checkpoint.weight(at + "query.weight", d, d);
+    if (bias) layer.q_bias = checkpoint.weight(at + "query.bias", d);
+    if (!owns) return;
+    layer.k = checkpoint.weight(at + "key.weight", d_kv, d);
+    layer.v = checkpoint.weight(at + "value.weight", d_kv, d);
+    if (!bias) return;
+    layer.k_bias = checkpoint.weight(at + "key.bias", d_kv);
+    layer.v_bias = checkpoint.weight(at + "value.bias", d_kv);
+}
+
 ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
-    const std::int64_t d = config.d_model, d_ff = config.d_ff, head = config.head_dim,
-                       n_heads = config.n_heads;
+    const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"gpt_neox.", ""}, "final_layer_norm.weight");
     const bool bias = has_attention_bias(file);
+    const KvLayout layout = layout_of(config);
     ModelWeights weights;
+    const bool splits = checkpoint.contains(model + "layers.0.attention.query.weight");
     const std::string output = checkpoint.contains("lm_head.weight") ? "lm_head.weight" : "embed_out.weight";
     take_embeddings(config, checkpoint, model + "embed_in.weight", output, d, weights);
     for (int l = 0; l < config.n_layers; ++l) {
@@ -47,21 +88,13 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
         LayerWeights& layer = weights.layers.emplace_back();
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d);
         layer.attention_norm_bias = checkpoint.weight(at + "input_layernorm.bias", d);
-        // Rows of a head: its q, its k, its v.
-        const auto part = [&](const char* kind, std::int64_t cols, std::int64_t which) {
-            return checkpoint.blocks(at + "attention.query_key_value." + kind, 3 * d, cols,
-                                     {.first = which * head, .rows = head, .stride = 3 * head, .n = n_heads});
-        };
-        layer.q = part("weight", d, 0);
-        layer.k = part("weight", d, 1);
-        layer.v = part("weight", d, 2);
-        layer.o = checkpoint.weight(at + "attention.dense.weight", d, d);
-        if (bias) {
-            layer.q_bias = part("bias", 0, 0);
-            layer.k_bias = part("bias", 0, 1);
-            layer.v_bias = part("bias", 0, 2);
-            layer.o_bias = checkpoint.weight(at + "attention.dense.bias", d);
+        if (splits) {
+            take_apart(config, layout.owns(l), at + "attention.", bias, checkpoint, layer);
+        } else {
+            take_fused(config, at + "attention.query_key_value.", bias, checkpoint, layer);
         }
+        layer.o = checkpoint.weight(at + "attention.dense.weight", d, d);
+        if (bias) layer.o_bias = checkpoint.weight(at + "attention.dense.bias", d);
         layer.mlp_norm = checkpoint.weight(at + "post_attention_layernorm.weight", d);
         layer.mlp_norm_bias = checkpoint.weight(at + "post_attention_layernorm.bias", d);
         layer.up = checkpoint.weight(at + "mlp.dense_h_to_4h.weight", d_ff, d);
