@@ -1,5 +1,7 @@
 #include "app/window/command_line.h"
 
+#include <fmt/format.h>
+
 namespace keyhole {
 
 std::string shell_word(std::string_view text) {

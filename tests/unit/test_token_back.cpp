@@ -82,7 +82,9 @@ TEST_F(TokenBack, LeavesTheSessionAsItWas) {
                 EXPECT_GE(back.kl, 0) << lane;
                 EXPECT_TRUE(std::isfinite(back.kl));
                 // It left after this very row: the row saw it still, so that nothing can differ yet where it was held until now.
-                if (back.kv_heads.size() == 1) EXPECT_NEAR(back.kl, 0, 1e-9) << lane << " " << e.position;
+                if (back.kv_heads.size() == 1) {
+                    EXPECT_NEAR(back.kl, 0, 1e-9) << lane << " " << e.position;
+                }
                 break;
             }
     }
