@@ -49,14 +49,17 @@ std::string text_line(const std::string& lane, const LaneScore& score, bool is_f
     return line + "\n";
 }
 
-nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score) {
+nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const LaneScore& score,
+                         bool is_first) {
     nlohmann::json json = {{"spec", format_lane_spec(lane)}, {"samples", score.n_questions}};
     if (set.is_task) {
         json["task"] = set.name;
         json["accuracy"] = score.accuracy.value;
         json["accuracy_interval"] = pair(score.accuracy.interval);
         json["difference"] = score.accuracy_difference.value;
-        json["difference_interval"] = pair(score.accuracy_difference.interval);
+        // The first lane is what the others are compared with.
+        json["difference_interval"] =
+            is_first ? nlohmann::json() : nlohmann::json(pair(score.accuracy_difference.interval));
     } else {
         json["perplexity"] = number(score.perplexity);
         json["perplexity_interval"] = pair(perplexity_interval(score));
@@ -65,7 +68,8 @@ nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const Lan
     json["tokens"] = score.n_tokens;
     json["nats_per_token"] = number(score.nats.value);
     json["nats_difference"] = number(score.nats_difference.value);
-    json["nats_difference_interval"] = pair(score.nats_difference.interval);
+    json["nats_difference_interval"] =
+        is_first ? nlohmann::json() : nlohmann::json(pair(score.nats_difference.interval));
     return json;
 }
 
@@ -88,7 +92,7 @@ std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSp
     nlohmann::json json = {{"lanes", nlohmann::json::array()}};
     for (std::size_t set = 0; set < sets.size(); ++set)
         for (std::size_t lane = 0; lane < lanes.size(); ++lane)
-            json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane]));
+            json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane], lane == 0));
     return json.dump(2);
 }
 
@@ -134,19 +138,20 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
     if (varies.empty()) return plot;
     const bool percent = varies.front().values.front().ends_with('%');
     plot.x_label = varies.front().key + (percent ? ", %" : "");
-    plot.log_x = varies.front().geometric;
     plot.whole_x = false;
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const std::string& value : varies.front().values) {
         low = std::min(low, value_number(value));
         high = std::max(high, value_number(value));
-        if (std::isnan(value_number(value))) return plot;
+        // Words, or tokens beside percent, have no axis.
+        if (std::isnan(value_number(value)) || value.ends_with('%') != percent) return plot;
     }
+    plot.log_x = varies.front().geometric && low > 0;
     for (std::size_t i = 0; i < cells.size(); ++i) {
         const GridCell& cell = cells[i];
         std::string name = cell.lane;
         for (std::size_t v = 1; v < cell.values.size(); ++v)
-            name += fmt::format(" {}={}", varies[v].key, cell.values[v]);
+            if (!cell.values[v].empty()) name += fmt::format(" {}={}", varies[v].key, cell.values[v]);
         auto curve = std::find_if(plot.curves.begin(), plot.curves.end(),
                                   [&](const Curve& known) { return known.name == name; });
         if (curve == plot.curves.end()) {
@@ -158,7 +163,7 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
         const Interval bar = set.is_task
                                  ? Interval{100 * s.accuracy.interval.low, 100 * s.accuracy.interval.high}
                                  : perplexity_interval(s);
-        if (cell.values.empty()) {  // not varied: a level
+        if (cell.values.empty() || cell.values.front().empty()) {  // not varied: a level
             curve->threshold = true;
             curve->x = {low, high};
             curve->y = {y, y};

@@ -192,7 +192,8 @@ void draw_export(const PanelContext& context, bool opening) {
 
 /// One field and a button: the command gets what was typed.
 void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const char* title,
-                const char* hint, const char* button, std::string_view command, const char* preset) {
+                const char* hint, const char* button, std::string_view command, const char* preset,
+                bool as_typed = false) {
     if (!begin(context, title, 480, opening)) return;
     if (opening) {
         panel.text = preset;
@@ -203,7 +204,7 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
         ImGui::InputTextWithHint("##field", hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     if ((ImGui::Button(button) || entered) && !panel.text.empty()) {
         close(context);
-        run(context, std::string(command) + " " + panel.text);
+        run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(panel.text) : panel.text));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
@@ -285,12 +286,12 @@ void draw(Dialogs& panel, const PanelContext& context) {
             break;
         case Dialog::say:
             draw_field(panel, context, opening, "Append a turn",
-                       "text that all lanes read next, \\n for a line end", "Read", "say", "");
+                       "text that all lanes read next, \\n for a line end", "Read", "say", "", true);
             break;
         case Dialog::edit_token:
             draw_field(panel, context, opening, "Put other words here",
                        "text in place of the token and of what came after", "Go back and read",
-                       fmt::format("token.edit {}", app.view.pick ? app.view.pick->position : 0), "");
+                       fmt::format("token.edit {}", app.view.pick ? app.view.pick->position : 0), "", true);
             break;
         case Dialog::why:
             if (begin_beside(context, "Why did this token go?", 640, opening)) draw(panel.why, context);

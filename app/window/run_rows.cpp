@@ -10,8 +10,7 @@ namespace keyhole {
 int lane_of_row(const RunHistory& history, int lane, int row) {
     const auto lanes = history.lanes();
     for (std::size_t i = static_cast<std::size_t>(lane);
-         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at &&
-         history.same_layout(lane, lanes[i].forked_from);
+         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at && !lanes[i].relived;
          i = static_cast<std::size_t>(lane))
         lane = lanes[i].forked_from;
     return lane;
@@ -134,7 +133,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
     const int first = history.lanes()[at(lane)].first_row;
     const int parent = history.lanes()[at(lane)].forked_from;
-    if (parent >= 0 && !history.same_layout(lane, parent))
+    if (parent >= 0 && history.lanes()[at(lane)].relived)
         note += fmt::format("{}KV heads shared otherwise after row {}: earlier rows are of lane id {}",
                             note.empty() ? "" : ", ", history.lanes()[at(lane)].forked_at,
                             history.lanes()[at(parent)].id);

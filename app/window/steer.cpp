@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/model/tokenizer.h"
 
+#include <fmt/format.h>
+
 namespace keyhole {
 
 namespace {
@@ -20,20 +22,28 @@ void force_next(AppState& app, int row, int token) {
     app.need_live_run();
     if (row < app.last_row()) app.rewind(row);
     app.stop();
-    app.desk.run(ForceTokens{{token}});
+    app.desk.run(ForceTokens{{token}, true});
     app.step(1);
     app.say(fmt::format("row {} takes “{}”", row + 1,
                         app.history.run().token_display.at(static_cast<std::size_t>(token))));
 }
 
-void say_turn(AppState& app, std::string_view text) {
+namespace {
+
+void read_words(AppState& app, const std::string& command_text) {
     app.need_live_run();
-    const Command command = parse_command(std::string("say ") + std::string(text));
+    const Command command = parse_command(command_text);
     const int n = n_tokens(app, std::get<SayText>(command).text);
     app.stop();
     app.desk.run(command);
     app.step(n);
     app.say(fmt::format("all lanes read {} token{} of yours", n, n == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+void say_turn(AppState& app, std::string_view text) {
+    read_words(app, fmt::format("say {}", text));
 }
 
 void edit_text(AppState& app, int position, std::string_view text) {
@@ -42,7 +52,23 @@ void edit_text(AppState& app, int position, std::string_view text) {
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
              app.history.n_prompt(), app.last_row());
     app.rewind(position - 1);
-    say_turn(app, text);
+    read_words(app, fmt::format("say! {}", text));  // the row may lie inside a turn whose rest still waits
+}
+
+std::string quoted_as_typed(std::string_view typed) {
+    std::string out = "\"";
+    for (std::size_t i = 0; i < typed.size(); ++i) {
+        const char c = typed[i], next = i + 1 < typed.size() ? typed[i + 1] : ' ';
+        if (c == '\\' && (next == 'n' || next == 't')) {
+            out += c;
+            out += next;
+            ++i;
+            continue;
+        }
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + "\"";
 }
 
 }  // namespace keyhole

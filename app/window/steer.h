@@ -4,6 +4,7 @@
 
 #include "app/window/app_state.h"
 
+#include <string>
 #include <string_view>
 
 namespace keyhole {
@@ -12,6 +13,8 @@ namespace keyhole {
 void force_next(AppState& app, int row, int token);
 /// All lanes read the text after the newest row, caches kept, and stop there.
 void say_turn(AppState& app, std::string_view text);
+/// What was typed into a field, as `say` and `token.edit` read it: blanks kept, \n and \t meant, all else as it stands.
+std::string quoted_as_typed(std::string_view typed);
 /// The text stands in place of the generated token at a position and of what came after it.
 void edit_text(AppState& app, int position, std::string_view text);
 

@@ -77,6 +77,11 @@ QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view te
         fail(ErrorCode::wrong_use,
              "--prefill {} does not leave a row to score in --context {}; it takes {} to {}", n_prefill,
              context, std::max(1, n_begin), context - 1);
+    const ModelConfig& config = model->config();
+    const int longest = config.positions == PositionKind::learned ? context : n_prefill;
+    if (longest > config.n_ctx)
+        fail(ErrorCode::wrong_use, "--context {} with --prefill {} is beyond the model's context of {}",
+             context, n_prefill, config.n_ctx);
     auto tokens = std::make_shared<const std::vector<int>>(model->tokenizer().encode(text, false));
     const int stride = context - n_begin, n_all = static_cast<int>(tokens->size()) / stride;
     if (n_all == 0)

@@ -53,6 +53,21 @@ void add_range(Vary& vary, std::string_view item) {
     }
 }
 
+/// The first comma outside parentheses, else the end.
+std::size_t next_comma(std::string_view text) {
+    int depth = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+        if (text[i] == ',' && depth <= 0) return i;
+    }
+    return text.size();
+}
+
+/// A lane that keeps all varies in how it shares KV heads alone.
+bool varies_full(const Vary& vary) {
+    return vary.key == "kv" || vary.key == "merge" || vary.key == "compensate";
+}
+
 }  // namespace
 
 Vary parse_vary(std::string_view text) {
@@ -72,7 +87,7 @@ Vary parse_vary(std::string_view text) {
     }
     std::string_view rest = text.substr(equals + 1);
     while (!rest.empty()) {
-        const std::size_t comma = std::min(rest.find(','), rest.size());
+        const std::size_t comma = next_comma(rest);
         const std::string_view item = rest.substr(0, comma);
         // tau=1..2 is a value of its own; a range has a step.
         if (item.find("..") != std::string_view::npos &&
@@ -94,7 +109,8 @@ std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::v
     };
     for (const LaneSpec& lane : lanes) {
         const std::string name = format_lane_spec(lane);
-        if (lane.policy.preset == Preset::full) {
+        const bool is_full = lane.policy.preset == Preset::full;
+        if (is_full && std::none_of(varies.begin(), varies.end(), varies_full)) {
             add({lane, name, {}});
             continue;
         }
@@ -102,7 +118,9 @@ std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::v
         for (bool more = true; more;) {
             GridCell cell{lane, name, {}};
             for (std::size_t i = 0; i < varies.size(); ++i) {
-                cell.values.push_back(varies[i].values[at[i]]);
+                const bool varies_it = !is_full || varies_full(varies[i]);
+                cell.values.push_back(varies_it ? varies[i].values[at[i]] : std::string());
+                if (!varies_it) continue;
                 cell.spec = changed_lane_spec(std::move(cell.spec), varies[i].key + "=" + cell.values.back());
             }
             add(std::move(cell));

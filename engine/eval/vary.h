@@ -23,11 +23,12 @@ Vary parse_vary(std::string_view text);
 
 struct GridCell {
     LaneSpec spec;
-    std::string lane;                 ///< as given, before it was varied
-    std::vector<std::string> values;  ///< one for each Vary; empty for the lanes that are not varied (full)
+    std::string lane;  ///< as given, before it was varied
+    std::vector<std::string>
+        values;  ///< one for each Vary, "" where it says nothing to `full`; none: not varied
 };
 
-/// Every lane with every combination of values, the last key fastest. `full` has nothing to vary and stands once. Lanes that come out
+/// Every lane with every combination of values, the last key fastest. `full` varies in KV sharing alone, else it stands once. Lanes that come out
 /// equal stand once. Throws Error(wrong_use) when a lane refuses a value.
 std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies);
 

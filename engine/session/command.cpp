@@ -168,9 +168,11 @@ struct Formatter {
     std::string operator()(const PinToken& c) const { return "pin " + format_place(c.at); }
     std::string operator()(const UnpinToken& c) const { return "unpin " + format_place(c.at); }
     std::string operator()(const ForceTokens& c) const {
-        return fmt::format("force {}", fmt::join(c.tokens, ","));
+        return fmt::format("force{} {}", c.instead ? "!" : "", fmt::join(c.tokens, ","));
     }
-    std::string operator()(const SayText& c) const { return "say " + format_quoted(c.text); }
+    std::string operator()(const SayText& c) const {
+        return fmt::format("say{} {}", c.instead ? "!" : "", format_quoted(c.text));
+    }
 };
 
 }  // namespace
@@ -203,8 +205,8 @@ Command parse_command(std::string_view text) {
     if (verb == "evict") return EvictToken{parse_place(text, rest)};
     if (verb == "pin") return PinToken{parse_place(text, rest)};
     if (verb == "unpin") return UnpinToken{parse_place(text, rest)};
-    if (verb == "force") return ForceTokens{parse_tokens(text, rest)};
-    if (verb == "say") return SayText{parse_quoted(text, rest)};
+    if (verb == "force" || verb == "force!") return ForceTokens{parse_tokens(text, rest), verb == "force!"};
+    if (verb == "say" || verb == "say!") return SayText{parse_quoted(text, rest), verb == "say!"};
     refuse(text, fmt::format("'{}' is not known", verb));
 }
 

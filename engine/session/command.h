@@ -79,14 +79,16 @@ struct UnpinToken {  ///< unpin <index> <position> [L<layer>[.H<head>]]
 };
 
 /// force <id>[,<id>...]: the next rows consume these tokens in all lanes, one a row, instead of what the lanes chose; they queue behind
-/// those that wait already. The caches stay, and a lane whose text ended with the present row goes on.
+/// those that wait already; `force!`: instead of those. The caches stay, and a lane whose text ended with the present row goes on.
 struct ForceTokens {
     std::vector<int> tokens;
+    bool instead = false;
     bool operator==(const ForceTokens&) const = default;
 };
-/// say "<text>": the same with the tokens of a text, in quotes with \n, \t, \" and \\, such as a user's next turn.
+/// say "<text>": the same with the tokens of a text, in quotes with \n, \t, \" and \\, such as a user's next turn; `say!` likewise.
 struct SayText {
     std::string text;
+    bool instead = false;
     bool operator==(const SayText&) const = default;
 };
 

@@ -97,9 +97,9 @@ void Session::Impl::perform(const Command& command) {
     } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
         touch_token(unpin->at, command);
     } else if (const auto* tokens = std::get_if<ForceTokens>(&command)) {
-        force(tokens->tokens);
+        force(tokens->tokens, tokens->instead);
     } else if (const auto* say = std::get_if<SayText>(&command)) {
-        force(model->tokenizer().encode(say->text, false));
+        force(model->tokenizer().encode(say->text, false), say->instead);
     }
 }
 
@@ -165,6 +165,7 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     change(born_as);
     LaneInfo identity;
     identity.id = next_lane_id;
+    identity.relived = true;
     identity.forked_from = was.recorded ? was.id : was.info->forked_from;
     identity.forked_at = was.recorded ? row : was.info->forked_at;
     lanes.push_back(new_lane(identity, born_as));
@@ -221,11 +222,12 @@ void Session::Impl::fork_lane(const ForkLane& command) {
 }
 
 /// What the next rows consume, whatever the lanes choose. A text that ended with the present row is taken up again.
-void Session::Impl::force(const std::vector<int>& tokens) {
+void Session::Impl::force(const std::vector<int>& tokens, bool instead) {
     for (const int token : tokens)
         if (token < 0 || token >= model->config().n_vocab)
             fail(ErrorCode::wrong_use, "there is no token {}; the model has 0 to {}", token,
                  model->config().n_vocab - 1);
+    if (instead) forced.clear();
     forced.insert(forced.end(), tokens.begin(), tokens.end());
     for (Lane& lane : lanes)
         if (lane.ended && n_prompt() + static_cast<int>(lane.tokens.size()) - 1 == row) lane.ended = false;

@@ -66,7 +66,7 @@ struct Session::Impl : SessionState {
     bool lacks(const Lane& lane, const LaneSpec& spec) const;
     Lane shared_anew(const Lane& from, const LaneSpec& spec);
     Lane lived_again(const Lane& from, const LaneSpec& spec);
-    void force(const std::vector<int>& tokens);
+    void force(const std::vector<int>& tokens, bool instead);
     void touch_token(const TokenPlace& at, const Command& command);
     void apply_scheduled();
     void restore(int to_row, const std::vector<LoggedCommand>& commands);

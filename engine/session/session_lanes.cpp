@@ -64,6 +64,7 @@ std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identit
     info->id = identity.id;
     info->forked_from = identity.forked_from;
     info->forked_at = identity.forked_at;
+    info->relived = identity.relived;
     info->spec = format_lane_spec(spec);
     info->effective = format_effective_spec(spec, n_prompt(), start.n_generate);
     info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(shared.layout()));

@@ -61,7 +61,10 @@ struct LaneInfo {
     int id = 0;  ///< never reused within the shown branch
     int forked_from =
         -1;  ///< id of the lane that it is a copy of: its past up to forked_at is that lane's; -1: none
-    int forked_at = -1;     ///< row after which it was copied
+    int forked_at = -1;  ///< row after which it was copied
+    /// It then ran again from the prompt, on other KV heads or merged otherwise: its cache is its own, and so are its evictions, which
+    /// come with its first record. Rows up to forked_at were shown as that lane's.
+    bool relived = false;
     std::string spec;       ///< as asked for
     std::string effective;  ///< amounts in tokens, clamped
     ResolvedPolicy policy;

@@ -65,9 +65,9 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
         lane = lanes_[at(*parent)];
         lane.forked_from = *parent;
         lane.forked_at = info.forked_at;
-        const KvLayout& layout = info.layout != nullptr ? *info.layout : run().layout;
-        if (!(layout ==
-              this->layout(*parent))) {  // it lived its past again: its evictions come with its first record
+        lane.relived = info.relived;
+        if (info.relived) {
+            const KvLayout& layout = info.layout != nullptr ? *info.layout : run().layout;
             lane.layout = info.layout;
             lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
         }
@@ -90,13 +90,13 @@ void RunHistory::fold(const StepTrace& step) {
         if (!lane_from_id(record.info->id)) add_lane(*record.info, step.row);
     for (const LaneRecord& record : step.lanes) {
         Lane& lane = lanes_[at(*lane_from_id(record.info->id))];
-        // Records after the end of a lane's text, or after its failure, say nothing new of it.
-        if (!lane.ended) {
+        // Records after the end of a lane's text, or after its failure, say nothing new of it, until words of the user take it up again.
+        if (!lane.ended || record.attended_tokens > 0) {
             lane.last_row = step.row;
             if (step.row >= static_cast<int>(lane.tokens.size()))
                 lane.tokens.resize(at(step.row) + 1, record.token);
         }
-        lane.ended = lane.ended || record.ended || !record.failure.empty();
+        lane.ended = record.ended || !record.failure.empty();
         for (const Eviction& e : record.evictions)
             lane.evicted_at[at(std::int64_t{e.kv_head} * capacity_ + e.position)] = e.row;
     }

@@ -193,6 +193,7 @@ Json lane_info_json(const LaneInfo& info) {
         out["kv"]["heads"] = info.layout->n_kv_heads() / n_owners;
     }
     if (info.forked_from >= 0) out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
+    if (info.relived) out["forked"]["relived"] = true;
     return out;
 }
 
@@ -205,6 +206,7 @@ std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo&
     if (json.contains("forked")) {
         info->forked_from = to_int(json.at("forked").at("from"), 0, kInt);
         info->forked_at = to_int(json.at("forked").at("at"), 0, kLargest);
+        info->relived = json.at("forked").value("relived", false);
     }
     if (json.contains("kv")) {
         const Json& kv = json.at("kv");

@@ -51,6 +51,10 @@ TEST(Command, TextToSayMayStandBare) {
     EXPECT_EQ(parse_command("say and then"), Command(SayText{"and then"}));
     EXPECT_EQ(parse_command("say \" and then\""), Command(SayText{" and then"}));
     EXPECT_EQ(parse_command("force 3,1"), Command(ForceTokens{{3, 1}}));
+    EXPECT_EQ(parse_command("force! 3,1"), Command(ForceTokens{{3, 1}, true}));
+    EXPECT_EQ(parse_command("say! \" so\""), Command(SayText{" so", true}));
+    for (const char* text : {"force! 3,1", "say! \" so\""})
+        EXPECT_EQ(format_command(parse_command(text)), text);
     for (const char* text : {"force", "force x", "force 1,", "force -1", "force 1 2", "say", "say \"",
                              "say \"\"", "say \"a\" b", "say \"a\\q\""})
         EXPECT_THROW(parse_command(text), Error) << text;

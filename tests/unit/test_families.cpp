@@ -258,6 +258,10 @@ TEST(FamilyConfigs, WhatContradictsItselfIsRefused) {
         "gpt_neox", {"dense_h_to_4h.weight", "[40, 32]", "[50, 32]"},
         [](Json& json) { json["intermediate_size"] = 50; }, kBad);
     refuses(
+        "gpt_neox", {"shares KV heads"}, [](Json& json) { json["num_key_value_heads"] = 1; }, kBad);
+    refuses(
+        "gpt_neox", {"shares KV heads"}, [](Json& json) { json["num_key_value_layers"] = 1; }, kBad);
+    refuses(
         "gpt_neox", {"hidden_size", "multiple"}, [](Json& json) { json["num_attention_heads"] = 5; }, kBad);
     refuses(
         "gpt2", {"wpe.weight", "[28, 32]", "[29, 32]"}, [](Json& json) { json["n_positions"] = 29; }, kBad);

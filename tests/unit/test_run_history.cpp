@@ -227,6 +227,7 @@ TEST(RunHistory, AnEndedLaneStopsGrowing) {
     for (int row = 5; row < 10; ++row) {
         auto step = std::make_shared<StepTrace>(*maker.next().step);
         step->lanes[1].ended = row >= 7;
+        step->lanes[1].attended_tokens = row > 7 ? 0 : 1;
         steps.push_back(std::move(step));
     }
     RunHistory history;
@@ -236,6 +237,23 @@ TEST(RunHistory, AnEndedLaneStopsGrowing) {
     EXPECT_EQ(history.lanes()[1].last_row, 7);
     EXPECT_EQ(history.lanes()[1].tokens.size(), 8u);
     EXPECT_TRUE(history.lanes()[1].ended);
+}
+
+TEST(RunHistory, ALaneThatWordsOfTheUserTakeUpAgainGoesOn) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    StepList steps;
+    for (int row = 5; row < 10; ++row) {
+        auto step = std::make_shared<StepTrace>(*maker.next().step);
+        step->lanes[0].ended = row == 7;
+        step->lanes[0].attended_tokens = 1;
+        steps.push_back(std::move(step));
+    }
+    RunHistory history;
+    history.update(steps);
+    EXPECT_EQ(history.lanes()[0].last_row, 9);
+    EXPECT_EQ(history.lanes()[0].tokens.size(), 10u);
+    EXPECT_FALSE(history.lanes()[0].ended);
 }
 
 TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {

@@ -105,6 +105,25 @@ TEST_F(SharingSession, ALiveChangeIsTheLaneThatBeganSo) {
             EXPECT_EQ(history.evicted_at(2, g, p), straight.evicted_at(1, g, p)) << g << " " << p;
 }
 
+// Layouts are equal there, the models are not: what one evicted is nothing to the other.
+TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
+    const SessionRun live =
+        run({"full", "h2o:budget=6,kv=mqa"}, {{5, "lane 1 h2o:budget=6,kv=mqa,compensate=on"}});
+    const SessionRun began = run({"full", "h2o:budget=6,kv=mqa,compensate=on"});
+    const keyhole::RunHistory history = history_of(live), straight = history_of(began);
+    ASSERT_EQ(history.lanes().size(), 3u);
+    EXPECT_TRUE(history.lanes()[2].relived);
+    int n_differ = 0;
+    for (int g = 0; g < history.layout(2).n_kv_heads(); ++g)
+        for (int p = 0; p <= history.last_row(); ++p) {
+            EXPECT_EQ(history.evicted_at(2, g, p), straight.evicted_at(1, g, p)) << g << " " << p;
+            n_differ += history.evicted_at(2, g, p) != history.evicted_at(1, g, p);
+        }
+    EXPECT_GT(n_differ, 0) << "or this proves nothing";
+    std::vector<float> row(static_cast<std::size_t>(history.last_row() + 1));
+    EXPECT_TRUE(history.attention_row(2, history.last_row(), 0, 0, row));
+}
+
 TEST_F(SharingSession, AFreeLaneKeepsItsOwnPastTokens) {
     const SessionRun live = run({"full", "window:budget=5"}, {{6, "lane 1 window:budget=5,kv=mqa"}}, false);
     const SessionRun unchanged = run({"full", "window:budget=5"}, {}, false);

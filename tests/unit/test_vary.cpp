@@ -56,6 +56,16 @@ TEST(Vary, GridTakesEveryCombinationOnce) {
     reference::error_of([&] { make_grid({spec("h2o")}, {parse_vary("scope=heads")}); }, ErrorCode::wrong_use);
 }
 
+TEST(Vary, FullVariesInHowItSharesKvHeads) {
+    EXPECT_EQ(parse_vary("kv=mha,(mlkv:m=4,g=1),mqa").values, (Values{"mha", "(mlkv:m=4,g=1)", "mqa"}));
+    const std::vector<GridCell> cells = make_grid({parse_lane_spec("full"), parse_lane_spec("h2o")},
+                                                  {parse_vary("kv=mha,mqa"), parse_vary("budget=8,16")});
+    ASSERT_EQ(cells.size(), 6u);
+    EXPECT_EQ(cells[1].spec, parse_lane_spec("full:kv=mqa"));
+    EXPECT_EQ(cells[1].values, (Values{"mqa", ""}));
+    EXPECT_EQ(cells[5].spec, parse_lane_spec("h2o:budget=16,kv=mqa"));
+}
+
 class Answers : public testing::Test {
   protected:
     void TearDown() override { std::filesystem::remove(path_); }

@@ -90,8 +90,39 @@ TEST_F(LiveRun, TurnsKeepTheCaches) {
     run_command(app, "token.edit " + std::to_string(row) + " \" No\"");
     settle();
     EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
-    EXPECT_EQ(last_command(), "say \" No\"");
+    EXPECT_EQ(last_command(), "say! \" No\"");
     EXPECT_THROW(run_command(app, "token.edit 2 nothing"), Error);  // of the prompt
+}
+
+// What still waits of a turn does not come before the words that replace a part of it.
+TEST_F(LiveRun, EditsInsideATurn) {
+    const int row = app.last_row();
+    run_command(app, "say \" one two three four five six\"");
+    settle();
+    run_command(app, "token.edit " + std::to_string(row + 2) + " \" No\"");
+    settle();
+    EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row + 2))].substr(0, 1), " ");
+    const auto token = token_at(row + 2);
+    run_command(app, "say \" one two three four five six\"");
+    settle();
+    run_command(app, "token.edit " + std::to_string(row + 4) + " \" No\"");
+    settle();
+    EXPECT_EQ(token_at(row + 4), token);
+    const int third = app.history.lane_record(row + 3, 0)->top[2].id;
+    run_command(app, "row " + std::to_string(row + 3));
+    run_command(app, "candidate 3");
+    settle();
+    EXPECT_EQ(token_at(row + 4), third);
+}
+
+TEST(Steer, WhatIsTypedIsMeantAsItStands) {
+    const auto read = [](std::string_view typed) {
+        return std::get<SayText>(parse_command("say " + quoted_as_typed(typed))).text;
+    };
+    EXPECT_EQ(read("\"Who are you?\" she asked."), "\"Who are you?\" she asked.");
+    EXPECT_EQ(read(" the "), " the ");
+    EXPECT_EQ(read("one\\ntwo\\tthree"), "one\ntwo\tthree");
+    EXPECT_EQ(read("C:\\dir\\"), "C:\\dir\\");
 }
 
 TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {

@@ -40,7 +40,7 @@ TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
     const nlohmann::json run =
         run_of_script(kTwoLanes, "wait idle\nstep 6\nwait rows 6\nwait idle\ntoken.edit " +
                                      std::to_string(n_prompt + 2) + " \" the fox\"\nwait idle");
-    EXPECT_EQ(commands_of(run), (std::vector<std::string>{"say \" the fox\""}));
+    EXPECT_EQ(commands_of(run), (std::vector<std::string>{"say! \" the fox\""}));
     ASSERT_EQ(run["branches"].size(), 1u);
     EXPECT_EQ(run["branches"][0]["from_row"].get<int>(), n_prompt + 1);
     const nlohmann::json &now = run["lanes"][0]["steps"], &before = info["lanes"][0]["steps"];

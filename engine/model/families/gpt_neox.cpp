@@ -81,6 +81,12 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
     const KvLayout layout = layout_of(config);
     ModelWeights weights;
     const bool splits = checkpoint.contains(model + "layers.0.attention.query.weight");
+    if (!splits &&
+        (config.n_kv_heads != config.n_heads || layout.n_kv_heads() != config.n_layers * config.n_heads))
+        fail(ErrorCode::bad_file,
+             "cannot use {}: it shares KV heads, and the weights hold q, k and v of all heads in one tensor; "
+             "check the file",
+             file.path().string());
     const std::string output = checkpoint.contains("lm_head.weight") ? "lm_head.weight" : "embed_out.weight";
     take_embeddings(config, checkpoint, model + "embed_in.weight", output, d, weights);
     for (int l = 0; l < config.n_layers; ++l) {
