@@ -1,6 +1,7 @@
 #include "app/panels/dialogs.h"
 
 #include "app/panels/notes_dialog.h"
+#include "app/window/steer.h"
 
 #include <imgui_stdlib.h>
 

@@ -1,6 +1,7 @@
 // Commands on a live run of the demo model, without a window: what they ask of the engine's thread comes back in records and status.
 #include "app/window/command_table.h"
 #include "app/window/doctor.h"
+#include "app/window/steer.h"
 #include "engine/base/error.h"
 
 #include <gtest/gtest.h>
