@@ -24,7 +24,7 @@ TEST_F(Program, CandidatesAndTurnsAreInTheLog) {
                                              "idle\nsay \" And then he said\"\nwait idle\nstep 2");
     const std::vector<std::string> commands = commands_of(run);
     ASSERT_EQ(commands.size(), 2u) << run["commands"];
-    EXPECT_TRUE(commands[0].starts_with("force ")) << commands[0];
+    EXPECT_TRUE(commands[0].starts_with("force! ")) << commands[0];
     EXPECT_EQ(commands[1], "say \" And then he said\"");
     const int forced = std::stoi(commands[0].substr(6));
     const nlohmann::json& steps = run["lanes"][1]["steps"];
@@ -54,7 +54,7 @@ TEST_F(Program, CandidatesAreClicked) {
         "wait idle\nstep 3\nwait rows 3\nwait idle\nlane.focus 1\npoint candidate 1 2\nclick\nwait idle");
     const std::vector<std::string> commands = commands_of(run);
     ASSERT_EQ(commands.size(), 1u);
-    EXPECT_TRUE(commands[0].starts_with("force ")) << commands[0];
+    EXPECT_TRUE(commands[0].starts_with("force! ")) << commands[0];
 }
 
 TEST_F(Program, EveryArrangementAndPageIsDrawn) {
