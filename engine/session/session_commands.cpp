@@ -187,6 +187,11 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
 /// The new lane runs the prompt, then the reference lane's tokens up to the present row.
 void Session::Impl::add_lane(const AddLane& command) {
     check(command.spec);
+    if (const Lane& reference = lanes.front(); reference.ended)
+        fail(ErrorCode::wrong_use,
+             "a lane that joins reads lane 0's past tokens, and lane 0 ended its text at row {}; rewind to "
+             "before that",
+             n_prompt() + static_cast<int>(reference.tokens.size()) - 1);
     LaneInfo identity;
     identity.id = next_lane_id;
     lanes.push_back(new_lane(identity, command.spec));

@@ -29,11 +29,22 @@ TokenBack Session::Impl::with_token_back(int index, int position) {
     const Lane& asked = lane_at(index);
     if (position < 0 || position > row)
         fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", position, row);
-    if (!attends_plainly(asked.policy()))
+    // In all its life: what it stores comes from rows that saw otherwise.
+    const HeadGrid grid = head_grid(asked.model->layout());
+    const auto plain = [&](const LaneSpec& spec) {
+        return attends_plainly(resolve(spec.policy, n_prompt(), start.n_generate, grid));
+    };
+    bool always = plain(asked.born_as);
+    for (const LoggedCommand& met : asked.life)
+        if (const auto* set = std::get_if<SetLane>(&met.command)) always = always && plain(set->spec);
+    if (!always)
         fail(ErrorCode::unsupported,
-             "lane {} hides tokens or turns keys to other positions; what a token would say is known for "
-             "plain lanes",
+             "lane {} hides tokens or turns keys to other positions, or did so before; what a token would "
+             "say is "
+             "known for plain lanes",
              index);
+    if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < row)
+        fail(ErrorCode::wrong_use, "lane {} ended its text at row {}; rewind to {} to ask", index, end, end);
     TokenBack result;
     result.lane_id = asked.id;
     result.position = position;

@@ -354,6 +354,19 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
 
     spec.ignore_eos = true;
     EXPECT_EQ(run_session(model, spec).steps.size(), 21u);
+
+    // Another one goes on, and who joins then would have no past to read.
+    spec = run_spec(prompt_, {"full", "window:budget=2"}, 20);
+    spec.commands.clear();
+    bool refused = false;
+    run_session(model, spec, [&](keyhole::Session& session, int row) {
+        if (row != 30 + static_cast<int>(first) + 2) return;
+        const std::string why =
+            reference::error_of([&] { session.apply(keyhole::parse_command("add sink:budget=8")); },
+                                keyhole::ErrorCode::wrong_use);
+        refused = why.find("lane 0 ended its text at row") != std::string::npos;
+    });
+    EXPECT_TRUE(refused);
 }
 
 TEST_F(EngineSession, DecodesBeyondTheContext) {

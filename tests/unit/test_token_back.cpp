@@ -102,6 +102,9 @@ TEST_F(TokenBack, SaysWhatItCannot) {
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
     EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("positions"), std::string::npos);
+    s.apply(keyhole::parse_command("lane 1 sink:budget=8"));
+    s.step();
+    EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("before"), std::string::npos);
 }
 
 }  // namespace
