@@ -122,9 +122,9 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     std::string note;
     const StepTrace& start = *history.steps().front();
     const PromptRows* image = start.prompt_rows.get();
-    for (const LaneRecord& record : start.lanes)
-        if (record.info->id == history.lanes()[at(lane)].id && record.prompt_rows)
-            image = record.prompt_rows.get();
+    const LaneRecord* record =
+        history.lane_record(std::max(history.lanes()[at(lane)].first_row, start.row), lane);
+    if (record != nullptr && record->prompt_rows) image = record->prompt_rows.get();
     if (image == nullptr)
         note = "prompt rows not recorded";
     else if (image->reduction > 1)

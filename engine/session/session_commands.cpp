@@ -180,7 +180,6 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     again.diverged = was.diverged;
     again.ended = was.ended;
     again.failure = was.failure;
-    again.prompt_rows = nullptr;  // records have told of the prompt
     return again;
 }
 

@@ -131,13 +131,15 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
         std::optional<LaneTiles> tiles;
         if (outer != nullptr) tiles.emplace(*outer, group.lanes, stepwise.empty() && oneshot.size() == 1);
-        if (to_sink && start.wants.attention) {
+        // Records tell of the prompt once for the session's own model, for others with the lane, whenever it comes.
+        const bool is_own = group.of == model.get();
+        if (start.wants.attention && (to_sink || !is_own)) {
             PromptRecorder recorder(*run, tiles ? &*tiles : nullptr);
             backend.prefill(run->prompt_tokens, group.prefills, &recorder, part);
             const std::shared_ptr<const PromptRows> of_group = recorder.take();
-            if (group.of == model.get()) rows = of_group;
+            if (is_own) rows = of_group;
             for (const int lane : group.lanes)
-                if (group.of != model.get()) lanes[static_cast<std::size_t>(lane)].prompt_rows = of_group;
+                if (!is_own) lanes[static_cast<std::size_t>(lane)].prompt_rows = of_group;
         } else {
             backend.prefill(run->prompt_tokens, group.prefills, tiles ? &*tiles : nullptr, part);
         }

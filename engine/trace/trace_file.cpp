@@ -683,8 +683,14 @@ class TraceReader {
 
     void read_prompt() {
         steps_.front()->prompt_rows = prompt_rows("");
-        for (LaneRecord& lane : steps_.front()->lanes)
-            lane.prompt_rows = prompt_rows(fmt::format("lane{}/", lane_index_.at(lane.info->id)));
+        for (const auto& [id, index] : lane_index_) {
+            const auto rows = prompt_rows(fmt::format("lane{}/", index));
+            for (std::size_t i = 0; rows && i < steps_.size(); ++i)
+                if (LaneRecord* first = record(steps_[i]->row, id).first) {
+                    first->prompt_rows = rows;
+                    break;
+                }
+        }
     }
 
     std::shared_ptr<const PromptRows> prompt_rows(const std::string& prefix) {
@@ -740,10 +746,12 @@ void write_trace(const StepList& steps, const fs::path& path) {
     }
     if (!steps.empty() && steps.front()->prompt_rows)
         add_prompt_rows(zip, history.run(), *steps.front()->prompt_rows, "");
-    for (const LaneRecord& lane : steps.empty() ? std::vector<LaneRecord>() : steps.front()->lanes)
-        if (lane.prompt_rows)
-            add_prompt_rows(zip, history.run(), *lane.prompt_rows,
-                            fmt::format("lane{}/", *history.lane_from_id(lane.info->id)));
+    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane) {
+        const LaneRecord* first =
+            history.lane_record(history.lanes()[static_cast<std::size_t>(lane)].first_row, lane);
+        if (first && first->prompt_rows)
+            add_prompt_rows(zip, history.run(), *first->prompt_rows, fmt::format("lane{}/", lane));
+    }
     zip.close();
     std::error_code error;
     fs::rename(part, path, error);

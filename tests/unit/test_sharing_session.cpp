@@ -94,6 +94,10 @@ TEST_F(SharingSession, ALiveChangeIsTheLaneThatBeganSo) {
         const int row = live.steps[t]->row;
         EXPECT_EQ(live.sink.rows.at({row, id}), began.sink.rows.at({row, 1})) << "row " << row;
     }
+    // It brings its own picture of the prompt.
+    ASSERT_NE(live.lane(6, 1).prompt_rows, nullptr);
+    EXPECT_EQ(live.lane(6, 1).prompt_rows->attention, began.lane(0, 1).prompt_rows->attention);
+    EXPECT_EQ(live.lane(7, 1).prompt_rows, nullptr);
     // What it stores is in the table of its own KV heads, past evictions included.
     const keyhole::RunHistory history = history_of(live), straight = history_of(began);
     ASSERT_EQ(history.lanes().size(), 3u);
@@ -203,6 +207,9 @@ TEST_F(SharingSession, TraceFilesKeepTheLayoutOfALane) {
         keyhole::RunHistory a = history_of(live), b;
         b.update(read);
         ASSERT_EQ(a.lanes().size(), b.lanes().size());
+        ASSERT_NE(live.lane(5, 0).prompt_rows, nullptr);
+        ASSERT_NE(read[5]->lanes[0].prompt_rows, nullptr);
+        EXPECT_EQ(read[5]->lanes[0].prompt_rows->attention, live.lane(5, 0).prompt_rows->attention);
         std::vector<float> x(static_cast<std::size_t>(a.n_positions())), y(x.size());
         for (int lane = 0; lane < static_cast<int>(a.lanes().size()); ++lane) {
             EXPECT_TRUE(a.layout(lane) == b.layout(lane)) << lane;
