@@ -11,7 +11,7 @@ namespace {
 
 /// Hints of short labels: the card is narrow.
 std::string_view short_name(std::string_view option) {
-    return option == "score_dtype" ? "sums in" : option;
+    return option == "score_dtype" ? "sums in" : option == "compensate" ? "grow MLP" : option;
 }
 
 /// Rounded as the widget prints it, so that the spec stays short.
