@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace keyhole {
@@ -189,7 +190,9 @@ int compensating_neurons(const ModelConfig& config, const KvShape& from, const K
     return n / (gated ? 3 : 2);
 }
 
-std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
+namespace {
+
+std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
     ModelConfig config = base->config();
     refuse_fault(sharing, config, base->path().string());
     const KvShape from = kv_shape(config), to = kv_shape(sharing, config);
@@ -233,6 +236,26 @@ std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, con
                     sharing.merge == KvMerge::released ? " released" : "", more > 0 ? " compensated" : "");
     return std::make_shared<const Model>(base->path(), std::move(config), std::move(weights),
                                          base->shared_tokenizer(), std::move(hash), std::move(storage));
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
+    struct Known {
+        const Model* base;  // alive as long as the variant, whose weights point into it
+        KvSharing sharing;
+        std::weak_ptr<const Model> variant;
+    };
+    static std::mutex mutex;
+    static std::vector<Known> known;
+    const std::scoped_lock lock(mutex);
+    std::erase_if(known, [](const Known& k) { return k.variant.expired(); });
+    for (const Known& k : known)
+        if (k.base == base.get() && k.sharing == sharing)
+            if (auto variant = k.variant.lock()) return variant;
+    auto variant = merged_model(base, sharing);
+    if (variant != base) known.push_back({base.get(), sharing, variant});
+    return variant;
 }
 
 }  // namespace keyhole

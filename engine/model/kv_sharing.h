@@ -53,7 +53,7 @@ int compensating_neurons(const ModelConfig& config, const KvShape& from, const K
 
 /// The model with merged K and V, in the types of `base` (sums in double, rounded once); all other weights are those of `base`, which
 /// stays loaded. With `compensate`, new neurons are copies of the first ones, so the function changes besides. The base itself where
-/// nothing changes. Throws Error(wrong_use) with what check_sharing() says.
+/// nothing changes; a merge that somebody still holds is given again. Any thread. Throws Error(wrong_use) with what check_sharing() says.
 std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, const KvSharing& sharing);
 
 }  // namespace keyhole

@@ -31,7 +31,6 @@ struct Session::Impl : SessionState {
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
     /// The model with its KV heads shared so; the same one for all lanes that ask for it.
     std::shared_ptr<const Model> shared(const KvSharing& sharing) const;
-    mutable std::vector<std::pair<KvSharing, std::weak_ptr<const Model>>> variants;
 
     // Lanes and rows (session_lanes.cpp).
     SessionState first_state();

@@ -49,12 +49,7 @@ SessionState Session::Impl::first_state() {
 }
 
 std::shared_ptr<const Model> Session::Impl::shared(const KvSharing& sharing) const {
-    std::erase_if(variants, [](const auto& known) { return known.second.expired(); });
-    for (const auto& [is, variant] : variants)
-        if (is == sharing) return variant.lock();
-    std::shared_ptr<const Model> variant = shared_model(model, sharing);
-    if (variant != model) variants.emplace_back(sharing, variant);
-    return variant;
+    return shared_model(model, sharing);
 }
 
 /// identity: id and parentage. shared: the lane's model.

@@ -105,6 +105,13 @@ TEST(KvSharing, OwnersGoByTheReleasedCodeWhereLayersDoNotDivide) {
 TEST(KvSharing, TheModelsOwnSharingIsTheModelItself) {
     const auto base = powers(4);
     EXPECT_EQ(shared_model(base, {}), base);
+    // One for all who ask while somebody holds it, and none is kept for nobody.
+    auto held = shared_model(base, {Kind::mqa});
+    EXPECT_EQ(shared_model(base, {Kind::mqa}), held);
+    EXPECT_NE(shared_model(base, {Kind::mqa, 0, 0, KvMerge::released}), held);
+    const std::weak_ptr<const Model> seen = held;
+    held.reset();
+    EXPECT_TRUE(seen.expired());
     EXPECT_EQ(shared_model(base, {Kind::mha}), base);
     EXPECT_EQ(shared_model(base, {Kind::mlkv, 4, 4}), base);
     const auto half = shared_model(base, {Kind::mlkv, 2, 2});
