@@ -43,6 +43,22 @@ SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const
     return run;
 }
 
+SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const keyhole::RunSpec& spec,
+                       const std::vector<std::pair<int, std::string>>& commands) {
+    int first = -1;
+    return run_session(model, spec, [&](keyhole::Session& session, int row) {
+        if (first < 0) first = row;
+        for (const auto& [after, text] : commands)
+            if (after == row - first) session.apply(keyhole::parse_command(text));
+    });
+}
+
+keyhole::RunHistory history_of(const SessionRun& run) {
+    keyhole::RunHistory history;
+    history.update(run.steps);
+    return history;
+}
+
 std::string error_of(const std::function<void()>& body, keyhole::ErrorCode code) {
     try {
         body();

@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/session/session.h"
+#include "engine/trace/run_history.h"
 
 #include <functional>
 #include <map>
@@ -45,6 +46,11 @@ keyhole::RunSpec run_spec(const std::string& prompt, const std::vector<std::stri
 SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const keyhole::RunSpec& spec,
                        const std::function<void(keyhole::Session&, int)>& before_step = {},
                        int max_rows = 1000);
+
+/// The same with commands in their text form, by the decode row (1, 2, ...; 0: the prompt) after which they come.
+SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const keyhole::RunSpec& spec,
+                       const std::vector<std::pair<int, std::string>>& commands);
+keyhole::RunHistory history_of(const SessionRun& run);
 
 /// What the error says, and that it is one line of the kind; a gtest failure otherwise.
 std::string error_of(const std::function<void()>& body, keyhole::ErrorCode code);

@@ -97,17 +97,17 @@ std::set<int> best(std::vector<int> candidates, const Vector& score, int n, doub
     return {candidates.begin(), candidates.end()};
 }
 
-/// k of the stored: the protected ones and the best of the others.
+/// k of the stored: the protected and the pinned ones and the best of the others.
 std::set<int> protected_and_best(const std::set<int>& stored, const Vector& score, int k, Protect protect,
-                                 double* margin) {
-    std::set<int> kept;
+                                 double* margin, const std::set<int>& pinned = {}) {
+    std::set<int> kept = pinned;
     std::vector<int> candidates;
     int n_newer = static_cast<int>(stored.size());
     for (int p : stored) {
         --n_newer;
         if (p < protect.first || n_newer < protect.newest)
             kept.insert(p);
-        else
+        else if (!pinned.contains(p))
             candidates.push_back(p);
     }
     kept.merge(best(candidates, score, k - static_cast<int>(kept.size()), margin));
@@ -330,20 +330,9 @@ Simulated steered(const Observed& text, const Readers& unit, const std::vector<R
             return now.by == By::sum ? sum : now.by == By::forgetting ? forgetting : tempered;
         };
         const auto select = [&](const Regime& now, double* margin) {
-            const Vector score = by(now).pooled(row, pool);
-            if (static_cast<int>(stored.size()) <= now.k) return;
-            std::set<int> kept = pinned;
-            std::vector<int> candidates;
-            int n_newer = static_cast<int>(stored.size());
-            for (int p : stored) {
-                --n_newer;
-                if (p < now.protect.first || n_newer < now.protect.newest)
-                    kept.insert(p);
-                else if (!pinned.contains(p))
-                    candidates.push_back(p);
-            }
-            kept.merge(best(candidates, score, now.k - static_cast<int>(kept.size()), margin));
-            stored = kept;
+            if (static_cast<int>(stored.size()) > now.k)
+                stored =
+                    protected_and_best(stored, by(now).pooled(row, pool), now.k, now.protect, margin, pinned);
         };
         const Regime& now = *at(row);
         SimulatedRow out;

@@ -30,15 +30,7 @@ class SessionFork : public testing::Test {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 5), lanes, n_generate);
         spec.ignore_eos = true;
         spec.wants.attention = spec.wants.scores = true;
-        return run_session(model_, spec, [&](keyhole::Session& session, int row) {
-            for (const auto& [at, text] : commands)
-                if (kPrompt - 1 + at == row - 1) session.apply(parse_command(text));
-        });
-    }
-    static keyhole::RunHistory history_of(const SessionRun& run) {
-        keyhole::RunHistory history;
-        history.update(run.steps);
-        return history;
+        return run_session(model_, spec, commands);
     }
 
     TinyModel tiny_;

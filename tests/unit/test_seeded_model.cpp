@@ -6,6 +6,8 @@
 #include "engine/base/half.h"
 #include "engine/policy/lane_spec.h"
 
+#include "tests/reference/tiny_shape.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,17 +17,7 @@ namespace keyhole {
 namespace {
 
 ModelShape tiny() {
-    ModelShape shape = shape_of("llama-3-8b");
-    shape.config.n_layers = 2;
-    shape.config.n_heads = 4;
-    shape.config.n_kv_heads = 2;
-    shape.config.head_dim = 16;
-    shape.config.d_model = 64;
-    shape.config.d_ff = 96;
-    shape.config.rotary.dims = 16;
-    shape.config.rotary.inverse_frequency.resize(8);
-    shape.config.n_vocab = 300;
-    return shape;
+    return reference::tiny_shape(300);
 }
 
 // Parameters as published.

@@ -44,15 +44,7 @@ class SharingSession : public testing::Test {
     }
     SessionRun run(const std::vector<std::string>& lanes,
                    const std::vector<std::pair<int, std::string>>& commands = {}, bool follow = true) const {
-        return run_session(model_, spec_of(lanes, follow), [&](keyhole::Session& session, int row) {
-            for (const auto& [at, text] : commands)
-                if (kPrompt - 1 + at == row - 1) session.apply(parse_command(text));
-        });
-    }
-    static keyhole::RunHistory history_of(const SessionRun& run) {
-        keyhole::RunHistory history;
-        history.update(run.steps);
-        return history;
+        return run_session(model_, spec_of(lanes, follow), commands);
     }
 
     TinyModel tiny_;

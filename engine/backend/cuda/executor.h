@@ -128,37 +128,46 @@ class Executor {
 /// The host, for tests: kernels run thread by thread, in an order that `shuffle` changes; memory starts as NaN patterns.
 std::unique_ptr<Executor> make_host_executor(unsigned shuffle = 1);
 
-/// Memory on the executor's side, [size()] of T. Move only.
-template <class T>
-class Buffer {
+enum class Place { device, host };
+
+/// Memory of the executor, [size()] of T, contents undefined: on its side, or of the host where copies take it directly. Move only.
+template <class T, Place kPlace>
+class Memory {
   public:
-    Buffer() = default;
-    Buffer(std::shared_ptr<Executor> executor, std::size_t n)
-        : executor_(std::move(executor)),
-          data_(n > 0 ? static_cast<T*>(executor_->allocate(n * sizeof(T))) : nullptr),
-          size_(n) {}
-    ~Buffer() {
-        if (data_ != nullptr) executor_->release(data_);
+    Memory() = default;
+    Memory(std::shared_ptr<Executor> executor, std::size_t n)
+        : executor_(std::move(executor)), data_(n > 0 ? allocate(n * sizeof(T)) : nullptr), size_(n) {}
+    ~Memory() {
+        if (data_ == nullptr) return;
+        if constexpr (kPlace == Place::device)
+            executor_->release(data_);
+        else
+            executor_->release_host(data_);
     }
-    Buffer(Buffer&& other) noexcept { swap(other); }
-    Buffer& operator=(Buffer&& other) noexcept {
-        Buffer(std::move(other)).swap(*this);
+    Memory(Memory&& other) noexcept { swap(other); }
+    Memory& operator=(Memory&& other) noexcept {
+        Memory(std::move(other)).swap(*this);
         return *this;
     }
 
     T* data() const { return data_; }
     std::size_t size() const { return size_; }
     std::size_t size_bytes() const { return size_ * sizeof(T); }
+    T& operator[](std::size_t i) const requires(kPlace == Place::host) { return data_[i]; }
 
     /// Room for n at least; contents are lost when it grows.
     void grow(const std::shared_ptr<Executor>& executor, std::size_t n) {
         if (n <= size_) return;
-        *this = Buffer();  // the old one first: both may not fit
-        *this = Buffer(executor, n);
+        *this = Memory();  // the old one first: both may not fit
+        *this = Memory(executor, n);
     }
 
   private:
-    void swap(Buffer& other) noexcept {
+    T* allocate(std::size_t n_bytes) {
+        return static_cast<T*>(kPlace == Place::device ? executor_->allocate(n_bytes)
+                                                       : executor_->allocate_host(n_bytes));
+    }
+    void swap(Memory& other) noexcept {
         std::swap(executor_, other.executor_);
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
@@ -169,44 +178,9 @@ class Buffer {
     std::size_t size_ = 0;
 };
 
-/// Host memory that copies take directly; contents undefined. Move only.
 template <class T>
-class HostBuffer {
-  public:
-    HostBuffer() = default;
-    HostBuffer(std::shared_ptr<Executor> executor, std::size_t n)
-        : executor_(std::move(executor)),
-          data_(n > 0 ? static_cast<T*>(executor_->allocate_host(n * sizeof(T))) : nullptr),
-          size_(n) {}
-    ~HostBuffer() {
-        if (data_ != nullptr) executor_->release_host(data_);
-    }
-    HostBuffer(HostBuffer&& other) noexcept { swap(other); }
-    HostBuffer& operator=(HostBuffer&& other) noexcept {
-        HostBuffer(std::move(other)).swap(*this);
-        return *this;
-    }
-
-    T* data() const { return data_; }
-    std::size_t size() const { return size_; }
-    T& operator[](std::size_t i) const { return data_[i]; }
-
-    void grow(const std::shared_ptr<Executor>& executor, std::size_t n) {
-        if (n <= size_) return;
-        *this = HostBuffer();
-        *this = HostBuffer(executor, n);
-    }
-
-  private:
-    void swap(HostBuffer& other) noexcept {
-        std::swap(executor_, other.executor_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
-    }
-
-    std::shared_ptr<Executor> executor_;
-    T* data_ = nullptr;
-    std::size_t size_ = 0;
-};
+using Buffer = Memory<T, Place::device>;
+template <class T>
+using HostBuffer = Memory<T, Place::host>;
 
 }  // namespace keyhole::cuda

@@ -55,7 +55,7 @@ struct KernelList {
 };
 
 using Kernels = KernelList<
-    CopyFloats, AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile,  //
+    AddNorm, AddBias, Activate, RotatePrompt, SoftmaxTile, FoldTile,  //
     Embed<float>, Embed<Fp16>, Embed<Bf16>, Widen<float>, Widen<Fp16>, Widen<Bf16>, AddPositions<float>,
     AddPositions<Fp16>, AddPositions<Bf16>, Narrow<Fp16>, Narrow<Bf16>,                                //
     MatrixVector<float, 1>, MatrixVector<float, 2>, MatrixVector<float, 4>, MatrixVector<float, 8>,    //

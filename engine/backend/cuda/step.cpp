@@ -396,7 +396,7 @@ void CudaBackend<T>::attend(const Plan& plan, int layer) {
         float* to = s.shadow.data() + at(layer) * parts.end + part;
         const auto n_floats = static_cast<std::int64_t>(size);
         if (plan.any_shadow)
-            executor_->launch(CopyFloats{from.data(), to, n_floats}, {blocks_for(n_floats)}, kThreads);
+            executor_->launch(Widen<float>{from.data(), to, n_floats}, {blocks_for(n_floats)}, kThreads);
     };
     keep_for_shadow(s.q, parts.q, parts.k - parts.q);
     keep_for_shadow(s.k, parts.k, parts.v - parts.k);

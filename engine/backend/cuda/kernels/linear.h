@@ -124,22 +124,7 @@ struct AddBias {
     }
 };
 
-/// to = from, as a part of a list of launches. Grid x covers n.
-struct CopyFloats {
-    static constexpr int kPhases = 1;
-    using Shared = NoShared;
-    using Local = NoLocal;
-    const float* from;
-    float* to;
-    std::int64_t n;
-
-    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
-        const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
-        if (i < n) to[i] = from[i];
-    }
-};
-
-/// A matrix as floats, for products that take no other type. Grid x covers n.
+/// A matrix as floats, for products that take no other type; of floats a copy, as a part of a list of launches. Grid x covers n.
 template <class T>
 struct Widen {
     static constexpr int kPhases = 1;
