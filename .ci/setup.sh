@@ -11,7 +11,7 @@ build_packages=(
     libfmt-dev nlohmann-json3-dev libcli11-dev                     # text, JSON, command line
     libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (its CMake files want OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
-    libzip-dev libstb-dev libfontconfig-dev fonts-dejavu-core      # traces, pictures, fonts
+    libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
 test_packages=(libgtest-dev xvfb xauth)  # test programs; a display where there is none

@@ -40,7 +40,7 @@ target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlo
 target_compile_definitions(keyhole_reference PRIVATE KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
 target_link_libraries(keyhole_tests PRIVATE
-  keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GTest::gtest_main)
+  keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF GTest::gtest_main)
 kh_add_tests(keyhole_tests unit)
 
 # A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
@@ -77,7 +77,8 @@ file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)
 if(TARGET keyhole AND KH_WINDOW_TESTS)
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
-    keyhole_app keyhole_reference nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP glfw OpenGL::GL
+    keyhole_app keyhole_reference nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw
+    OpenGL::GL
     GTest::gtest_main)
   add_dependencies(keyhole_window_tests keyhole)
   target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")

@@ -1,13 +1,14 @@
 #include "app/commands/export_options.h"
 
+#include <fmt/format.h>
+
 namespace keyhole {
 
 void ExportArguments::add(CLI::App& command) {
     command.add_option("--out", folder, "folder for the exports, made when missing");
     command
         .add_option("--export", list,
-                    "run, mask, attention, logits, next, noise, scores, heatmap, csv, json, shadow, frames "
-                    "(the mask over time, a picture a row) or all (but frames), comma between")
+                    fmt::format("{} (but frames and gif), comma between", export_word_list()))
         ->capture_default_str();
     command.add_option("--rows", rows, "decode rows, or all: prompt rows too")
         ->check(CLI::IsMember({"decode", "all"}));

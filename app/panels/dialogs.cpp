@@ -2,6 +2,7 @@
 
 #include "app/panels/notes_dialog.h"
 #include "app/window/steer.h"
+#include "engine/export/options.h"
 
 #include <imgui_stdlib.h>
 
@@ -140,28 +141,15 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
-    static constexpr std::array<std::pair<const char*, const char*>, 12> kParts = {{
-        {"run", "run.json: tokens, lanes, scalars of every row"},
-        {"mask", "evicted_at.npy and pictures of the masks"},
-        {"heatmap", "pictures of every head, and the atlas"},
-        {"attention", "attention.npy: every probability"},
-        {"logits", "logits.npy: before the softmax"},
-        {"scores", "scores.npy and curves"},
-        {"noise", "noise.npy"},
-        {"next", "next.npy: next-token log-probabilities"},
-        {"csv", "tables: one line a cell, and the measures of every head's rows"},
-        {"json", "the cells as JSON"},
-        {"frames", "the mask over time: a picture a row, for a film"},
-        {"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k"},
-    }};
     std::string list;
     const std::string now = "," + wish.list + ",";
-    for (const auto& [name, help] : kParts) {
-        bool on = now.find("," + std::string(name) + ",") != std::string::npos;
-        ImGui::Checkbox(name, &on);
-        ImGui::SameLine(context.px(120));
-        dim_text(context, help);
-        if (on) list += (list.empty() ? "" : ",") + std::string(name);
+    for (const ExportWord& word : export_words()) {
+        const std::string name(word.name);
+        bool on = now.find("," + name + ",") != std::string::npos;
+        ImGui::Checkbox(name.c_str(), &on);
+        ImGui::SameLine(context.px(130));
+        dim_text(context, std::string(word.help));
+        if (on) list += (list.empty() ? "" : ",") + name;
     }
     wish.list = list;
     ImGui::Checkbox("prompt rows too", &wish.all_rows);

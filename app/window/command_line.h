@@ -20,5 +20,7 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
 
 /// Words of --export that make what the focused view shows.
 std::string_view export_of_mode(HeatMode mode);
+/// The same as a film.
+std::string_view gif_of_mode(HeatMode mode);
 
 }  // namespace keyhole

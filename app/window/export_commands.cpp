@@ -31,40 +31,54 @@ void export_run(AppState& app, std::string_view arguments) {
     start_export(app);
 }
 
-/// The command line for the focused view; "run": for all that the export dialog has.
+/// What a word of the user's stands for: nothing: the focused view; "run": all that the export dialog has; "frames" and "gif": the mask
+/// over time; "gif-view": the focused view over time.
+ExportWish wish_of(const AppState& app, std::string_view what) {
+    ExportWish wish = app.export_job.wish;
+    if (what == "run") return wish;
+    if (what == "frames" || what == "gif") {
+        wish.list = what;
+    } else if (what.empty() || what == "gif-view") {
+        wish.list = what.empty() ? export_of_mode(app.view.mode) : gif_of_mode(app.view.mode);
+        wish.layers = {app.view.layer};
+        wish.heads = {app.view.head};
+        wish.all_rows = wish.all_rows || what.empty();
+    } else {
+        fail(ErrorCode::wrong_use, "'{}': nothing, run, frames, gif or gif-view", what);
+    }
+    return wish;
+}
+
+/// The command line that makes the files.
 void copy_command(AppState& app, std::string_view what) {
     (void)config_of(app);
-    if (!what.empty() && what != "run" && what != "frames")
-        fail(ErrorCode::wrong_use, "'{}': nothing, run or frames", what);
-    const ExportWish& wish = app.export_job.wish;
-    const std::string list = what.empty()    ? std::string(export_of_mode(app.view.mode))
-                             : what == "run" ? wish.list
-                                             : std::string(what);
-    std::string extra = what == "run"  ? ""
-                        : what.empty() ? fmt::format("--layers {} --heads {}", app.view.layer, app.view.head)
-                                       : "";
-    if (what.empty() || wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+    const ExportWish wish = wish_of(app, what);
+    std::string extra;
+    if (!wish.layers.empty())
+        extra =
+            fmt::format("--layers {} --heads {}", fmt::join(wish.layers, ","), fmt::join(wish.heads, ","));
+    if (wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
     if (app.live())
-        app.clipboard_out =
-            decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), list, wish.folder, extra);
+        app.clipboard_out = decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), wish.list,
+                                           wish.folder, extra);
     else
         app.clipboard_out =
             fmt::format("keyhole replay {} --export {} --out {} {}", shell_word(app.opened_file.string()),
-                        list, shell_word(wish.folder.string()), extra);
+                        wish.list, shell_word(wish.folder.string()), extra);
     app.say("copied " + app.clipboard_out);
 }
 
-/// The mask over time: every row of all lanes, in the background.
-void export_frames(AppState& app, std::string_view folder) {
+/// One thing of all lanes, in the background; the dialog's own choice stays as it is but for the folder.
+void export_one(AppState& app, std::string_view what, std::string_view folder) {
     if (!folder.empty()) app.export_job.wish.folder = std::filesystem::path(folder);
-    const std::string before = std::exchange(app.export_job.wish.list, "frames");
+    const ExportWish before = std::exchange(app.export_job.wish, wish_of(app, what));
     try {
         start_export(app);
     } catch (...) {
-        app.export_job.wish.list = before;
+        app.export_job.wish = before;
         throw;
     }
-    app.export_job.wish.list = before;
+    app.export_job.wish = before;
 }
 
 /// Lanes with a record, the focused one first.
@@ -127,18 +141,32 @@ constexpr std::array kTable = {
                 "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
                 {},
                 save_overlap},
-    UserCommand{"file.copy",
-                menu::kFile,
-                "Copy as command",
-                "[run|frames]: the command line that makes the focused view's files, or those of the export.",
-                {'C', kCtrl | kShift},
-                copy_command},
+    UserCommand{
+        "file.copy",
+        menu::kFile,
+        "Copy as command",
+        "[run|frames|gif|gif-view]: the command line that makes the focused view's files, or those of the "
+        "export.",
+        {'C', kCtrl | kShift},
+        copy_command},
     UserCommand{"file.frames",
                 menu::kFile,
                 "Export the mask over time",
                 "[FOLDER]: a picture a row, for a film.",
                 {},
-                export_frames},
+                [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
+    UserCommand{"file.gif",
+                menu::kFile,
+                "Export the mask over time as GIF",
+                "[FOLDER]: lane0/mask.gif and so on, all heads.",
+                {},
+                [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
+    UserCommand{"file.gif-view",
+                menu::kFile,
+                "Export the focused view as GIF",
+                "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
+                {},
+                [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
     UserCommand{"export.cancel",
                 menu::kFile,
                 "Cancel the export",

@@ -18,6 +18,8 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     ExportOptions exports;
     exports.folder = wish.folder;
     exports.all_rows = wish.all_rows;
+    exports.layers = wish.layers;
+    exports.heads = wish.heads;
     parse_export_list(wish.list, exports);
     run.wants = exports.wants();
     if (exports.next) run.n_top = 64;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace keyhole {
 
@@ -20,6 +21,7 @@ struct ExportWish {
     std::filesystem::path folder = "keyhole-out";
     std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
     bool all_rows = false;
+    std::vector<int> layers, heads;  ///< as --layers and --heads; empty: all
     bool operator==(const ExportWish&) const = default;
 };
 

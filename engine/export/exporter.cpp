@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
-#include "engine/export/figures.h"
+#include "engine/export/films.h"
 #include "engine/export/run_json.h"
 #include "engine/export/tables.h"
 #include "engine/metrics/attention.h"
@@ -180,6 +180,13 @@ void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, cons
         {options.heatmap, "heatmap", [&](const ExportProgress& p) { write_heatmaps(rows, folder, p); }},
         {options.frames, "frames",
          [&](const ExportProgress& p) { write_mask_frames(rows, folder / "frames", p); }},
+        {options.gif, "gif", [&](const ExportProgress& p) { write_mask_gif(rows, folder, p); }},
+        {options.gif_attention, "gif-attention",
+         [&](const ExportProgress& p) { write_attention_gifs(rows, folder, p); }},
+        {options.gif_mask, "gif-mask",
+         [&](const ExportProgress& p) { write_head_mask_gifs(rows, folder, p); }},
+        {options.gif_scores, "gif-scores",
+         [&](const ExportProgress& p) { write_score_gifs(rows, folder, p); }},
         {options.scores, "scores",
          [&](const ExportProgress& p) { write_score_curves(rows, thresholds, folder, p); }},
         {options.next, "next", [&](const ExportProgress&) { write_next(rows, folder / "next.npy"); }},
@@ -223,7 +230,7 @@ struct ExportSink::Impl final : PrefillSink {
         lane.layout = layout;
         lane.kv_heads = kv_heads_read(layout, range.layers, range.heads);
         lane.scores.reset();
-        if (!options.scores) return;
+        if (!options.streams_scores()) return;
         const auto n = static_cast<std::int64_t>(lane.kv_heads.size());
         lane.scores =
             std::make_unique<Stream>(lane.folder / "scores.npy", options.f16 ? NpyType::f16 : NpyType::f32,
@@ -425,9 +432,10 @@ struct ExportSink::Impl final : PrefillSink {
                            if (progress)
                                progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                        });
-            // Tables alone need the rows but not the file.
+            // Tables and films alone need the rows but not the file.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());
+            if (lanes[i]->scores && !options.scores) std::filesystem::remove(lanes[i]->scores->path());
         }
         if (options.run)
             write_text_file(options.folder / "run.json", make_run_json(history, range.first_row));

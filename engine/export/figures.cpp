@@ -26,15 +26,6 @@ std::vector<std::string> token_texts(const LaneRows& rows, int first, int n) {
     return out;
 }
 
-/// "keyhole-base · lane 1: h2o:budget=64"
-std::string subtitle(const LaneRows& rows) {
-    const RunHistory& history = rows.history();
-    std::filesystem::path model(history.run().model_path);
-    if (!model.has_filename()) model = model.parent_path();
-    return fmt::format("{} · lane {}: {}", model.filename().string(), rows.index(),
-                       history.lane_record(rows.lane().last_row, rows.index())->info->effective);
-}
-
 std::string rows_covered(const LaneRows& rows) {
     const ExportRange& range = rows.range();
     const int n_prompt = rows.history().n_prompt();
@@ -53,11 +44,26 @@ MatrixAxis column_axis(const LaneRows& rows) {
     return {"key position", 0, token_texts(rows, 0, rows.range().n_positions())};
 }
 
+std::string attention_caption(const LaneRows& rows, const ColorScale& scale) {
+    return fmt::format(
+        "{} Attention probability on a logarithmic scale, {:g} to {:g}, one scale for all heads. {}",
+        rows_covered(rows), scale.low, scale.high, rows.source());
+}
+
+}  // namespace
+
 std::string kv_head_name(const KvHead& head) {
     return fmt::format("L{}_G{}", head.owner_layer, head.index);
 }
 
-/// draw(i) for every picture, on all cores; progress in the order in which they are done.
+std::string figure_subtitle(const LaneRows& rows) {
+    const RunHistory& history = rows.history();
+    std::filesystem::path model(history.run().model_path);
+    if (!model.has_filename()) model = model.parent_path();
+    return fmt::format("{} · lane {}: {}", model.filename().string(), rows.index(),
+                       history.lane_record(rows.lane().last_row, rows.index())->info->effective);
+}
+
 void draw_all(std::size_t n, const ExportProgress& progress, const std::function<void(std::size_t)>& draw) {
     ThreadPool pool(0);
     std::mutex mutex;
@@ -69,77 +75,88 @@ void draw_all(std::size_t n, const ExportProgress& progress, const std::function
     });
 }
 
-float largest_attention(const LaneRows& rows) {
+ColorScale scale_of_attention(const LaneRows& rows) {
     float largest = 0;
     for (int layer : rows.range().layers)
         for (int head : rows.range().heads)
             for (float v : rows.attention_plane(layer, head).values)
                 if (v > largest) largest = v;
-    return largest;
+    return attention_scale(largest);
 }
 
-}  // namespace
+ColorScale scale_of_scores(const LaneRows& rows) {
+    float largest = 0;
+    std::vector<float> line(static_cast<std::size_t>(rows.range().n_positions()));
+    for (int g : rows.range().kv_heads)
+        for (int row = rows.range().first_row; row <= rows.range().last_row; ++row)
+            if (rows.scores(row, g, line))
+                for (float v : line)
+                    if (v > largest) largest = v;
+    return attention_scale(largest);
+}
+
+MaskFigure mask_figure(const LaneRows& rows, int kv_head) {
+    const KvHead& head = rows.layout().kv_head(kv_head);
+    MaskFigure figure;
+    figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
+    figure.texts.subtitle = figure_subtitle(rows);
+    figure.texts.caption =
+        rows_covered(rows) +
+        " A row attends to its own token and to what was stored before it; evictions follow the row.";
+    figure.n_columns = rows.range().n_positions();
+    figure.n_rows = rows.range().n_rows();
+    figure.states = rows.states(kv_head);
+    figure.row_axis = row_axis(rows);
+    figure.column_axis = column_axis(rows);
+    return figure;
+}
+
+HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const ColorScale& scale) {
+    HeatmapFigure figure;
+    figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
+    figure.texts.subtitle = figure_subtitle(rows);
+    figure.texts.caption = attention_caption(rows, scale);
+    figure.row_axis = row_axis(rows);
+    figure.column_axis = column_axis(rows);
+    figure.scale = scale;
+    figure.value_label = "attention probability";
+    figure.values = rows.attention_plane(layer, head);
+    figure.states = rows.states(rows.layout().kv_head_from_head(layer, head));
+    return figure;
+}
+
+HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& scale) {
+    const KvHead& head = rows.layout().kv_head(kv_head);
+    HeatmapFigure figure;
+    figure.texts.title = fmt::format("Scores of layer {}, KV head {}", head.owner_layer, head.index);
+    figure.texts.subtitle = figure_subtitle(rows);
+    figure.texts.caption =
+        rows_covered(rows) + fmt::format(
+                                 " Pooled score after each row, before its eviction, on a logarithmic "
+                                 "scale, {:g} to {:g}, one scale for all heads.",
+                                 scale.low, scale.high);
+    figure.row_axis = row_axis(rows);
+    figure.column_axis = column_axis(rows);
+    figure.scale = scale;
+    figure.value_label = "score";
+    figure.values =
+        Plane(rows.range().n_positions(), rows.range().n_rows(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> line(static_cast<std::size_t>(figure.values.width));
+    for (int y = 0; y < figure.values.height; ++y)
+        if (rows.scores(rows.range().first_row + y, kv_head, line))
+            std::copy(line.begin(), line.end(),
+                      figure.values.values.begin() + std::int64_t{y} * figure.values.width);
+    figure.states = rows.states(kv_head);
+    return figure;
+}
 
 void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
     draw_all(range.kv_heads.size(), progress, [&](std::size_t i) {
-        const KvHead& head = rows.layout().kv_head(range.kv_heads[i]);
-        MaskFigure figure;
-        figure.texts.title = fmt::format("Kept tokens of layer {}, KV head {}", head.owner_layer, head.index);
-        figure.texts.subtitle = subtitle(rows);
-        figure.texts.caption =
-            rows_covered(rows) +
-            " A row attends to its own token and to what was stored before it; evictions follow the row.";
-        figure.n_columns = range.n_positions();
-        figure.n_rows = range.n_rows();
-        figure.states = rows.states(range.kv_heads[i]);
-        figure.row_axis = row_axis(rows);
-        figure.column_axis = column_axis(rows);
-        write_png(draw_mask(figure), folder / fmt::format("mask_{}.png", kv_head_name(head)));
-    });
-}
-
-Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
-                 const FigureTexts& texts) {
-    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
-    MaskFigure figure;
-    figure.texts = texts;
-    figure.n_columns = last_row + 1;
-    figure.n_rows = static_cast<int>(kv_heads.size());
-    figure.row_axis = {"KV head (layer.head)", 0, {}};
-    figure.column_axis = {"position", 0, {}};
-    for (const int g : kv_heads) {
-        const KvHead& head = history.layout(lane).kv_head(g);
-        figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
-        for (int p = 0; p <= last_row; ++p)
-            figure.states.push_back(p > row                                 ? CellState::unborn
-                                    : history.stored(lane, g, p, row)       ? CellState::kept
-                                    : history.evicted_at(lane, g, p) == row ? CellState::last_seen
-                                                                            : CellState::evicted);
-    }
-    for (int p = 0; p <= last_row; ++p) {
-        const bool known = p <= row && p < static_cast<int>(tokens.size());
-        figure.column_axis.tokens.push_back(
-            known ? history.run().token_display[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
-                  : std::string());
-    }
-    return draw_mask(figure);
-}
-
-void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
-                       const ExportProgress& progress) {
-    const ExportRange& range = rows.range();
-    const int first = std::max(range.first_row, rows.history().steps().front()->row);
-    if (range.last_row < first) return;
-    std::filesystem::create_directories(folder);
-    draw_all(static_cast<std::size_t>(range.last_row - first + 1), progress, [&](std::size_t i) {
-        const int row = first + static_cast<int>(i);
-        if (!rows.has(row)) return;
-        const FigureTexts texts = {fmt::format("What the cache holds after row {}", row), subtitle(rows),
-                                   "One line a KV head, one column a position; evictions follow the row."};
-        write_png(mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row, texts),
-                  folder / fmt::format("row_{:06}.png", row));
+        const int g = range.kv_heads[i];
+        write_png(draw_mask(mask_figure(rows, g)),
+                  folder / fmt::format("mask_{}.png", kv_head_name(rows.layout().kv_head(g))));
     });
 }
 
@@ -148,36 +165,23 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
     const KvLayout& layout = rows.layout();
-    const ColorScale scale = attention_scale(largest_attention(rows));
-    const std::string scale_words =
-        fmt::format("Attention probability on a logarithmic scale, {:g} to {:g}, one scale for all heads. ",
-                    scale.low, scale.high) +
-        rows.source();
-    HeatmapFigure common;
-    common.texts.subtitle = subtitle(rows);
-    common.texts.caption = rows_covered(rows) + " " + scale_words;
-    common.row_axis = row_axis(rows);
-    common.column_axis = column_axis(rows);
-    common.scale = scale;
-    common.value_label = "attention probability";
+    const ColorScale scale = scale_of_attention(rows);
     draw_all(range.layers.size() * range.heads.size(), progress, [&](std::size_t i) {
         const int layer = range.layers[i / range.heads.size()], head = range.heads[i % range.heads.size()];
-        HeatmapFigure figure = common;
-        figure.texts.title = fmt::format("Attention of layer {}, head {}", layer, head);
-        figure.values = rows.attention_plane(layer, head);
-        figure.states = rows.states(layout.kv_head_from_head(layer, head));
-        write_png(draw_heatmap(figure), folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
+        write_png(draw_heatmap(attention_figure(rows, layer, head, scale)),
+                  folder / fmt::format("heatmap_L{}_H{}.png", layer, head));
     });
 
     AtlasFigure atlas;
-    atlas.texts = {"Attention of all layers and heads", subtitle(rows), common.texts.caption};
+    atlas.texts = {"Attention of all layers and heads", figure_subtitle(rows),
+                   attention_caption(rows, scale)};
     if (static_cast<int>(range.layers.size()) < layout.n_layers() ||
         static_cast<int>(range.heads.size()) < layout.n_heads())
         atlas.texts.title = "Attention of the chosen layers and heads";
     atlas.layers = range.layers;
     atlas.heads = range.heads;
     atlas.scale = scale;
-    atlas.value_label = common.value_label;
+    atlas.value_label = "attention probability";
     atlas.cell = [&](int layer, int head) {
         return AtlasCell{rows.attention_plane(layer, head),
                          rows.states(layout.kv_head_from_head(layer, head))};
@@ -275,7 +279,7 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
         plot.log_y = highest > 8 * lowest;
         plot.y_floor = lowest / 20;
         plot.title = fmt::format("Scores of tokens in layer {}, KV head {}", head.owner_layer, head.index);
-        plot.subtitle = subtitle(rows);
+        plot.subtitle = figure_subtitle(rows);
         plot.caption =
             "Pooled score after each row, before its eviction. A cross marks the row whose processing "
             "evicted the token; the grey "

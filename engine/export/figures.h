@@ -3,7 +3,7 @@
 
 #include "engine/export/rows.h"
 
-#include "engine/figure/frame.h"
+#include "engine/figure/heatmap.h"
 
 #include <filesystem>
 #include <functional>
@@ -14,14 +14,24 @@ namespace keyhole {
 
 using ExportProgress = std::function<void(double)>;
 
+/// "L3_G1" in names of files.
+std::string kv_head_name(const KvHead& head);
+/// "keyhole-base · lane 1: h2o:budget=64"
+std::string figure_subtitle(const LaneRows& rows);
+/// The mask of a KV head over the rows of the range.
+MaskFigure mask_figure(const LaneRows& rows, int kv_head);
+/// The heat map of a head over the rows of the range.
+HeatmapFigure attention_figure(const LaneRows& rows, int layer, int head, const ColorScale& scale);
+/// The same of a KV head's scores.
+HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& scale);
+/// One for all heads of the range.
+ColorScale scale_of_attention(const LaneRows& rows);
+ColorScale scale_of_scores(const LaneRows& rows);
+/// draw(i) for every picture, on all cores; progress in the order in which they are done.
+void draw_all(std::size_t n, const ExportProgress& progress, const std::function<void(std::size_t)>& draw);
+
 /// mask_L{owner layer}_G{index}.png for the KV heads of the range.
 void write_masks(const LaneRows& rows, const std::filesystem::path& folder, const ExportProgress& progress);
-/// row_000042.png for every row: which positions each KV head of the range stores after it. All of one size, so that they make a film.
-void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
-                       const ExportProgress& progress);
-/// One of them. last_row: the width is that of its positions.
-Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
-                 const FigureTexts& texts);
 /// heatmap_L*_H*.png for layers and heads of the range, and atlas.png; all on one colour scale.
 void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
                     const ExportProgress& progress);

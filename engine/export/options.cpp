@@ -11,22 +11,25 @@ namespace keyhole {
 
 namespace {
 
-struct Word {
-    std::string_view name;
-    bool ExportOptions::*flag;
-};
-constexpr std::array kWords = {Word{"run", &ExportOptions::run},
-                               Word{"mask", &ExportOptions::mask},
-                               Word{"attention", &ExportOptions::attention},
-                               Word{"logits", &ExportOptions::logits},
-                               Word{"next", &ExportOptions::next},
-                               Word{"noise", &ExportOptions::noise},
-                               Word{"scores", &ExportOptions::scores},
-                               Word{"heatmap", &ExportOptions::heatmap},
-                               Word{"csv", &ExportOptions::csv},
-                               Word{"json", &ExportOptions::json},
-                               Word{"shadow", &ExportOptions::shadow},
-                               Word{"frames", &ExportOptions::frames}};
+constexpr std::array kWords = {
+    ExportWord{"run", "run.json: tokens, lanes, scalars of every row", &ExportOptions::run},
+    ExportWord{"mask", "evicted_at.npy and pictures of the masks", &ExportOptions::mask},
+    ExportWord{"heatmap", "pictures of every head, and the atlas", &ExportOptions::heatmap},
+    ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention},
+    ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits},
+    ExportWord{"scores", "scores.npy and curves", &ExportOptions::scores},
+    ExportWord{"noise", "noise.npy", &ExportOptions::noise},
+    ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next},
+    ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv},
+    ExportWord{"json", "the cells as JSON", &ExportOptions::json},
+    ExportWord{"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k",
+               &ExportOptions::shadow},
+    ExportWord{"frames", "the mask over time: a picture a row", &ExportOptions::frames, false},
+    ExportWord{"gif", "the mask over time: an animated GIF of all heads", &ExportOptions::gif, false},
+    ExportWord{"gif-attention", "a GIF a head: its heat map, row by row", &ExportOptions::gif_attention,
+               false},
+    ExportWord{"gif-mask", "a GIF a KV head: its mask, row by row", &ExportOptions::gif_mask, false},
+    ExportWord{"gif-scores", "a GIF a KV head: its scores, row by row", &ExportOptions::gif_scores, false}};
 
 constexpr std::int64_t kAskAbove = 2'000'000'000;
 
@@ -65,12 +68,22 @@ std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view w
 
 RowWants ExportOptions::wants() const {
     RowWants w;
-    w.attention = attention || heatmap || csv || json || (shadow && all_rows);
+    w.attention = attention || heatmap || gif_attention || csv || json || (shadow && all_rows);
     w.logits = logits;
     w.noise = noise;
-    w.scores = scores;
+    w.scores = streams_scores();
     w.shadow = shadow;
     return w;
+}
+
+std::span<const ExportWord> export_words() {
+    return kWords;
+}
+
+std::string export_word_list() {
+    std::string list;
+    for (const ExportWord& word : kWords) list += std::string(word.name) + ", ";
+    return list + "all";
 }
 
 void parse_export_list(std::string_view list, ExportOptions& options) {
@@ -83,24 +96,21 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
         if (word.empty()) continue;
         if (word == "all") {
             // A picture a row is another matter than one file more.
-            for (const Word& known : kWords)
-                options.*known.flag = options.*known.flag || known.name != "frames";
+            for (const ExportWord& known : kWords) options.*known.flag = options.*known.flag || known.in_all;
             continue;
         }
-        const auto it =
-            std::find_if(kWords.begin(), kWords.end(), [&](const Word& known) { return known.name == word; });
+        const auto it = std::find_if(kWords.begin(), kWords.end(),
+                                     [&](const ExportWord& known) { return known.name == word; });
         if (it != kWords.end()) {
             options.*(it->flag) = true;
             continue;
         }
-        const auto near = std::min_element(kWords.begin(), kWords.end(), [&](const Word& a, const Word& b) {
-            return distance(word, a.name) < distance(word, b.name);
-        });
-        fail(ErrorCode::wrong_use,
-             "--export: unknown word '{}', did you mean '{}'? Known: run, mask, attention, logits, next, "
-             "noise, scores, heatmap, csv, "
-             "json, shadow, frames, all",
-             word, near->name);
+        const auto near =
+            std::min_element(kWords.begin(), kWords.end(), [&](const ExportWord& a, const ExportWord& b) {
+                return distance(word, a.name) < distance(word, b.name);
+            });
+        fail(ErrorCode::wrong_use, "--export: unknown word '{}', did you mean '{}'? Known: {}", word,
+             near->name, export_word_list());
     }
 }
 
@@ -135,7 +145,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     for (bool wanted : {options.streams_attention(), options.logits, options.noise})
         if (wanted) lane += heads * plane * element;
     if (options.shadow) lane += heads * plane * (element + 1);
-    if (options.scores) lane += kv_heads * (plane * element + 100'000);
+    if (options.streams_scores()) lane += kv_heads * (plane * element + 100'000);
     // Tables have a line for what a row attends to: its positions at most.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
@@ -145,6 +155,10 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
     if (options.heatmap) lane += (heads + 4) * picture;
     if (options.frames) lane += std::int64_t{range.n_rows()} * (kv_heads * range.n_positions() / 8 + 40'000);
+    // Frames hold what changed: some lines of the head, and the title.
+    const std::int64_t film = std::min<std::int64_t>(range.n_rows(), 500) * 8'000 + picture;
+    lane += film * (options.gif + options.gif_attention * heads +
+                    (options.gif_mask + options.gif_scores) * kv_heads);
     if (options.next) lane += std::int64_t{range.n_rows()} * 64 * 8;
     if (options.run) lane += std::int64_t{shape.last_row - shape.n_prompt + 1} * 500;
     return lane * shape.n_lanes;

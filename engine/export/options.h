@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,10 @@ struct ExportOptions {
     std::filesystem::path folder;
     bool run = false, mask = false, attention = false, logits = false, next = false, noise = false;
     bool scores = false, heatmap = false, csv = false, json = false;
-    bool frames = false;      ///< the mask over time: a picture a row
+    bool frames = false;  ///< the mask over time: a picture a row
+    bool gif = false;     ///< the same as an animated GIF
+    bool gif_attention = false, gif_mask = false,
+         gif_scores = false;  ///< a GIF a head: how its picture grows row by row
     bool shadow = false;      ///< full rows and ideal sets of the lanes that run a shadow
     bool all_rows = false;    ///< prompt rows too
     std::vector<int> layers;  ///< of arrays, pictures and tables; empty: all
@@ -28,13 +32,27 @@ struct ExportOptions {
     /// Rows that the session must make for this.
     RowWants wants() const;
     /// Attention goes to disk while the run goes on: asked for, or needed row by row at the end.
-    bool streams_attention() const { return attention || csv || json || (heatmap && all_rows); }
-    bool streams() const { return streams_attention() || logits || noise || scores || shadow; }
+    bool streams_attention() const {
+        return attention || csv || json || ((heatmap || gif_attention) && all_rows);
+    }
+    bool streams_scores() const { return scores || gif_scores; }
+    bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }
 };
 
-/// Switches on what the comma list names: run, mask, attention, logits, next, noise, scores, heatmap, csv, json, shadow, frames; `all` is all of them but frames.
+/// Switches on what the comma list names, words of export_words(); `all` is all of them but frames and GIFs.
 /// Throws Error(wrong_use) with the nearest valid word.
 void parse_export_list(std::string_view list, ExportOptions& options);
+
+/// A word of --export and what it writes, in a line.
+struct ExportWord {
+    std::string_view name;
+    std::string_view help;
+    bool ExportOptions::*flag;
+    bool in_all = true;
+};
+std::span<const ExportWord> export_words();
+/// "run, mask, ..., all"
+std::string export_word_list();
 
 /// What must be known before the run starts.
 struct ExportShape {

@@ -103,11 +103,13 @@ void Image::text(float x, float y, std::string_view utf8, const TextStyle& style
         const int left = static_cast<int>(std::lround((style.upward ? y : x) + (style.upward ? -pen : pen)));
         for (int v = 0; v < g.height; ++v) {
             for (int u = 0; u < g.width; ++u) {
-                const auto coverage =
-                    static_cast<float>(
-                        g.coverage[static_cast<std::size_t>(v) * static_cast<std::size_t>(g.width) +
-                                   static_cast<std::size_t>(u)]) /
-                    255.0f;
+                // 15 steps do for the eye, and leave a GIF's 255 colours to the data.
+                const int steps =
+                    (g.coverage[static_cast<std::size_t>(v) * static_cast<std::size_t>(g.width) +
+                                static_cast<std::size_t>(u)] +
+                     8) /
+                    17;
+                const float coverage = static_cast<float>(steps) / 15.0f;
                 if (coverage == 0) continue;
                 if (style.upward)
                     blend(static_cast<int>(std::lround(x)) + g.top + v, left - g.left - u, style.color,

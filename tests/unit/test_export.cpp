@@ -367,9 +367,10 @@ TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
     parse_export_list("all", options);
     EXPECT_TRUE(options.attention && options.csv && options.json && options.next && options.noise &&
                 options.logits && options.scores);
-    EXPECT_FALSE(options.frames);  // a file a row: by name alone
-    parse_export_list("frames", options);
-    EXPECT_TRUE(options.frames);
+    EXPECT_FALSE(options.frames || options.gif || options.gif_mask);  // a picture a row: by name alone
+    parse_export_list("frames,gif-scores", options);
+    EXPECT_TRUE(options.frames && options.gif_scores);
+    EXPECT_FALSE(options.gif || options.gif_attention);
     for (auto [wrong, near] : {std::pair{"heatmaps", "heatmap"},
                                {"atention", "attention"},
                                {"score", "scores"},

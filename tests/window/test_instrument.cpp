@@ -5,7 +5,7 @@
 #include "app/window/range_histogram.h"
 #include "app/window/settings.h"
 #include "engine/base/error.h"
-#include "engine/export/figures.h"
+#include "engine/export/films.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -217,8 +217,15 @@ TEST_F(Instrument, CopiesTheCommandOfTheView) {
                                      " --export heatmap --out keyhole-out --layers 2 --heads 1 --rows all");
     run_command(app, "file.copy frames");
     EXPECT_NE(app.clipboard_out.find("--export frames"), std::string::npos);
+    run_command(app, "mode.mask");
+    run_command(app, "file.copy gif-view");
+    EXPECT_NE(app.clipboard_out.find("--export gif-mask --out keyhole-out --layers 2 --heads 1"),
+              std::string::npos)
+        << app.clipboard_out;
     EXPECT_THROW(run_command(app, "file.copy everything"), Error);
-    EXPECT_THROW(run_command(app, "file.frames"), Error);  // a trace is not run again
+    for (const char* film : {"file.frames", "file.gif", "file.gif-view"})
+        EXPECT_THROW(run_command(app, film), Error) << film;  // a trace is not run again
+    EXPECT_EQ(app.export_job.wish, ExportWish());             // the dialog's choice is as it was
 }
 
 TEST_F(Instrument, PicturesOfDifferencesAreFiles) {

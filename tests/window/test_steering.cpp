@@ -1,7 +1,10 @@
 // Steering a live run from the window: what a script does by command and by clicking is in the run's log. Needs a display.
+#include "engine/base/mapped_file.h"
+#include "tests/reference/gif_pictures.h"
 #include "tests/window/program_run.h"
 
 #include <gtest/gtest.h>
+#include <stb/stb_image.h>
 
 #include <algorithm>
 
@@ -85,17 +88,37 @@ TEST_F(Program, SettingsOutliveTheWindow) {
 }
 
 TEST_F(Program, FramesMakeAFilmOfTheMask) {
-    ASSERT_EQ(run_script("wait idle\nstep 3\nwait rows 3\nwait idle\nfile.frames " + path("film") +
-                         "\nwait idle\nquit\n"),
-              0)
+    ASSERT_EQ(
+        run_script("wait idle\nstep 3\nwait rows 3\nwait idle\nfile.frames " + path("film") +
+                   "\nwait idle\nfile.gif\nwait idle\nmode.mask\ngoto 2 1\nfile.gif-view\nwait idle\nquit\n"),
+        0)
         << output_;
-    int n = 0;
+    std::vector<std::filesystem::path> pictures;
     for (const auto& entry : std::filesystem::directory_iterator(path("film/lane1/frames"))) {
         EXPECT_TRUE(entry.path().filename().string().starts_with("row_"));
         EXPECT_GT(entry.file_size(), 2000u);
-        ++n;
+        pictures.push_back(entry.path());
     }
-    EXPECT_EQ(n, 3);
+    ASSERT_EQ(pictures.size(), 3u);
+    std::sort(pictures.begin(), pictures.end());
+    // The film has the pictures pixel by pixel, and the command line makes the same file.
+    const std::vector<testing::GifFrame> film = testing::read_gif(path("film/lane1/mask.gif"));
+    ASSERT_EQ(film.size(), 3u);
+    for (std::size_t i = 0; i < 3; ++i) {
+        int width = 0, height = 0, channels = 0;
+        stbi_uc* pixels = stbi_load(pictures[i].c_str(), &width, &height, &channels, 3);
+        ASSERT_NE(pixels, nullptr);
+        ASSERT_EQ(film[i].image.rgb().size(), static_cast<std::size_t>(width * height * 3));
+        EXPECT_TRUE(std::equal(film[i].image.rgb().begin(), film[i].image.rgb().end(), pixels)) << i;
+        stbi_image_free(pixels);
+    }
+    ASSERT_EQ(run("decode --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +
+                  testing::kLanes + " --tokens 3 --follow --out '" + path("line") + "' --export gif"),
+              0)
+        << output_;
+    EXPECT_EQ(read_text_file(path("line/lane1/mask.gif")), read_text_file(path("film/lane1/mask.gif")));
+    EXPECT_EQ(testing::read_gif(path("film/lane1/mask_L2_G1.gif")).size(), 3u);
+    EXPECT_FALSE(std::filesystem::exists(path("film/lane1/mask_L2_G0.gif")));
 }
 
 }  // namespace

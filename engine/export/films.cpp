@@ -1,0 +1,209 @@
+#include "engine/export/films.h"
+
+#include "engine/base/mapped_file.h"
+#include "engine/base/threads.h"
+#include "engine/figure/gif.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr int kFrameMs = 100, kLastFrameMs = 2000;
+
+/// Rows that have a picture of their own in records: what is stored is known from the last prompt row on.
+std::pair<int, int> recorded_rows(const LaneRows& rows) {
+    const int first = std::max(rows.range().first_row, rows.history().steps().front()->row);
+    return {std::max(first, rows.lane().first_row), std::min(rows.range().last_row, rows.lane().last_row)};
+}
+
+/// At most kMostGifFrames rows of [first, last], evenly, with the last; and the sentence that says what was left out.
+struct FilmRows {
+    std::vector<int> rows;
+    std::string note;
+
+    FilmRows(int first, int last) {
+        const int n = last - first + 1, step = (n + kMostGifFrames - 1) / kMostGifFrames;
+        for (int row = last; row >= first; row -= step) rows.insert(rows.begin(), row);
+        if (step > 1) note = fmt::format(" One row in {} is shown.", step);
+    }
+};
+
+void write_film(const FilmRows& film, std::optional<Colormap> map, const std::filesystem::path& path,
+                const ExportProgress& progress, const std::function<Image(int row)>& draw) {
+    // Drawn on all cores a few at a time, written in order.
+    ThreadPool pool(0);
+    const std::size_t n = film.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
+    std::optional<GifWriter> gif;
+    Image canvas;
+    for (std::size_t begin = 0; begin < n; begin += chunk) {
+        std::vector<Image> images(std::min(chunk, n - begin));
+        pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
+            images[static_cast<std::size_t>(i)] = draw(film.rows[begin + static_cast<std::size_t>(i)]);
+        });
+        for (std::size_t i = 0; i < images.size(); ++i) {
+            if (!gif) gif.emplace(images[i].width(), images[i].height(), map);
+            canvas = Image(images[0].width(), images[0].height());
+            canvas.paste(images[i], 0, 0);
+            gif->add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
+        }
+        if (progress) progress(static_cast<double>(begin + images.size()) / static_cast<double>(n));
+    }
+    if (gif) write_file(path, gif->finish());
+}
+
+constexpr const char* kFrameCaption = "One line a KV head, one column a position; evictions follow the row.";
+
+FigureTexts frame_texts(const LaneRows& rows, int row, const std::string& note) {
+    return {fmt::format("What the cache holds after row {}", row), figure_subtitle(rows),
+            kFrameCaption + note};
+}
+
+/// Shares of many cells take more shades than a frame of a GIF has colours.
+std::string shades_note(int n_columns, int n_rows, const FigureSize& size) {
+    return layout_cells(n_columns, n_rows, size.max_width, size.max_height).factor > 1
+               ? " Shades beyond 255 in a frame are drawn as the nearest."
+               : "";
+}
+
+/// Cells of rows that come after `row` are not there yet.
+std::vector<CellState> states_up_to(const std::vector<CellState>& states, int n_columns, int first_row,
+                                    int row) {
+    std::vector<CellState> out = states;
+    const auto from = std::min(
+        static_cast<std::size_t>(row + 1 - first_row) * static_cast<std::size_t>(n_columns), out.size());
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(from), out.end(), CellState::unborn);
+    return out;
+}
+
+/// One film after another, with progress over all of them.
+void each_film(std::size_t n, const ExportProgress& progress,
+               const std::function<void(std::size_t, const ExportProgress&)>& write) {
+    for (std::size_t i = 0; i < n; ++i)
+        write(i, [&](double share) {
+            if (progress) progress((static_cast<double>(i) + share) / static_cast<double>(n));
+        });
+}
+
+void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesystem::path& path,
+                   const ExportProgress& progress) {
+    const FilmRows film(rows.range().first_row, rows.range().last_row);
+    const std::string title = figure.texts.title;
+    figure.texts.caption += fmt::format(" A frame a row; 128 of the 256 colours of {}.{}",
+                                        colormap_name(figure.scale.map), film.note);
+    write_film(film, figure.scale.map, path, progress, [&](int row) {
+        HeatmapFigure frame = figure;
+        frame.texts.title = fmt::format("{}, up to row {}", title, row);
+        frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
+        return draw_heatmap(frame);
+    });
+}
+
+}  // namespace
+
+Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
+                 const FigureTexts& texts) {
+    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    MaskFigure figure;
+    figure.texts = texts;
+    figure.n_columns = last_row + 1;
+    figure.n_rows = static_cast<int>(kv_heads.size());
+    figure.row_axis = {"KV head (layer.head)", 0, {}};
+    figure.column_axis = {"position", 0, {}};
+    for (const int g : kv_heads) {
+        const KvHead& head = history.layout(lane).kv_head(g);
+        figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
+        for (int p = 0; p <= last_row; ++p)
+            figure.states.push_back(p > row                                 ? CellState::unborn
+                                    : history.stored(lane, g, p, row)       ? CellState::kept
+                                    : history.evicted_at(lane, g, p) == row ? CellState::last_seen
+                                                                            : CellState::evicted);
+    }
+    for (int p = 0; p <= last_row; ++p) {
+        // Those to come too: labels that grow would change the size of the picture.
+        const bool known = p < static_cast<int>(tokens.size());
+        figure.column_axis.tokens.push_back(
+            known ? history.run().token_display[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
+                  : std::string());
+    }
+    return draw_mask(figure);
+}
+
+void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
+                       const ExportProgress& progress) {
+    const auto [first, last] = recorded_rows(rows);
+    if (last < first) return;
+    std::filesystem::create_directories(folder);
+    draw_all(static_cast<std::size_t>(last - first + 1), progress, [&, from = first](std::size_t i) {
+        const int row = from + static_cast<int>(i);
+        write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,
+                             frame_texts(rows, row, "")),
+                  folder / fmt::format("row_{:06}.png", row));
+    });
+}
+
+void write_mask_gif(const LaneRows& rows, const std::filesystem::path& folder,
+                    const ExportProgress& progress) {
+    const auto [first, last] = recorded_rows(rows);
+    if (last < first) return;
+    const ExportRange& range = rows.range();
+    const FilmRows film(first, last);
+    const std::string note =
+        film.note + shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
+    write_film(film, std::nullopt, folder / "mask.gif", progress, [&](int row) {
+        return mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row,
+                          frame_texts(rows, row, note));
+    });
+}
+
+void write_attention_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+                          const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    if (range.n_rows() == 0) return;
+    const ColorScale scale = scale_of_attention(rows);
+    each_film(range.layers.size() * range.heads.size(), progress,
+              [&](std::size_t i, const ExportProgress& of_film) {
+                  const int layer = range.layers[i / range.heads.size()],
+                            head = range.heads[i % range.heads.size()];
+                  write_growing(rows, attention_figure(rows, layer, head, scale),
+                                folder / fmt::format("heatmap_L{}_H{}.gif", layer, head), of_film);
+              });
+}
+
+void write_score_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+                      const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    if (range.n_rows() == 0) return;
+    const ColorScale scale = scale_of_scores(rows);
+    each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
+        const int g = range.kv_heads[i];
+        write_growing(rows, score_figure(rows, g, scale),
+                      folder / fmt::format("scores_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film);
+    });
+}
+
+void write_head_mask_gifs(const LaneRows& rows, const std::filesystem::path& folder,
+                          const ExportProgress& progress) {
+    const ExportRange& range = rows.range();
+    if (range.n_rows() == 0) return;
+    const FilmRows film(range.first_row, range.last_row);
+    each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
+        const int g = range.kv_heads[i];
+        MaskFigure figure = mask_figure(rows, g);
+        figure.texts.caption +=
+            " A frame a row." + film.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
+        const std::string title = figure.texts.title;
+        write_film(film, std::nullopt,
+                   folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
+                   [&](int row) {
+                       MaskFigure frame = figure;
+                       frame.texts.title = fmt::format("{}, up to row {}", title, row);
+                       frame.states = states_up_to(figure.states, figure.n_columns, range.first_row, row);
+                       return draw_mask(frame);
+                   });
+    });
+}
+
+}  // namespace keyhole

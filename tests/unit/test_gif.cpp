@@ -1,0 +1,189 @@
+#include "engine/figure/gif.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/export/exporter.h"
+#include "engine/export/films.h"
+
+#include "tests/reference/gif_pictures.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/unit/test_trace.h"
+
+#include <stb/stb_image.h>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::GifFrame;
+using testing::read_gif;
+
+/// Pixels that differ by more than `most` in some channel.
+int n_apart(const Image& a, const Image& b, int most) {
+    EXPECT_EQ(a.width(), b.width());
+    EXPECT_EQ(a.height(), b.height());
+    if (a.width() != b.width() || a.height() != b.height()) return -1;
+    int n = 0;
+    for (std::size_t i = 0; i < a.rgb().size(); i += 3) {
+        int apart = 0;
+        for (std::size_t c = 0; c < 3; ++c)
+            apart = std::max(apart, std::abs(int{a.rgb()[i + c]} - int{b.rgb()[i + c]}));
+        n += apart > most;
+    }
+    return n;
+}
+
+Image read_png(const fs::path& path) {
+    int width = 0, height = 0, channels = 0;
+    stbi_uc* data = stbi_load(path.c_str(), &width, &height, &channels, 3);
+    EXPECT_NE(data, nullptr) << path;
+    if (data == nullptr) return {};
+    Image image(width, height);
+    for (int y = 0; y < height; ++y)
+        for (int x = 0; x < width; ++x) {
+            const stbi_uc* p = data + (y * width + x) * 3;
+            image.set(x, y, {p[0], p[1], p[2]});
+        }
+    stbi_image_free(data);
+    return image;
+}
+
+class Gif : public ::testing::Test {
+  protected:
+    fs::path write(GifWriter& gif) {
+        const fs::path path = folder_.path() / "film.gif";
+        write_file(path, gif.finish());
+        return path;
+    }
+    reference::TempFolder folder_{"gif"};
+};
+
+TEST_F(Gif, KeepsEveryColourOfFramesThatChangeInPart) {
+    GifWriter gif(37, 23);  // sides that divide by nothing
+    std::vector<Image> pictures(4, Image(37, 23, {250, 240, 230}));
+    pictures[1].fill(5, 7, 9, 3, {1, 2, 3});
+    pictures[2] = pictures[1];                    // nothing changes
+    pictures[3].fill(36, 22, 1, 1, {9, 9, 200});  // the block goes, a corner comes
+    for (const Image& picture : pictures) gif.add(picture, 70);
+    EXPECT_FALSE(gif.approximated());
+    const std::vector<GifFrame> frames = read_gif(write(gif));
+    ASSERT_EQ(frames.size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(frames[i].image.rgb(), pictures[i].rgb()) << i;
+        EXPECT_EQ(frames[i].delay_ms, 70);
+    }
+}
+
+TEST_F(Gif, HasRoomFor255ColoursAndTakesTheNearestBeyond) {
+    const auto picture = [](int n) {
+        Image image(20, 20);
+        for (int i = 0; i < 400; ++i)
+            image.set(i % 20, i / 20,
+                      {static_cast<std::uint8_t>(std::min(i, n - 1)),
+                       static_cast<std::uint8_t>(i < 256 ? 0 : 10), 0});
+        return image;
+    };
+    GifWriter exact(20, 20), close(20, 20);
+    exact.add(picture(254), 10);  // and one with the other green
+    EXPECT_FALSE(exact.approximated());
+    EXPECT_EQ(read_gif(write(exact)).front().image.rgb(), picture(254).rgb());
+    close.add(picture(256), 10);
+    EXPECT_TRUE(close.approximated());
+    const Image shown = read_gif(write(close)).front().image;
+    EXPECT_EQ(n_apart(shown, picture(256), 0), 2);  // the two rarest, ...
+    EXPECT_EQ(n_apart(shown, picture(256), 2), 0);  // ... by two steps
+}
+
+TEST_F(Gif, UsesEverySecondColourOfTheMap) {
+    const auto& table = colormap_table(Colormap::viridis);
+    Image image(256, 2);
+    for (int x = 0; x < 256; ++x) image.set(x, 0, table[static_cast<std::size_t>(x)]);
+    GifWriter gif(256, 2, Colormap::viridis);
+    gif.add(image, 10);
+    EXPECT_FALSE(gif.approximated());
+    const Image shown = read_gif(write(gif)).front().image;
+    std::set<std::array<int, 3>> used;
+    for (int x = 0; x < 256; ++x) {
+        const Rgb8 c = shown.at(x, 0);
+        used.insert({c.r, c.g, c.b});
+        // Some entries are equal to their neighbours.
+        EXPECT_TRUE(c == table[static_cast<std::size_t>(x / 2 * 2)] ||
+                    c == table[static_cast<std::size_t>(x)])
+            << x;
+    }
+    EXPECT_LE(used.size(), 128u);
+    EXPECT_GT(used.size(), 120u);
+    EXPECT_EQ(shown.at(9, 1), (Rgb8{255, 255, 255}));
+}
+
+TEST_F(Gif, RefusesSidesThatItHasNoNumbersFor) {
+    EXPECT_THROW(GifWriter(70'000, 5), Error);
+    EXPECT_THROW(GifWriter(0, 5), Error);
+}
+
+/// A made-up run whose records are exported as decode does it for what they hold.
+class Films : public Gif {
+  protected:
+    void SetUp() override {
+        testing_trace::Maker maker;
+        maker.add_lane(0, 0);
+        maker.add_lane(1, 4);
+        StepList steps;
+        for (int i = 0; i <= 9; ++i) steps.push_back(maker.next().step);
+        history_.update(steps);
+    }
+    void write(const std::string& list) {
+        ExportOptions options;
+        options.folder = folder_.path();
+        options.layers = {1};
+        options.heads = {2};
+        parse_export_list(list, options);
+        export_history(history_, options);
+    }
+    fs::path file(const std::string& name) const { return folder_.path() / "lane1" / name; }
+    RunHistory history_;
+};
+
+TEST_F(Films, OfTheMaskIsItsPngFrames) {
+    write("frames,gif");
+    const std::vector<GifFrame> frames = read_gif(file("mask.gif"));
+    ASSERT_EQ(frames.size(), 9u);
+    for (int i = 0; i < 9; ++i)
+        EXPECT_EQ(n_apart(frames[static_cast<std::size_t>(i)].image,
+                          read_png(file(fmt::format("frames/row_{:06}.png", testing_trace::kPrompt + i))), 0),
+                  0)
+            << i;
+    EXPECT_GT(frames.back().delay_ms, frames.front().delay_ms);
+    EXPECT_NE(frames[0].image.rgb(), frames[1].image.rgb());
+}
+
+TEST_F(Films, OfAHeadEndWithItsPicture) {
+    write("mask,heatmap,gif-attention,gif-mask,gif-scores");
+    // Title and caption say other things: the middle of the picture is the same. Heights differ by the caption below it.
+    const auto middle = [](const Image& image) {
+        Image part(image.width(), 190);
+        for (int y = 0; y < 190; ++y)
+            for (int x = 0; x < image.width(); ++x) part.set(x, y, image.at(x, y + 60));
+        return part;
+    };
+    const std::vector<GifFrame> masks = read_gif(file("mask_L1_G1.gif"));
+    ASSERT_EQ(masks.size(), 9u);
+    EXPECT_EQ(n_apart(middle(masks.back().image), middle(read_png(file("mask_L1_G1.png"))), 0), 0);
+    const std::vector<GifFrame> heat = read_gif(file("heatmap_L1_H2.gif"));
+    ASSERT_EQ(heat.size(), 9u);
+    // A step of viridis changes no channel by more than 6.
+    EXPECT_EQ(n_apart(middle(heat.back().image), middle(read_png(file("heatmap_L1_H2.png"))), 6), 0);
+    EXPECT_GT(n_apart(middle(heat.front().image), middle(heat.back().image), 6), 1000);
+    EXPECT_EQ(read_gif(file("scores_L1_G1.gif")).size(), 9u);
+    EXPECT_FALSE(fs::exists(file("scores.npy")));
+    EXPECT_FALSE(fs::exists(file("attention.npy")));
+}
+
+}  // namespace
+}  // namespace keyhole
