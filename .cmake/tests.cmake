@@ -53,7 +53,7 @@ target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_F
 # name where there is none.
 file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
-  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp)
+  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
   target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference GTest::gtest_main)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)

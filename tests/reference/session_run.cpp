@@ -11,6 +11,11 @@ void KeepRows::row(const keyhole::StepTrace& step, int lane, const keyhole::RowO
     EXPECT_TRUE(is_new) << "row " << step.row << " of lane " << record.info->id << " came twice";
 }
 
+void LastRows::row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) {
+    rows.erase({step.row, step.lanes.at(static_cast<std::size_t>(lane)).info->id});
+    KeepRows::row(step, lane, out);
+}
+
 std::vector<int> SessionRun::tokens(std::size_t index) const {
     std::vector<int> tokens;
     for (std::size_t t = 1; t < steps.size(); ++t) tokens.push_back(lane(t, index).token);

@@ -28,6 +28,12 @@ class KeepRows : public keyhole::RowSink {
     std::map<std::pair<int, int>, Kept> rows;  ///< by (row, lane id)
 };
 
+/// The same of runs that rewind: a row that comes again replaces the first.
+class LastRows final : public KeepRows {
+  public:
+    void row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) override;
+};
+
 struct SessionRun {
     std::vector<std::shared_ptr<const keyhole::StepTrace>> steps;  ///< the prompt's record first
     KeepRows sink;

@@ -3,11 +3,14 @@
 // same cases on one.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
+#include "engine/model/kv_sharing.h"
 #include "engine/session/session.h"
 #include "engine/trace/record.h"
+#include "tests/reference/backend_pair.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/executor_under_test.h"
 #include "tests/reference/model_parts.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -28,29 +31,6 @@ using keyhole::KvCache;
 using keyhole::LaneStep;
 using keyhole::ResolvedPolicy;
 using keyhole::RowOutput;
-
-constexpr keyhole::RowWants kAll{true, true, true, true, true};
-
-std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
-                                               unsigned shuffle = 1,
-                                               const keyhole::cuda::ProductOptions& products = {}) {
-    std::string reason;
-    return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason), products);
-}
-
-/// Skipped by name where there is no device.
-class CudaBackend : public testing::Test {
-  protected:
-    void SetUp() override {
-        std::string reason;
-        if (executor_under_test(1, reason) == nullptr) GTEST_SKIP() << reason;
-    }
-};
-
-ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt) {
-    return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 20,
-                            keyhole::head_grid(model.layout()));
-}
 
 TEST_F(CudaBackend, EveryPresetAgreesWithTheReference) {
     for (const int n_kv_heads : {4, 2, 1})
@@ -78,125 +58,6 @@ TEST_F(CudaBackend, EveryPresetAgreesWithTheReference) {
         }
 }
 
-/// A lane on both backends.
-struct Twin {
-    std::unique_ptr<KvCache> cpu, cuda;
-    RowOutput cpu_out, cuda_out;
-};
-
-/// Rows of the two backends beside each other, with what a command may do between them.
-class Pair {
-  public:
-    explicit Pair(const TinyShape& shape, int n_prompt = 30)
-        : Pair(keyhole::load_model(TinyModel(shape).folder()), n_prompt, shape.seed) {}
-    explicit Pair(std::shared_ptr<const keyhole::Model> of, int n_prompt = 30, std::uint64_t seed = 1,
-                  const keyhole::cuda::ProductOptions& products = {})
-        : model(std::move(of)), n_prompt_(n_prompt) {
-        cpu = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
-        cuda = cuda_backend(model, 1, products);
-        tokens_ = random_tokens(n_prompt + 400, seed + 7);
-        for (int& token : tokens_) token %= model->config().n_vocab;
-        next_ = n_prompt;
-    }
-
-    void start(const std::vector<std::string>& specs) {
-        for (const std::string& spec : specs) {
-            policies.push_back(policy_of(spec, *model, n_prompt_));
-            lanes.push_back({cpu->make_cache(), cuda->make_cache(), {}, {}});
-        }
-        for (std::size_t n = 0; n < lanes.size(); ++n) {
-            cpu->apply_policy(*lanes[n].cpu, policies[n], -1);
-            cuda->apply_policy(*lanes[n].cuda, policies[n], -1);
-        }
-        std::vector<keyhole::LanePrefill> a, b;
-        for (std::size_t n = 0; n < lanes.size(); ++n) {
-            a.push_back({lanes[n].cpu.get(), &policies[n], kAll, &lanes[n].cpu_out});
-            b.push_back({lanes[n].cuda.get(), &policies[n], kAll, &lanes[n].cuda_out});
-        }
-        const std::span<const int> prompt =
-            std::span<const int>(tokens_).first(static_cast<std::size_t>(n_prompt_));
-        cpu->prefill(prompt, a, nullptr, {});
-        cuda->prefill(prompt, b, nullptr, {});
-        compare("prompt");
-    }
-
-    void step(int n_rows = 1) {
-        for (int i = 0; i < n_rows; ++i, ++next_) {
-            std::vector<LaneStep> a, b;
-            for (std::size_t n = 0; n < lanes.size(); ++n) {
-                const int token = tokens_[static_cast<std::size_t>(next_)];
-                a.push_back({lanes[n].cpu.get(), &policies[n], token, next_, kAll, &lanes[n].cpu_out});
-                b.push_back({lanes[n].cuda.get(), &policies[n], token, next_, kAll, &lanes[n].cuda_out});
-            }
-            cpu->step(a);
-            cuda->step(b);
-            compare(fmt::format("row {}", next_));
-            if (testing::Test::HasFatalFailure()) return;
-        }
-    }
-
-    void apply(std::size_t lane, const std::string& spec) {
-        policies[lane] = policy_of(spec, *model, n_prompt_);
-        EXPECT_EQ(cpu->apply_policy(*lanes[lane].cpu, policies[lane], next_ - 1),
-                  cuda->apply_policy(*lanes[lane].cuda, policies[lane], next_ - 1))
-            << spec;
-    }
-
-    void evict(std::size_t lane, int g, int position) {
-        EXPECT_EQ(lanes[lane].cpu->evict(g, position), lanes[lane].cuda->evict(g, position));
-    }
-    void pin(std::size_t lane, int g, int position, bool pinned = true) {
-        EXPECT_EQ(lanes[lane].cpu->set_pinned(g, position, pinned),
-                  lanes[lane].cuda->set_pinned(g, position, pinned));
-    }
-
-    void compare(const std::string& where) {
-        for (std::size_t n = 0; n < lanes.size(); ++n) {
-            SCOPED_TRACE(fmt::format("lane {}, {}", n, where));
-            const RowOutput &a = lanes[n].cpu_out, &b = lanes[n].cuda_out;
-            ASSERT_EQ(a.evictions, b.evictions);
-            ASSERT_EQ(a.values.offset, b.values.offset);
-            ASSERT_EQ(a.values.positions, b.values.positions);
-            ASSERT_EQ(a.values.head_offset, b.values.head_offset);
-            ASSERT_EQ(a.values.hidden, b.values.hidden);
-            near("next logits", a.next_logits, b.next_logits);
-            near("attention", a.values.attention, b.values.attention);
-            near("logits", a.values.logits, b.values.logits);
-            near("noise", a.values.noise, b.values.noise);
-            near("scores", a.values.scores, b.values.scores);
-            near("shadow", a.values.shadow, b.values.shadow);
-            near("retained mass", a.shadow.retained_mass, b.shadow.retained_mass);
-            near("ideal cosine", a.shadow.cosine_ideal, b.shadow.cosine_ideal);
-            near("full cosine", a.shadow.cosine_full, b.shadow.cosine_full);
-            near("output similarity", a.shadow.output_similarity, b.shadow.output_similarity);
-            near("threshold", a.values.threshold, b.values.threshold);
-            for (int g = 0; g < model->layout().n_kv_heads(); ++g) {
-                ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));
-                ASSERT_EQ(lanes[n].cpu->pinned_positions(g), lanes[n].cuda->pinned_positions(g));
-            }
-            ASSERT_EQ(lanes[n].cpu->use().stored_tokens, lanes[n].cuda->use().stored_tokens);
-        }
-    }
-
-    std::shared_ptr<const keyhole::Model> model;
-    std::unique_ptr<keyhole::Backend> cpu, cuda;
-    std::vector<ResolvedPolicy> policies;
-    std::vector<Twin> lanes;
-    double tolerance = 2e-4;
-
-  private:
-    void near(const char* what, const std::vector<float>& a, const std::vector<float>& b) const {
-        ASSERT_EQ(a.size(), b.size()) << what;
-        for (std::size_t i = 0; i < a.size(); ++i) {
-            if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-            ASSERT_NEAR(a[i], b[i], tolerance * std::max(1.0f, std::abs(a[i]))) << what << " " << i;
-        }
-    }
-
-    int n_prompt_, next_;
-    std::vector<int> tokens_;
-};
-
 TEST_F(CudaBackend, DialectsPositionsAndCadencesFollowTheCpu) {
     TinyShape shape;
     shape.head_dim = 16;
@@ -218,8 +79,7 @@ TEST_F(CudaBackend, ShadowsFollowTheCpus) {
     pair.step(4);
     EXPECT_EQ(pair.lanes[1].cuda_out.shadow.retained_mass.size(), 8u);
     EXPECT_TRUE(pair.lanes[2].cuda_out.shadow.retained_mass.empty());
-    pair.lanes.push_back({pair.lanes[1].cpu->clone(), pair.lanes[1].cuda->clone(), {}, {}});
-    pair.policies.push_back(pair.policies[1]);
+    pair.fork(1);
     pair.step(6);
     pair.apply(1, "h2o:budget=5");
     pair.apply(2, "h2o:budget=5,shadow=on");  // too late to begin one
@@ -265,10 +125,8 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     for (const fs::directory_entry& entry : fs::directory_iterator(families)) {
         SCOPED_TRACE(entry.path().filename().string());
         const auto model = keyhole::load_model(entry.path());
-        const keyhole::KvLayout& layout = model->layout();
-        const bool shares_layers = layout.n_kv_heads() < layout.n_layers() * model->config().n_kv_heads;
         const bool fits = model->config().head_dim % 8 == 0 && model->config().d_ff % 8 == 0 &&
-                          model->weights().embedding.cols % 8 == 0 && !shares_layers;
+                          model->weights().embedding.cols % 8 == 0;
         if (!fits) {
             EXPECT_THROW(cuda_backend(model), keyhole::Error);
             continue;
@@ -288,7 +146,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         if (!all_floats) pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
         pair.step(9);
     }
-    EXPECT_GE(n_run, 14);
+    EXPECT_GE(n_run, 16);
 }
 
 TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
@@ -376,8 +234,7 @@ TEST_F(CudaBackend, AClonedCacheGoesItsOwnWay) {
     pair.start({"keyformer:budget=10"});
     pair.step(4);
     pair.pin(0, 1, 33);
-    pair.lanes.push_back({pair.lanes[0].cpu->clone(), pair.lanes[0].cuda->clone(), {}, {}});
-    pair.policies.push_back(pair.policies[0]);
+    pair.fork(0);
     pair.step(5);
     pair.apply(1, "h2o:budget=5");
     pair.step(8);
@@ -428,21 +285,6 @@ TEST_F(CudaBackend, NeitherThreadOrderNorCompanyChangesBits) {
     }
 }
 
-/// Rows by (row, lane id); a row that comes again after a rewind replaces the first.
-class LastRows final : public keyhole::RowSink {
-  public:
-    void row(const keyhole::StepTrace& step, int lane, const RowOutput& out) override {
-        const keyhole::LaneRecord& record = step.lanes.at(static_cast<std::size_t>(lane));
-        rows[{step.row, record.info->id}] = {out.next_logits, out.evictions, record.token};
-    }
-    struct Kept {
-        std::vector<float> next_logits;
-        std::vector<keyhole::Eviction> evictions;
-        int token = 0;
-    };
-    std::map<std::pair<int, int>, Kept> rows;
-};
-
 TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
     const TinyModel folder({});
     const auto model = keyhole::load_model(folder.folder());
@@ -474,7 +316,7 @@ TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
     for (const int run : {1, 2}) {
         ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
         for (const auto& [at, a] : rows[0].rows) {
-            const LastRows::Kept& b = rows[run].rows.at(at);
+            const KeepRows::Kept& b = rows[run].rows.at(at);
             SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
             ASSERT_EQ(a.token, b.token);
             ASSERT_EQ(a.evictions, b.evictions);
@@ -490,7 +332,7 @@ TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
 class Collector final : public keyhole::PrefillSink {
   public:
     using Key = std::tuple<char, int, int, int, int, int>;
-    keyhole::RowWants wants() const override { return kAll; }
+    keyhole::RowWants wants() const override { return kAllOfARow; }
     void attention(const keyhole::PrefillTile& t) override { take('a', t); }
     void logits(const keyhole::PrefillTile& t) override { take('l', t); }
     void noise(const keyhole::PrefillTile& t) override { take('n', t); }
@@ -513,6 +355,7 @@ class Collector final : public keyhole::PrefillSink {
 
 TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
     TinyShape shape;
+    shape.n_layers = 3;
     shape.n_kv_heads = 2;
     const TinyModel folder(shape);
     const auto model = keyhole::load_model(folder.folder());
@@ -521,30 +364,35 @@ TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
     const std::vector<std::string> specs = {
         "h2o:budget=9", "keyformer:budget=9", "keyformer:budget=9,draw=row,seed=4",
         "a2sf:budget=9,scope=layer,pool=max", "h2o:budget=9,scope=shared"};
-    Collector collected[2];
-    for (const bool is_cuda : {false, true}) {
-        const auto backend = is_cuda
-                                 ? cuda_backend(model)
-                                 : keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
-        std::vector<ResolvedPolicy> policies;
-        std::vector<std::unique_ptr<KvCache>> caches;
-        std::vector<RowOutput> out(specs.size());
-        for (const std::string& spec : specs) policies.push_back(policy_of(spec, *model, n));
-        std::vector<keyhole::LanePrefill> lanes;
-        for (std::size_t i = 0; i < specs.size(); ++i) {
-            caches.push_back(backend->make_cache());
-            lanes.push_back({caches.back().get(), &policies[i], kAll, &out[i]});
+    // The model's own K and V; two layers that read the first one's, keys rotated or not.
+    for (const char* kv : {"full", "full:kv=(mlkv:m=1,g=2)", "full:kv=(mlkv:m=1,g=1),merge=released"}) {
+        SCOPED_TRACE(kv);
+        const auto variant = keyhole::shared_model(model, keyhole::parse_lane_spec(kv).sharing);
+        Collector collected[2];
+        for (const bool is_cuda : {false, true}) {
+            const auto backend =
+                is_cuda ? cuda_backend(model)
+                        : keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
+            std::vector<ResolvedPolicy> policies;
+            std::vector<std::unique_ptr<KvCache>> caches;
+            std::vector<RowOutput> out(specs.size());
+            for (const std::string& spec : specs) policies.push_back(policy_of(spec, *variant, n));
+            std::vector<keyhole::LanePrefill> lanes;
+            for (std::size_t i = 0; i < specs.size(); ++i) {
+                caches.push_back(backend->make_cache(variant != model ? variant : nullptr));
+                lanes.push_back({caches.back().get(), &policies[i], kAllOfARow, &out[i]});
+            }
+            backend->prefill(tokens, lanes, &collected[is_cuda], {});
         }
-        backend->prefill(tokens, lanes, &collected[is_cuda], {});
-    }
-    ASSERT_EQ(collected[0].values.size(), collected[1].values.size());
-    for (auto a = collected[0].values.begin(), b = collected[1].values.begin();
-         a != collected[0].values.end(); ++a, ++b) {
-        ASSERT_EQ(a->first, b->first);
-        const auto& [kind, lane, layer, head, row, column] = a->first;
-        ASSERT_NEAR(a->second, b->second, 2e-4 * std::max(1.0f, std::abs(a->second)))
-            << kind << " of lane " << lane << " layer " << layer << " head " << head << " row " << row
-            << " column " << column;
+        ASSERT_EQ(collected[0].values.size(), collected[1].values.size());
+        for (auto a = collected[0].values.begin(), b = collected[1].values.begin();
+             a != collected[0].values.end(); ++a, ++b) {
+            ASSERT_EQ(a->first, b->first);
+            const auto& [kind, lane, layer, head, row, column] = a->first;
+            ASSERT_NEAR(a->second, b->second, 2e-4 * std::max(1.0f, std::abs(a->second)))
+                << kind << " of lane " << lane << " layer " << layer << " head " << head << " row " << row
+                << " column " << column;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/engine_run.h"
+#include "tests/reference/sharing_cases.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -12,41 +13,6 @@
 
 namespace reference {
 namespace {
-
-void expect_agreement(const Agreement& a) {
-    for (const double share : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
-        EXPECT_LT(share, 1.0) << a.worst;
-    EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
-}
-
-/// Cases of one sharing: every preset, every scope, every pool.
-std::vector<Case> cases_of(const std::string& kv, const Weights* weights, int n_decode) {
-    std::vector<Case> cases;
-    const auto add = [&](Case c, const std::string& keys) {
-        c.spec += (c.spec.find(':') == std::string::npos ? ":" : ",") + keys + "kv=" + kv;
-        c.weights = weights;
-        cases.push_back(c);
-    };
-    for (const char* preset : {"full", "window", "sink", "key", "h2o", "tova", "keyformer", "a2sf"})
-        add(preset_case(preset, 7, n_decode), "");
-    for (const auto& [scope, unit] : {std::pair("layer", Unit::layer), {"shared", Unit::shared}}) {
-        Case c = preset_case("h2o", 7, n_decode);
-        c.policy.unit = unit;
-        add(c, fmt::format("scope={},", scope));
-    }
-    for (const auto& [pool, over] : {std::pair("max", PoolOver::max), {"sum", PoolOver::sum}}) {
-        Case c = preset_case("a2sf", 7, n_decode);
-        c.policy.pool = over;
-        add(c, fmt::format("pool={},", pool));
-    }
-    Case stepwise = preset_case("h2o", 7, n_decode);
-    stepwise.policy.stepwise = true;
-    add(stepwise, "prefill=stepwise,");
-    Case placed = preset_case("h2o", 7, n_decode);
-    placed.policy.places = Places::cache;
-    add(placed, "positions=cache,");
-    return cases;
-}
 
 struct Sharing {
     const char* kv;
@@ -69,7 +35,7 @@ TEST_P(KvVariants, EveryRowAgrees) {
     const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
     const std::span<const int> all(tokens);
     std::vector<Case> cases =
-        cases_of(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
+        sharing_cases(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
     cases.push_back(preset_case("h2o", 7, n_decode));  // beside them one of the model itself
     expect_agreement(compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt)));
 }

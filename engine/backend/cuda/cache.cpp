@@ -43,28 +43,13 @@ TableSizes table_sizes(int n_kv_heads, int n_query_heads) {
 
 }  // namespace
 
-DeviceLayout::DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout) {
-    std::vector<std::int32_t> list, begin = {0}, table;
-    for (int g = 0; g < layout.n_kv_heads(); ++g) {
-        for (const HeadRef& reader : layout.kv_head(g).readers)
-            list.push_back(reader.layer * layout.n_heads() + reader.head);
-        begin.push_back(static_cast<std::int32_t>(list.size()));
-    }
-    for (int l = 0; l < layout.n_layers(); ++l)
-        for (int h = 0; h < layout.n_heads(); ++h) table.push_back(layout.kv_head_from_head(l, h));
-    readers = uploaded(executor, list);
-    offset = uploaded(executor, begin);
-    kv_of_head = uploaded(executor, table);
-}
-
 template <class T>
-CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const DeviceLayout> tables,
-                            const KvLayout& layout, int head_dim)
+CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of)
     : executor_(std::move(executor)),
-      layout_tables_(std::move(tables)),
-      layout_(&layout),
-      head_dim_(head_dim),
-      positions_(at(layout.n_kv_heads())),
+      of_(std::move(of)),
+      layout_(&of_->model->layout()),
+      head_dim_(of_->model->config().head_dim),
+      positions_(at(layout_->n_kv_heads())),
       order_(positions_.size()),
       pinned_(positions_.size()) {
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false);
@@ -301,7 +286,7 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     copy.to_scores = device_scores();
     copy.kept = device_slots.data();
     copy.offset = device_offset.data();
-    copy.table = layout_tables_->table();
+    copy.table = of_->layout.table();
     for (int a = 0; a < kScores; ++a) copy.relative[a] = cpu::nearest_relative(a, old.running);
     copy.head_dim = head_dim_;
     executor_->launch(copy, {n_kv_heads(), (most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots}, 256);
@@ -327,7 +312,7 @@ void CudaKvCache<T>::clear() {
 
 template <class T>
 std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
-    auto copy = std::make_unique<CudaKvCache>(executor_, layout_tables_, *layout_, head_dim_);
+    auto copy = std::make_unique<CudaKvCache>(executor_, of_);
     copy->policy_ = policy_;
     copy->positions_ = positions_;
     copy->order_ = order_;
@@ -376,7 +361,7 @@ void CudaKvCache<T>::draw_noise(const Buffer<RowRule>& rule) {
     draw.heads = device_heads();
     draw.scores = device_scores();
     draw.rule = rule.data();
-    draw.table = layout_tables_->table();
+    draw.table = of_->layout.table();
     draw.n_heads = layout_->n_heads();
     executor_->launch(draw, {n_kv_heads(), (most + 255) / 256}, 256);
     executor_->wait();

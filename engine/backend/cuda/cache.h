@@ -12,7 +12,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/select.h"
-#include "engine/backend/cuda/executor.h"
+#include "engine/backend/cuda/device_model.h"
 
 #include <array>
 #include <memory>
@@ -21,16 +21,6 @@
 #include <vector>
 
 namespace keyhole::cuda {
-
-/// Tables of a model's layout that kernels look things up in.
-struct DeviceLayout {
-    DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout);
-
-    ReaderTable table() const { return {readers.data(), offset.data()}; }
-
-    Buffer<std::int32_t> readers, offset;  ///< see ReaderTable
-    Buffer<std::int32_t> kv_of_head;       ///< [n_layers * n_heads]
-};
 
 /// Victims of one unit's selection on the host, as positions, ascending.
 struct HostSelection {
@@ -43,8 +33,8 @@ struct HostSelection {
 template <class T>
 class CudaKvCache final : public KvCache {
   public:
-    CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const DeviceLayout> tables,
-                const KvLayout& layout, int head_dim);
+    /// For a model, which it keeps loaded.
+    CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of);
 
     CacheUse use() const override;
     std::vector<std::int32_t> stored_positions(int g) const override;
@@ -58,6 +48,8 @@ class CudaKvCache final : public KvCache {
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
+    /// Whose K and V they are.
+    const OnDevice<T>& of() const { return *of_; }
 
     /// New memory with room for so many slots in every KV head, at least for what each stores; the old goes back to the driver.
     void reserve(std::span<const int> capacity);
@@ -140,7 +132,7 @@ class CudaKvCache final : public KvCache {
     int order_index(int g, int position) const;
 
     std::shared_ptr<Executor> executor_;
-    std::shared_ptr<const DeviceLayout> layout_tables_;
+    std::shared_ptr<const OnDevice<T>> of_;
     const KvLayout* layout_;
     int head_dim_;
     ResolvedPolicy policy_;

@@ -30,27 +30,31 @@ constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
                             : std::is_same_v<T, Bf16> ? DType::bf16
                                                       : DType::f32;
 
+/// Widened by the host where T is float and the weight is not.
 template <class T>
-Matrix<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w, const Weight& bias = {}) {
-    if (w.data == nullptr) return {};
-    Matrix<T> out{Buffer<T>(executor, static_cast<std::size_t>(w.rows * w.cols)),
-                  {},
-                  static_cast<int>(w.rows),
-                  static_cast<int>(w.cols)};
-    if (bias.data != nullptr) out.bias = std::move(uploaded<float>(executor, bias).data);
+Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
+    Buffer<T> out(executor, static_cast<std::size_t>(w.rows * w.cols));
     if (w.dtype == kStoredAs<T>) {
-        executor->upload(out.data.data(), w.data, out.data.size_bytes());
+        executor->upload(out.data(), w.data, out.size_bytes());
     } else if constexpr (std::is_same_v<T, float>) {
         constexpr std::int64_t kRows = 256;
         std::vector<float> block(static_cast<std::size_t>(kRows * w.cols));
         for (std::int64_t first = 0; first < w.rows; first += kRows) {
             const std::int64_t last = std::min(w.rows, first + kRows);
             cpu::widen_rows(w, first, last, block.data());
-            executor->upload(out.data.data() + first * w.cols, block.data(),
+            executor->upload(out.data() + first * w.cols, block.data(),
                              static_cast<std::size_t>((last - first) * w.cols) * sizeof(float));
             executor->wait();
         }
     }
+    executor->wait();
+    return out;
+}
+
+Buffer<std::int32_t> uploaded_ints(const std::shared_ptr<Executor>& executor,
+                                   const std::vector<std::int32_t>& from) {
+    Buffer<std::int32_t> out(executor, from.size());
+    executor->upload(out.data(), from.data(), out.size_bytes());
     executor->wait();
     return out;
 }
@@ -73,13 +77,6 @@ std::string unsupported_shape(const Model& model) {
     if (c.d_model % 8 != 0 || c.d_ff % 8 != 0 || d_embed % 8 != 0)
         return fmt::format("it takes widths that are multiples of 8, and {} has {}, {} and {}",
                            model.path().string(), c.d_model, c.d_ff, d_embed);
-    const KvLayout& layout = model.layout();
-    const int group = layout.n_heads() / std::max(1, c.n_kv_heads);
-    for (int l = 0; l < layout.n_layers(); ++l)
-        for (int h = 0; h < layout.n_heads(); ++h)
-            if (layout.kv_head_from_head(l, h) != layout.first_of_layer(l) + h / group)
-                return fmt::format("it does not share KV heads between layers yet, as {} does",
-                                   model.path().string());
     return {};
 }
 
@@ -91,35 +88,74 @@ std::int64_t device_weight_bytes(const Model& model) {
 }
 
 template <class T>
-DeviceModel<T>::DeviceModel(const std::shared_ptr<Executor>& executor, const Model& model) {
+template <class V>
+SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w) {
+    if (w.data == nullptr) return {};
+    std::weak_ptr<const Buffer<V>>& there = known[{w.data, w.rows * w.cols}];
+    std::shared_ptr<const Buffer<V>> buffer = there.lock();
+    if (buffer == nullptr) {
+        buffer = std::make_shared<const Buffer<V>>(uploaded<V>(executor_, w));
+        there = buffer;
+    }
+    return SharedBuffer<V>(std::move(buffer));
+}
+
+template <class T>
+Matrix<T> WeightStore<T>::matrix(const Weight& w, const Weight& bias) {
+    if (w.data == nullptr) return {};
+    return {find<T>(matrices_, w), floats(bias), static_cast<int>(w.rows), static_cast<int>(w.cols)};
+}
+
+template <class T>
+SharedBuffer<float> WeightStore<T>::floats(const Weight& w) {
+    return find<float>(floats_, w);
+}
+
+template <class T>
+DeviceModel<T>::DeviceModel(WeightStore<T>& store, const Model& model) {
     const ModelWeights& w = model.weights();
-    const auto floats = [&](const Weight& vector) { return uploaded<float>(executor, vector).data; };
     const bool centres = model.config().norm == NormKind::layer;
     const auto norm = [&](const Weight& gain, const Weight& bias) {
-        return Norm{floats(gain), centres ? floats(bias) : Buffer<float>()};  // RMSNorm has none
+        return Norm{store.floats(gain), store.floats(centres ? bias : Weight{})};  // RMSNorm has none
     };
-    embedding = uploaded<T>(executor, w.embedding);
-    position_embedding = uploaded<T>(executor, w.position_embedding);
-    project_in = uploaded<T>(executor, w.project_in);
-    project_out = uploaded<T>(executor, w.project_out);
-    if (w.output.data != w.embedding.data) own_output = uploaded<T>(executor, w.output);
-    output_bias = floats(w.output_bias);
+    embedding = store.matrix(w.embedding);
+    position_embedding = store.matrix(w.position_embedding);
+    project_in = store.matrix(w.project_in);
+    project_out = store.matrix(w.project_out);
+    if (w.output.data != w.embedding.data) own_output = store.matrix(w.output);
+    output_bias = store.floats(w.output_bias);
     for (const LayerWeights& layer : w.layers)
-        layers.push_back(
-            {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
-             floats(layer.q_norm), floats(layer.k_norm), uploaded<T>(executor, layer.q, layer.q_bias),
-             uploaded<T>(executor, layer.k, layer.k_bias), uploaded<T>(executor, layer.v, layer.v_bias),
-             uploaded<T>(executor, layer.o, layer.o_bias), uploaded<T>(executor, layer.gate, layer.gate_bias),
-             uploaded<T>(executor, layer.up, layer.up_bias),
-             uploaded<T>(executor, layer.down, layer.down_bias)});
+        layers.push_back({norm(layer.attention_norm, layer.attention_norm_bias),
+                          norm(layer.mlp_norm, layer.mlp_norm_bias), store.floats(layer.q_norm),
+                          store.floats(layer.k_norm), store.matrix(layer.q, layer.q_bias),
+                          store.matrix(layer.k, layer.k_bias), store.matrix(layer.v, layer.v_bias),
+                          store.matrix(layer.o, layer.o_bias), store.matrix(layer.gate, layer.gate_bias),
+                          store.matrix(layer.up, layer.up_bias), store.matrix(layer.down, layer.down_bias)});
     final_norm = norm(w.final_norm, w.final_norm_bias);
     const std::vector<float>& alibi = model.config().alibi_slopes;
     if (model.config().positions != PositionKind::alibi) return;
-    slopes = Buffer<float>(executor, alibi.size());
-    executor->upload(slopes.data(), alibi.data(), slopes.size_bytes());
-    executor->wait();
+    slopes = Buffer<float>(store.executor(), alibi.size());
+    store.executor()->upload(slopes.data(), alibi.data(), slopes.size_bytes());
+    store.executor()->wait();
 }
 
+DeviceLayout::DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout) {
+    std::vector<std::int32_t> list, begin = {0}, table;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        for (const HeadRef& reader : layout.kv_head(g).readers)
+            list.push_back(reader.layer * layout.n_heads() + reader.head);
+        begin.push_back(static_cast<std::int32_t>(list.size()));
+    }
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) table.push_back(layout.kv_head_from_head(l, h));
+    readers = uploaded_ints(executor, list);
+    offset = uploaded_ints(executor, begin);
+    kv_of_head = uploaded_ints(executor, table);
+}
+
+template class WeightStore<float>;
+template class WeightStore<Fp16>;
+template class WeightStore<Bf16>;
 template struct DeviceModel<float>;
 template struct DeviceModel<Fp16>;
 template struct DeviceModel<Bf16>;

@@ -1,9 +1,12 @@
-/// A model's weights in device memory, in the type that they are stored in. Const after loading; shared by nobody: a backend owns it.
+/// A model's weights in device memory, in the type that they are stored in. Const after loading. Models whose weights are the same in
+/// main memory (a model and what shared_model() makes of it) share them on the device.
 #pragma once
 
+#include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cuda/executor.h"
 #include "engine/model/model.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,30 +28,65 @@ struct MatrixView {
     int rows = 0, cols = 0;
 };
 
+/// Device memory that several models may hold; empty where the family has none. The last to hold it gives it back.
+template <class T>
+class SharedBuffer {
+  public:
+    SharedBuffer() = default;
+    explicit SharedBuffer(std::shared_ptr<const Buffer<T>> buffer) : buffer_(std::move(buffer)) {}
+    T* data() const { return buffer_ != nullptr ? buffer_->data() : nullptr; }
+
+  private:
+    std::shared_ptr<const Buffer<T>> buffer_;
+};
+
 template <class T>
 struct Matrix {
-    Buffer<T> data;
-    Buffer<float> bias;
+    SharedBuffer<T> data;
+    SharedBuffer<float> bias;
     int rows = 0, cols = 0;
     MatrixView<T> view() const { return {data.data(), bias.data(), rows, cols}; }
+};
+
+/// Puts weights on the device, each once as long as somebody holds it. Who holds one keeps its place in main memory too.
+template <class T>
+class WeightStore {
+  public:
+    explicit WeightStore(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
+
+    const std::shared_ptr<Executor>& executor() const { return executor_; }
+    Matrix<T> matrix(const Weight& w, const Weight& bias = {});
+    SharedBuffer<float> floats(const Weight& w);
+
+  private:
+    /// By place and size in main memory.
+    template <class V>
+    using Known = std::map<std::pair<const void*, std::int64_t>, std::weak_ptr<const Buffer<V>>>;
+
+    template <class V>
+    SharedBuffer<V> find(Known<V>& known, const Weight& w);
+
+    std::shared_ptr<Executor> executor_;
+    Known<T> matrices_;
+    Known<float> floats_;
 };
 
 /// Weights that the family lacks are empty, their pointers null.
 template <class T>
 struct DeviceModel {
-    DeviceModel(const std::shared_ptr<Executor>& executor, const Model& model);
+    DeviceModel(WeightStore<T>& store, const Model& model);
 
     struct Norm {
-        Buffer<float> gain, bias;
+        SharedBuffer<float> gain, bias;
     };
     struct Layer {
         Norm attention_norm, mlp_norm;
-        Buffer<float> q_norm, k_norm;
+        SharedBuffer<float> q_norm, k_norm;
         Matrix<T> q, k, v, o, gate, up, down;
     };
     Matrix<T> embedding, position_embedding, project_in, project_out;
     Matrix<T> own_output;  ///< empty when tied
-    Buffer<float> output_bias;
+    SharedBuffer<float> output_bias;
     std::vector<Layer> layers;
     Norm final_norm;
     Buffer<float> slopes;  ///< [n_heads] of ALiBi, or empty
@@ -69,6 +107,31 @@ struct DeviceModel {
                 config.rotary.interleaved ? 1 : 0,
                 config.head_dim};
     }
+};
+
+/// Tables of a model's layout that kernels look things up in.
+struct DeviceLayout {
+    DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout);
+
+    ReaderTable table() const { return {readers.data(), offset.data()}; }
+
+    Buffer<std::int32_t> readers, offset;  ///< see ReaderTable
+    Buffer<std::int32_t> kv_of_head;       ///< [n_layers * n_heads]
+};
+
+/// All that a step needs of a model: the session's own, or a variant that shares KV heads otherwise. It keeps the model loaded.
+template <class T>
+struct OnDevice {
+    OnDevice(WeightStore<T>& store, std::shared_ptr<const Model> of)
+        : model(std::move(of)),
+          weights(store, *model),
+          layout(store.executor(), model->layout()),
+          tables(*model) {}
+
+    std::shared_ptr<const Model> model;
+    DeviceModel<T> weights;
+    DeviceLayout layout;
+    cpu::ModelTables tables;  ///< what the shadow's queries and keys need, on the host
 };
 
 /// act(x), gated by `up` where that is given, over n values.

@@ -32,11 +32,11 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
 /// The largest matrix of a layer, in elements.
 template <class T>
 std::size_t widest(const DeviceModel<T>& weights) {
-    std::size_t most = weights.project_in.data.size();
+    std::size_t most = at(std::int64_t{weights.project_in.rows} * weights.project_in.cols);
     for (const auto& layer : weights.layers)
         for (const Matrix<T>* w :
              {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-            most = std::max(most, w->data.size());
+            most = std::max(most, at(std::int64_t{w->rows} * w->cols));
     return most;
 }
 
@@ -91,6 +91,7 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     rules_.grow(executor_, at(plan_.n_streams) * at(c.n_heads));
     tile_.resize(tile);
     shared_scores_.resize(lanes_.size());
+    borrowed_scores_.resize(lanes_.size());
     size_rows();
 }
 
@@ -129,17 +130,20 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
         return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
     });
     std::vector<LayerStore> stores;
+    int first_stored = 0;
     for (int layer = 0; layer < c.n_layers; ++layer) {
         if (progress && !progress(static_cast<double>(layer) / c.n_layers))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
         LayerStore& store = stores.emplace_back();
         project(layer, store);
-        attend(layer, store);
+        attend(layer, store, stores[at(model_.layout().owner_of_layer(layer) - first_stored)]);
         feed_forward(layer);
         executor_->wait();
-        if (keep_all) continue;
-        give_to_lanes(layer, stores);
+        const bool read_on = layer + 1 < c.n_layers && !owns(layer + 1);  // the next layer borrows
+        if (keep_all || read_on) continue;
+        give_to_lanes(first_stored, stores);
         stores.clear();
+        first_stored = layer + 1;
     }
     if (keep_all) give_to_lanes(0, stores);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -218,20 +222,25 @@ void Prefill<T>::project(int layer, LayerStore& store) {
         add_norm(pending.y, pending.z, w.attention_norm, normed_.data());
     }
     multiply(w.q.view(), input(), n_, q_.data());
-    multiply(w.k.view(), input(), n_, k_.data());
-    multiply(w.v.view(), input(), n_, v_.data());
-    const std::size_t kv = at(c.n_kv_heads) * at(n_) * at(c.head_dim);
-    store.keys = Buffer<float>(executor_, kv);
-    store.values = Buffer<float>(executor_, kv);
+    const int n_own = owns(layer) ? c.n_kv_heads : 0;
+    const std::size_t kv = at(n_own) * at(n_) * at(c.head_dim);
+    if (n_own > 0) {
+        multiply(w.k.view(), input(), n_, k_.data());
+        multiply(w.v.view(), input(), n_, v_.data());
+        store.keys = Buffer<float>(executor_, kv);
+        store.values = Buffer<float>(executor_, kv);
+        if (c.borrows_unrotated) store.raw_keys = Buffer<float>(executor_, kv);
+    }
     store.scores = Buffer<float>(executor_, at(plan_.n_streams) * at(c.n_heads) * at(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
-    executor_->launch(RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(),
-                                   turns_, weights_.head_rule(c, layer), n_, c.n_heads, c.n_kv_heads},
-                      {c.n_heads + c.n_kv_heads, n_}, 64);
+    executor_->launch(
+        RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), turns_,
+                     weights_.head_rule(c, layer), n_, c.n_heads, n_own, 0, store.raw_keys.data()},
+        {n_, c.n_heads + n_own}, 64);
 }
 
 template <class T>
-void Prefill<T>::attend(int layer, const LayerStore& store) {
+void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owner) {
     const int n_heads = model_.config().n_heads;
     std::vector<StreamRule> rules(at(plan_.n_streams * n_heads));
     for (int h = 0; h < n_heads; ++h) {
@@ -253,25 +262,26 @@ void Prefill<T>::attend(int layer, const LayerStore& store) {
     executor_->wait();
     for (int first = 0; first < n_; first += tile_rows_) {
         const int last = std::min(n_, first + tile_rows_);
-        attend_tile(layer, store, first, last);
-        for (int stream = 0; stream < plan_.n_streams; ++stream) fold_tile(layer, store, stream, first, last);
+        attend_tile(layer, owner, first, last);
+        for (int stream = 0; stream < plan_.n_streams; ++stream) fold_tile(layer, own, stream, first, last);
         if (sink_wants_.scores) emit_scores(layer, first, last);
     }
 }
 
 /// Rows [first, last) of all heads: logits and probabilities [heads, rows, last], output in attended_.
 template <class T>
-void Prefill<T>::attend_tile(int layer, const LayerStore& store, int first, int last) {
+void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     const AttentionRule rule = attention_rule(c, layer, 0);
+    const Buffer<float>& keys = c.borrows_unrotated && !owns(layer) ? owner.raw_keys : owner.keys;
     MatrixProduct product;  // of one query head of every KV head
     product.m = rows;
     product.n_batch = c.n_kv_heads;
     for (std::int64_t j = 0; j < group; ++j) {
         MatrixProduct p = product;
         p.a = q_.data() + first * c.n_heads * d + j * d;
-        p.b = store.keys.data();
+        p.b = keys.data();
         p.c = logits_.data() + j * rows * columns;
         p.n = columns;
         p.k = d;
@@ -292,7 +302,7 @@ void Prefill<T>::attend_tile(int layer, const LayerStore& store, int first, int 
     for (std::int64_t j = 0; j < group; ++j) {
         MatrixProduct p = product;
         p.a = probabilities_.data() + j * rows * columns;
-        p.b = store.values.data();
+        p.b = owner.values.data();
         p.c = attended_.data() + first * c.n_heads * d + j * d;
         p.n = d;
         p.k = columns;
@@ -413,6 +423,10 @@ void Prefill<T>::emit_scores(int layer, int first, int last) {
             pool_shared(lane, layer, first, last, of_head);
             continue;
         }
+        if (!layout.owns(layer) || layout.last_reader(layout.first_of_layer(layer)) > layer) {
+            pool_borrowed(lane, layer, first, last, of_head);
+            continue;
+        }
         for (int g = layout.first_of_layer(layer); g < layout.first_of_layer(layer + 1); ++g) {
             int n_readers = 0;
             for (int h = 0; h < n_heads; ++h) {
@@ -446,6 +460,38 @@ void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
         const KvHead& kv = layout.kv_head(g);
         sink_->scores({static_cast<int>(lane), kv.owner_layer, kv.index, first, rows, n_, pooled});
     }
+}
+
+/// The same for the layers that read one owner's KV heads.
+template <class T>
+void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
+                               const std::function<const float*(int head)>& of_head) {
+    const KvLayout& layout = model_.layout();
+    const ResolvedPolicy& policy = *lanes_[lane].policy;
+    const int n_heads = layout.n_heads(), rows = last - first, owner = layout.owner_of_layer(layer);
+    const int first_kv = layout.first_read(layer), n_kv_heads = layout.last_read(layer) - first_kv;
+    const int last_layer = layout.last_reader(first_kv);
+    const bool by_head = policy.scope == Scope::head;
+    const int n_units = by_head ? n_kv_heads : 1;
+    const std::int64_t n = n_;
+    std::vector<float>& all = borrowed_scores_[lane];
+    if (all.empty()) all.resize(at(n_units * n * n));
+    for (int unit = 0; unit < n_units; ++unit)
+        for (std::int64_t i = 0; i < rows; ++i) {
+            float* pooled = all.data() + (unit * n + first + i) * n;
+            int n_readers = 0;
+            for (int h = 0; h < n_heads; ++h) {
+                if (by_head && layout.kv_head_from_head(layer, h) != first_kv + unit) continue;
+                pool_more(policy.pool, layer == owner && n_readers++ == 0, of_head(h) + i * last, last,
+                          pooled);
+            }
+            if (layer == last_layer)
+                finish_pool(policy.pool, (last_layer - owner + 1) * (n_heads / n_units), last, pooled);
+        }
+    if (layer < last_layer) return;
+    for (int index = 0; index < n_kv_heads; ++index)
+        sink_->scores({static_cast<int>(lane), owner, index, first, rows, n_,
+                       all.data() + ((by_head ? index : 0) * n + first) * n});
 }
 
 template <class T>
@@ -527,7 +573,7 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
             if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, scores);
         for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
-            if (cache(lane).shadow() != nullptr)
+            if (cache(lane).shadow() != nullptr && owns(first_layer + static_cast<int>(i)))
                 give_to_shadow(lane, first_layer + static_cast<int>(i), stores[i]);
         }
     }
@@ -573,7 +619,7 @@ void Prefill<T>::choose(std::size_t lane, const cpu::Unit& unit, int first_layer
 template <class T>
 void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     const ModelConfig& c = model_.config();
-    const int first = model_.layout().first_of_layer(layer);
+    const int first = model_.layout().first_read(layer);
     std::vector<std::int32_t> kept, offset = {0}, streams;
     int most = 0;
     for (int g = first; g < first + c.n_kv_heads; ++g) {
@@ -623,8 +669,12 @@ template <class T>
 void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes,
                              PrefillSink* sink, const std::function<bool(double)>& progress) {
     try {
+        const OnDevice<T>& of = static_cast<Cache&>(*lanes.front().cache).of();
+        KH_ASSERT(std::all_of(lanes.begin(), lanes.end(), [&](const LanePrefill& lane) {
+            return &static_cast<Cache&>(*lane.cache).of() == &of;
+        }));
         const float* turns = turns_.rows(executor_, static_cast<int>(tokens.size()) - 1);
-        Prefill<T>(*model_, weights_, executor_, turns, products_.narrow_prompt, tokens, lanes, sink)
+        Prefill<T>(*of.model, of.weights, executor_, turns, products_.narrow_prompt, tokens, lanes, sink)
             .run(progress);
     } catch (...) {
         for (const LanePrefill& lane : lanes) static_cast<Cache&>(*lane.cache).clear();

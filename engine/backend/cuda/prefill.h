@@ -27,8 +27,10 @@ class Prefill {
     using Cache = CudaKvCache<T>;
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
-        Buffer<float> keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated
-        Buffer<float> scores;        ///< [n_streams, n_heads, n]
+        Buffer<float> keys,
+            values;              ///< [n_kv_heads, n, head_dim], keys rotated; none in a layer that borrows
+        Buffer<float> raw_keys;  ///< as keys before rotation, where ModelConfig::borrows_unrotated
+        Buffer<float> scores;    ///< [n_streams, n_heads, n]
     };
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
 
@@ -49,14 +51,17 @@ class Prefill {
     }
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     void project(int layer, LayerStore& store);
-    void attend(int layer, const LayerStore& store);
-    void attend_tile(int layer, const LayerStore& store, int first, int last);
+    /// own: of the layer; owner: of the layer whose K and V it reads.
+    void attend(int layer, const LayerStore& own, const LayerStore& owner);
+    void attend_tile(int layer, const LayerStore& owner, int first, int last);
     void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
     void emit_attention(int layer, int first, int last);
     void emit_noise(int layer, int stream, int first, int last);
     void emit_scores(int layer, int first, int last);
     void pool_shared(std::size_t lane, int layer, int first, int last,
                      const std::function<const float*(int head)>& of_head);
+    void pool_borrowed(std::size_t lane, int layer, int first, int last,
+                       const std::function<const float*(int head)>& of_head);
     void feed_forward(int layer);
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
@@ -64,6 +69,7 @@ class Prefill {
                 std::span<const std::vector<float>> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void give_to_shadow(std::size_t lane, int layer, const LayerStore& store);
+    bool owns(int layer) const { return model_.layout().owns(layer); }
     /// Scores of one query head in a layer's downloaded ones.
     const float* score_row(const std::vector<float>& scores, int stream, int head) const {
         return scores.data() + (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
@@ -91,6 +97,8 @@ class Prefill {
     std::vector<float> tile_;   // a tile on the host
     std::vector<std::vector<float>>
         shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
+    // [lane] [units, n, n] the same of an owner's KV heads (one unit a KV head, or one for all) over the layers that read them
+    std::vector<std::vector<float>> borrowed_scores_;
 };
 
 }  // namespace keyhole::cuda

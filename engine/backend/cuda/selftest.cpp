@@ -343,13 +343,24 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     heads_are.magnitude = 1;
     heads_are.dims = heads_are.head_dim = head_dim;
     if (model) heads_are = {gains.data(), gains.data(), 1.5f, 1e-5f, 1.25f, head_dim / 2, 1, head_dim};
-    const RotateAppend<T> append{
-        q.data(), k.data(), v.data(), c.turns.data(), c.lane.data(), c.kv_of_head.data(), heads_are,
-        0,        heads,    kv};
+    const Buffer<float> raw_keys = side.floats(kv * head_dim);
+    const RotateAppend<T> append{q.data(),
+                                 k.data(),
+                                 v.data(),
+                                 c.turns.data(),
+                                 c.lane.data(),
+                                 c.kv_of_head.data(),
+                                 heads_are,
+                                 0,
+                                 heads,
+                                 kv,
+                                 0,
+                                 model ? raw_keys.data() : nullptr};
     side.executor->launch(append, {heads + kv, 1}, 64);
     side.note(append, model ? kSumTolerance : 0, q);
     side.note(append, model ? rounding<T> : 0, c.keys);
     side.note(append, 0, c.values);
+    if (model) side.note(append, kSumTolerance, raw_keys);
     const Buffer<float> logits = side.floats(of_lane), tempered = side.floats(of_lane),
                         noise = side.floats(of_lane),
                         partial = side.floats(std::int64_t{heads} * splits * head_dim),
@@ -374,6 +385,8 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     attend.interleaved = heads_are.interleaved;
     if (model) attend.slopes = slopes.data();
     if (model) attend.window = n;
+    if (model) attend.raw_keys = raw_keys.data();
+    attend.n_kv = kv;
     side.executor->launch(attend, {splits, heads, 1}, kSplit);
     side.note(attend, kSumTolerance, logits);
     side.note(attend, kSumTolerance, tempered);
@@ -535,17 +548,19 @@ void prompt(Side& side) {
     const Buffer<float> q = side.up(normal(n * heads * head_dim, 1)),
                         k = side.up(normal(n * kv * head_dim, 2)), v = side.up(normal(n * kv * head_dim, 3)),
                         keys = side.floats(n * kv * head_dim), values = side.floats(n * kv * head_dim),
-                        turns = side.up(normal(n * head_dim, 4));
+                        turns = side.up(normal(n * head_dim, 4)), raw = side.floats(n * kv * head_dim);
     HeadRule heads_are{};
     heads_are.magnitude = 1;
     heads_are.clip = 2;
     heads_are.dims = heads_are.head_dim = head_dim;
-    const RotatePrompt rotate{q.data(),     k.data(),  v.data(), keys.data(), values.data(),
-                              turns.data(), heads_are, n,        heads,       kv};
-    side.executor->launch(rotate, {heads + kv, n}, 64);
+    const RotatePrompt rotate{q.data(),      k.data(),     v.data(),  keys.data(),
+                              values.data(), turns.data(), heads_are, n,
+                              heads,         kv,           0,         raw.data()};
+    side.executor->launch(rotate, {n, heads + kv}, 64);
     side.note(rotate, 0, q);
     side.note(rotate, 0, keys);
     side.note(rotate, 0, values);
+    side.note(rotate, 0, raw);
     const std::int64_t tile = std::int64_t{heads} * rows * last;
     const Buffer<float> logits = side.up(normal(tile, 5, 3)), p = side.floats(tile), warm = side.floats(tile),
                         noise = side.floats(tile), score = side.up(std::vector<float>(at(heads * n), 0.0f)),

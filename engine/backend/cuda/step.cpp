@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/rules.h"
 #include "engine/backend/shared.h"
 #include "engine/base/error.h"
+#include "engine/model/kv_sharing.h"
 
 #include <algorithm>
 #include <array>
@@ -75,10 +76,10 @@ CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<
     : products_(products),
       model_(std::move(model)),
       executor_(std::move(executor)),
-      weights_(executor_, *model_),
-      layout_(std::make_shared<DeviceLayout>(executor_, model_->layout())),
-      turns_(*model_),
-      tables_(*model_) {}
+      store_(executor_),
+      own_(std::make_shared<const OnDevice<T>>(store_, model_)),
+      weights_(own_->weights),
+      turns_(*model_) {}
 
 template <class T>
 std::string CudaBackend<T>::name() const {
@@ -87,18 +88,54 @@ std::string CudaBackend<T>::name() const {
 
 template <class T>
 std::unique_ptr<KvCache> CudaBackend<T>::make_cache(std::shared_ptr<const Model> variant) {
-    if (variant != nullptr)
-        fail(ErrorCode::unsupported,
-             "the CUDA backend does not run lanes that share KV heads otherwise than the model; take "
-             "--backend cpu");
-    return std::make_unique<Cache>(executor_, layout_, model_->layout(), model_->config().head_dim);
+    return std::make_unique<Cache>(executor_, variant != nullptr ? on_device(variant) : own_);
+}
+
+template <class T>
+std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_ptr<const Model>& model) {
+    if (model == model_) return own_;
+    std::erase_if(variants_, [](const auto& known) { return known.expired(); });
+    for (const auto& known : variants_)
+        if (auto variant = known.lock(); variant != nullptr && variant->model == model) return variant;
+    if (const std::string why = unsupported_shape(*model); !why.empty())
+        fail(ErrorCode::unsupported, "the CUDA backend cannot run {} as {}: {}", model->path().string(),
+             kv_name(model->config()), why);
+    auto variant = std::make_shared<const OnDevice<T>>(store_, model);
+    variants_.push_back(variant);
+    return variant;
+}
+
+/// In the order in which models come first.
+template <class T>
+void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
+    for (const LaneStep& first : lanes) {
+        const OnDevice<T>* of = &cache_of(first).of();
+        if (std::any_of(plan.groups.begin(), plan.groups.end(), [&](const Group& g) { return g.of == of; }))
+            continue;
+        Group group{of, static_cast<int>(plan.lanes.size()), 0, plan.kv_size, plan.hidden_size};
+        for (const LaneStep& lane : lanes)
+            if (&cache_of(lane).of() == of) plan.lanes.push_back(lane);
+        group.n = static_cast<int>(plan.lanes.size()) - group.first;
+        const ModelConfig& c = of->model->config();
+        plan.kv_size += std::int64_t{group.n} * c.n_kv_heads * c.head_dim;
+        plan.hidden_size += std::int64_t{group.n} * c.d_ff;
+        plan.n_kv_heads = std::max(plan.n_kv_heads, of->model->layout().n_kv_heads());
+        plan.groups.push_back(group);
+    }
+}
+
+template <class T>
+const typename CudaBackend<T>::Group& CudaBackend<T>::group_of(const Plan& plan, int lane) const {
+    std::size_t i = 0;
+    while (lane >= plan.groups[i].first + plan.groups[i].n) ++i;
+    return plan.groups[i];
 }
 
 template <class T>
 typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lanes) {
     Plan plan;
-    plan.lanes = lanes;
-    for (const LaneStep& lane : lanes) {
+    group_lanes(lanes, plan);
+    for (const LaneStep& lane : plan.lanes) {
         const ModelConfig& c = model_->config();
         KH_ASSERT(lane.token >= 0 && lane.token < c.n_vocab, "token={}", lane.token);
         KH_ASSERT(c.positions != PositionKind::learned || lane.row < c.n_ctx, "row={} n_ctx={}", lane.row,
@@ -132,21 +169,27 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
 template <class T>
 void CudaBackend<T>::size_buffers(const Plan& plan) {
     const ModelConfig& c = model_->config();
-    const std::size_t n = plan.lanes.size(), d_q = at(c.n_heads * c.head_dim),
-                      d_kv = at(c.n_kv_heads * c.head_dim);
+    const std::size_t n = plan.lanes.size(), d_q = at(c.n_heads * c.head_dim);
     const std::size_t heads = n * at(c.n_heads), all_heads = heads * at(c.n_layers),
                       stride = at(plan.row_stride);
-    const std::size_t kv_heads = n * at(model_->layout().n_kv_heads()), units = n * at(plan.max_units);
+    const std::size_t kv_heads = n * at(plan.n_kv_heads), units = n * at(plan.max_units);
+    int d_ff = 0;
+    bool raw_keys = false;
+    for (const Group& group : plan.groups) {
+        d_ff = std::max(d_ff, group.of->model->config().d_ff);
+        raw_keys |= group.of->model->config().borrows_unrotated;
+    }
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
     Scratch& s = scratch_;
     for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * at(c.d_model));
     if (weights_.project_in.rows > 0) grow(s.embedded, n * at(weights_.embedding.cols));
     if (takes_cublas(static_cast<int>(n)))
         grow(s.narrowed,
-             n * at(std::max({c.d_model, c.d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
+             n * at(std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
     for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
-    for (auto* buffer : {&s.k, &s.v}) grow(*buffer, n * d_kv);
-    for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, n * at(c.d_ff));
+    for (auto* buffer : {&s.k, &s.v}) grow(*buffer, at(plan.kv_size));
+    if (raw_keys) grow(s.raw_keys, at(plan.kv_size));
+    for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, at(plan.hidden_size));
     grow(s.logits, n * at(c.n_vocab));
     grow(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
     grow(s.row_tempered, heads * stride);
@@ -160,8 +203,8 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     grow(s.threshold, units);
     grow(s.victims, kv_heads * at(plan.most_victims));
     grow(s.n_victims, kv_heads);
-    if (plan.any_shadow) grow(s.shadow, at(c.n_layers) * shadow_parts(n).end);
-    if (plan.any_shadow) grow(host_.shadow, at(c.n_layers) * shadow_parts(n).end);
+    if (plan.any_shadow) grow(s.shadow, at(c.n_layers) * shadow_parts(plan).end);
+    if (plan.any_shadow) grow(host_.shadow, at(c.n_layers) * shadow_parts(plan).end);
     grow(host_.logits, n * at(c.n_vocab));
     if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
     if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
@@ -176,7 +219,6 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
 template <class T>
 void CudaBackend<T>::upload_input(const Plan& plan) {
     const std::size_t n = plan.lanes.size();
-    const int n_kv_heads = model_->layout().n_kv_heads();
     std::size_t bytes = 0;
     const auto take = [&bytes](std::size_t wanted) {
         return std::exchange(bytes, bytes + (wanted + 15) / 16 * 16);
@@ -193,6 +235,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     for (std::size_t lane = 0; lane < n; ++lane) {
         Part& part = parts[lane];
         const ResolvedPolicy& policy = cache_of(plan.lanes[lane]).policy();
+        const int n_kv_heads = cache_of(plan.lanes[lane]).layout().n_kv_heads();
         row_rules(policy, plan.lanes[lane].row, plan.lanes[lane].wants.scores && plan.on_host[lane] == 0,
                   part.rules);
         if (plan.on_host[lane] != 0)
@@ -217,7 +260,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
         if (part.turns) {
             auto* steps = reinterpret_cast<std::int32_t*>(host + part.steps_at);
             auto* places = reinterpret_cast<std::int32_t*>(host + part.places_at);
-            for (int g = 0; g < n_kv_heads; ++g)
+            for (int g = 0; g < cache.layout().n_kv_heads(); ++g)
                 places[g] = cache.steps_back(
                     g, row, {steps + std::int64_t{g} * plan.row_stride, at(cache.count(g) + 1)});
             view.steps = reinterpret_cast<const std::int32_t*>(device + part.steps_at);
@@ -235,9 +278,11 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     executor_->upload(device, host, bytes);
 }
 
+/// Up to three; those that the model lacks come last.
 template <class T>
 void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                               int n_batch) {
+    while (w.back().rows == 0) w = w.first(w.size() - 1);
     if (takes_cublas(n_batch)) return multiply_by_cublas(w, x, y, n_batch);
     const int cols = w[0].cols;
     const auto launch = [&]<int kBatch>(int first) {
@@ -326,9 +371,11 @@ void CudaBackend<T>::embed(int n) {
 template <class T>
 void CudaBackend<T>::launch_all(const Plan& plan) {
     const ModelConfig& c = model_->config();
-    const int n = static_cast<int>(plan.lanes.size()), n_kv_heads = model_->layout().n_kv_heads();
+    const int n = static_cast<int>(plan.lanes.size());
     Scratch& s = scratch_;
-    executor_->launch(BeginRow<T>{views_, layout_->table(), c.n_heads}, {n_kv_heads, n}, 32);
+    for (const Group& group : plan.groups)
+        executor_->launch(BeginRow<T>{views_ + group.first, group.of->layout.table(), c.n_heads},
+                          {group.of->model->layout().n_kv_heads(), group.n}, 32);
     embed(n);
     for (int layer = 0; layer < c.n_layers; ++layer) launch_layer(plan, layer);
     add_pending_norm(true, weights_.final_norm, n);
@@ -338,13 +385,22 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
         last = s.embedded.data();
     }
     multiply(std::array{weights_.output()}, last, std::array{s.logits.data()}, n);
-    executor_->launch(SelectVictims<T>{views_, layout_->table(), s.pooled.data(), s.leaves.data(),
-                                       s.leaving.data(), s.threshold.data(), plan.max_units, plan.row_stride},
-                      {plan.max_units, n}, kThreads);
-    executor_->launch(CompactHead<T>{views_, layout_->table(), s.leaves.data(), s.leaving.data(),
-                                     s.victims.data(), s.n_victims.data(), plan.max_units, plan.row_stride,
-                                     n_kv_heads, plan.most_victims, c.head_dim},
-                      {n_kv_heads, n}, 64);
+    for (const Group& group : plan.groups) {
+        const int n_kv_heads = group.of->model->layout().n_kv_heads();
+        const std::int64_t unit_at = std::int64_t{group.first} * plan.max_units,
+                           head_at = std::int64_t{group.first} * plan.n_kv_heads;
+        std::uint8_t* leaves = s.leaves.data() + unit_at * plan.row_stride;
+        executor_->launch(
+            SelectVictims<T>{views_ + group.first, group.of->layout.table(),
+                             s.pooled.data() + unit_at * plan.row_stride, leaves, s.leaving.data() + unit_at,
+                             s.threshold.data() + unit_at, plan.max_units, plan.row_stride},
+            {plan.max_units, group.n}, kThreads);
+        executor_->launch(
+            CompactHead<T>{views_ + group.first, group.of->layout.table(), leaves, s.leaving.data() + unit_at,
+                           s.victims.data() + head_at * plan.most_victims, s.n_victims.data() + head_at,
+                           plan.max_units, plan.row_stride, plan.n_kv_heads, plan.most_victims, c.head_dim},
+            {n_kv_heads, group.n}, 64);
+    }
 }
 
 /// Sums wait for the next norm that reads them: see add_pending_norm.
@@ -356,68 +412,127 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     const auto& w = weights_.layers[at(layer)];
     float* input = c.post_norm ? s.x.data() : s.normed.data();
     if (!c.post_norm) add_pending_norm(layer > 0, w.attention_norm, n);
-    multiply(std::array{w.q.view(), w.k.view(), w.v.view()}, input,
-             std::array{s.q.data(), s.k.data(), s.v.data()}, n);
+    project(plan, layer, input);
     attend(plan, layer);
     multiply(std::array{w.o.view()}, s.attended.data(), std::array{s.projected.data()}, n);
     if (c.post_norm)
         add_norm(s.projected.data(), nullptr, w.attention_norm, s.x.data(), n);
     else if (!c.shared_norm)
         add_norm(c.parallel ? nullptr : s.projected.data(), nullptr, w.mlp_norm, s.normed.data(), n);
-    feed_forward(w, input, n);
+    feed_forward(plan, layer, input);
     if (c.post_norm) add_norm(s.fed.data(), nullptr, w.mlp_norm, s.x.data(), n);
 }
 
+/// q once for all lanes; k and v of each group that owns them here, in one launch with q where there is one group.
 template <class T>
-void CudaBackend<T>::feed_forward(const typename DeviceModel<T>::Layer& w, const float* input, int n) {
+void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
-    const bool gated = w.gate.rows > 0;
+    const auto& w = weights_.layers[at(layer)];
+    const bool alone = plan.groups.size() == 1;
+    if (!alone)
+        multiply(std::array{w.q.view()}, input, std::array{s.q.data()}, static_cast<int>(plan.lanes.size()));
+    for (const Group& group : plan.groups) {
+        const auto& own = group.of->weights.layers[at(layer)];
+        float *k = s.k.data() + group.kv_at, *v = s.v.data() + group.kv_at;
+        const float* x = input + std::int64_t{group.first} * c.d_model;
+        if (alone)
+            multiply(std::array{own.q.view(), own.k.view(), own.v.view()}, x, std::array{s.q.data(), k, v},
+                     group.n);
+        else if (own.k.rows > 0)
+            multiply(std::array{own.k.view(), own.v.view()}, x, std::array{k, v}, group.n);
+    }
+}
+
+/// Once for neighbouring groups that share their weights.
+template <class T>
+void CudaBackend<T>::feed_forward(const Plan& plan, int layer, const float* input) {
+    const ModelConfig& c = model_->config();
+    Scratch& s = scratch_;
+    const bool gated = weights_.layers[at(layer)].gate.rows > 0;
     float* hidden = gated ? s.gate.data() : s.up.data();
-    if (gated)
-        multiply(std::array{w.gate.view(), w.up.view()}, input, std::array{s.gate.data(), s.up.data()}, n);
-    else
-        multiply(std::array{w.up.view()}, input, std::array{s.up.data()}, n);
-    const std::int64_t n_hidden = std::int64_t{n} * c.d_ff;
-    executor_->launch(activation_of(c, hidden, gated ? s.up.data() : nullptr, n_hidden),
-                      {blocks_for(n_hidden)}, kThreads);
-    multiply(std::array{w.down.view()}, hidden, std::array{s.fed.data()}, n);
+    const auto for_runs = [&](auto visit) {
+        for (std::size_t i = 0; i < plan.groups.size();) {
+            const Group& first = plan.groups[i];
+            const auto& w = first.of->weights.layers[at(layer)];
+            int n = 0;
+            while (i < plan.groups.size() &&
+                   plan.groups[i].of->weights.layers[at(layer)].up.data.data() == w.up.data.data())
+                n += plan.groups[i++].n;
+            visit(w, first, n);
+        }
+    };
+    for_runs([&](const auto& w, const Group& first, int n) {
+        const float* x = input + std::int64_t{first.first} * c.d_model;
+        float *gate = s.gate.data() + first.hidden_at, *up = s.up.data() + first.hidden_at;
+        if (gated)
+            multiply(std::array{w.gate.view(), w.up.view()}, x, std::array{gate, up}, n);
+        else
+            multiply(std::array{w.up.view()}, x, std::array{up}, n);
+    });
+    executor_->launch(activation_of(c, hidden, gated ? s.up.data() : nullptr, plan.hidden_size),
+                      {blocks_for(plan.hidden_size)}, kThreads);
+    for_runs([&](const auto& w, const Group& first, int n) {
+        multiply(std::array{w.down.view()}, hidden + first.hidden_at,
+                 std::array{s.fed.data() + std::int64_t{first.first} * c.d_model}, n);
+    });
+}
+
+template <class T>
+void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
+                                     std::size_t size) {
+    if (!plan.any_shadow) return;
+    float* to = scratch_.shadow.data() + at(layer) * shadow_parts(plan).end + part;
+    const auto n = static_cast<std::int64_t>(size);
+    executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
 }
 
 /// From q, k and v of all lanes to what their heads attended to, all scores folded.
 template <class T>
 void CudaBackend<T>::attend(const Plan& plan, int layer) {
-    const ModelConfig& c = model_->config();
-    const int n = static_cast<int>(plan.lanes.size());
-    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride;
+    const ShadowParts parts = shadow_parts(plan);
     Scratch& s = scratch_;
-    const ShadowParts parts = shadow_parts(at(n));
-    const auto keep_for_shadow = [&](const Buffer<float>& from, std::size_t part, std::size_t size) {
-        float* to = s.shadow.data() + at(layer) * parts.end + part;
-        const auto n_floats = static_cast<std::int64_t>(size);
-        if (plan.any_shadow)
-            executor_->launch(Widen<float>{from.data(), to, n_floats}, {blocks_for(n_floats)}, kThreads);
-    };
-    keep_for_shadow(s.q, parts.q, parts.k - parts.q);
-    keep_for_shadow(s.k, parts.k, parts.v - parts.k);
-    keep_for_shadow(s.v, parts.v, parts.attended - parts.v);
-    const std::int32_t* kv_of_head = layout_->kv_of_head.data() + std::int64_t{layer} * c.n_heads;
-    executor_->launch(RotateAppend<T>{s.q.data(), s.k.data(), s.v.data(), turn_rows_, views_, kv_of_head,
-                                      weights_.head_rule(c, layer), model_->layout().first_of_layer(layer),
-                                      c.n_heads, c.n_kv_heads},
-                      {c.n_heads + c.n_kv_heads, n}, 64);
+    keep_for_shadow(plan, layer, s.q, parts.q, parts.k - parts.q);
+    keep_for_shadow(plan, layer, s.k, parts.k, parts.v - parts.k);
+    keep_for_shadow(plan, layer, s.v, parts.v, parts.attended - parts.v);
+    for (const Group& group : plan.groups) attend_group(plan, group, layer);
+    keep_for_shadow(plan, layer, s.attended, parts.attended, parts.end - parts.attended);
+}
+
+template <class T>
+void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int layer) {
+    const Model& model = *group.of->model;
+    const ModelConfig& c = model.config();
+    const KvLayout& layout = model.layout();
+    const std::int64_t stride = plan.row_stride, of_layer = c.n_heads * stride, first = group.first,
+                       d_q = std::int64_t{c.n_heads} * c.head_dim;
+    Scratch& s = scratch_;
+    const LaneView<T>* views = views_ + first;
+    const std::int32_t* kv_of_head = group.of->layout.kv_of_head.data() + std::int64_t{layer} * c.n_heads;
+    const bool owns = layout.owns(layer);
+    const int n_own = owns ? c.n_kv_heads : 0;
+    float* raw_keys = c.borrows_unrotated ? s.raw_keys.data() + group.kv_at : nullptr;
+    float* q = s.q.data() + first * d_q;
+    executor_->launch(RotateAppend<T>{q, s.k.data() + group.kv_at, s.v.data() + group.kv_at, turn_rows_,
+                                      views, kv_of_head, group.of->weights.head_rule(c, layer),
+                                      layout.first_of_layer(layer), c.n_heads, n_own, 0, raw_keys},
+                      {c.n_heads + n_own, group.n}, 64);
     // Rows that are asked for stay, all layers of a lane one after the other; others are written over by the next layer.
-    const auto kept = [&](float* data) { return RowBuffer{data + layer * of_layer, c.n_layers * of_layer}; };
+    const auto kept = [&](float* data) {
+        return RowBuffer{data + (first * c.n_layers + layer) * of_layer, c.n_layers * of_layer};
+    };
+    const auto passing = [&](float* data) { return RowBuffer{data + first * of_layer, of_layer}; };
     const RowBuffer none{nullptr, 0};
+    const std::int64_t split_at = first * c.n_heads * plan.max_splits;
     AttendSplit<T> attend{};
-    attend.q = s.q.data();
-    attend.lanes = views_;
+    attend.q = q;
+    attend.lanes = views;
     attend.kv_of_head = kv_of_head;
-    attend.logits = plan.wants.logits ? kept(s.row_logits.data()) : RowBuffer{s.row_logits.data(), of_layer};
-    attend.tempered = {s.row_tempered.data(), of_layer};
+    attend.logits = plan.wants.logits ? kept(s.row_logits.data()) : passing(s.row_logits.data());
+    attend.tempered = passing(s.row_tempered.data());
     attend.noise = plan.wants.noise ? kept(s.row_noise.data()) : none;
-    attend.sums = s.sums.data();
-    attend.partial_values = s.partial_values.data();
+    attend.sums = s.sums.data() + split_at;
+    attend.partial_values = s.partial_values.data() + split_at * c.head_dim;
     attend.layer = layer;
     attend.n_heads = c.n_heads;
     attend.head_dim = c.head_dim;
@@ -429,21 +544,23 @@ void CudaBackend<T>::attend(const Plan& plan, int layer) {
     attend.row_stride = plan.row_stride;
     attend.max_splits = plan.max_splits;
     attend.turns = turn_rows_;
-    const Grid splits{plan.max_splits, c.n_heads, n};
+    if (!owns) attend.raw_keys = raw_keys;
+    attend.first_kv = layout.first_read(layer);
+    attend.n_kv = c.n_kv_heads;
+    const Grid splits{plan.max_splits, c.n_heads, group.n};
     executor_->launch(attend, splits, kSplit);
     executor_->launch(
-        FinishRow<T>{views_, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
-                     attend.logits, attend.tempered, s.sums.data(), s.partial_values.data(),
-                     s.attended.data(), layer, c.n_heads, c.head_dim, plan.row_stride, plan.max_splits},
+        FinishRow<T>{views, kv_of_head, plan.wants.attention ? kept(s.row_attention.data()) : none,
+                     attend.logits, attend.tempered, attend.sums, attend.partial_values,
+                     s.attended.data() + first * d_q, layer, c.n_heads, c.head_dim, plan.row_stride,
+                     plan.max_splits},
         splits, kSplit);
-
-    keep_for_shadow(s.attended, parts.attended, parts.end - parts.attended);
 }
 
 template <class T>
 void CudaBackend<T>::download_output(const Plan& plan) {
     const ModelConfig& c = model_->config();
-    const std::size_t n = plan.lanes.size(), n_kv_heads = at(model_->layout().n_kv_heads());
+    const std::size_t n = plan.lanes.size(), n_kv_heads = at(plan.n_kv_heads);
     const std::size_t heads = at(c.n_layers * c.n_heads), stride = at(plan.row_stride),
                       units = at(plan.max_units);
     const auto all = [&](auto& to, const auto& from, std::size_t size) {
@@ -469,7 +586,7 @@ void CudaBackend<T>::download_output(const Plan& plan) {
         rows(wants.scores, host_.pooled, scratch_.pooled, units);
     }
     if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
-    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, at(c.n_layers) * shadow_parts(n).end);
+    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, at(c.n_layers) * shadow_parts(plan).end);
 }
 
 template <class T>
@@ -489,8 +606,8 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     download_output(plan);
     executor_->wait();
     if (times_ != nullptr) add_times();
-    for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) {
-        const LaneStep& step = lanes[at(lane)];
+    for (int lane = 0; lane < static_cast<int>(plan.lanes.size()); ++lane) {
+        const LaneStep& step = plan.lanes[at(lane)];
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
@@ -537,8 +654,8 @@ bool CudaBackend<T>::time_parts(StepTimes* times) {
 template <class T>
 void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[at(lane)];
-    const KvLayout& layout = model_->layout();
     const Cache& cache = cache_of(step);
+    const KvLayout& layout = cache.layout();
     RowValues& values = step.out->values;
     std::vector<int> n_attended;
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
@@ -585,10 +702,9 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
 }
 
 template <class T>
-typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(std::size_t n_lanes) const {
+typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& plan) const {
     const ModelConfig& c = model_->config();
-    const std::size_t of_q = n_lanes * at(c.n_heads * c.head_dim),
-                      of_k = n_lanes * at(c.n_kv_heads * c.head_dim);
+    const std::size_t of_q = plan.lanes.size() * at(c.n_heads * c.head_dim), of_k = at(plan.kv_size);
     return {0, of_q, of_q + of_k, of_q + 2 * of_k, 2 * (of_q + of_k)};
 }
 
@@ -596,50 +712,56 @@ typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(std::size_t n_
 template <class T>
 void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[at(lane)];
-    const KvLayout& layout = model_->layout();
-    const ModelConfig& c = model_->config();
+    const Group& group = group_of(plan, lane);
+    const cpu::ModelTables& tables = group.of->tables;
+    const ModelConfig& c = group.of->model->config();
     Cache& cache = cache_of(step);
-    const ShadowParts parts = shadow_parts(plan.lanes.size());
+    const KvLayout& layout = cache.layout();
+    const ShadowParts parts = shadow_parts(plan);
     const int d = c.head_dim;
     const std::size_t half = at(c.rotary.dims / 2);
-    std::vector<float> key(at(d)), value(at(d)), cosine(half), sine(half);
-    tables_.angles(step.row, cosine.data(), sine.data());
+    std::vector<float> key(at(d)), raw_key(at(d)), value(at(d)), cosine(half), sine(half);
+    tables.angles(step.row, cosine.data(), sine.data());
     std::vector<std::uint8_t> hidden;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);
         const float* of_layer = host_.shadow.data() + at(kv.owner_layer) * parts.end;
-        const std::size_t kv_at = (at(lane) * at(c.n_kv_heads) + at(kv.index)) * at(d);
+        const std::size_t kv_at =
+            at(group.kv_at + (std::int64_t{lane - group.first} * c.n_kv_heads + kv.index) * d);
         std::copy_n(of_layer + parts.k + kv_at, d, key.data());
-        tables_.finish_head(key.data(), tables_.layers[at(kv.owner_layer)].k_norm, cosine.data(),
-                            sine.data());
+        raw_key = key;
+        const std::vector<float>& k_norm = tables.layers[at(kv.owner_layer)].k_norm;
+        tables.finish_head(raw_key.data(), k_norm, nullptr, nullptr);
+        tables.finish_head(key.data(), k_norm, cosine.data(), sine.data());
         std::copy_n(of_layer + parts.v + kv_at, d, value.data());
         if (c.clip_qkv > 0) cpu::clip(value.data(), c.clip_qkv, d);
         cache.shadow()->append(g, key.data(), value.data(), 1);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
-        const AttentionRule of_owner = attention_rule(c, kv.owner_layer, 0);
-        hidden.clear();
-        if (policy.hides_any() || of_owner.window > 0)
-            for (const std::int32_t position : cache.positions(g))
-                hidden.push_back(policy.hides(step.row, position) || of_owner.hides(step.row, position) ? 1
-                                                                                                        : 0);
         for (const HeadRef& reader : kv.readers) {
             const int head = reader.layer * layout.n_heads() + reader.head;
+            const AttentionRule rule = attention_rule(c, reader.layer, reader.head);
+            hidden.clear();
+            if (policy.hides_any() || rule.window > 0)
+                for (const std::int32_t position : cache.positions(g))
+                    hidden.push_back(policy.hides(step.row, position) || rule.hides(step.row, position) ? 1
+                                                                                                        : 0);
             const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
-            const float* query = host_.shadow.data() + at(reader.layer) * parts.end + parts.q + q_at;
-            shadow_scratch_.query.assign(query, query + d);
-            tables_.finish_head(shadow_scratch_.query.data(), tables_.layers[at(reader.layer)].q_norm,
-                                cosine.data(), sine.data());
+            const float* of_reader = host_.shadow.data() + at(reader.layer) * parts.end;
+            shadow_scratch_.query.assign(of_reader + parts.q + q_at, of_reader + parts.q + q_at + at(d));
+            tables.finish_head(shadow_scratch_.query.data(), tables.layers[at(reader.layer)].q_norm,
+                               cosine.data(), sine.data());
+            const bool borrows_raw = c.borrows_unrotated && reader.layer != kv.owner_layer;
+            shadow_scratch_.own_key = borrows_raw ? raw_key.data() : nullptr;
             const std::size_t row_at =
                 (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
-            const cpu::SeenRow seen{
-                cache.positions(g),
-                {host_.row_attention.data() + row_at, cache.positions(g).size()},
-                hidden,
-                host_.shadow.data() + at(reader.layer) * parts.end + parts.attended + q_at};
-            cpu::measure_row(*cache.shadow(), g, head, policy.budget,
-                             attention_rule(c, reader.layer, reader.head), seen, shadow_scratch_, *step.out);
+            const cpu::SeenRow seen{cache.positions(g),
+                                    {host_.row_attention.data() + row_at, cache.positions(g).size()},
+                                    hidden,
+                                    of_reader + parts.attended + q_at};
+            cpu::measure_row(*cache.shadow(), g, head, policy.budget, rule, seen, shadow_scratch_, *step.out);
         }
     }
+    shadow_scratch_.own_key = nullptr;
 }
 
 template <class T>
@@ -658,8 +780,8 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
         }
     }
     std::vector<std::int32_t> gone;
-    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
-        const std::size_t head_at = at(lane) * at(model_->layout().n_kv_heads()) + at(g);
+    for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
+        const std::size_t head_at = at(lane) * at(plan.n_kv_heads) + at(g);
         const std::int32_t* slots = host_.victims.data() + head_at * at(plan.most_victims);
         gone.clear();
         cache.note_removed(g, {slots, at(host_.n_victims[head_at])}, gone);
@@ -672,7 +794,7 @@ template <class T>
 void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
-    std::vector<std::vector<std::int32_t>> gone(at(model_->layout().n_kv_heads()));
+    std::vector<std::vector<std::int32_t>> gone(at(cache.layout().n_kv_heads()));
     bool any = false;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
@@ -726,7 +848,7 @@ template <class T>
 std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     const ResolvedPolicy& policy = store.policy();
     std::vector<Eviction> evictions;
-    std::vector<std::vector<std::int32_t>> gone(at(model_->layout().n_kv_heads()));
+    std::vector<std::vector<std::int32_t>> gone(at(store.layout().n_kv_heads()));
     for (const cpu::Unit& unit : store.units()) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
         int most = 0;
@@ -746,7 +868,7 @@ std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     }
     if (!evictions.empty()) store.remove(gone);
     std::vector<int> n_stored, had;
-    for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
+    for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));
         had.push_back(store.capacity(g));
     }

@@ -61,10 +61,20 @@ class CudaBackend final : public Backend {
 
   private:
     using Cache = CudaKvCache<T>;
+    /// Neighbouring lanes of a step whose caches are of one model.
+    struct Group {
+        const OnDevice<T>* of = nullptr;
+        int first = 0, n = 0;
+        std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
+        std::int64_t hidden_at = 0;  ///< the same of gate and up: [n, d_ff]
+    };
     /// What one step needs to know, worked out on the host before it.
     struct Plan {
-        std::span<const LaneStep> lanes;
-        RowWants wants;      ///< of any lane
+        std::vector<LaneStep> lanes;  ///< those of one model beside each other
+        std::vector<Group> groups;
+        std::int64_t kv_size = 0, hidden_size = 0;  ///< of all lanes
+        int n_kv_heads = 0;                         ///< of the model that has most
+        RowWants wants;                             ///< of any lane
         int row_stride = 0;  ///< slots that row buffers have room for: the largest capacity
         int max_splits = 0;
         int max_units = 0;
@@ -77,13 +87,21 @@ class CudaBackend final : public Backend {
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
 
     Plan plan(std::span<const LaneStep> lanes);
+    void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
+    const Group& group_of(const Plan& plan, int lane) const;
+    /// The model that a cache's lane runs; uploads what a variant does not share.
+    std::shared_ptr<const OnDevice<T>> on_device(const std::shared_ptr<const Model>& model);
     void size_buffers(const Plan& plan);
     void upload_input(const Plan& plan);
     void launch_all(const Plan& plan);
     void embed(int n);
     void launch_layer(const Plan& plan, int layer);
+    void project(const Plan& plan, int layer, const float* input);
     void attend(const Plan& plan, int layer);
-    void feed_forward(const typename DeviceModel<T>::Layer& w, const float* input, int n);
+    void attend_group(const Plan& plan, const Group& group, int layer);
+    void keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
+                         std::size_t size);
+    void feed_forward(const Plan& plan, int layer, const float* input);
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
                   int n);
     void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
@@ -103,14 +121,16 @@ class CudaBackend final : public Backend {
     ProductOptions products_;
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
-    DeviceModel<T> weights_;
-    std::shared_ptr<const DeviceLayout> layout_;
+    WeightStore<T> store_;
+    std::shared_ptr<const OnDevice<T>> own_;  // model_
+    std::vector<std::weak_ptr<const OnDevice<T>>> variants_;
+    const DeviceModel<T>&
+        weights_;  // model_'s; variants differ in k, v and, where they compensate, gate, up and down
     DeviceTurns turns_;
-    cpu::ModelTables tables_;  // what the shadow's queries and keys need, on the host
     StepTimes* times_ = nullptr;
 
     struct Scratch {
-        Buffer<float> x, embedded, normed, q, k, v, attended, projected, fed, gate, up, logits;
+        Buffer<float> x, embedded, normed, q, k, v, raw_keys, attended, projected, fed, gate, up, logits;
         Buffer<T> narrowed;  // [lanes, widest input] for cuBLAS
         Buffer<float> row_logits, row_tempered, row_attention, row_noise, pooled, threshold, partial_values;
         Buffer<SplitSum> sums;
@@ -131,7 +151,7 @@ class CudaBackend final : public Backend {
     struct ShadowParts {
         std::size_t q, k, v, attended, end;
     };
-    ShadowParts shadow_parts(std::size_t n_lanes) const;
+    ShadowParts shadow_parts(const Plan& plan) const;
     cpu::ShadowScratch shadow_scratch_;
     const float* turn_rows_ = nullptr;
     const LaneView<T>* views_ = nullptr;  // device, inside input

@@ -94,7 +94,7 @@ struct HeadFinish {
 };
 
 /// Finishes q in place and puts the new token's key and value into the last slot of every KV head of the layer. Grid: x = query heads +
-/// KV heads of the layer, y = lanes.
+/// KV heads that the layer owns (none where it borrows), y = lanes.
 template <class T>
 struct RotateAppend {
     static constexpr int kPhases = 3;
@@ -109,6 +109,8 @@ struct RotateAppend {
     HeadRule rule;
     std::int32_t first_kv;  ///< the layer's first KV head
     std::int32_t n_heads, n_kv, unused = 0;
+    float* raw_keys =
+        nullptr;  ///< [lanes, n_kv, head_dim] keys before rotation, for layers that borrow them; or null
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const int lane = block.y, d = rule.head_dim, g = block.x - n_heads;
@@ -127,6 +129,8 @@ struct RotateAppend {
         HeadFinish::rotate(rule, block, shared, turn, WriteKey{head, slot});
         for (int i = block.thread; i < d; i += block.n_threads)
             narrow(rule.clipped(v[key_at + i]), head.values[slot * d + i]);
+        if (raw_keys != nullptr)
+            for (int i = block.thread; i < d; i += block.n_threads) raw_keys[key_at + i] = shared.x[i];
     }
 
     struct WriteQuery {
@@ -192,6 +196,9 @@ struct AttendSplit {
     std::int32_t window;             ///< newest positions that the layer sees; 0: all
     std::int32_t dims, interleaved;  ///< see HeadRule
     std::int32_t unused = 0;
+    /// See RotateAppend: taken for the row's own token, where a borrowing layer sees it so (ModelConfig::borrows_unrotated); or null.
+    const float* raw_keys = nullptr;
+    std::int32_t first_kv = 0, n_kv = 0;  ///< the owner's first KV head, and how many it has
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
         const int split = block.x, h = block.y, lane = block.z, t = block.thread;
@@ -249,7 +256,10 @@ struct AttendSplit {
         KH_DEVICE_ASSERT(slot < row_stride && position >= 0 && position <= row);
         const int steps = view.steps != nullptr ? view.steps[g * view.steps_stride + slot] : 0;
         float dot = 0;
-        if (steps != 0 && dims > 0) {
+        if (raw_keys != nullptr && slot == head.count - 1) {
+            const float* key = raw_keys + (static_cast<std::int64_t>(lane) * n_kv + g - first_kv) * head_dim;
+            for (int i = 0; i < head_dim; ++i) dot = add(dot, mul(shared.q[i], key[i]));
+        } else if (steps != 0 && dims > 0) {
             dot = dot_turned(shared.q, head, slot, steps);
         } else {
             for (int c = 0; c < head_dim / 8; ++c) {

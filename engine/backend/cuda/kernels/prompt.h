@@ -12,7 +12,7 @@
 
 namespace keyhole::cuda {
 
-/// Finishes q in place, and puts keys (finished) and values head by head. Grid: x = query heads + KV heads, y = tokens.
+/// Finishes q in place, and puts keys (finished) and values head by head. Grid: x = tokens, y = query heads + KV heads that the layer owns.
 struct RotatePrompt {
     static constexpr int kPhases = 3;
     using Shared = HeadFinish::Shared;
@@ -25,11 +25,12 @@ struct RotatePrompt {
     const float* turns;  ///< see RotateAppend
     HeadRule rule;
     std::int32_t n, n_heads, n_kv, unused = 0;
+    float* raw_keys = nullptr;  ///< as keys, before rotation, for layers that borrow them; or null
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
-        const int token = block.y, d = rule.head_dim, g = block.x - n_heads;
-        const bool is_query = block.x < n_heads;
-        float* query = q + (static_cast<std::int64_t>(token) * n_heads + block.x) * d;
+        const int token = block.x, d = rule.head_dim, g = block.y - n_heads;
+        const bool is_query = block.y < n_heads;
+        float* query = q + (static_cast<std::int64_t>(token) * n_heads + block.y) * d;
         const std::int64_t from = (static_cast<std::int64_t>(token) * n_kv + g) * d;
         if (p == 0) return HeadFinish::load(rule, block, shared, is_query ? query : k + from);
         if (p == 1) return HeadFinish::norm(rule, block, shared, is_query ? rule.q_norm : rule.k_norm);
@@ -38,6 +39,8 @@ struct RotatePrompt {
         HeadFinish::rotate(rule, block, shared, turn, Write{is_query ? query : keys + to});
         if (is_query) return;
         for (int i = block.thread; i < d; i += block.n_threads) values[to + i] = rule.clipped(v[from + i]);
+        if (raw_keys != nullptr)
+            for (int i = block.thread; i < d; i += block.n_threads) raw_keys[to + i] = shared.x[i];
     }
 
     struct Write {

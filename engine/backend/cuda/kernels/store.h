@@ -117,20 +117,20 @@ struct CopySlots {
     }
 };
 
-/// What stays of a prompt: new slot i of the layer's KV head g is token kept[offset[g] + i]. Noise is drawn afterwards.
-/// Grid: x = KV heads of the layer, y = chunks of kSlots.
+/// What stays of a prompt: new slot i of the KV head g that the layer reads is token kept[offset[g] + i]. A layer that borrows brings its
+/// scores alone. Noise is drawn afterwards. Grid: x = KV heads that the layer reads, y = chunks of kSlots.
 template <class T>
 struct KeepPrompt {
     static constexpr int kPhases = 1;
     static constexpr int kSlots = 32;
     using Shared = NoShared;
     using Local = NoLocal;
-    const float* keys;    ///< [n_kv, n, head_dim] rotated
+    const float* keys;    ///< [n_kv, n, head_dim] rotated; null where the layer borrows
     const float* values;  ///< same
     const float* score;   ///< [n_streams, n_heads, n]
     const std::int32_t*
         streams;  ///< [n_heads, kScores] the stream of an accumulator, -1 where it does not run
-    const DeviceHead<T>* heads;  ///< the layer's first
+    const DeviceHead<T>* heads;  ///< the first that the layer reads
     const HeadScores* scores;    ///< the layer's first
     const std::int32_t* kept;
     const std::int32_t* offset;  ///< [n_kv + 1]
@@ -141,7 +141,8 @@ struct KeepPrompt {
         const int n_kept = offset[block.x + 1] - offset[block.x], first = block.y * kSlots;
         const int last = n_kept < first + kSlots ? n_kept : first + kSlots;
         const std::int32_t* tokens = kept + offset[block.x];
-        for (int i = first * head_dim + block.thread; i < last * head_dim; i += block.n_threads) {
+        const int end = keys != nullptr ? last * head_dim : 0;
+        for (int i = first * head_dim + block.thread; i < end; i += block.n_threads) {
             const std::int64_t slot = i / head_dim, d = i % head_dim;
             KH_DEVICE_ASSERT(slot < head.capacity && tokens[slot] >= 0 && tokens[slot] < n);
             const std::int64_t at = (static_cast<std::int64_t>(block.x) * n + tokens[slot]) * head_dim + d;

@@ -1,0 +1,153 @@
+#include "tests/reference/backend_pair.h"
+
+#include "engine/model/kv_sharing.h"
+#include "engine/trace/record.h"
+#include "tests/reference/executor_under_test.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace reference {
+
+using keyhole::LaneStep;
+using keyhole::ResolvedPolicy;
+using keyhole::RowOutput;
+
+std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
+                                               unsigned shuffle,
+                                               const keyhole::cuda::ProductOptions& products) {
+    std::string reason;
+    return keyhole::make_cuda_backend(model, executor_under_test(shuffle, reason), products);
+}
+
+void CudaBackend::SetUp() {
+    std::string reason;
+    if (executor_under_test(1, reason) == nullptr) GTEST_SKIP() << reason;
+}
+
+ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt) {
+    return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 20,
+                            keyhole::head_grid(model.layout()));
+}
+
+Pair::Pair(const TinyShape& shape, int n_prompt)
+    : Pair(keyhole::load_model(TinyModel(shape).folder()), n_prompt, shape.seed) {}
+
+Pair::Pair(std::shared_ptr<const keyhole::Model> of, int n_prompt, std::uint64_t seed,
+           const keyhole::cuda::ProductOptions& products)
+    : model(std::move(of)), n_prompt_(n_prompt) {
+    cpu = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr);
+    cuda = cuda_backend(model, 1, products);
+    tokens_ = random_tokens(n_prompt + 400, seed + 7);
+    for (int& token : tokens_) token %= model->config().n_vocab;
+    next_ = n_prompt;
+}
+
+void Pair::start(const std::vector<std::string>& specs) {
+    for (const std::string& spec : specs) {
+        const auto of = keyhole::shared_model(model, keyhole::parse_lane_spec(spec).sharing);
+        const auto variant = of != model ? of : nullptr;
+        policies.push_back(policy_of(spec, *of, n_prompt_));
+        lanes.push_back({of, cpu->make_cache(variant), cuda->make_cache(variant), {}, {}});
+    }
+    for (std::size_t n = 0; n < lanes.size(); ++n) {
+        cpu->apply_policy(*lanes[n].cpu, policies[n], -1);
+        cuda->apply_policy(*lanes[n].cuda, policies[n], -1);
+    }
+    std::set<const keyhole::Model*> of_lanes;
+    for (const Twin& lane : lanes)
+        if (of_lanes.insert(lane.model.get()).second) prefill_lanes_of(lane.model.get());
+    compare("prompt");
+}
+
+/// A prompt pass is of one model.
+void Pair::prefill_lanes_of(const keyhole::Model* one) {
+    std::vector<keyhole::LanePrefill> a, b;
+    for (std::size_t n = 0; n < lanes.size(); ++n) {
+        if (lanes[n].model.get() != one) continue;
+        a.push_back({lanes[n].cpu.get(), &policies[n], kAllOfARow, &lanes[n].cpu_out});
+        b.push_back({lanes[n].cuda.get(), &policies[n], kAllOfARow, &lanes[n].cuda_out});
+    }
+    const std::span<const int> prompt =
+        std::span<const int>(tokens_).first(static_cast<std::size_t>(n_prompt_));
+    cpu->prefill(prompt, a, nullptr, {});
+    cuda->prefill(prompt, b, nullptr, {});
+}
+
+void Pair::step(int n_rows) {
+    for (int i = 0; i < n_rows; ++i, ++next_) {
+        std::vector<LaneStep> a, b;
+        for (std::size_t n = 0; n < lanes.size(); ++n) {
+            const int token = tokens_[static_cast<std::size_t>(next_)];
+            a.push_back({lanes[n].cpu.get(), &policies[n], token, next_, kAllOfARow, &lanes[n].cpu_out});
+            b.push_back({lanes[n].cuda.get(), &policies[n], token, next_, kAllOfARow, &lanes[n].cuda_out});
+        }
+        cpu->step(a);
+        cuda->step(b);
+        compare(fmt::format("row {}", next_));
+        if (testing::Test::HasFatalFailure()) return;
+    }
+}
+
+void Pair::apply(std::size_t lane, const std::string& spec) {
+    policies[lane] = policy_of(spec, *lanes[lane].model, n_prompt_);
+    EXPECT_EQ(cpu->apply_policy(*lanes[lane].cpu, policies[lane], next_ - 1),
+              cuda->apply_policy(*lanes[lane].cuda, policies[lane], next_ - 1))
+        << spec;
+}
+
+void Pair::evict(std::size_t lane, int g, int position) {
+    EXPECT_EQ(lanes[lane].cpu->evict(g, position), lanes[lane].cuda->evict(g, position));
+}
+void Pair::pin(std::size_t lane, int g, int position, bool pinned) {
+    EXPECT_EQ(lanes[lane].cpu->set_pinned(g, position, pinned),
+              lanes[lane].cuda->set_pinned(g, position, pinned));
+}
+
+void Pair::compare(const std::string& where) {
+    for (std::size_t n = 0; n < lanes.size(); ++n) {
+        SCOPED_TRACE(fmt::format("lane {}, {}", n, where));
+        const RowOutput &a = lanes[n].cpu_out, &b = lanes[n].cuda_out;
+        ASSERT_EQ(a.evictions, b.evictions);
+        ASSERT_EQ(a.values.offset, b.values.offset);
+        ASSERT_EQ(a.values.positions, b.values.positions);
+        ASSERT_EQ(a.values.head_offset, b.values.head_offset);
+        ASSERT_EQ(a.values.hidden, b.values.hidden);
+        near("next logits", a.next_logits, b.next_logits);
+        near("attention", a.values.attention, b.values.attention);
+        near("logits", a.values.logits, b.values.logits);
+        near("noise", a.values.noise, b.values.noise);
+        near("scores", a.values.scores, b.values.scores);
+        near("shadow", a.values.shadow, b.values.shadow);
+        near("retained mass", a.shadow.retained_mass, b.shadow.retained_mass);
+        near("ideal cosine", a.shadow.cosine_ideal, b.shadow.cosine_ideal);
+        near("full cosine", a.shadow.cosine_full, b.shadow.cosine_full);
+        near("output similarity", a.shadow.output_similarity, b.shadow.output_similarity);
+        near("threshold", a.values.threshold, b.values.threshold);
+        for (int g = 0; g < lanes[n].model->layout().n_kv_heads(); ++g) {
+            ASSERT_EQ(lanes[n].cpu->stored_positions(g), lanes[n].cuda->stored_positions(g));
+            ASSERT_EQ(lanes[n].cpu->pinned_positions(g), lanes[n].cuda->pinned_positions(g));
+        }
+        ASSERT_EQ(lanes[n].cpu->use().stored_tokens, lanes[n].cuda->use().stored_tokens);
+    }
+}
+
+void Pair::fork(std::size_t lane) {
+    Twin& from = lanes[lane];
+    Twin fork{from.model, from.cpu->clone(), from.cuda->clone(), {}, {}};
+    lanes.push_back(std::move(fork));
+    policies.push_back(ResolvedPolicy(policies[lane]));
+}
+
+void Pair::near(const char* what, const std::vector<float>& a, const std::vector<float>& b) const {
+    ASSERT_EQ(a.size(), b.size()) << what;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+        ASSERT_NEAR(a[i], b[i], tolerance * std::max(1.0f, std::abs(a[i]))) << what << " " << i;
+    }
+}
+
+}  // namespace reference

@@ -1,0 +1,275 @@
+// KV heads that layers share, and lanes that share them otherwise than their model, on the CUDA backend: against the double-precision
+// reference and the CPU backend.
+#include "engine/base/half.h"
+#include "engine/base/mapped_file.h"
+#include "engine/model/kv_sharing.h"
+#include "engine/session/session.h"
+#include "tests/reference/any_model.h"
+#include "tests/reference/backend_pair.h"
+#include "tests/reference/executor_under_test.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/sharing_cases.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+
+namespace reference {
+namespace {
+
+struct Sharing {
+    const char* kv;
+    int m, g;
+    bool released = false;
+};
+
+class CudaVariants : public CudaBackend, public testing::WithParamInterface<Sharing> {};
+
+TEST_P(CudaVariants, EveryRowAgreesWithTheReference) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights own = load_weights(tiny.folder());
+    const Sharing& p = GetParam();
+    const Weights shared = shared_weights(own, p.m, p.g, p.released);
+    const int n_prompt = 19, n_decode = 10;
+    const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases =
+        sharing_cases(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
+    cases.push_back(preset_case("h2o", 7, n_decode));  // beside them one of the model itself
+    const auto backend = cuda_backend(model);
+    expect_agreement(
+        compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt), backend.get()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sharings, CudaVariants,
+                         testing::Values(Sharing{"gqa:2", 5, 2}, Sharing{"mqa", 5, 1},
+                                         Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},
+                                         Sharing{"(mlkv:m=1,g=4)", 1, 4},
+                                         Sharing{"(mlkv:m=2,g=1)", 2, 1, true}));
+
+TEST_F(CudaBackend, AModelThatSharesBetweenLayersAgreesWithTheReference) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_layers = 2;
+    shape.n_kv_heads = 2;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = random_tokens(26, 6);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases;
+    for (const char* preset : {"full", "h2o", "tova", "keyformer"})
+        cases.push_back(preset_case(preset, 6, 8));
+    const auto backend = cuda_backend(model);
+    expect_agreement(compare_with_reference(model, load_weights(tiny.folder()), cases, all.first(18),
+                                            all.subspan(18), backend.get()));
+}
+
+TEST_F(CudaBackend, LanesOfAnySharingFollowTheCpu) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    Pair pair(shape);
+    pair.start({"full", "h2o:budget=8,kv=gqa:2,shadow=on", "keyformer:budget=8,kv=(mlkv:m=2,g=1)",
+                "tova:budget=8,kv=mqa,compensate=on", "h2o:budget=8", "sink:budget=8,kv=mqa,positions=cache",
+                "full:kv=(mlkv:m=2,g=2),merge=released,shadow=on", "h2o:budget=8,kv=gqa:2,dialect=released",
+                "tova:budget=9,kv=(mlkv:m=2,g=2),merge=released,positions=compressed"});
+    pair.step(4);
+    pair.fork(2);
+    pair.pin(2, 1, 31);
+    pair.evict(1, 3, pair.lanes[1].cpu->stored_positions(3).front());
+    pair.step(6);
+    pair.apply(2, "h2o:budget=5,kv=(mlkv:m=2,g=1)");
+    pair.apply(3, "a2sf:budget=6,scope=shared,kv=mqa,compensate=on");
+    pair.apply(9, "tova:budget=6,kv=(mlkv:m=2,g=1)");
+    pair.step(12);
+}
+
+/// Biases, norms of heads, ALiBi and a window take the same way.
+TEST_F(CudaBackend, SharingInOtherFamiliesFollowsTheCpu) {
+    for (const bool alibi : {false, true}) {
+        AnyShape shape = any_shape();
+        shape.config.n_layers = 4;
+        shape.config.n_kv_heads = 4;
+        shape.config.norm = keyhole::NormKind::layer;
+        shape.config.parallel = true;
+        shape.config.clip_qkv = 0.9f;
+        shape.biases = true;
+        shape.qk_norm = !alibi;
+        if (alibi) shape.config.positions = keyhole::PositionKind::alibi;
+        if (!alibi) shape.config.window = {9, 9, 9, 9};
+        Pair pair(any_model(shape));
+        pair.start({"full", "h2o:budget=7,kv=mqa", "h2o:budget=7,kv=(mlkv:m=2,g=2),shadow=on",
+                    "keyformer:budget=7,kv=(mlkv:m=2,g=2),merge=released,shadow=on"});
+        pair.step(10);
+    }
+}
+
+// cuBLAS from one lane on, each group's K and V by itself.
+TEST_F(CudaBackend, ProductsOfLanesOfAnySharingFollowTheCpu) {
+    AnyShape shape = any_shape();
+    shape.config.n_layers = 4;
+    shape.config.n_kv_heads = 4;
+    shape.biases = true;
+    Pair pair(any_model(shape), 30, 1, {.cublas_from = 2});
+    pair.start(
+        {"full", "h2o:budget=7,kv=mqa,compensate=on", "h2o:budget=7,kv=(mlkv:m=2,g=2)", "full:kv=mqa"});
+    pair.step(6);
+}
+
+std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other) {
+    for (std::size_t row = 0; row < a[lane].size(); ++row)
+        if (const std::string found = difference(a[lane][row], b[other][row]); !found.empty())
+            return fmt::format("row {}: {}", row, found);
+    return {};
+}
+
+TEST_F(CudaBackend, ALaneDoesNotDependOnTheSharingBesideIt) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const std::vector<int> tokens = random_tokens(40, 8);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> specs = {"full", "h2o:budget=6,kv=(mlkv:m=2,g=1)",
+                                            "tova:budget=6,kv=mqa,compensate=on", "h2o:budget=6",
+                                            "a2sf:budget=6,kv=(mlkv:m=2,g=1),merge=released"};
+    const auto backend = cuda_backend(model), other = cuda_backend(model, 77);
+    const LaneRows together = run_backend(*backend, model, specs, all.first(30), all.subspan(30)),
+                   shuffled = run_backend(*other, model, specs, all.first(30), all.subspan(30));
+    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
+        const std::vector<std::string> one = {specs[lane]};
+        const LaneRows alone = run_backend(*backend, model, one, all.first(30), all.subspan(30));
+        EXPECT_EQ(first_difference(together, lane, alone, 0), "") << specs[lane];
+        EXPECT_EQ(first_difference(together, lane, shuffled, lane), "") << specs[lane];
+    }
+}
+
+TEST_F(CudaBackend, OneGraphServesLanesOfAnySharing) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    std::string reason;
+    const std::shared_ptr<keyhole::cuda::Executor> executor = executor_under_test(1, reason);
+    const auto backend = keyhole::make_cuda_backend(model, executor);
+    const std::vector<int> tokens = random_tokens(60, 5);
+    const std::span<const int> all(tokens);
+    run_backend(*backend, model,
+                std::vector<std::string>{"full", "h2o:budget=9,kv=(mlkv:m=2,g=1),merge=released",
+                                         "tova:budget=9,kv=mqa"},
+                all.first(30), all.subspan(30));
+    EXPECT_EQ(executor->n_graphs(), 1);
+}
+
+/// The model with all weights as floats, so that K and V are stored alike on both backends.
+std::shared_ptr<const keyhole::Model> in_floats(const keyhole::Model& model) {
+    auto pages = std::make_shared<std::vector<keyhole::Pages>>();
+    keyhole::ModelWeights weights = model.weights();
+    const bool tied = weights.output.data == weights.embedding.data;
+    const auto widen = [&](keyhole::Weight& w) {
+        if (w.data == nullptr || w.dtype == keyhole::DType::f32) return;
+        const auto n = static_cast<std::size_t>(w.rows * w.cols);
+        keyhole::Pages& to = pages->emplace_back(n * sizeof(float));
+        const auto* from = static_cast<const std::uint16_t*>(w.data);
+        for (std::size_t i = 0; i < n; ++i)
+            static_cast<float*>(to.data())[i] = w.dtype == keyhole::DType::bf16
+                                                    ? keyhole::float_from_bf16(from[i])
+                                                    : keyhole::float_from_fp16(from[i]);
+        w = {keyhole::DType::f32, to.data(), w.rows, w.cols};
+    };
+    for (keyhole::Weight* w : {&weights.embedding, &weights.output, &weights.final_norm}) widen(*w);
+    if (tied) weights.output = weights.embedding;
+    for (keyhole::LayerWeights& l : weights.layers)
+        for (keyhole::Weight* w :
+             {&l.attention_norm, &l.q, &l.k, &l.v, &l.o, &l.mlp_norm, &l.gate, &l.up, &l.down})
+            widen(*w);
+    return std::make_shared<const keyhole::Model>(model.path(), model.config(), weights,
+                                                  model.shared_tokenizer(), model.hash(), pages);
+}
+
+// The five models that Keyhole brings: own sharing, shadows, pins, forks.
+TEST_F(CudaBackend, TheDemoModelsFollowTheCpu) {
+    namespace fs = std::filesystem;
+    const fs::path models = fs::path(KH_SOURCE_DIR) / "assets/models";
+    std::set<std::string> kinds;
+    for (const char* name :
+         {"keyhole-base", "keyhole-gqa2", "keyhole-mqa", "keyhole-mlkv-half", "keyhole-mlkv2"}) {
+        SCOPED_TRACE(name);
+        if (!fs::exists(models / name)) GTEST_SKIP() << models / name << " is not here";
+        const auto model = in_floats(*keyhole::load_model(models / name));
+        kinds.insert(keyhole::kv_name(model->config()));
+        Pair pair(model, 40);
+        pair.tolerance = 1e-3;  // logits of a trained model are wider apart
+        pair.start({"h2o:budget=16,shadow=on", "keyformer:budget=16"});
+        pair.step(2);
+        pair.pin(0, 0, 40);
+        pair.fork(1);
+        pair.apply(2, "tova:budget=10,scope=shared");
+        pair.step(3);
+    }
+    EXPECT_EQ(kinds.size(), 5u);
+}
+
+TEST_F(CudaBackend, SessionsThatChangeTheSharingFollowTheCpu) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel folder(shape);
+    const auto model = keyhole::load_model(folder.folder());
+    keyhole::RunSpec spec =
+        run_spec(random_text(30, 9), {"full", "h2o:budget=12", "keyformer:budget=12,kv=mqa"}, 40);
+    spec.ignore_eos = true;
+    LastRows rows[3];
+    for (const int run : {0, 1, 2}) {  // CPU; CUDA with checkpoints; CUDA from the prompt
+        const auto backend = run == 0
+                                 ? keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr)
+                                 : cuda_backend(model);
+        keyhole::Session session(model, *backend, spec, &rows[run], run == 2 ? 0 : std::size_t{64} << 20);
+        session.prefill();
+        const auto steps = [&](int n) {
+            for (int i = 0; i < n; ++i) session.step();
+        };
+        steps(5);
+        session.apply(keyhole::parse_command("lane 1 h2o:budget=8,kv=(mlkv:m=2,g=1)"));
+        session.apply(keyhole::parse_command("fork 0 tova:budget=7,kv=gqa:2"));
+        steps(5);
+        session.apply(keyhole::parse_command("pin 1 39"));
+        session.apply(keyhole::parse_command("lane 2 keyformer:budget=9"));
+        steps(5);
+        session.apply(keyhole::parse_command("rewind 42"));
+        session.apply(keyhole::parse_command("lane 0 full:kv=mqa"));
+        steps(6);
+        if (run != 1) continue;
+        KeepRows again;
+        keyhole::replay(model, *backend, session.run_spec(), 1000, &again, [](const auto&) {});
+        int n_same = 0;
+        for (const auto& [at, kept] : again.rows) {  // it goes on to the end
+            const auto live = rows[1].rows.find(at);
+            if (live == rows[1].rows.end()) continue;
+            EXPECT_EQ(kept, live->second) << "row " << at.first << " of lane " << at.second;
+            ++n_same;
+        }
+        EXPECT_GT(n_same, 50);
+    }
+    for (const int run : {1, 2}) {
+        ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
+        for (const auto& [at, a] : rows[0].rows) {
+            const KeepRows::Kept& b = rows[run].rows.at(at);
+            SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
+            ASSERT_EQ(a.token, b.token);
+            ASSERT_EQ(a.evictions, b.evictions);
+            for (std::size_t v = 0; v < a.next_logits.size(); ++v)
+                ASSERT_NEAR(a.next_logits[v], b.next_logits[v], 2e-3);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace reference
