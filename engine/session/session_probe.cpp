@@ -37,12 +37,11 @@ TokenBack Session::Impl::with_token_back(int index, int position) {
     bool always = plain(asked.born_as);
     for (const LoggedCommand& met : asked.life)
         if (const auto* set = std::get_if<SetLane>(&met.command)) always = always && plain(set->spec);
-    if (!always)
+    if (const bool now = plain(asked.spec); !now || !always)
         fail(ErrorCode::unsupported,
-             "lane {} hides tokens or turns keys to other positions, or did so before; what a token would "
-             "say is "
-             "known for plain lanes",
-             index);
+             "lane {} {}; what it would say with a token back is known for lanes that never did", index,
+             now ? "hid tokens or turned keys to other positions in rows before"
+                 : "hides tokens or turns keys to other positions");
     if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < row)
         fail(ErrorCode::wrong_use, "lane {} ended its text at row {}; rewind to {} to ask", index, end, end);
     TokenBack result;

@@ -241,19 +241,29 @@ TEST(RunHistory, AnEndedLaneStopsGrowing) {
 
 TEST(RunHistory, ALaneThatWordsOfTheUserTakeUpAgainGoesOn) {
     Maker maker;
-    maker.add_lane(0, 0);
+    for (int lane = 0; lane < 3; ++lane) maker.add_lane(lane, 0);
     StepList steps;
-    for (int row = 5; row < 10; ++row) {
-        auto step = std::make_shared<StepTrace>(*maker.next().step);
-        step->lanes[0].ended = row == 7;
-        step->lanes[0].attended_tokens = 1;
-        steps.push_back(std::move(step));
-    }
     RunHistory history;
-    history.update(steps);
-    EXPECT_EQ(history.lanes()[0].last_row, 9);
-    EXPECT_EQ(history.lanes()[0].tokens.size(), 10u);
-    EXPECT_FALSE(history.lanes()[0].ended);
+    std::vector<int> taken_up = maker.run()->prompt_tokens;
+    for (int row = 5; row < 11; ++row) {
+        auto step = std::make_shared<StepTrace>(*maker.next().step);
+        // All end with row 7; the first reads words of the user in row 8, of the others nothing comes any more.
+        step->lanes[0].ended = row == 7;
+        step->lanes[1].ended = row >= 7;
+        step->lanes[2].failure = row >= 7 ? "weights gave NaN" : "";
+        if (row > 7) step->lanes[1].attended_tokens = step->lanes[2].attended_tokens = 0;
+        if (row > 5) taken_up.push_back(step->lanes[0].token);
+        steps.push_back(std::move(step));
+        history.update(steps);
+        EXPECT_EQ(history.lanes()[0].last_row, row);
+        EXPECT_EQ(history.lanes()[0].tokens, taken_up) << row;
+        EXPECT_EQ(history.lanes()[0].ended, row == 7);
+        for (std::size_t lane = 1; lane < 3; ++lane) {
+            EXPECT_EQ(history.lanes()[lane].last_row, std::min(row, 7)) << lane;
+            EXPECT_EQ(history.lanes()[lane].tokens.size(), static_cast<std::size_t>(std::min(row, 7)) + 1);
+            EXPECT_EQ(history.lanes()[lane].ended, row >= 7) << lane;
+        }
+    }
 }
 
 TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {

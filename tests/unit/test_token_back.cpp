@@ -92,7 +92,7 @@ TEST_F(TokenBack, LeavesTheSessionAsItWas) {
 }
 
 TEST_F(TokenBack, SaysWhatItCannot) {
-    keyhole::Session s = session({"full", "sink:budget=8,positions=cache"});
+    keyhole::Session s = session({"full", "sink:budget=8,positions=cache", "sink:budget=8", "sink:budget=8"});
     s.prefill();
     s.step();
     const auto refused = [&](int lane, int position, keyhole::ErrorCode code) {
@@ -101,10 +101,18 @@ TEST_F(TokenBack, SaysWhatItCannot) {
     EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
-    EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("positions"), std::string::npos);
-    s.apply(keyhole::parse_command("lane 1 sink:budget=8"));
+    EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("lane 1 hides"), std::string::npos);
+    // A lane that is plain now but once was not, at its birth or later, and one that was plain all its life.
+    for (const char* spec : {"lane 1 sink:budget=8", "lane 2 sink:budget=8,positions=cache"})
+        s.apply(parse_command(spec));
     s.step();
-    EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("before"), std::string::npos);
+    for (const char* spec : {"lane 2 sink:budget=8", "lane 3 sink:budget=6"}) s.apply(parse_command(spec));
+    s.step();
+    for (const int lane : {1, 2})
+        EXPECT_NE(refused(lane, 6, keyhole::ErrorCode::unsupported).find("hid tokens or turned"),
+                  std::string::npos)
+            << lane;
+    EXPECT_FALSE(s.with_token_back(3, 6).kv_heads.empty());
 }
 
 }  // namespace

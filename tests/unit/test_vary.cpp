@@ -58,6 +58,13 @@ TEST(Vary, GridTakesEveryCombinationOnce) {
 
 TEST(Vary, FullVariesInHowItSharesKvHeads) {
     EXPECT_EQ(parse_vary("kv=mha,(mlkv:m=4,g=1),mqa").values, (Values{"mha", "(mlkv:m=4,g=1)", "mqa"}));
+    EXPECT_EQ(parse_vary("kv=(mlkv:m=3,g=1)").values, Values{"(mlkv:m=3,g=1)"});
+    const std::vector<GridCell> layers =
+        make_grid({parse_lane_spec("full")}, {parse_vary("kv=(mlkv:m=3,g=1),(mlkv:m=3,g=2)")});
+    ASSERT_EQ(layers.size(), 2u);
+    EXPECT_EQ(layers[0].spec.sharing.n_kv_layers, 3);
+    EXPECT_EQ(layers[0].spec.sharing.n_kv_heads, 1);
+    EXPECT_EQ(layers[1].spec.sharing.n_kv_heads, 2);
     const std::vector<GridCell> cells = make_grid({parse_lane_spec("full"), parse_lane_spec("h2o")},
                                                   {parse_vary("kv=mha,mqa"), parse_vary("budget=8,16")});
     ASSERT_EQ(cells.size(), 6u);
