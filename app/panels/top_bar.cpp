@@ -129,7 +129,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
 
 void draw(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
-    const bool running = app.running();
+    const bool running = app.running() || app.working();
     ImGui::PushStyleColor(ImGuiCol_Button, running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74));
     ImGui::PushStyleColor(ImGuiCol_ButtonHovered,
                           running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
@@ -217,6 +217,10 @@ void draw_status(const PanelContext& context) {
                 color = theme::kFault;
                 break;
         }
+    }
+    if (app.working()) {
+        text = status.work;
+        progress = static_cast<float>(status.progress);
     }
     ImGui::PushFont(context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();

@@ -57,11 +57,11 @@ void AppState::play() {
     engine_->play();
 }
 
-void AppState::stop() {
+void AppState::stop(bool work) {
     if (!live()) return;
     requested();
     awaited_row_ = -1;
-    engine_->stop();
+    engine_->stop(work);
 }
 
 void AppState::step(int n_rows) {

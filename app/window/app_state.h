@@ -95,7 +95,7 @@ struct AppState {
     // --- what commands do ---
     void start();  ///< a new run from setup
     void play();
-    void stop();
+    void stop(bool work = false);  ///< work: as Engine::stop
     void step(int n_rows);
     void set_speed(double rows_per_second);
     void open_trace(const std::filesystem::path& path);
@@ -127,6 +127,8 @@ struct AppState {
     bool live() const { return opened_file.empty(); }
     bool has_run() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
+    /// Rows are lived again for a command, and it takes a while: see EngineStatus::work.
+    bool working() const { return live() && !status.work.empty(); }
     /// Nothing under way: every request so far has had its effect.
     bool idle() const;
     int first_row() const { return has_run() ? history.steps().front()->row : 0; }

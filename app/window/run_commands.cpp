@@ -50,7 +50,9 @@ constexpr std::array kTable = {
                 "Run or stop",
                 "Decodes until stopped.",
                 {' ', 0},
-                [](AppState& app, std::string_view) { app.running() ? app.stop() : app.play(); }},
+                [](AppState& app, std::string_view) {
+                    app.running() || app.working() ? app.stop(true) : app.play();
+                }},
     UserCommand{"run.play",
                 "",
                 "Run",
@@ -60,9 +62,10 @@ constexpr std::array kTable = {
     UserCommand{"run.stop",
                 "",
                 "Stop",
-                "Stops after the present row.",
+                "Stops after the present row, and a lane that runs again from the prompt, which then stays "
+                "as it was.",
                 {},
-                [](AppState& app, std::string_view) { app.stop(); }},
+                [](AppState& app, std::string_view) { app.stop(true); }},
     UserCommand{
         "step",
         "",

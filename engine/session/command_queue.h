@@ -20,7 +20,9 @@ struct StartRun {
     RunSpec run;
 };
 struct Play {};
-struct Stop {};
+struct Stop {
+    bool work = false;  ///< what is being lived again too
+};
 struct StepRows {
     int n_rows = 1;
 };
@@ -57,8 +59,15 @@ class CommandQueue {
     /// A waiting request makes the present run pointless: a new start, or the end.
     bool supersedes_run() const {
         const std::lock_guard lock(mutex_);
+        return std::any_of(requests_.begin(), requests_.end(), supersedes);
+    }
+
+    /// A waiting request stops what is being lived again.
+    bool stops_work() const {
+        const std::lock_guard lock(mutex_);
         return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
-            return std::holds_alternative<StartRun>(request) || std::holds_alternative<Quit>(request);
+            const auto* stop = std::get_if<Stop>(&request);
+            return (stop != nullptr && stop->work) || supersedes(request);
         });
     }
 
@@ -75,6 +84,10 @@ class CommandQueue {
     }
 
   private:
+    static bool supersedes(const Request& request) {
+        return std::holds_alternative<StartRun>(request) || std::holds_alternative<Quit>(request);
+    }
+
     mutable std::mutex mutex_;
     std::condition_variable arrived_;
     std::deque<Request> requests_;

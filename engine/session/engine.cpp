@@ -17,6 +17,27 @@ using Clock = std::chrono::steady_clock;
 /// For rewinding; copies of the demo model's lanes take a few MB.
 constexpr std::size_t kCheckpointBytes = std::size_t{256} << 20;
 
+/// Work that is done sooner is not announced, and news of longer work come so far apart.
+constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kTellEvery = std::chrono::milliseconds(50);
+
+bool has_code(const std::exception& error, ErrorCode code) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    return known != nullptr && known->code() == code;
+}
+
+/// What the rows are lived again for.
+std::string work_text(const Command& command) {
+    if (const auto* rewind = std::get_if<Rewind>(&command))
+        return fmt::format("going back to row {}", rewind->row);
+    if (const auto* branch = std::get_if<GoToBranch>(&command))
+        return fmt::format("going to branch {}", branch->id);
+    if (const auto* set = std::get_if<SetLane>(&command))
+        return fmt::format("lane {} runs again from the prompt", set->index);
+    if (const auto* fork = std::get_if<ForkLane>(&command))
+        return fmt::format("the copy of lane {} runs from the prompt", fork->index);
+    return "the new lane runs from the prompt";
+}
+
 template <class... Handlers>
 struct Overloaded : Handlers... {
     using Handlers::operator()...;
@@ -44,6 +65,7 @@ struct Engine::Impl {
     Clock::time_point rate_begin;
     int rate_rows = 0;
     bool quit = false;
+    std::string stopped_work;  // why a command had no effect, for the status once the stop itself is handled
 
     std::jthread thread;  // last: joins before the rest goes
 
@@ -74,8 +96,7 @@ struct Engine::Impl {
 
     void handle(Request& request) {
         std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
-                              [&](Stop&) { stop(EnginePhase::idle, ""); },
-                              [&](StepRows& step) { run_rows(step.n_rows); },
+                              [&](Stop&) { halt(); }, [&](StepRows& step) { run_rows(step.n_rows); },
                               [&](SetSpeed& speed) {
                                   rows_per_s = speed.rows_per_s;
                                   next_row_at = Clock::now();
@@ -87,6 +108,7 @@ struct Engine::Impl {
 
     void start_run(StartRun& start) {
         rows_left = 0;
+        stopped_work.clear();
         session.reset();
         try {
             std::shared_ptr<const Model> loaded;
@@ -133,9 +155,8 @@ struct Engine::Impl {
         } catch (const std::exception& error) {
             session.reset();
             end_after(error);
-            const auto* known = dynamic_cast<const Error*>(&error);
-            const bool cancelled = known != nullptr && known->code() == ErrorCode::cancelled;
-            stop(cancelled ? EnginePhase::idle : EnginePhase::failed, error.what());
+            stop(has_code(error, ErrorCode::cancelled) ? EnginePhase::idle : EnginePhase::failed,
+                 error.what());
         }
     }
 
@@ -163,44 +184,73 @@ struct Engine::Impl {
         });
     }
 
-    void apply(const Command& command) {
-        std::string fault;
-        try {
-            if (session == nullptr)
-                fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
-                     format_command(command));
-            session->apply(command);
-            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
-                turned_back();
-        } catch (const std::exception& error) {
-            fault = error.what();
-            if (end_after(error)) stop(EnginePhase::failed, fault);
-        }
+    /// What the user's stop does; a command that it cut short keeps its message.
+    void halt() {
+        rows_left = 0;
+        set_status([&](EngineStatus& s) {
+            if (s.phase == EnginePhase::running) s.phase = EnginePhase::idle;
+            s.message = std::exchange(stopped_work, "");
+        });
+    }
+
+    /// For a command or question that lives rows again: shows it once it takes a while and says when to stop.
+    std::function<bool(double)> work(std::string what) {
+        return [this, what = std::move(what), next = Clock::now() + kAnnounceAfter](double done) mutable {
+            if (queue.stops_work()) return false;
+            if (const auto now = Clock::now(); now >= next) {
+                next = now + kTellEvery;
+                set_status([&](EngineStatus& s) {
+                    s.work = what;
+                    s.progress = done;
+                });
+            }
+            return true;
+        };
+    }
+
+    /// A command or a question is over; error: without effect. publish tells what it changed, where there is a session still.
+    template <class Publish>
+    void done(const std::exception* error, Publish publish) {
+        const std::string fault = error == nullptr ? "" : error->what();
+        if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
+        if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
         pending_commands.fetch_sub(1);
         set_status([&](EngineStatus& s) {
-            if (session != nullptr) {
-                s.run = session->run_spec();
-                s.branch = session->branch();
-                s.other_branches = session->other_branches();
-            }
+            if (session != nullptr) publish(s);
+            s.work.clear();
             s.message = fault;
         });
     }
 
+    void apply(const Command& command) {
+        const auto publish = [&](EngineStatus& s) {
+            s.run = session->run_spec();
+            s.branch = session->branch();
+            s.other_branches = session->other_branches();
+        };
+        try {
+            if (session == nullptr)
+                fail(ErrorCode::wrong_use, "'{}' needs a running session; start one first",
+                     format_command(command));
+            session->apply(command, work(work_text(command)));
+            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
+                turned_back();
+            done(nullptr, publish);
+        } catch (const std::exception& error) {
+            done(&error, publish);
+        }
+    }
+
     void answer(const AskTokenBack& ask) {
-        std::string fault;
-        std::shared_ptr<const TokenBack> result;
         try {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
-            result = std::make_shared<const TokenBack>(session->with_token_back(ask.index, ask.position));
+            auto result = std::make_shared<const TokenBack>(session->with_token_back(
+                ask.index, ask.position,
+                work(fmt::format("lane {} runs once more with token {}", ask.index, ask.position))));
+            done(nullptr, [&](EngineStatus& s) { s.token_back = std::move(result); });
         } catch (const std::exception& error) {
-            fault = error.what();
+            done(&error, [](EngineStatus&) {});
         }
-        pending_commands.fetch_sub(1);
-        set_status([&](EngineStatus& s) {
-            if (result != nullptr) s.token_back = result;
-            s.message = fault;
-        });
     }
 
     /// The session is at an earlier row: readers see that, rows to the end of a branch follow, and what was finished is not.
@@ -240,8 +290,7 @@ struct Engine::Impl {
 
     /// A device that failed has lost the caches: the session ends, its records stay. True when it did.
     bool end_after(const std::exception& error) {
-        const auto* known = dynamic_cast<const Error*>(&error);
-        if (known == nullptr || known->code() != ErrorCode::device) return false;
+        if (!has_code(error, ErrorCode::device)) return false;
         session.reset();
         backend.reset();  // the next run starts with a new one
         return true;
@@ -278,8 +327,8 @@ void Engine::start(std::filesystem::path model_folder, RunSpec run) {
 void Engine::play() {
     impl_->queue.push(Play{});
 }
-void Engine::stop() {
-    impl_->queue.push(Stop{});
+void Engine::stop(bool work) {
+    impl_->queue.push(Stop{work});
 }
 void Engine::step(int n_rows) {
     impl_->queue.push(StepRows{n_rows});

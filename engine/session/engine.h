@@ -19,7 +19,8 @@ enum class EnginePhase { idle, loading, prefill, running, finished, failed };
 struct EngineStatus {
     EnginePhase phase = EnginePhase::idle;
     std::string message;      ///< what went on or wrong, for the status line
-    double progress = 0;      ///< of loading and prefill, 0..1
+    std::string work;         ///< rows being lived again for a command or a question, once it takes a while
+    double progress = 0;      ///< of prefill, or of `work` while there is any, 0..1
     double tokens_per_s = 0;  ///< of the last second of running
     std::string backend;
     RunSpec run;     ///< as asked for, log of the shown branch included: what an export re-runs
@@ -40,8 +41,10 @@ class Engine {
     /// Loads (when the folder differs from the loaded one), starts the run and processes its prompt. Stops
     /// what runs now.
     void start(std::filesystem::path model_folder, RunSpec run);
-    void play();                             ///< decode until stopped or finished
-    void stop();                             ///< within one step
+    void play();  ///< decode until stopped or finished
+    /// Within one step. work: what is being lived again too, within a row of it; the run stays as it was before and the status
+    /// says so. Without, such work goes to its end first.
+    void stop(bool work = false);
     void step(int n_rows = 1);               ///< decode so many rows, then stop
     void set_speed(double rows_per_second);  ///< 0: as fast as it goes
     /// Takes effect before the next row. Rewind and GoToBranch work on a finished run too, which can go on then; the recorder

@@ -194,24 +194,21 @@ std::shared_ptr<const StepTrace> Session::prefill(const std::function<bool(doubl
     return step;
 }
 
-void Session::apply(const Command& command) {
+void Session::apply(const Command& command, const std::function<bool(double)>& progress) {
     Impl& s = *impl_;
     KH_ASSERT(s.row >= 0);
+    const std::string text = format_command(command);
     if (catching_up())
-        fail(ErrorCode::wrong_use, "'{}' has to wait: the session is on its way to row {} of branch {}",
-             format_command(command), s.caught_up_at, s.tree.shown());
-    if (const auto* rewind = std::get_if<Rewind>(&command)) {
-        s.rewind(*rewind);
-        return;
-    }
-    if (const auto* branch = std::get_if<GoToBranch>(&command)) {
-        s.go_to_branch(*branch);
-        return;
-    }
-    s.perform(command);
-    s.log.push_back({s.row, command});
-    s.tree.log({s.row, command});
-    s.commands_since.push_back(format_command(command));
+        fail(ErrorCode::wrong_use, "'{}' has to wait: the session is on its way to row {} of branch {}", text,
+             s.caught_up_at, s.tree.shown());
+    s.with_progress(progress, "'" + text + "'", [&] {
+        if (const auto* rewind = std::get_if<Rewind>(&command)) return s.rewind(*rewind);
+        if (const auto* branch = std::get_if<GoToBranch>(&command)) return s.go_to_branch(*branch);
+        s.perform(command);
+        s.log.push_back({s.row, command});
+        s.tree.log({s.row, command});
+        s.commands_since.push_back(text);
+    });
 }
 
 bool Session::catching_up() const {

@@ -62,7 +62,10 @@ class Session {
     /// Rewind brings back the state right after a row, exactly: what follows equals a run that never went further. It is no part
     /// of the log; what it cuts off becomes a branch. GoToBranch goes back to where that branch parted, and step() then lives it
     /// again with its commands while catching_up(). Records of the rows that were cut come again; a sink hears of it.
-    void apply(const Command& command);
+    ///
+    /// What lives rows again (other KV heads, a shadow from the start, a lane that joins, a rewind) calls `progress` (0..1; may be
+    /// empty) before every row of it; returning false throws Error(cancelled), and all is as it was.
+    void apply(const Command& command, const std::function<bool(double)>& progress = {});
     /// On the way to the end of a branch: step() applies the branch's commands, others are refused.
     bool catching_up() const;
 
@@ -77,8 +80,9 @@ class Session {
 
     /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for this token. Nothing of the
     /// session changes. kv_heads of the result: where it was gone. Throws Error(wrong_use): no such lane or token, or it is held
-    /// everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike.
-    TokenBack with_token_back(int index, int position);
+    /// everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
+    /// as in apply().
+    TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {});
 
     int next_row() const;
     const RunInfo& run() const;

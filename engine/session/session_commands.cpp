@@ -280,17 +280,23 @@ void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& comman
     quiet = true;
     checkpoints.drop_after(to_row);
     try {
-        if (const SessionState* kept = checkpoints.latest(to_row)) {
+        const SessionState* kept = checkpoints.latest(to_row);
+        const int first = kept != nullptr ? kept->row : -1;
+        const double n_rows = std::max(to_row - first, 1);
+        if (kept != nullptr) {
             static_cast<SessionState&>(*this) = kept->copy();
         } else {
             static_cast<SessionState&>(*this) = first_state();
-            prefill(0, {}, false);
+            prefill_again(0, n_prompt() / n_rows);
             row = n_prompt() - 1;
             settle();
         }
         std::size_t next = 0;
         while (next < commands.size() && commands[next].row < row) ++next;
         while (row < to_row) {
+            part_from = (row - first) / n_rows;
+            part_share = 1 / n_rows;
+            tell_or_stop(0);
             for (; next < commands.size() && commands[next].row == row; ++next)
                 perform(commands[next].command);
             feed_row();
@@ -331,6 +337,7 @@ void Session::Impl::go_to_branch(const GoToBranch& command) {
     scheduled.assign(way.commands.begin(), way.commands.end());
     caught_up_at = way.last_row;
     branches_changed();
+    progress = nullptr;  // there is no way back from here
     apply_scheduled();
 }
 

@@ -2,6 +2,7 @@
 /// (session_commands.cpp).
 #pragma once
 
+#include "engine/base/error.h"
 #include "engine/session/branch_tree.h"
 #include "engine/session/checkpoints.h"
 #include "engine/session/session.h"
@@ -23,6 +24,8 @@ struct Session::Impl : SessionState {
     bool quiet = false;                   // rows lived again are not recorded
     std::deque<LoggedCommand> scheduled;  // of the branch being caught up with
     int caught_up_at = -1;
+    std::function<bool(double)> progress;  // of the command or question at hand; empty: it runs to its end
+    double part_from = 0, part_share = 1;  // what is lived again now, of the whole
 
     Impl(std::shared_ptr<const Model> m, Backend& b, RunSpec s, RowSink* k, std::size_t checkpoint_bytes)
         : model(std::move(m)), backend(b), start(std::move(s)), sink(k), checkpoints(checkpoint_bytes) {}
@@ -31,6 +34,14 @@ struct Session::Impl : SessionState {
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
     /// The model with its KV heads shared so; the same one for all lanes that ask for it.
     std::shared_ptr<const Model> shared(const KvSharing& sharing) const;
+
+    /// Of the part at hand so much is lived again. False: stop.
+    bool tell(double done) const { return !progress || progress(part_from + part_share * done); }
+    void tell_or_stop(double done) const {
+        if (!tell(done)) fail(ErrorCode::cancelled, "stopped");
+    }
+    template <class Work>
+    auto with_progress(const std::function<bool(double)>& told, const std::string& what, Work work);
 
     // Lanes and rows (session_lanes.cpp).
     SessionState first_state();
@@ -44,6 +55,7 @@ struct Session::Impl : SessionState {
               const std::function<int(const Lane&)>& token_of);
     void feed_row();
     void settle();
+    void prefill_again(std::size_t first_lane, double share);
     void live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
               const std::function<void(LaneSpec&)>& change);
     void meet(Lane& lane, const Command& command, int at_row) const;
@@ -73,5 +85,26 @@ struct Session::Impl : SessionState {
     void go_to_branch(const GoToBranch& command);
     void branches_changed();
 };
+
+/// what: for the reason of a stop, as it begins the sentence.
+template <class Work>
+auto Session::Impl::with_progress(const std::function<bool(double)>& told, const std::string& what,
+                                  Work work) {
+    struct Guard {
+        Impl& impl;
+        ~Guard() {
+            impl.progress = nullptr;
+            impl.part_from = 0;
+            impl.part_share = 1;
+        }
+    } const guard{*this};
+    progress = told;
+    try {
+        return work();
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::cancelled) throw;
+        fail(ErrorCode::cancelled, "{} was stopped half-way; nothing has changed", what);
+    }
+}
 
 }  // namespace keyhole

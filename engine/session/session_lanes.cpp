@@ -117,11 +117,10 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
+    const double n_parts = static_cast<double>(oneshot.size()) + (stepwise.empty() ? 0 : 1);
     for (std::size_t n = 0; n < oneshot.size(); ++n) {
         const Together& group = oneshot[n];
-        const auto share = [&](double done) {
-            return progress((static_cast<double>(n) + done) / static_cast<double>(oneshot.size()));
-        };
+        const auto share = [&](double done) { return progress((static_cast<double>(n) + done) / n_parts); };
         const std::function<bool(double)> part = progress ? share : std::function<bool(double)>();
         PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
         std::optional<LaneTiles> tiles;
@@ -140,7 +139,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         }
     }
     for (int i = 0; i < n_prompt() && !stepwise.empty(); ++i) {
-        if (progress && !progress(static_cast<double>(i) / n_prompt()))
+        if (progress && !progress((n_parts - 1 + static_cast<double>(i) / n_prompt()) / n_parts))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_prompt());
         feed(stepwise, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
         const bool last = i == n_prompt() - 1;
@@ -208,6 +207,12 @@ void Session::Impl::settle() {
     }
 }
 
+/// The prompt of the lanes from first_lane on, as the first part of what is lived again.
+void Session::Impl::prefill_again(std::size_t first_lane, double share) {
+    prefill(
+        first_lane, [&](double done) { return tell(share * done); }, false);
+}
+
 /// The last lane, new, processes the prompt and then `tokens`, and meets its life on the way, its specs changed by `change`.
 void Session::Impl::live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
                          const std::function<void(LaneSpec&)>& change) {
@@ -220,11 +225,13 @@ void Session::Impl::live(const std::vector<int>& tokens, const std::vector<Logge
             meet(lanes[last], command, life[met].row);
         }
     };
-    prefill(last, {}, false);
+    const double n_rows = static_cast<double>(run->prompt_tokens.size() + tokens.size());
+    prefill_again(last, n_prompt() / n_rows);
     Lane& lane = lanes[last];
     lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         const int at_row = n_prompt() + static_cast<int>(i);
+        tell_or_stop(at_row / n_rows);
         meet_until(at_row - 1);
         lane.token = tokens[i];
         lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(tokens[i])];

@@ -74,17 +74,20 @@ TokenBack Session::Impl::with_token_back(int index, int position) {
             if (found == left.end()) return;
             for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
         };
+        const double n_rows = row + 1.0;
         if (stepwise) {
             for (int i = 0; i < n_prompt(); ++i) {
+                tell_or_stop(i / n_rows);
                 feed({last}, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
                 let_go(i);
             }
         } else {
-            prefill(last, {}, false);
+            prefill_again(last, n_prompt() / n_rows);
             let_go(n_prompt() - 1);
         }
         for (std::size_t i = 0; i < tokens.size(); ++i) {
             const int at_row = n_prompt() + static_cast<int>(i);
+            tell_or_stop(at_row / n_rows);
             feed({last}, at_row, [&](const Lane&) { return tokens[i]; });
             let_go(at_row);
         }
@@ -103,9 +106,10 @@ TokenBack Session::Impl::with_token_back(int index, int position) {
     return result;
 }
 
-TokenBack Session::with_token_back(int index, int position) {
+TokenBack Session::with_token_back(int index, int position, const std::function<bool(double)>& progress) {
     KH_ASSERT(impl_->row >= 0);
-    return impl_->with_token_back(index, position);
+    return impl_->with_progress(progress, fmt::format("asking for token {} of lane {}", position, index),
+                                [&] { return impl_->with_token_back(index, position); });
 }
 
 }  // namespace keyhole

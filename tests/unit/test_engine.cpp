@@ -152,6 +152,77 @@ TEST_F(EngineThread, StopsWithinOneStep) {
     EXPECT_TRUE(wait_for_row(row + 1));
 }
 
+// Lanes that run again from a long past: shown once it takes a while, stopped within a row, and all stays as it was.
+TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
+    engine_.start(tiny_.folder(), [] {
+        keyhole::RunSpec run = spec(0);
+        run.wants = {};
+        return run;
+    }());
+    const int far = 3000;
+    engine_.step(far - 19);
+    ASSERT_TRUE(wait_for_row(far));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    const auto settled = [&] { return engine_.status().pending_commands == 0; };
+    // Decoding is what a plain stop stops: the change goes to its end first.
+    engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,shadow=on"));
+    engine_.stop();
+    double most = 0;
+    std::string work;
+    ASSERT_TRUE(wait_for([&] {
+        const keyhole::EngineStatus status = engine_.status();
+        if (!status.work.empty()) {
+            EXPECT_GE(status.progress, most);
+            most = status.progress;
+            work = status.work;
+        }
+        return status.pending_commands == 0;
+    }));
+    EXPECT_EQ(engine_.status().message, "");
+    EXPECT_EQ(engine_.status().work, "");
+    ASSERT_EQ(engine_.status().run.commands.size(), 1u);
+    if (!work.empty()) {
+        EXPECT_NE(work.find("lane 1"), std::string::npos) << work;
+        EXPECT_GT(most, 0);
+        EXPECT_LE(most, 1);
+    }
+    for (const char* command : {"lane 1 h2o:budget=6,kv=mqa", "add tova:budget=5"}) {
+        engine_.send(keyhole::parse_command(command));
+        engine_.stop(true);
+        ASSERT_TRUE(wait_for(settled));
+        ASSERT_TRUE(wait_for([&] { return engine_.status().message.find(command) != std::string::npos; }));
+    }
+    engine_.ask_token_back(1, 5);
+    engine_.stop(true);
+    ASSERT_TRUE(wait_for(settled));
+    EXPECT_TRUE(
+        wait_for([&] { return engine_.status().message.find("token 5 of lane 1") != std::string::npos; }));
+    const keyhole::EngineStatus status = engine_.status();
+    EXPECT_EQ(status.work, "");
+    EXPECT_EQ(status.token_back, nullptr);
+    EXPECT_EQ(status.run.commands.size(), 1u);
+    EXPECT_EQ(status.phase, EnginePhase::idle);
+    engine_.step();
+    ASSERT_TRUE(wait_for_row(far + 1));
+    EXPECT_EQ(steps().back()->lanes.size(), 2u);
+    EXPECT_EQ(steps().back()->lanes[1].info->kv, "gqa:2");
+}
+
+// A new start does not wait for a lane that runs again.
+TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
+    start(0);
+    engine_.step(600);
+    ASSERT_TRUE(wait_for_row(619));
+    engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,kv=mqa"));
+    start(5);
+    EXPECT_TRUE(
+        wait_for([&] { return steps().back()->row == 19 && engine_.status().pending_commands == 0; }));
+    EXPECT_TRUE(engine_.status().run.commands.empty());
+    engine_.play();
+    EXPECT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(engine_.status().message.find("stopped"), std::string::npos);
+}
+
 TEST_F(EngineThread, CommandsTakeEffectBetweenTokens) {
     start(0);
     engine_.play();
@@ -295,8 +366,14 @@ TEST(CommandQueueThreads, WaitingEndsAtItsTime) {
     EXPECT_FALSE(queue.supersedes_run());
     queue.push(keyhole::Stop{});
     EXPECT_FALSE(queue.supersedes_run());
+    EXPECT_FALSE(queue.stops_work());
+    queue.push(keyhole::Stop{true});
+    EXPECT_TRUE(queue.stops_work());
+    EXPECT_FALSE(queue.supersedes_run());
+    while (queue.pop()) continue;
     queue.push(keyhole::StartRun{});
     EXPECT_TRUE(queue.supersedes_run());
+    EXPECT_TRUE(queue.stops_work());
 }
 
 TEST(RecorderThreads, SnapshotsAreWholeWhileRecordsArrive) {

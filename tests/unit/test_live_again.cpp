@@ -1,0 +1,159 @@
+// What lives rows again tells how far it is and can be stopped before any row: then the session is as if it had never been asked.
+#include "tests/reference/session_run.h"
+#include "tests/reference/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace reference {
+namespace {
+
+using keyhole::ErrorCode;
+using keyhole::parse_command;
+
+constexpr int kPrompt = 14, kRows = 9;
+
+class LiveAgain : public testing::Test {
+  protected:
+    LiveAgain()
+        : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 4, .head_dim = 8, .seed = 31}),
+          model_(keyhole::load_model(tiny_.folder())) {
+        std::string notice;
+        backend_ = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
+    }
+    struct Live {
+        KeepRows sink;
+        std::unique_ptr<keyhole::Session> session;
+    };
+    /// A lane whose policy changed on the way, one that is stepwise, one that was forked; nine rows in.
+    std::unique_ptr<Live> live(std::size_t checkpoint_bytes) const {
+        keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3),
+                                         {"full", "h2o:budget=8", "window:budget=6,prefill=stepwise"}, 20);
+        spec.ignore_eos = true;
+        spec.wants.attention = spec.wants.scores = true;
+        auto out = std::make_unique<Live>();
+        out->session = std::make_unique<keyhole::Session>(model_, *backend_, spec, nullptr, checkpoint_bytes);
+        out->session->prefill();
+        for (int i = 0; i < kRows; ++i) {
+            if (i == 2) out->session->apply(parse_command("lane 1 tova:budget=7"));
+            if (i == 4) out->session->apply(parse_command("fork 1 h2o:budget=5"));
+            if (i == 5) out->session->apply(parse_command("pin 1 3"));
+            out->session->step();
+        }
+        return out;
+    }
+    using Told = std::function<bool(double)>;
+    using Ask = std::function<void(keyhole::Session&, const Told&)>;
+    static Ask command(const char* text) {
+        return [text](keyhole::Session& s, const Told& told) { s.apply(parse_command(text), told); };
+    }
+
+    TinyModel tiny_;
+    std::shared_ptr<const keyhole::Model> model_;
+    std::unique_ptr<keyhole::Backend> backend_;
+};
+
+void expect_equal_rows(keyhole::Session& a, keyhole::Session& b, const std::string& what) {
+    ASSERT_EQ(a.next_row(), b.next_row()) << what;
+    EXPECT_EQ(a.log().size(), b.log().size()) << what;
+    EXPECT_EQ(a.branch(), b.branch()) << what;
+    EXPECT_EQ(a.other_branches().size(), b.other_branches().size()) << what;
+    for (int i = 0; i < 4; ++i) {
+        const auto x = a.step(), y = b.step();
+        ASSERT_TRUE(x != nullptr && y != nullptr) << what;
+        EXPECT_EQ(x->commands, y->commands) << what;
+        ASSERT_EQ(x->lanes.size(), y->lanes.size()) << what;
+        for (std::size_t lane = 0; lane < x->lanes.size(); ++lane) {
+            const keyhole::LaneRecord &p = x->lanes[lane], &q = y->lanes[lane];
+            EXPECT_EQ(p.info->id, q.info->id) << what;
+            EXPECT_EQ(p.info->spec, q.info->spec) << what;
+            EXPECT_EQ(p.token, q.token) << what;
+            EXPECT_EQ(p.entropy, q.entropy) << what << ", lane " << lane;
+            EXPECT_EQ(p.evictions, q.evictions) << what << ", lane " << lane;
+            EXPECT_EQ(p.use.allocated_bytes, q.use.allocated_bytes) << what;
+            ASSERT_EQ(p.rows != nullptr, q.rows != nullptr) << what;
+            EXPECT_EQ(p.rows->attention, q.rows->attention) << what << ", lane " << lane;
+            EXPECT_EQ(p.rows->scores, q.rows->scores) << what << ", lane " << lane;
+        }
+    }
+}
+
+TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
+    const std::pair<const char*, Ask> asks[] = {
+        {"other KV heads", command("lane 1 h2o:budget=8,kv=gqa:2")},
+        {"other KV heads, stepwise", command("lane 2 window:budget=6,prefill=stepwise,kv=mqa")},
+        {"a shadow from the start", command("lane 1 tova:budget=7,shadow=on")},
+        {"a copy with other KV heads", command("fork 3 h2o:budget=5,kv=mqa")},
+        {"a lane that joins", command("add tova:budget=5")},
+        {"going back", command("rewind 18")},
+        {"a token back", [](keyhole::Session& s, const Told& told) { s.with_token_back(3, 2, told); }},
+    };
+    for (const auto& [what, ask] : asks) {
+        std::vector<double> told;
+        {
+            const auto through = live(0);
+            ask(*through->session, [&](double done) {
+                told.push_back(done);
+                return true;
+            });
+        }
+        EXPECT_TRUE(std::is_sorted(told.begin(), told.end())) << what;
+        EXPECT_GE(told.front(), 0) << what;
+        EXPECT_LE(told.back(), 1) << what;
+        EXPECT_GT(told.back(), 0.75) << what;
+        // One call before every decode row at least.
+        EXPECT_GE(std::count_if(told.begin(), told.end(),
+                                [](double done) { return done > double(kPrompt - 1) / (kPrompt + kRows); }),
+                  what == std::string("going back") ? 18 - kPrompt : kRows)
+            << what;
+        for (const std::size_t checkpoint_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
+            const auto asked = live(checkpoint_bytes), never = live(0);
+            for (std::size_t stop_at = 0; stop_at < told.size(); stop_at += stop_at < 4 ? 1 : 3) {
+                std::size_t n = 0;
+                bool reached = false;
+                const Told stop = [&](double) {
+                    reached = n == stop_at;
+                    return n++ != stop_at;
+                };
+                if (checkpoint_bytes > 0 && what == std::string("going back") && stop_at >= 2) break;
+                const std::string why = error_of([&] { ask(*asked->session, stop); }, ErrorCode::cancelled);
+                EXPECT_TRUE(reached) << what;
+                EXPECT_NE(why.find("stopped half-way; nothing has changed"), std::string::npos) << why;
+            }
+            expect_equal_rows(*asked->session, *never->session, what);
+        }
+    }
+}
+
+/// Asked again after a stop, it does what it does at once.
+TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
+    for (const char* text : {"lane 1 h2o:budget=8,kv=gqa:2", "lane 1 tova:budget=7,shadow=on", "rewind 17"}) {
+        const auto twice = live(std::size_t{1} << 20), once = live(std::size_t{1} << 20);
+        error_of([&] { twice->session->apply(parse_command(text), [](double) { return false; }); },
+                 ErrorCode::cancelled);
+        twice->session->apply(parse_command(text));
+        once->session->apply(parse_command(text));
+        expect_equal_rows(*twice->session, *once->session, text);
+    }
+}
+
+/// On the way back other KV heads are a part of the way: its own measure is a share of the whole.
+TEST_F(LiveAgain, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
+    const auto l = live(0);
+    l->session->apply(parse_command("lane 1 tova:budget=7,kv=mqa"));
+    l->session->step();
+    l->session->step();
+    std::vector<double> told;
+    l->session->apply(parse_command(fmt::format("rewind {}", kPrompt + kRows)), [&](double done) {
+        told.push_back(done);
+        return true;
+    });
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    EXPECT_LE(told.back(), 1);
+    EXPECT_GE(told.size(), static_cast<std::size_t>(2 * kRows));
+}
+
+}  // namespace
+}  // namespace reference
