@@ -1,8 +1,30 @@
 #include "engine/session/checkpoints.h"
 
 #include <algorithm>
+#include <set>
 
 namespace keyhole {
+
+namespace {
+
+/// Bytes of the weights that a variant does not have from its base.
+std::size_t merged_bytes(const Model& variant, const Model& base) {
+    std::set<const void*> of_base;
+    visit_weights(base.weights(), [&](const Weight& w) { of_base.insert(w.data); });
+    std::size_t sum = 0;
+    visit_weights(variant.weights(), [&](const Weight& w) {
+        if (!of_base.contains(w.data))
+            sum += static_cast<std::size_t>(w.rows * w.cols) * dtype_bytes(w.dtype);
+    });
+    return sum;
+}
+
+bool runs(const SessionState& state, const Model* model) {
+    return std::any_of(state.lanes.begin(), state.lanes.end(),
+                       [&](const Lane& lane) { return lane.model.get() == model; });
+}
+
+}  // namespace
 
 SessionState SessionState::copy() const {
     SessionState state;
@@ -34,14 +56,43 @@ void Checkpoints::offer(const SessionState& state) {
     const int spacing = std::max(spacing_, static_cast<int>(bytes >> 20));
     if (!kept_.empty() && state.row - kept_.back().state.row < spacing) return;
     kept_.push_back({state.copy(), bytes});
-    bytes_ += bytes;
-    while (bytes_ > budget_) {
+    fit(state);
+}
+
+std::map<const Model*, std::size_t> Checkpoints::only_kept(const SessionState& running) const {
+    std::map<const Model*, std::size_t> models;
+    for (const Kept& kept : kept_)
+        for (const Lane& lane : kept.state.lanes) {
+            const Model* model = lane.model.get();
+            if (model != base_ && !models.contains(model) && !runs(running, model))
+                models[model] = merged_bytes(*model, *base_);
+        }
+    return models;
+}
+
+std::size_t Checkpoints::bytes(const SessionState& running) const {
+    std::size_t sum = 0;
+    for (const Kept& kept : kept_) sum += kept.bytes;
+    for (const auto& [model, bytes] : only_kept(running)) sum += bytes;
+    return sum;
+}
+
+void Checkpoints::fit(const SessionState& running) {
+    while (bytes(running) > budget_) {
+        const auto models = only_kept(running);
+        std::size_t of_models = 0;
+        for (const auto& [model, bytes] : models) of_models += bytes;
+        if (of_models > budget_ / 2) {
+            const auto largest =
+                std::max_element(models.begin(), models.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; });
+            std::erase_if(kept_, [&](const Kept& kept) { return runs(kept.state, largest->first); });
+            continue;
+        }
         spacing_ *= 2;
         std::vector<Kept> thinned;
         for (std::size_t i = 0; i < kept_.size(); i += 2) thinned.push_back(std::move(kept_[i]));
         kept_ = std::move(thinned);
-        bytes_ = 0;
-        for (const Kept& kept : kept_) bytes_ += kept.bytes;
     }
 }
 
@@ -53,10 +104,7 @@ const SessionState* Checkpoints::latest(int row) const {
 }
 
 void Checkpoints::drop_after(int row) {
-    while (!kept_.empty() && kept_.back().state.row > row) {
-        bytes_ -= kept_.back().bytes;
-        kept_.pop_back();
-    }
+    while (!kept_.empty() && kept_.back().state.row > row) kept_.pop_back();
 }
 
 }  // namespace keyhole

@@ -5,6 +5,7 @@
 #include "engine/session/lane.h"
 
 #include <cstddef>
+#include <map>
 #include <vector>
 
 namespace keyhole {
@@ -21,13 +22,16 @@ struct SessionState {
     std::vector<std::string> commands_since;  ///< since the last record
 
     SessionState copy() const;
-    std::size_t bytes() const;
+    std::size_t bytes() const;  ///< without the models
 };
 
-/// States right after a row, before any command. Over the budget every second one goes and the spacing doubles.
+/// States right after a row, before any command. Over the budget every second one goes and the spacing doubles. A model with merged
+/// KV heads that no lane runs any more counts in the budget as long as a state keeps it, once however many do; where such models
+/// take more than half of it, the states that keep the largest go first.
 class Checkpoints {
   public:
-    explicit Checkpoints(std::size_t budget_bytes) : budget_(budget_bytes) {}
+    /// base: the session's own model, which counts nowhere.
+    Checkpoints(std::size_t budget_bytes, const Model* base) : budget_(budget_bytes), base_(base) {}
 
     /// Keeps a copy when it is time for one.
     void offer(const SessionState& state);
@@ -35,15 +39,22 @@ class Checkpoints {
     const SessionState* latest(int row) const;
     void drop_after(int row);
 
+    std::size_t count() const { return kept_.size(); }
+    /// Of the states and of the models that they alone keep, `running` being what runs.
+    std::size_t bytes(const SessionState& running) const;
+
   private:
     struct Kept {
         SessionState state;
         std::size_t bytes = 0;
     };
     std::size_t budget_;
-    std::size_t bytes_ = 0;
+    const Model* base_;
     int spacing_ = 16;
     std::vector<Kept> kept_;  // ascending rows
+
+    std::map<const Model*, std::size_t> only_kept(const SessionState& running) const;
+    void fit(const SessionState& running);
 };
 
 }  // namespace keyhole

@@ -28,7 +28,11 @@ struct Session::Impl : SessionState {
     double part_from = 0, part_share = 1;  // what is lived again now, of the whole
 
     Impl(std::shared_ptr<const Model> m, Backend& b, RunSpec s, RowSink* k, std::size_t checkpoint_bytes)
-        : model(std::move(m)), backend(b), start(std::move(s)), sink(k), checkpoints(checkpoint_bytes) {}
+        : model(std::move(m)),
+          backend(b),
+          start(std::move(s)),
+          sink(k),
+          checkpoints(checkpoint_bytes, model.get()) {}
 
     int n_prompt() const { return run->n_prompt(); }
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
