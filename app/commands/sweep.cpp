@@ -23,6 +23,7 @@ void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const G
             AnswerFile& answers) {
     const auto together = static_cast<std::size_t>(lanes_together(*loaded.model, context));
     Progress progress(fmt::format("sweep {}", set.name), static_cast<double>(cells.size()) * set.n_questions);
+    const std::string asked = asked_on(set.identity, loaded.backend->name());
     double done = 0;
     for (std::size_t begin = 0; begin < cells.size(); begin += together) {
         const auto some = cells.subspan(begin, std::min(together, cells.size() - begin));
@@ -32,11 +33,11 @@ void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const G
         for (int i = 0; i < set.n_questions; ++i) {
             std::vector<LaneSpec> missing;
             for (const GridCell& cell : some)
-                if (!answers.find(set.identity, format_lane_spec(cell.spec), i)) missing.push_back(cell.spec);
+                if (!answers.find(asked, format_lane_spec(cell.spec), i)) missing.push_back(cell.spec);
             if (!missing.empty()) {
                 const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
                 for (std::size_t lane = 0; lane < missing.size(); ++lane)
-                    answers.add(set.identity, format_lane_spec(missing[lane]), i, found[lane]);
+                    answers.add(asked, format_lane_spec(missing[lane]), i, found[lane]);
                 answers.flush();
             }
             done += static_cast<double>(some.size());
@@ -45,13 +46,14 @@ void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const G
     }
 }
 
-std::vector<LaneScore> scores_of(const QuestionSet& set, std::span<const GridCell> cells,
-                                 const AnswerFile& answers) {
+std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& set,
+                                 std::span<const GridCell> cells, const AnswerFile& answers) {
+    const std::string asked = asked_on(set.identity, loaded.backend->name());
     std::vector<std::vector<Outcome>> outcomes;
     for (const GridCell& cell : cells) {
         outcomes.emplace_back();
         for (int i = 0; i < set.n_questions; ++i)
-            outcomes.back().push_back(answers.find(set.identity, format_lane_spec(cell.spec), i).value());
+            outcomes.back().push_back(answers.find(asked, format_lane_spec(cell.spec), i).value());
     }
     std::vector<LaneScore> scores;
     for (const std::vector<Outcome>& of_cell : outcomes)
@@ -95,8 +97,10 @@ void run_sweep(const SweepOptions& options) {
     std::vector<std::vector<LaneScore>> all;
     if (!options.json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
+        const std::string others = answers.others(asked_on(set.identity, loaded.backend->name()));
+        if (!others.empty()) fmt::print(stderr, "{}\n", others);
         answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
-        const std::vector<LaneScore>& scores = all.emplace_back(scores_of(set, cells, answers));
+        const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
         for (std::size_t i = 0; i < cells.size(); ++i)
             table += score_csv(set, cells[i], varies.size(), scores[i]);
         if (!options.json) fmt::print("\n{}", score_table(set, lanes, scores));

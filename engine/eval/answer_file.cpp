@@ -9,6 +9,29 @@ namespace keyhole {
 
 namespace {
 constexpr const char* kHeader = "questions,lane,question,right,nats,tokens,bytes";
+constexpr std::string_view kModel = " model=", kBackend = " backend=";
+
+/// What asked_on() and identities put together: the questions, the model, the backend.
+struct AskedOn {
+    std::string_view questions, model, backend = "cpu";
+};
+
+AskedOn parts_of(std::string_view set) {
+    AskedOn parts;
+    if (const std::size_t at = set.rfind(kBackend); at != std::string_view::npos) {
+        parts.backend = set.substr(at + kBackend.size());
+        set = set.substr(0, at);
+    }
+    const std::size_t at = set.rfind(kModel);
+    parts.questions = set.substr(0, at);
+    if (at != std::string_view::npos) parts.model = set.substr(at + kModel.size());
+    return parts;
+}
+}  // namespace
+
+std::string asked_on(const std::string& identity, std::string_view backend_name) {
+    const std::string_view kind = backend_name.substr(0, backend_name.find(','));
+    return kind == "cpu" ? identity : fmt::format("{}{}{}", identity, kBackend, kind);
 }
 
 std::string csv_field(const std::string& text) {
@@ -77,6 +100,24 @@ std::optional<Outcome> AnswerFile::find(const std::string& set, const std::strin
     if (of_lane == known_.end()) return std::nullopt;
     const auto found = of_lane->second.find(question);
     return found == of_lane->second.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string AnswerFile::others(const std::string& set) const {
+    const AskedOn own = parts_of(set);
+    std::map<std::string, std::size_t> counts;
+    for (const auto& [key, answers] : known_) {
+        const AskedOn known = parts_of(key.first);
+        if (key.first == set || known.questions != own.questions) continue;
+        const std::string model =
+            known.model == own.model ? "this model" : fmt::format("another model ({:.8})", known.model);
+        counts[fmt::format("{} on {}", model, known.backend)] += answers.size();
+    }
+    if (counts.empty()) return {};
+    std::string list;
+    for (const auto& [by, n] : counts)
+        list += fmt::format("{}{} answers of {}", list.empty() ? "" : ", ", n, by);
+    return fmt::format("{} holds {}; they stay and are not counted here, where this model answers on {}",
+                       path_.string(), list, own.backend);
 }
 
 void AnswerFile::add(const std::string& set, const std::string& lane, int question, const Outcome& outcome) {

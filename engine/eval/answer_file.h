@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace keyhole {
 
@@ -24,12 +25,19 @@ class AnswerFile {
     /// After the lanes of one question. Throws Error(io).
     void flush();
     const std::filesystem::path& path() const { return path_; }
+    /// One line on what the file holds of the same questions asked of another model or on another backend, which is not mixed with
+    /// what `set` asks; empty: nothing.
+    std::string others(const std::string& set) const;
 
   private:
     std::filesystem::path path_;
     std::map<std::pair<std::string, std::string>, std::map<int, Outcome>> known_;  // by set and lane
     std::ofstream out_;
 };
+
+/// What answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since CPU and CUDA round apart. The CPU is
+/// not named, as in files from before there was another one.
+std::string asked_on(const std::string& identity, std::string_view backend_name);
 
 /// A field of a CSV line: in quotes where it has to be.
 std::string csv_field(const std::string& text);

@@ -121,5 +121,35 @@ TEST(Csv, FieldsComeBack) {
     EXPECT_EQ(split_csv(line), fields);
 }
 
+/// A sweep taken up with another model or on another backend asks anew and says so; what it asked before is not asked again.
+TEST_F(Answers, OfOtherModelsAndBackendsAreToldApart) {
+    const std::string set = "needle seed=1 model=0123456789abcdef", other = "needle seed=1 model=fedcba98",
+                      far = "needle seed=2 model=0123456789abcdef";
+    EXPECT_EQ(asked_on(set, "cpu, 2 threads, AVX2"), set);  // as in files of before
+    const std::string cuda = asked_on(set, "cuda, NVIDIA H200");
+    EXPECT_NE(cuda, set);
+    EXPECT_EQ(cuda, asked_on(set, "cuda, another device"));
+    {
+        AnswerFile file(path_);
+        for (int i = 0; i < 3; ++i) file.add(set, "full", i, {1, 1, 1, true});
+        file.add(far, "full", 0, {1, 1, 1, true});
+        EXPECT_EQ(file.others(set), "");
+        EXPECT_FALSE(file.find(cuda, "full", 0));
+        file.add(cuda, "full", 0, {2, 1, 1, false});
+        file.add(other, "full", 0, {2, 1, 1, false});
+        file.add(other, "h2o:budget=8", 0, {2, 1, 1, false});
+        file.flush();
+    }
+    const AnswerFile again(path_);
+    const std::string on_cuda = again.others(cuda), on_cpu = again.others(set);
+    EXPECT_NE(on_cuda.find("3 answers of this model on cpu"), std::string::npos) << on_cuda;
+    EXPECT_NE(on_cuda.find("2 answers of another model (fedcba98) on cpu"), std::string::npos) << on_cuda;
+    EXPECT_NE(on_cuda.find("answers on cuda"), std::string::npos) << on_cuda;
+    EXPECT_EQ(on_cuda.find('\n'), std::string::npos);
+    EXPECT_NE(on_cpu.find("1 answers of this model on cuda"), std::string::npos) << on_cpu;
+    EXPECT_EQ(again.find(cuda, "full", 0)->nats, 2);
+    EXPECT_EQ(again.find(set, "full", 0)->nats, 1);
+}
+
 }  // namespace
 }  // namespace keyhole
