@@ -2,12 +2,15 @@
 import argparse
 import json
 import os
+import pathlib
 import shutil
 
 import torch
 from safetensors.torch import save_file
 
 from evaluate import load
+
+MLKV = pathlib.Path(__file__).parents[2] / "engine/model/modeling_llama_mlkv.py"  # what transformers lacks, as `keyhole convert` writes it
 
 
 def tensors(model):
@@ -32,6 +35,8 @@ def configuration(cfg):
     return {
         "architectures": ["LlamaMlkvForCausalLM" if across else "LlamaForCausalLM"],
         "model_type": "llama_mlkv" if across else "llama",
+        **({"auto_map": {"AutoConfig": "modeling_llama_mlkv.LlamaMlkvConfig",
+                         "AutoModelForCausalLM": "modeling_llama_mlkv.LlamaMlkvForCausalLM"}} if across else {}),
         "vocab_size": cfg.vocab,
         "hidden_size": cfg.width,
         "intermediate_size": cfg.mlp,
@@ -64,37 +69,11 @@ def write_json(folder, name, value):
         f.write("\n")
 
 
-def other_model(model, folder):
-    """The exported folder as transformers runs it. It knows no sharing between layers: there a plain LLaMA is given the
-    folder's weights, and k_proj and v_proj of a borrowing layer return what the owner's returned."""
-    from safetensors.torch import load_file
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    if model.cfg.kv_layers == model.cfg.layers:
-        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with open(os.path.join(folder, "config.json")) as f:
-        other = LlamaForCausalLM(LlamaConfig(**dict(json.load(f), model_type="llama"))).float().eval()
-    weights = {k: v.float() for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
-    missing, unexpected = other.load_state_dict(weights, strict=False)
-    assert not unexpected and all(k == "lm_head.weight" or k.endswith(("k_proj.weight", "v_proj.weight")) for k in missing)
-    other.tie_weights()
-    made = {}
-    for i, layer in enumerate(other.model.layers):
-        owner = model.cfg.owner(i)
-        for name in ("k_proj", "v_proj"):
-            key, module = (owner, name), getattr(layer.self_attn, name)
-            if owner == i:
-                module.register_forward_hook(lambda m, x, y, key=key: made.__setitem__(key, y))
-            else:
-                module.register_forward_hook(lambda m, x, y, key=key: made[key])
-    return other
-
-
 def check(model, folder):
     """The exported folder, run by transformers, must give this module's logits (float32, bf16-rounded weights)."""
-    from transformers import AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    other = other_model(model, folder)
+    other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=True).eval()
     ids = torch.randint(1, model.cfg.vocab, (1, 700), generator=torch.Generator().manual_seed(0))
     ids[0, 0] = 0
     for p in model.parameters():
@@ -123,6 +102,8 @@ def main():
     os.chmod(os.path.join(a.out, "model.safetensors"), 0o644)  # the library writes it for the owner only
     shutil.copyfile(a.tokenizer, os.path.join(a.out, "tokenizer.json"))
     write_json(a.out, "config.json", configuration(model.cfg))
+    if model.cfg.kv_layers < model.cfg.layers:
+        shutil.copy(MLKV, a.out)
     write_json(a.out, "generation_config.json", {"bos_token_id": 0, "eos_token_id": 0, "do_sample": False})
     eot = "<|endoftext|>"
     write_json(a.out, "tokenizer_config.json", {
