@@ -215,6 +215,10 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     out["prompt"] = run.prompt;
     out["prompt_tokens"] = run.prompt_tokens;
     out["first_row"] = first_row;
+    out["start"] = {{"lanes", run.start.lanes},     {"sampling", run.start.sampling},
+                    {"follow", run.start.follow},   {"ignore_eos", run.start.ignore_eos},
+                    {"n_generate", run.n_generate}, {"tokens_given", run.start.tokens_given},
+                    {"forced", run.start.forced}};
     out["seed"] = run.seed;
     out["backend"] = run.backend;
     out["commands"] = Json::array();

@@ -151,6 +151,8 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     run->start.sampling = format_command(SetSampling{s.start.sampling});
     run->start.follow = s.start.follow;
     run->start.ignore_eos = s.start.ignore_eos;
+    run->start.tokens_given = !s.start.prompt_tokens.empty();
+    run->start.forced = s.start.forced;
     if (run->prompt_tokens.empty())
         fail(ErrorCode::wrong_use, "the prompt has no tokens; give some text to start from");
     if (run->n_prompt() > config.n_ctx)
@@ -162,6 +164,10 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
              "{} tokens after a prompt of {} go beyond the {} positions that the model has learned; generate "
              "fewer or shorten the prompt",
              run->n_generate, run->n_prompt(), config.n_ctx);
+    for (int token : s.start.forced)
+        if (token < 0 || token >= config.n_vocab)
+            fail(ErrorCode::wrong_use, "there is no token {} to force; the model has 0 to {}", token,
+                 config.n_vocab - 1);
     for (int token : run->prompt_tokens)
         if (token < 0 || token >= config.n_vocab)
             fail(ErrorCode::bad_file,
@@ -312,6 +318,8 @@ std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>
 RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     RunSpec spec;
     spec.prompt = run.prompt;
+    if (run.start.tokens_given) spec.prompt_tokens = run.prompt_tokens;
+    spec.forced = run.start.forced;
     for (const std::string& lane : run.start.lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (!run.start.sampling.empty())
         spec.sampling = std::get<SetSampling>(parse_command(run.start.sampling)).sampling;

@@ -27,6 +27,8 @@ struct RunStart {
     std::string sampling;            ///< as the command `sampling ...`
     bool follow = false;
     bool ignore_eos = false;
+    bool tokens_given = false;  ///< the prompt came as tokens: those of its text may be others
+    std::vector<int> forced;    ///< fed to every lane after the prompt, before commands force others
 };
 
 /// What does not change during a run. A new prompt or model starts a new run.

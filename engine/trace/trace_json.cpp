@@ -122,7 +122,9 @@ Json run_json(const RunInfo& run) {
              {{"lanes", run.start.lanes},
               {"sampling", run.start.sampling},
               {"follow", run.start.follow},
-              {"ignore_eos", run.start.ignore_eos}}},
+              {"ignore_eos", run.start.ignore_eos},
+              {"tokens_given", run.start.tokens_given},
+              {"forced", run.start.forced}}},
             {"token_display", run.token_display},
             {"token_bytes", std::move(bytes)}};
 }
@@ -175,6 +177,8 @@ std::shared_ptr<const RunInfo> parse_run(const Json& json) {
         run->start.sampling = start.at("sampling");
         run->start.follow = start.at("follow");
         run->start.ignore_eos = start.at("ignore_eos");
+        run->start.tokens_given = start.value("tokens_given", false);  // neither is in older files
+        if (start.contains("forced")) run->start.forced = to_ints(start.at("forced"));
     }
     run->token_display = json.at("token_display").get<std::vector<std::string>>();
     for (const Json& token : json.at("token_bytes")) run->token_bytes.push_back(unhex(token));

@@ -1,9 +1,15 @@
 // Tokens that a user puts in the lanes' mouths: consumed by the next rows of all lanes, logged, replayed, rewound.
+#include "engine/export/run_json.h"
+#include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <map>
 
 namespace reference {
@@ -120,6 +126,42 @@ TEST_F(SessionForce, TakesUpATextThatEnded) {
     EXPECT_EQ(step->lanes[0].use.stored_tokens, step->lanes[0].attended_tokens);  // full: the cache was kept
 }
 
+/// A run that was given its tokens, as questions are, says so in its records: run again from them alone, it is the same.
+TEST_F(SessionForce, RecordsKeepWhatTheRunWasGiven) {
+    keyhole::RunSpec given = spec(false);
+    given.prompt.clear();
+    given.prompt_tokens = random_tokens(kPrompt, 9);
+    given.forced = {5, 6, 7, 8};
+    const SessionRun first = run(given, {{kPrompt + 2, "force 9"}});
+    for (std::size_t i = 0; i < given.forced.size(); ++i)
+        EXPECT_EQ(first.lane(i + 1, 1).token, given.forced[i]);
+    const auto path =
+        std::filesystem::temp_directory_path() / ("keyhole-given-" + std::to_string(getpid()) + ".keyhole");
+    keyhole::write_trace(first.steps, path);
+    const keyhole::StepList read = keyhole::read_trace(path);
+    std::filesystem::remove(path);
+    EXPECT_EQ(read.front()->run->start.forced, given.forced);
+    EXPECT_TRUE(read.front()->run->start.tokens_given);
+    keyhole::RunHistory history;
+    history.update(read);
+    const keyhole::RunSpec again = keyhole::run_spec_of(*read.front()->run, keyhole::commands_of(history));
+    EXPECT_EQ(again.prompt_tokens, given.prompt_tokens);
+    EXPECT_EQ(again.forced, given.forced);
+    std::string notice;
+    const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+    KeepRows rows;
+    keyhole::replay(model_, *backend, again, kPrompt + 100, &rows, [](const auto&) {});
+    EXPECT_EQ(rows.rows, first.sink.rows);
+    const auto json = nlohmann::json::parse(keyhole::make_run_json(history, 0));
+    EXPECT_EQ(json["start"]["forced"], nlohmann::json(given.forced));
+    EXPECT_EQ(json["start"]["tokens_given"], true);
+    EXPECT_EQ(json["prompt_tokens"], nlohmann::json(given.prompt_tokens));
+    // A text's tokens follow from it: none are kept to stand in its way when it is edited.
+    const SessionRun plain = run(spec(false), {});
+    EXPECT_FALSE(plain.steps[0]->run->start.tokens_given);
+    EXPECT_TRUE(keyhole::run_spec_of(*plain.steps[0]->run, {}).prompt_tokens.empty());
+}
+
 TEST_F(SessionForce, RefusesTokensThatDoNotExist) {
     std::string notice;
     const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 1, 0}, &notice);
@@ -129,6 +171,11 @@ TEST_F(SessionForce, RefusesTokensThatDoNotExist) {
         error_of([&] { session.apply(parse_command("force 999999")); }, keyhole::ErrorCode::wrong_use);
     EXPECT_NE(fault.find("999999"), std::string::npos) << fault;
     EXPECT_TRUE(session.log().empty());
+    keyhole::RunSpec asked = spec(true);
+    asked.forced = {5, 999999};
+    EXPECT_NE(error_of([&] { keyhole::Session(model_, *backend, asked); }, keyhole::ErrorCode::wrong_use)
+                  .find("no token 999999 to force"),
+              std::string::npos);
 }
 
 }  // namespace
