@@ -55,8 +55,8 @@ Lane& Session::Impl::lane_at(int index) {
     return lanes[static_cast<std::size_t>(index)];
 }
 
-/// What the text forms refuse as they are read; the window fills structs.
-void Session::Impl::check(const LaneSpec& spec) const {
+/// What the text forms refuse as they are read; the window fills structs. Empty: the model can run it.
+std::string Session::Impl::fault_of(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
     if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
         faults.push_back(fault);
@@ -67,9 +67,12 @@ void Session::Impl::check(const LaneSpec& spec) const {
         faults.push_back(fmt::format(
             "positions other than original need keys that can be moved, and those of a {} model are learned",
             run->config.family));
-    if (!faults.empty())
-        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec),
-             faults.front());
+    return faults.empty() ? std::string() : faults.front();
+}
+
+void Session::Impl::check(const LaneSpec& spec) const {
+    if (const std::string fault = fault_of(spec); !fault.empty())
+        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec), fault);
 }
 
 /// A command of the log, whether given now or lived again.
@@ -157,8 +160,14 @@ Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
 /// commands at their rows. Readers take it for a new lane, a copy of the old one as far as past rows go, since its KV heads are others.
 Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     const auto change = [&](LaneSpec& past) {
+        const std::string once = format_lane_spec(past);
         past.sharing = spec.sharing;
-        check(past);  // overrides may name what borrows now
+        // Overrides may name what borrows now.
+        if (const std::string fault = fault_of(past); !fault.empty())
+            fail(ErrorCode::wrong_use,
+                 "the lane ran as '{}' before, and that past cannot run with the new KV heads: {}; 'add {}' "
+                 "gives a lane without that past",
+                 once, fault, format_lane_spec(spec));
     };
     const LaneState was = from;  // `from` may move
     LaneSpec born_as = was.born_as;

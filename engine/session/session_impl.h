@@ -73,6 +73,7 @@ struct Session::Impl : SessionState {
 
     // Commands (session_commands.cpp).
     Lane& lane_at(int index);
+    std::string fault_of(const LaneSpec& spec) const;
     void check(const LaneSpec& spec) const;
     void perform(const Command& command);
     void set_lane(const SetLane& command);

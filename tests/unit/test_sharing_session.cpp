@@ -188,6 +188,17 @@ TEST_F(SharingSession, WhatTheModelCannotBeIsRefusedAndNothingChanges) {
     EXPECT_EQ(step->lanes[1].info->policy.at(3, 1).budget, 4);
     EXPECT_EQ(step->lanes[1].info->policy.at(1, 1).budget, 9);
     EXPECT_EQ(step->lanes[1].use.stored_tokens, 9 + 4);
+    // What the lane once was may name a layer that borrows under the new sharing, though what it is to be does not.
+    session.apply(parse_command("add h2o:budget=9,alpha@L1=0.5"));
+    session.apply(parse_command("lane 2 h2o:budget=9"));
+    session.step();
+    const std::string past = error_of(
+        [&] { session.apply(parse_command("lane 2 h2o:budget=9,kv=(mlkv:m=2,g=1)")); }, ErrorCode::wrong_use);
+    for (const char* part : {"ran as 'h2o:budget=9,alpha@L1=0.5'", "borrows the KV heads of layer 0",
+                             "'add h2o:budget=9,kv=(mlkv:m=2,g=1)' gives a lane without that past"})
+        EXPECT_NE(past.find(part), std::string::npos) << past;
+    session.apply(parse_command("add h2o:budget=9,kv=(mlkv:m=2,g=1)"));
+    EXPECT_EQ(session.step()->lanes[3].info->kv, "mlkv:m=2,g=1");
 }
 
 TEST_F(SharingSession, TraceFilesKeepTheLayoutOfALane) {
