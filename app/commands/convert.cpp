@@ -19,7 +19,11 @@ void run_convert(const ConvertOptions& options) {
     sharing.merge = options.merge == "released" ? KvMerge::released : KvMerge::uniform;
     sharing.compensate = options.compensate;
     const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
-    const Converted report = convert_model(folder, sharing, options.out);
+    const Converted report = [&] {
+        Progress progress("converting", 1);
+        progress.update(0);
+        return convert_model(folder, sharing, options.out, [&](double done) { progress.update(done); });
+    }();
     fmt::print("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
                1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
     fmt::print("K and V are merged and nothing was trained since: another, damaged model until it is.\n");

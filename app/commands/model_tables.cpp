@@ -22,6 +22,9 @@ MemoryAnswer answer(const Model& model, const MemoryTable& table, std::string wh
                     std::int64_t available) {
     MemoryAnswer out{std::move(where), total, available, table.weights + table.cache + table.scratch};
     out.longest_context = longest_context(model, table.batch, table.n_threads, available);
+    // A prompt beyond the model's context is refused, whatever memory there is.
+    out.limited_by_model = out.longest_context > model.config().n_ctx;
+    if (out.limited_by_model) out.longest_context = model.config().n_ctx;
     out.largest_batch = largest_batch(model, table.context, table.n_threads, available);
     return out;
 }
@@ -115,11 +118,11 @@ std::string format_memory(const MemoryTable& t) {
         t.batch, t.batch == 1 ? "" : "s", t.context, size_text(total), size_text(t.weights),
         size_text(t.cache), size_text(t.scratch));
     for (const MemoryAnswer& a : t.answers) {
-        text +=
-            fmt::format("{}, {} of {} free: {}; at most {} tokens with {} lane{}, {} lane{} of {} tokens\n",
-                        a.where, size_text(a.available), size_text(a.total),
-                        a.needed <= a.available ? "fits" : "does not fit", a.longest_context, t.batch,
-                        t.batch == 1 ? "" : "s", a.largest_batch, a.largest_batch == 1 ? "" : "s", t.context);
+        text += fmt::format(
+            "{}, {} of {} free: {}; at most {} tokens{} with {} lane{}, {} lane{} of {} tokens\n", a.where,
+            size_text(a.available), size_text(a.total), a.needed <= a.available ? "fits" : "does not fit",
+            a.longest_context, a.limited_by_model ? " (the model's context)" : "", t.batch,
+            t.batch == 1 ? "" : "s", a.largest_batch, a.largest_batch == 1 ? "" : "s", t.context);
     }
     return text;
 }

@@ -23,7 +23,8 @@ std::vector<ShapeRow> shape_rows(const Model& model);
 struct MemoryAnswer {
     std::string where;  ///< "RAM", or the device
     std::int64_t total = 0, available = 0, needed = 0;
-    std::int64_t longest_context = 0;  ///< at that batch, in what is available
+    std::int64_t longest_context = 0;  ///< at that batch, in what is available; at most the model's
+    bool limited_by_model = false;     ///< memory would take a longer one
     int largest_batch = 0;             ///< at that context
 };
 

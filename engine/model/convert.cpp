@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <fstream>
@@ -69,7 +70,8 @@ StoredTensor tensor_of(const Model& model, const Checkpoint& from, const std::st
     fail(ErrorCode::io, "cannot write {}; check that the folder is writable and not full", path.string());
 }
 
-void write_tensors(const Model& model, const Checkpoint& from, const fs::path& path) {
+void write_tensors(const Model& model, const Checkpoint& from, const fs::path& path,
+                   const std::function<void(double)>& progress) {
     Json header;
     header["__metadata__"] = {{"format", "pt"}};
     std::vector<std::pair<const std::byte*, std::size_t>> parts;
@@ -91,8 +93,15 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char*>(&length), sizeof length);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    constexpr std::size_t kPiece = std::size_t{16} << 20;
+    std::size_t written = 0;
     for (const auto& [data, n] : parts)
-        out.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(n));
+        for (std::size_t begin = 0; begin < n && out; begin += kPiece) {
+            const std::size_t piece = std::min(kPiece, n - begin);
+            out.write(reinterpret_cast<const char*>(data + begin), static_cast<std::streamsize>(piece));
+            written += piece;
+            if (progress) progress(static_cast<double>(written) / static_cast<double>(at));
+        }
     out.close();
     if (!out) fail_write(path);
 }
@@ -137,7 +146,8 @@ void make_empty_folder(const fs::path& out) {
 
 }  // namespace
 
-Converted convert_model(const fs::path& folder, const KvSharing& sharing, const fs::path& out) {
+Converted convert_model(const fs::path& folder, const KvSharing& sharing, const fs::path& out,
+                        const std::function<void(double)>& progress) {
     const auto base = load_model(folder);
     const Checkpoint checkpoint(folder);
     if (!checkpoint.contains("model.layers.0.self_attn.k_proj.weight"))
@@ -154,7 +164,7 @@ Converted convert_model(const fs::path& folder, const KvSharing& sharing, const 
              folder.string(), base->config().family);
     make_empty_folder(out);
     const bool code = across && !model->config().borrows_unrotated;
-    write_tensors(*model, checkpoint, out / "model.safetensors");
+    write_tensors(*model, checkpoint, out / "model.safetensors", progress);
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                              "added_tokens.json", "tokenizer.model", "generation_config.json"})
         if (fs::exists(folder / name)) fs::copy_file(folder / name, out / name);

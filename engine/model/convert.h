@@ -4,6 +4,7 @@
 #include "engine/model/kv_sharing.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace keyhole {
@@ -20,9 +21,9 @@ struct Converted {
 /// Reads `folder`, merges as shared_model() does, and writes config.json, model.safetensors (one file, the tensors' own types),
 /// the tokenizer's files and, where layers share KV heads, code that teaches transformers so, into `out`, which must be empty or new. GQA and
 /// MQA are plain folders of the same architecture with num_key_value_heads; for MLKV see assets/training/README.md. The config says
-/// keyhole_merged. Throws Error: what the folder or the sharing is refused for; a family that stores K and V under other names than
+/// keyhole_merged. progress (may be empty) hears of the share that is written, 0..1. Throws Error: what the folder or the sharing is refused for; a family that stores K and V under other names than
 /// LLaMA's (unsupported); the disk (io).
 Converted convert_model(const std::filesystem::path& folder, const KvSharing& sharing,
-                        const std::filesystem::path& out);
+                        const std::filesystem::path& out, const std::function<void(double)>& progress = {});
 
 }  // namespace keyhole

@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -53,7 +54,13 @@ TEST_F(Convert, TheFolderIsTheLane) {
                               Case{"h2o:budget=6,kv=(mlkv:m=1,g=2),merge=released",
                                    {Kind::mlkv, 1, 2, keyhole::KvMerge::released}}}) {
             fs::remove_all(out_);
-            const keyhole::Converted report = keyhole::convert_model(tiny.folder(), c.sharing, out_);
+            std::vector<double> written;
+            const keyhole::Converted report = keyhole::convert_model(
+                tiny.folder(), c.sharing, out_, [&](double share) { written.push_back(share); });
+            EXPECT_TRUE(std::is_sorted(written.begin(), written.end()));
+            EXPECT_GT(written.front(), 0);
+            EXPECT_LT(written.front(), 0.5);
+            EXPECT_EQ(written.back(), 1);
             const auto loaded = keyhole::load_model(out_);
             EXPECT_EQ(keyhole::kv_name(loaded->config()), report.kv);
             EXPECT_EQ(loaded->n_parameters(), report.n_parameters);
