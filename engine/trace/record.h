@@ -137,7 +137,7 @@ struct LaneRecord {
     std::int64_t attended_tokens = 0;         ///< summed over KV heads
     std::vector<TopToken> top;                ///< most likely next tokens, best first
     RowMeasures measures;                     ///< means over layers and heads
-    std::shared_ptr<const ShadowRow> shadow;  ///< the same by layer and head; null: no shadow. Never thinned
+    std::shared_ptr<const ShadowRow> shadow;  ///< the same by layer and head; null: no shadow, or thinned out
     std::vector<Eviction> evictions;          ///< since the row before: by this row, and by commands between
     std::shared_ptr<const RowBlock> rows;     ///< null: not recorded or thinned out
     std::shared_ptr<const HiddenSet> hidden;  ///< null: the row saw all that was stored. Never thinned

@@ -14,8 +14,8 @@ namespace keyhole {
 
 using StepList = std::vector<std::shared_ptr<const StepTrace>>;
 
-/// Bounded history: scalars for the whole run; row blocks under a byte budget, the newest dense, older ones
-/// thinned by doubling stride.
+/// Bounded history: scalars for the whole run, means over a shadow's heads included; row blocks and the shadow by head under a byte
+/// budget, the newest dense, older ones thinned by doubling stride.
 class Recorder {
   public:
     explicit Recorder(std::size_t row_budget_bytes = std::size_t{512} << 20) : budget_(row_budget_bytes) {}
@@ -33,7 +33,7 @@ class Recorder {
     struct Snapshot {
         std::uint64_t version = 0;
         StepList steps;             ///< ascending rows of one run
-        std::size_t row_bytes = 0;  ///< held in row blocks
+        std::size_t row_bytes = 0;  ///< held in row blocks and shadows
         std::size_t budget_bytes = 0;
         int stride = 1;      ///< rows before dense_from are kept where row % stride == 0
         int dense_from = 0;  ///< first row from which every row block is kept

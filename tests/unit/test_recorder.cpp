@@ -82,6 +82,35 @@ TEST(Recorder, ThinsOlderRowsByDoublingStride) {
     EXPECT_EQ(largest_stride & (largest_stride - 1), 0);
 }
 
+// What a shadow says of every head takes memory as row blocks do and goes with them; its means stay.
+TEST(Recorder, ShadowsCountAndAreThinnedWithTheirRows) {
+    const std::size_t shadow = 4 * 50 * sizeof(float), budget = 64 * shadow;
+    Recorder recorder(budget);
+    const auto run = testing_trace::make_run();
+    for (int row = 5; row < 600; ++row) {
+        auto step = std::make_shared<StepTrace>(*step_of(run, row, row % 2 == 0 ? 25 : 0));
+        auto values = std::make_shared<ShadowRow>();
+        for (const auto part : {&ShadowRow::retained_mass, &ShadowRow::cosine_ideal, &ShadowRow::cosine_full,
+                                &ShadowRow::output_similarity})
+            ((*values).*part).resize(50);
+        step->lanes[0].shadow = std::move(values);
+        step->lanes[0].measures.retained_mass = 0.5f;
+        recorder.push(std::move(step));
+    }
+    const auto snapshot = recorder.snapshot();
+    EXPECT_LE(snapshot.row_bytes, budget);
+    EXPECT_GE(snapshot.stride, 8);
+    std::size_t held = 0;
+    for (const auto& step : snapshot.steps) {
+        const LaneRecord& lane = step->lanes[0];
+        const bool kept = step->row >= snapshot.dense_from || step->row % snapshot.stride == 0;
+        EXPECT_EQ(lane.shadow != nullptr, kept) << step->row;
+        EXPECT_EQ(lane.measures.retained_mass, 0.5f);
+        held += (lane.shadow ? shadow : 0) + (lane.rows ? 100 : 0);
+    }
+    EXPECT_EQ(held, snapshot.row_bytes);
+}
+
 TEST(Recorder, NewestRowStaysThoughItAloneExceedsTheBudget) {
     Recorder recorder(100);
     const auto run = testing_trace::make_run();
