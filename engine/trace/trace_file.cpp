@@ -5,6 +5,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/trace/run_history.h"
+#include "engine/trace/spool.h"
 #include "engine/trace/trace_json.h"
 
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <system_error>
 
 namespace keyhole {
@@ -26,184 +28,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kMagic = "KHFRAME3";
 constexpr const char* kFrames = "frames.bin";
 
 [[noreturn]] void fail_io(const fs::path& path, const char* what) {
     fail(ErrorCode::io, "cannot {} {}: {}; check that the folder is writable and not full", what,
          path.string(), std::strerror(errno));
-}
-
-std::uint64_t fnv1a(std::string_view bytes) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return hash;
-}
-
-// --- frames of the spool: magic, length, hash, payload -----------------------------------------------------------------
-
-class Packer {
-  public:
-    template <class T>
-    void put(const std::vector<T>& values) {
-        number(values.size());
-        bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-    }
-    void text(std::string_view value) {
-        number(value.size());
-        bytes_ += value;
-    }
-    void number(std::uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
-    const std::string& bytes() const { return bytes_; }
-
-  private:
-    std::string bytes_;
-};
-
-class Unpacker {
-  public:
-    explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
-    std::uint64_t number() {
-        std::uint64_t value = 0;
-        std::memcpy(&value, take(sizeof value).data(), sizeof value);
-        return value;
-    }
-    std::string_view text() { return take(number()); }
-    template <class T>
-    void get(std::vector<T>& values) {
-        const std::uint64_t n = number();
-        const std::string_view bytes = n <= rest_.size() ? take(n * sizeof(T)) : take(n);
-        values.resize(n);
-        if (n) std::memcpy(values.data(), bytes.data(), bytes.size());
-    }
-
-  private:
-    std::string_view take(std::uint64_t n) {
-        if (n > rest_.size()) fail(ErrorCode::bad_file, "a record of the spool is cut off");
-        const std::string_view out = rest_.substr(0, n);
-        rest_.remove_prefix(n);
-        return out;
-    }
-    std::string_view rest_;
-};
-
-/// The parts of a ShadowRow in the order of the file.
-constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRow::cosine_ideal,
-                                     &ShadowRow::cosine_full, &ShadowRow::output_similarity};
-
-void pack_prompt_rows(Packer& out, const PromptRows* rows) {
-    out.number(rows != nullptr ? 1 : 0);
-    if (rows == nullptr) return;
-    out.number(static_cast<std::uint64_t>(rows->reduction));
-    out.number(static_cast<std::uint64_t>(rows->size));
-    out.put(rows->attention);
-}
-
-std::string pack(const StepTrace& step, bool with_run) {
-    // A list that does not own the step: it is only read.
-    const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
-    Packer out;
-    out.text(format_trace_json(one, with_run));
-    for (const LaneRecord& lane : step.lanes) {
-        out.put(lane.evictions);
-        out.put(lane.pins ? *lane.pins : PinList());
-        out.put(lane.hidden ? lane.hidden->offset : std::vector<std::int32_t>());
-        out.put(lane.hidden ? lane.hidden->bits : std::vector<std::uint8_t>());
-        if (lane.shadow)
-            for (const auto part : kShadowParts) out.put((*lane.shadow).*part);
-        if (!lane.rows) continue;
-        out.put(lane.rows->offset);
-        out.put(lane.rows->head_offset);
-        out.put(lane.rows->attention);
-        out.put(lane.rows->scores);
-        out.put(lane.rows->threshold);
-    }
-    pack_prompt_rows(out, step.prompt_rows.get());
-    for (const LaneRecord& lane : step.lanes) pack_prompt_rows(out, lane.prompt_rows.get());
-    return out.bytes();
-}
-
-std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
-                                  std::shared_ptr<const RunInfo> run) {
-    Unpacker in(bytes);
-    const ParsedTrace parsed = parse_trace_json(in.text(), name, std::move(run));
-    if (parsed.steps.size() != 1)
-        fail(ErrorCode::bad_file, "{}: a record of the spool has {} steps", name, parsed.steps.size());
-    auto step = std::make_shared<StepTrace>(*parsed.steps.front());
-    for (std::size_t i = 0; i < step->lanes.size(); ++i) {
-        in.get(step->lanes[i].evictions);
-        PinList pins;
-        in.get(pins);
-        if (!pins.empty()) step->lanes[i].pins = std::make_shared<const PinList>(std::move(pins));
-        HiddenSet hidden;
-        in.get(hidden.offset);
-        in.get(hidden.bits);
-        if (!hidden.offset.empty())
-            step->lanes[i].hidden = std::make_shared<const HiddenSet>(std::move(hidden));
-        if (parsed.parts[0][i].shadow) {
-            auto shadow = std::make_shared<ShadowRow>();
-            for (const auto part : kShadowParts) in.get((*shadow).*part);
-            step->lanes[i].shadow = std::move(shadow);
-        }
-        if (!parsed.parts[0][i].any) continue;
-        auto block = std::make_shared<RowBlock>();
-        in.get(block->offset);
-        in.get(block->head_offset);
-        in.get(block->attention);
-        in.get(block->scores);
-        in.get(block->threshold);
-        step->lanes[i].rows = std::move(block);
-    }
-    const auto prompt_rows = [&]() -> std::shared_ptr<const PromptRows> {
-        if (in.number() == 0) return nullptr;
-        auto rows = std::make_shared<PromptRows>();
-        rows->reduction = static_cast<int>(in.number());
-        rows->size = static_cast<int>(in.number());
-        in.get(rows->attention);
-        return rows;
-    };
-    step->prompt_rows = prompt_rows();
-    for (LaneRecord& lane : step->lanes) lane.prompt_rows = prompt_rows();
-    return step;
-}
-
-/// What does not change from row to row is one object again, as it was before each frame got its own.
-void share(StepTrace& step, const StepTrace& before) {
-    if (step.other_branches && before.other_branches && *step.other_branches == *before.other_branches)
-        step.other_branches = before.other_branches;
-    for (LaneRecord& lane : step.lanes)
-        for (const LaneRecord& known : before.lanes) {
-            const LaneInfo &a = *lane.info, &b = *known.info;
-            if (a.id != b.id) continue;
-            if (a.spec == b.spec && a.effective == b.effective && a.forked_from == b.forked_from &&
-                a.forked_at == b.forked_at && a.relived == b.relived)
-                lane.info = known.info;
-            if (lane.pins && known.pins && *lane.pins == *known.pins) lane.pins = known.pins;
-        }
-}
-
-/// The records of a spool up to the first that is not whole.
-StepList read_frames(const fs::path& path) {
-    StepList steps;
-    std::shared_ptr<const RunInfo> run;
-    const MappedFile file(path);
-    std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    constexpr std::size_t kHead = 24;
-    while (rest.size() >= kHead && rest.starts_with(kMagic)) {
-        std::uint64_t length = 0, hash = 0;
-        std::memcpy(&length, rest.data() + 8, sizeof length);
-        std::memcpy(&hash, rest.data() + 16, sizeof hash);
-        if (length > rest.size() - kHead) break;
-        const std::string_view payload = rest.substr(kHead, length);
-        if (fnv1a(payload) != hash) break;
-        auto step = unpack(payload, path.string(), run);
-        run = step->run;
-        if (!steps.empty()) share(*step, *steps.back());
-        while (!steps.empty() && steps.back()->row >= step->row) steps.pop_back();  // rewound
-        steps.push_back(std::move(step));
-        rest.remove_prefix(kHead + length);
-    }
-    return steps;
 }
 
 // --- the zip ------------------------------------------------------------------------------------------------------------
@@ -280,117 +109,179 @@ class ScratchFolder {
     fs::path path_;
 };
 
-/// What a lane's pins became at the rows where they changed, and the positions that its rows did not see.
-void add_pins_and_hidden(ZipWriter& zip, const RunHistory& history, int lane) {
-    const int n_kv_heads = history.layout(lane).n_kv_heads();
-    const std::string prefix = fmt::format("lane{}/", lane);
-    std::vector<std::int32_t> changes, rows;
-    std::shared_ptr<const PinList> before;
-    std::vector<const HiddenSet*> sets;
-    std::size_t width = 0;
-    const auto tell = [&](int row, const PinList* those, const PinList* others, int pinned) {
-        for (const Pin& pin : those ? *those : PinList())
-            if (!others || std::find(others->begin(), others->end(), pin) == others->end())
-                changes.insert(changes.end(), {row, pin.kv_head, pin.position, pinned});
-    };
-    for (const auto& step : history.steps()) {
-        const LaneRecord* record = history.lane_record(step->row, lane);
-        if (!record) continue;
-        if (record->pins != before) {
+/// The arrays of one lane: small ones at once, those with values of every row as the records come by.
+class LaneArrays {
+  public:
+    /// history: of the light records, which say what there is.
+    LaneArrays(ZipWriter& zip, const RunHistory& history, int lane, fs::path scratch)
+        : zip_(zip),
+          history_(history),
+          layout_(history.layout(lane)),
+          lane_(lane),
+          scratch_(std::move(scratch)) {
+        add_evictions();
+        add_pins();
+        open_rows();
+    }
+
+    /// A whole record of the lane, in ascending rows.
+    void add(int row, const LaneRecord& record) {
+        if (record.rows) add_rows(row, *record.rows);
+        for (std::size_t i = 0; record.shadow && i < kShadowParts.size(); ++i) {
+            const std::vector<float>& part = (*record.shadow).*kShadowParts[i];
+            shadow_->write(shadow_at_, part);
+            shadow_at_ += static_cast<std::int64_t>(part.size());
+        }
+        if (record.hidden) add_hidden(*record.hidden);
+    }
+    void close() {
+        for (const auto& [name, writer] : {std::pair("attention.npy", &attention_),
+                                           {"scores.npy", &scores_},
+                                           {"shadow.npy", &shadow_},
+                                           {"hidden.npy", &hidden_}}) {
+            if (!*writer) continue;
+            (*writer)->close();
+            zip_.add_file(prefix() + name, (*writer)->path());
+        }
+    }
+
+  private:
+    std::string prefix() const { return fmt::format("lane{}/", lane_); }
+
+    void add_evictions() {
+        std::vector<std::int32_t> evictions, table;
+        for (const auto& step : history_.steps())
+            if (const LaneRecord* record = history_.lane_record(step->row, lane_))
+                for (const Eviction& e : record->evictions)
+                    evictions.insert(evictions.end(), {step->row, e.kv_head, e.position, e.row});
+        for (int g = 0; g < layout_.n_kv_heads(); ++g)
+            for (int p = 0; p < history_.n_positions(); ++p)
+                table.push_back(history_.evicted_at(lane_, g, p));
+        zip_.add(prefix() + "evicted_at.npy",
+                 encode_npy(NpyType::i32, {layout_.n_kv_heads(), history_.n_positions()}, table.data()));
+        zip_.add(
+            prefix() + "evictions.npy",
+            encode_npy(NpyType::i32, {static_cast<std::int64_t>(evictions.size() / 4), 4}, evictions.data()));
+    }
+
+    /// What the pins became at the rows where they changed.
+    void add_pins() {
+        std::vector<std::int32_t> changes;
+        std::shared_ptr<const PinList> before;
+        const auto tell = [&](int row, const PinList* those, const PinList* others, int pinned) {
+            for (const Pin& pin : those ? *those : PinList())
+                if (!others || std::find(others->begin(), others->end(), pin) == others->end())
+                    changes.insert(changes.end(), {row, pin.kv_head, pin.position, pinned});
+        };
+        for (const auto& step : history_.steps()) {
+            const LaneRecord* record = history_.lane_record(step->row, lane_);
+            if (!record || record->pins == before) continue;
             tell(step->row, before.get(), record->pins.get(), 0);
             tell(step->row, record->pins.get(), before.get(), 1);
             before = record->pins;
         }
-        if (!record->hidden) continue;
-        rows.push_back(step->row);
-        sets.push_back(record->hidden.get());
-        for (std::size_t g = 0; g + 1 < sets.back()->offset.size(); ++g)
-            width = std::max(width,
-                             static_cast<std::size_t>(sets.back()->offset[g + 1] - sets.back()->offset[g]));
-    }
-    if (!changes.empty())
-        zip.add(prefix + "pins.npy",
+        if (!changes.empty())
+            zip_.add(
+                prefix() + "pins.npy",
                 encode_npy(NpyType::i32, {static_cast<std::int64_t>(changes.size() / 4), 4}, changes.data()));
-    if (rows.empty()) return;
-    std::vector<std::uint8_t> bits(rows.size() * static_cast<std::size_t>(n_kv_heads) * width, 0);
-    for (std::size_t i = 0; i < sets.size(); ++i)
-        for (std::size_t g = 0; g + 1 < sets[i]->offset.size(); ++g)
-            std::copy(
-                sets[i]->bits.begin() + sets[i]->offset[g], sets[i]->bits.begin() + sets[i]->offset[g + 1],
-                bits.begin() +
-                    static_cast<std::ptrdiff_t>((i * static_cast<std::size_t>(n_kv_heads) + g) * width));
-    const auto n = static_cast<std::int64_t>(rows.size());
-    zip.add(prefix + "hidden_rows.npy", encode_npy(NpyType::i32, {n}, rows.data()));
-    zip.add(prefix + "hidden.npy",
-            encode_npy(NpyType::u8, {n, n_kv_heads, static_cast<std::int64_t>(width)}, bits.data()));
-}
-
-/// Arrays of one lane.
-void add_lane(ZipWriter& zip, const RunHistory& history, int lane, const fs::path& scratch) {
-    const KvLayout& layout = history.layout(lane);
-    const int n_positions = history.n_positions(), n_kv_heads = layout.n_kv_heads();
-    const std::string prefix = fmt::format("lane{}/", lane);
-    std::vector<std::int32_t> evictions, rows, table;
-    std::vector<float> thresholds, shadow;
-    bool attention = false, scores = false;
-    for (const auto& step : history.steps()) {
-        const LaneRecord* record = history.lane_record(step->row, lane);
-        if (!record) continue;
-        for (const Eviction& e : record->evictions)
-            evictions.insert(evictions.end(), {step->row, e.kv_head, e.position, e.row});
-        for (std::size_t i = 0; record->shadow && i < kShadowParts.size(); ++i) {
-            const std::vector<float>& part = (*record->shadow).*kShadowParts[i];
-            shadow.insert(shadow.end(), part.begin(), part.end());
-        }
-        if (!record->rows) continue;
-        rows.push_back(step->row);
-        attention = attention || !record->rows->attention.empty();
-        scores = scores || !record->rows->scores.empty();
-        for (int g = 0; g < n_kv_heads; ++g) {
-            const auto i = static_cast<std::size_t>(g);
-            thresholds.push_back(i < record->rows->threshold.size()
-                                     ? record->rows->threshold[i]
-                                     : std::numeric_limits<float>::quiet_NaN());
-        }
-    }
-    for (int g = 0; g < n_kv_heads; ++g)
-        for (int p = 0; p < n_positions; ++p) table.push_back(history.evicted_at(lane, g, p));
-    const auto n_rows = static_cast<std::int64_t>(rows.size());
-    zip.add(prefix + "evicted_at.npy", encode_npy(NpyType::i32, {n_kv_heads, n_positions}, table.data()));
-    zip.add(prefix + "evictions.npy",
-            encode_npy(NpyType::i32, {static_cast<std::int64_t>(evictions.size() / 4), 4}, evictions.data()));
-    zip.add(prefix + "rows.npy", encode_npy(NpyType::i32, {n_rows}, rows.data()));
-    zip.add(prefix + "thresholds.npy", encode_npy(NpyType::f32, {n_rows, n_kv_heads}, thresholds.data()));
-    if (!shadow.empty()) {
-        const std::int64_t n_parts = kShadowParts.size(), n = n_parts * layout.n_layers() * layout.n_heads();
-        zip.add(prefix + "shadow.npy", encode_npy(NpyType::f32,
-                                                  {static_cast<std::int64_t>(shadow.size()) / n, n_parts,
-                                                   layout.n_layers(), layout.n_heads()},
-                                                  shadow.data()));
     }
 
-    std::vector<float> line(static_cast<std::size_t>(n_positions));
-    const auto add_array = [&](const char* name, NpyType type, NpyShape shape, int n_units,
-                               const std::function<bool(int, int)>& fill) {
-        const fs::path file = scratch / fmt::format("lane{}_{}", lane, name);
-        NpyWriter writer(file, type, std::move(shape));
-        for (std::int64_t i = 0; i < n_rows; ++i)
-            for (int unit = 0; unit < n_units; ++unit)
-                if (fill(rows[static_cast<std::size_t>(i)], unit))
-                    writer.write((i * n_units + unit) * n_positions, line);
-        writer.close();
-        zip.add_file(prefix + name, file);
-    };
-    if (attention)
-        add_array("attention.npy", NpyType::f16, {n_rows, layout.n_layers(), layout.n_heads(), n_positions},
-                  layout.n_layers() * layout.n_heads(), [&](int row, int unit) {
-                      return history.attention_row(lane, row, unit / layout.n_heads(),
-                                                   unit % layout.n_heads(), line);
+    void open_rows() {
+        std::vector<std::int32_t> rows, hidden_rows;
+        std::vector<float> thresholds;
+        std::int64_t n_shadows = 0;
+        bool attention = false, scores = false;
+        for (const auto& step : history_.steps()) {
+            const LaneRecord* record = history_.lane_record(step->row, lane_);
+            if (!record) continue;
+            n_shadows += record->shadow ? 1 : 0;
+            if (record->hidden) {
+                hidden_rows.push_back(step->row);
+                const std::vector<std::int32_t>& offset = record->hidden->offset;
+                for (std::size_t g = 0; g + 1 < offset.size(); ++g)
+                    hidden_width_ = std::max<std::int64_t>(hidden_width_, offset[g + 1] - offset[g]);
+            }
+            if (!record->rows) continue;
+            rows.push_back(step->row);
+            attention = attention || !record->rows->attention.empty();
+            scores = scores || !record->rows->scores.empty();
+            for (std::size_t g = 0; g < static_cast<std::size_t>(layout_.n_kv_heads()); ++g)
+                thresholds.push_back(g < record->rows->threshold.size()
+                                         ? record->rows->threshold[g]
+                                         : std::numeric_limits<float>::quiet_NaN());
+        }
+        const auto n_rows = static_cast<std::int64_t>(rows.size()),
+                   n_hidden = static_cast<std::int64_t>(hidden_rows.size());
+        const std::int64_t n_parts = kShadowParts.size(), n_layers = layout_.n_layers(),
+                           n_heads = layout_.n_heads(), n_kv_heads = layout_.n_kv_heads(),
+                           n_positions = history_.n_positions();
+        zip_.add(prefix() + "rows.npy", encode_npy(NpyType::i32, {n_rows}, rows.data()));
+        zip_.add(prefix() + "thresholds.npy",
+                 encode_npy(NpyType::f32, {n_rows, n_kv_heads}, thresholds.data()));
+        if (n_hidden > 0)
+            zip_.add(prefix() + "hidden_rows.npy", encode_npy(NpyType::i32, {n_hidden}, hidden_rows.data()));
+        if (attention)
+            attention_ = open("attention.npy", NpyType::f16, {n_rows, n_layers, n_heads, n_positions});
+        if (scores) scores_ = open("scores.npy", NpyType::f32, {n_rows, n_kv_heads, n_positions});
+        if (n_shadows > 0)
+            shadow_ = open("shadow.npy", NpyType::f32, {n_shadows, n_parts, n_layers, n_heads});
+        if (n_hidden > 0) hidden_ = open("hidden.npy", NpyType::u8, {n_hidden, n_kv_heads, hidden_width_});
+    }
+    std::unique_ptr<NpyWriter> open(const char* name, NpyType type, NpyShape shape) const {
+        return std::make_unique<NpyWriter>(scratch_ / fmt::format("lane{}_{}", lane_, name), type,
+                                           std::move(shape));
+    }
+
+    void add_rows(int row, const RowBlock& block) {
+        const int n_kv_heads = layout_.n_kv_heads(), n_units = layout_.n_layers() * layout_.n_heads();
+        std::vector<std::vector<std::int32_t>> held;  // by KV head
+        for (int g = 0; g < n_kv_heads; ++g) held.push_back(history_.held_positions(lane_, g, row));
+        std::vector<float> line(static_cast<std::size_t>(history_.n_positions()));
+        const auto write = [&](NpyWriter& to, int n_lines, int i, int g, std::int64_t begin, std::int64_t end,
+                               float absent, const auto& value) {
+            const std::vector<std::int32_t>& positions = held[static_cast<std::size_t>(g)];
+            KH_ASSERT(end - begin == static_cast<std::int64_t>(positions.size()),
+                      "row {} of KV head {}: held set and row block differ", row, g);
+            std::fill(line.begin(), line.end(), absent);
+            for (const std::int32_t p : positions) line[static_cast<std::size_t>(p)] = value(begin++);
+            to.write((row_at_ * n_lines + i) * history_.n_positions(), line);
+        };
+        for (int i = 0; i < n_units && !block.attention.empty(); ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            write(*attention_, n_units, i,
+                  layout_.kv_head_from_head(i / layout_.n_heads(), i % layout_.n_heads()),
+                  block.head_offset[at], block.head_offset[at + 1], 0, [&](std::int64_t k) {
+                      return float_from_fp16(block.attention[static_cast<std::size_t>(k)]);
                   });
-    if (scores)
-        add_array("scores.npy", NpyType::f32, {n_rows, n_kv_heads, n_positions}, n_kv_heads,
-                  [&](int row, int g) { return history.score_row(lane, row, g, line); });
-}
+        }
+        for (int g = 0; g < n_kv_heads && !block.scores.empty(); ++g) {
+            const auto at = static_cast<std::size_t>(g);
+            write(*scores_, n_kv_heads, g, g, block.offset[at], block.offset[at + 1],
+                  std::numeric_limits<float>::quiet_NaN(),
+                  [&](std::int64_t k) { return block.scores[static_cast<std::size_t>(k)]; });
+        }
+        ++row_at_;
+    }
+
+    /// Positions that the row did not see.
+    void add_hidden(const HiddenSet& set) {
+        std::vector<float> line(static_cast<std::size_t>(hidden_width_));
+        for (std::size_t g = 0; g + 1 < set.offset.size(); ++g) {
+            std::fill(line.begin(), line.end(), 0.0f);
+            std::copy(set.bits.begin() + set.offset[g], set.bits.begin() + set.offset[g + 1], line.begin());
+            hidden_->write(hidden_at_ + static_cast<std::int64_t>(g) * hidden_width_, line);
+        }
+        hidden_at_ += layout_.n_kv_heads() * hidden_width_;
+    }
+
+    ZipWriter& zip_;
+    const RunHistory& history_;
+    const KvLayout& layout_;
+    const int lane_;
+    const fs::path scratch_;
+    std::unique_ptr<NpyWriter> attention_, scores_, shadow_, hidden_;
+    std::int64_t row_at_ = 0, shadow_at_ = 0, hidden_at_ = 0, hidden_width_ = 0;
+};
 
 class ZipReader {
   public:
@@ -727,26 +618,33 @@ void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& promp
     zip.add(prefix + "prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
 }
 
-}  // namespace
-
-void write_trace(const StepList& steps, const fs::path& path) {
+/// light, whole: as in Frames.
+void write_trace(const StepList& light,
+                 const std::function<std::shared_ptr<const StepTrace>(std::size_t)>& whole,
+                 const fs::path& path) {
     RunHistory history;
-    history.update(steps);
+    history.update(light);
     fs::path part = path, folder = path;
     part += ".part";
     folder += ".scratch";
     const ScratchFolder scratch(folder);
     ZipWriter zip(part);
-    const std::string json = format_trace_json(steps, true);
+    const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
     zip.add("run.json", {bytes.begin(), bytes.end()});
-    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane) {
-        add_lane(zip, history, lane, scratch.path());
-        add_pins_and_hidden(zip, history, lane);
+    const int n_lanes = history.empty() ? 0 : static_cast<int>(history.lanes().size());
+    std::vector<std::unique_ptr<LaneArrays>> lanes;
+    for (int lane = 0; lane < n_lanes; ++lane)
+        lanes.push_back(std::make_unique<LaneArrays>(zip, history, lane, scratch.path()));
+    for (std::size_t i = 0; i < light.size(); ++i) {
+        const std::shared_ptr<const StepTrace> step = whole(i);
+        for (const LaneRecord& record : step->lanes)
+            lanes[static_cast<std::size_t>(*history.lane_from_id(record.info->id))]->add(step->row, record);
     }
-    if (!steps.empty() && steps.front()->prompt_rows)
-        add_prompt_rows(zip, history.run(), *steps.front()->prompt_rows, "");
-    for (int lane = 0; !history.empty() && lane < static_cast<int>(history.lanes().size()); ++lane) {
+    for (const auto& lane : lanes) lane->close();
+    if (!light.empty() && light.front()->prompt_rows)
+        add_prompt_rows(zip, history.run(), *light.front()->prompt_rows, "");
+    for (int lane = 0; lane < n_lanes; ++lane) {
         const LaneRecord* first =
             history.lane_record(history.lanes()[static_cast<std::size_t>(lane)].first_row, lane);
         if (first && first->prompt_rows)
@@ -756,6 +654,18 @@ void write_trace(const StepList& steps, const fs::path& path) {
     std::error_code error;
     fs::rename(part, path, error);
     if (error) fail(ErrorCode::io, "cannot write {}: {}", path.string(), error.message());
+}
+
+void write_trace(const Frames& frames, const fs::path& path) {
+    write_trace(
+        frames.light(), [&](std::size_t i) { return frames.whole(i); }, path);
+}
+
+}  // namespace
+
+void write_trace(const StepList& steps, const fs::path& path) {
+    write_trace(
+        steps, [&](std::size_t i) { return steps[i]; }, path);
 }
 
 StepList read_trace(const fs::path& path) {
@@ -779,14 +689,14 @@ fs::path recovered_path(const fs::path& trace) {
 void rescue_spool(const fs::path& spool, const fs::path& trace) {
     std::error_code error;
     if (!fs::exists(spool / kFrames, error) || fs::file_size(spool / kFrames, error) == 0) return;
-    StepList steps;
+    std::optional<Frames> frames;
     try {
-        steps = read_frames(spool / kFrames);
+        frames.emplace(spool / kFrames);
     } catch (const Error& why) {
         if (why.code() != ErrorCode::bad_file) throw;
     }
     fs::path to = recovered_path(trace);
-    if (!steps.empty()) return write_trace(steps, to);
+    if (frames && !frames->light().empty()) return write_trace(*frames, to);
     to += ".spool";
     fs::rename(spool, to, error);
     if (error) fail_io(spool, "put aside");
@@ -811,13 +721,8 @@ TraceWriter::~TraceWriter() {
 void TraceWriter::append(const StepTrace& step) {
     KH_ASSERT(file_);
     KH_ASSERT(!begun_ || step.run->id == run_id_, "records of two runs in one trace");
-    const std::string payload = pack(step, !begun_);
-    const std::uint64_t length = payload.size(), hash = fnv1a(payload);
-    std::string head(kMagic);
-    head.append(reinterpret_cast<const char*>(&length), sizeof length);
-    head.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-    if (std::fwrite(head.data(), 1, head.size(), file_) != head.size() ||
-        std::fwrite(payload.data(), 1, payload.size(), file_) != payload.size() || std::fflush(file_) != 0)
+    const std::string frame = make_frame(step, !begun_);
+    if (std::fwrite(frame.data(), 1, frame.size(), file_) != frame.size() || std::fflush(file_) != 0)
         fail_io(spool_ / kFrames, "write");
     begun_ = true;
     run_id_ = step.run->id;
@@ -827,19 +732,19 @@ void TraceWriter::finish() {
     KH_ASSERT(file_);
     std::FILE* file = std::exchange(file_, nullptr);
     if (std::fclose(file) != 0) fail_io(spool_ / kFrames, "write");
-    write_trace(read_frames(spool_ / kFrames), path_);
+    write_trace(Frames(spool_ / kFrames), path_);
     std::error_code error;
     fs::remove_all(spool_, error);
 }
 
 fs::path recover_spool(const fs::path& spool) {
-    const StepList steps = read_frames(spool / kFrames);
-    if (steps.empty())
+    const Frames frames(spool / kFrames);
+    if (frames.light().empty())
         fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", spool.string());
     fs::path path = spool;
     path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
     if (fs::exists(path)) path = recovered_path(path);
-    write_trace(steps, path);
+    write_trace(frames, path);
     std::error_code error;
     fs::remove_all(spool, error);
     return path;

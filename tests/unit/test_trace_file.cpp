@@ -9,11 +9,14 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <zip.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -213,6 +216,47 @@ TEST_F(TraceFile, WriterSpoolsAndZips) {
     }
     EXPECT_FALSE(fs::exists(path_.string() + ".spool"));
     EXPECT_EQ(difference(steps, read_trace(path_)), "");
+}
+
+/// Bytes of the process's data, and how many more it may take from now on.
+void limit_data(std::size_t more) {
+    std::size_t kilobytes = 0;
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+        if (word == "VmData:") status >> kilobytes;
+    const rlimit limit{(kilobytes << 10) + more, RLIM_INFINITY};
+    if (kilobytes == 0 || setrlimit(RLIMIT_DATA, &limit) != 0) std::abort();
+}
+
+// Rows of some 60 MB go from the spool into the file in a process that may take 24 MB more.
+TEST_F(TraceFile, FinishingTakesNoMemoryForTheRows) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers hold memory of their own";
+#endif
+    constexpr int kRows = 1500;
+    TraceWriter writer(path_);
+    Maker maker;
+    maker.add_lane(0, 0);
+    std::size_t n_bytes = 0;
+    for (int i = 0; i < kRows; ++i) {
+        const auto step = maker.next().step;
+        n_bytes += step->lanes[0].rows->bytes();
+        writer.append(*step);
+    }
+    ASSERT_GT(n_bytes, std::size_t{48} << 20);
+    const auto finish = [&] {
+        limit_data(std::size_t{24} << 20);
+        writer.finish();
+        std::_Exit(0);
+    };
+    EXPECT_EXIT(finish(), testing::ExitedWithCode(0), "");
+    const StepList back = read_trace(path_);
+    ASSERT_EQ(back.size(), static_cast<std::size_t>(kRows));
+    Maker again;
+    again.add_lane(0, 0);
+    StepList steps;
+    for (int i = 0; i < 3; ++i) steps.push_back(again.next().step);
+    EXPECT_EQ(difference(steps, StepList(back.begin(), back.begin() + 3)), "");
 }
 
 TEST_F(TraceFile, SpoolOfACrashIsRecoveredUpToItsLastWholeRecord) {

@@ -1,0 +1,211 @@
+#include "engine/trace/spool.h"
+
+#include "engine/base/error.h"
+#include "engine/trace/trace_json.h"
+
+#include <cstring>
+
+namespace keyhole {
+
+namespace {
+
+constexpr std::string_view kMagic = "KHFRAME3";
+constexpr std::size_t kHead = 24;  // magic, length, hash
+
+std::uint64_t fnv1a(std::string_view bytes) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return hash;
+}
+
+class Packer {
+  public:
+    template <class T>
+    void put(const std::vector<T>& values) {
+        number(values.size());
+        bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    }
+    void text(std::string_view value) {
+        number(value.size());
+        bytes_ += value;
+    }
+    void number(std::uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+    const std::string& bytes() const { return bytes_; }
+
+  private:
+    std::string bytes_;
+};
+
+class Unpacker {
+  public:
+    explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
+    std::uint64_t number() {
+        std::uint64_t value = 0;
+        std::memcpy(&value, take(sizeof value).data(), sizeof value);
+        return value;
+    }
+    std::string_view text() { return take(number()); }
+    template <class T>
+    void get(std::vector<T>& values) {
+        const std::uint64_t n = number();
+        const std::string_view bytes = n <= rest_.size() ? take(n * sizeof(T)) : take(n);
+        values.resize(n);
+        if (n) std::memcpy(values.data(), bytes.data(), bytes.size());
+    }
+
+  private:
+    std::string_view take(std::uint64_t n) {
+        if (n > rest_.size()) fail(ErrorCode::bad_file, "a record of the spool is cut off");
+        const std::string_view out = rest_.substr(0, n);
+        rest_.remove_prefix(n);
+        return out;
+    }
+    std::string_view rest_;
+};
+
+void pack_prompt_rows(Packer& out, const PromptRows* rows) {
+    out.number(rows != nullptr ? 1 : 0);
+    if (rows == nullptr) return;
+    out.number(static_cast<std::uint64_t>(rows->reduction));
+    out.number(static_cast<std::uint64_t>(rows->size));
+    out.put(rows->attention);
+}
+
+std::string pack(const StepTrace& step, bool with_run) {
+    // A list that does not own the step: it is only read.
+    const StepList one{std::shared_ptr<const StepTrace>(std::shared_ptr<void>(), &step)};
+    Packer out;
+    out.text(format_trace_json(one, with_run));
+    for (const LaneRecord& lane : step.lanes) {
+        out.put(lane.evictions);
+        out.put(lane.pins ? *lane.pins : PinList());
+        out.put(lane.hidden ? lane.hidden->offset : std::vector<std::int32_t>());
+        out.put(lane.hidden ? lane.hidden->bits : std::vector<std::uint8_t>());
+        if (lane.shadow)
+            for (const auto part : kShadowParts) out.put((*lane.shadow).*part);
+        if (!lane.rows) continue;
+        out.put(lane.rows->offset);
+        out.put(lane.rows->head_offset);
+        out.put(lane.rows->attention);
+        out.put(lane.rows->scores);
+        out.put(lane.rows->threshold);
+    }
+    pack_prompt_rows(out, step.prompt_rows.get());
+    for (const LaneRecord& lane : step.lanes) pack_prompt_rows(out, lane.prompt_rows.get());
+    return out.bytes();
+}
+
+std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
+                                  std::shared_ptr<const RunInfo> run) {
+    Unpacker in(bytes);
+    const ParsedTrace parsed = parse_trace_json(in.text(), name, std::move(run));
+    if (parsed.steps.size() != 1)
+        fail(ErrorCode::bad_file, "{}: a record of the spool has {} steps", name, parsed.steps.size());
+    auto step = std::make_shared<StepTrace>(*parsed.steps.front());
+    for (std::size_t i = 0; i < step->lanes.size(); ++i) {
+        in.get(step->lanes[i].evictions);
+        PinList pins;
+        in.get(pins);
+        if (!pins.empty()) step->lanes[i].pins = std::make_shared<const PinList>(std::move(pins));
+        HiddenSet hidden;
+        in.get(hidden.offset);
+        in.get(hidden.bits);
+        if (!hidden.offset.empty())
+            step->lanes[i].hidden = std::make_shared<const HiddenSet>(std::move(hidden));
+        if (parsed.parts[0][i].shadow) {
+            auto shadow = std::make_shared<ShadowRow>();
+            for (const auto part : kShadowParts) in.get((*shadow).*part);
+            step->lanes[i].shadow = std::move(shadow);
+        }
+        if (!parsed.parts[0][i].any) continue;
+        auto block = std::make_shared<RowBlock>();
+        in.get(block->offset);
+        in.get(block->head_offset);
+        in.get(block->attention);
+        in.get(block->scores);
+        in.get(block->threshold);
+        step->lanes[i].rows = std::move(block);
+    }
+    const auto prompt_rows = [&]() -> std::shared_ptr<const PromptRows> {
+        if (in.number() == 0) return nullptr;
+        auto rows = std::make_shared<PromptRows>();
+        rows->reduction = static_cast<int>(in.number());
+        rows->size = static_cast<int>(in.number());
+        in.get(rows->attention);
+        return rows;
+    };
+    step->prompt_rows = prompt_rows();
+    for (LaneRecord& lane : step->lanes) lane.prompt_rows = prompt_rows();
+    return step;
+}
+
+/// What does not change from row to row is one object again, as it was before each frame got its own.
+void share(StepTrace& step, const StepTrace& before) {
+    if (step.other_branches && before.other_branches && *step.other_branches == *before.other_branches)
+        step.other_branches = before.other_branches;
+    for (LaneRecord& lane : step.lanes)
+        for (const LaneRecord& known : before.lanes) {
+            const LaneInfo &a = *lane.info, &b = *known.info;
+            if (a.id != b.id) continue;
+            if (a.spec == b.spec && a.effective == b.effective && a.forked_from == b.forked_from &&
+                a.forked_at == b.forked_at && a.relived == b.relived)
+                lane.info = known.info;
+            if (lane.pins && known.pins && *lane.pins == *known.pins) lane.pins = known.pins;
+        }
+}
+
+/// What arrays by row hold is left where it is; what is there, and how large it is, stays.
+void make_light(StepTrace& step) {
+    for (LaneRecord& lane : step.lanes) {
+        if (lane.rows) {
+            auto rows = std::make_shared<RowBlock>();
+            rows->threshold = lane.rows->threshold;
+            rows->attention.resize(lane.rows->attention.empty() ? 0 : 1);
+            rows->scores.resize(lane.rows->scores.empty() ? 0 : 1);
+            lane.rows = std::move(rows);
+        }
+        if (lane.shadow) lane.shadow = std::make_shared<const ShadowRow>();
+        if (lane.hidden) lane.hidden = std::make_shared<const HiddenSet>(HiddenSet{lane.hidden->offset, {}});
+    }
+}
+
+}  // namespace
+
+std::string make_frame(const StepTrace& step, bool with_run) {
+    const std::string payload = pack(step, with_run);
+    const std::uint64_t length = payload.size(), hash = fnv1a(payload);
+    std::string frame(kMagic);
+    frame.append(reinterpret_cast<const char*>(&length), sizeof length);
+    frame.append(reinterpret_cast<const char*>(&hash), sizeof hash);
+    return frame + payload;
+}
+
+Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(path) {
+    const std::string_view all(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size());
+    std::string_view rest = all;
+    while (rest.size() >= kHead && rest.starts_with(kMagic)) {
+        std::uint64_t length = 0, hash = 0;
+        std::memcpy(&length, rest.data() + 8, sizeof length);
+        std::memcpy(&hash, rest.data() + 16, sizeof hash);
+        if (length > rest.size() - kHead) break;
+        const std::string_view payload = rest.substr(kHead, length);
+        if (fnv1a(payload) != hash) break;
+        const std::shared_ptr<StepTrace> step = unpack(payload, name_, run_);
+        run_ = step->run;
+        make_light(*step);
+        if (!light_.empty()) share(*step, *light_.back());
+        while (!light_.empty() && light_.back()->row >= step->row) {  // rewound
+            light_.pop_back();
+            payloads_.pop_back();
+        }
+        light_.push_back(step);
+        payloads_.push_back(payload);
+        rest.remove_prefix(kHead + length);
+    }
+}
+
+std::shared_ptr<const StepTrace> Frames::whole(std::size_t i) const {
+    return unpack(payloads_[i], name_, run_);
+}
+
+}  // namespace keyhole
