@@ -221,6 +221,7 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     // Readers copy what records have told of the parent: of one that none has told of, pending holds all.
     identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
     identity.forked_at = parent.recorded ? row : parent.info->forked_at;
+    identity.relived = !parent.recorded && parent.info->relived;
     lane.info = lane_info(identity, lane.spec, *lane.model);
     lane.recorded = false;
     if (command.spec) {

@@ -120,6 +120,32 @@ TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
     EXPECT_TRUE(history.attention_row(2, history.last_row(), 0, 0, row));
 }
 
+/// Copied before any record told of it, a lane with other KV heads has a copy with the same ones and the same evictions.
+TEST_F(SharingSession, ACopyOfALaneJustSharedAnewIsThatLane) {
+    const SessionRun forked =
+        run({"full", "h2o:budget=8"}, {{4, "lane 1 h2o:budget=8,kv=(mlkv:m=2,g=1)"}, {4, "fork 1"}});
+    const keyhole::RunHistory history = history_of(forked);
+    ASSERT_EQ(history.steps().back()->lanes.size(), 3u);
+    const int anew = *history.lane_from_id(forked.lane(6, 1).info->id),
+              copy = *history.lane_from_id(forked.lane(6, 2).info->id);
+    ASSERT_NE(anew, copy);
+    ASSERT_EQ(history.layout(copy).n_kv_heads(), 2);
+    std::size_t n_evicted = 0;
+    for (int g = 0; g < 2; ++g)
+        for (int p = 0; p < history.n_positions(); ++p) {
+            EXPECT_EQ(history.evicted_at(copy, g, p), history.evicted_at(anew, g, p)) << g << " " << p;
+            n_evicted += history.evicted_at(copy, g, p) >= 0 ? 1 : 0;
+        }
+    EXPECT_GT(n_evicted, 0u);
+    std::vector<float> a(static_cast<std::size_t>(history.n_positions())), b = a;
+    ASSERT_TRUE(history.attention_row(copy, history.last_row(), 3, 1, a));
+    ASSERT_TRUE(history.attention_row(anew, history.last_row(), 3, 1, b));
+    EXPECT_EQ(a, b);
+    fs::create_directories(folder_);
+    keyhole::write_trace(forked.steps, folder_ / "copy.keyhole");
+    EXPECT_EQ(keyhole::read_trace(folder_ / "copy.keyhole").size(), forked.steps.size());
+}
+
 TEST_F(SharingSession, AFreeLaneKeepsItsOwnPastTokens) {
     const SessionRun live = run({"full", "window:budget=5"}, {{6, "lane 1 window:budget=5,kv=mqa"}}, false);
     const SessionRun unchanged = run({"full", "window:budget=5"}, {}, false);
