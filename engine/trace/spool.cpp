@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/trace/trace_json.h"
 
+#include <algorithm>
+#include <climits>
 #include <cstring>
 
 namespace keyhole {
@@ -129,8 +131,8 @@ std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
     const auto prompt_rows = [&]() -> std::shared_ptr<const PromptRows> {
         if (in.number() == 0) return nullptr;
         auto rows = std::make_shared<PromptRows>();
-        rows->reduction = static_cast<int>(in.number());
-        rows->size = static_cast<int>(in.number());
+        rows->reduction = static_cast<int>(std::min<std::uint64_t>(in.number(), INT_MAX));
+        rows->size = static_cast<int>(std::min<std::uint64_t>(in.number(), INT_MAX));
         in.get(rows->attention);
         return rows;
     };
@@ -154,6 +156,68 @@ void share(StepTrace& step, const StepTrace& before) {
         }
 }
 
+/// [0, ..., n] in n_parts ascending steps.
+template <class T>
+bool is_partition(const std::vector<T>& offset, std::size_t n_parts, std::size_t n) {
+    return offset.size() == n_parts + 1 && offset.front() == 0 &&
+           std::is_sorted(offset.begin(), offset.end()) && static_cast<std::size_t>(offset.back()) == n;
+}
+
+/// Why the arrays of a lane's record do not belong to its scalars; empty: they do.
+std::string_view fault_of(const LaneRecord& lane, const KvLayout& layout, int row) {
+    const int n_kv_heads = layout.n_kv_heads();
+    const auto n_groups = static_cast<std::size_t>(n_kv_heads),
+               n_heads =
+                   static_cast<std::size_t>(layout.n_layers()) * static_cast<std::size_t>(layout.n_heads());
+    const auto is_place = [&](int kv_head, int position) {
+        return kv_head >= 0 && kv_head < n_kv_heads && position >= 0 && position <= row;
+    };
+    for (const Eviction& e : lane.evictions)
+        if (!is_place(e.kv_head, e.position) || e.row < -1 || e.row > row) return "an eviction";
+    for (const Pin& pin : lane.pins ? *lane.pins : PinList())
+        if (!is_place(pin.kv_head, pin.position)) return "a pin";
+    if (lane.hidden && !is_partition(lane.hidden->offset, n_groups, lane.hidden->bits.size()))
+        return "the hidden positions";
+    for (const auto part : kShadowParts)
+        if (lane.shadow && ((*lane.shadow).*part).size() != n_heads) return "the shadow";
+    if (!lane.rows) return {};
+    const RowBlock& rows = *lane.rows;
+    const std::size_t n_held = rows.offset.empty() ? 0 : static_cast<std::size_t>(rows.offset.back()),
+                      n_read =
+                          rows.head_offset.empty() ? 0 : static_cast<std::size_t>(rows.head_offset.back());
+    if (!is_partition(rows.offset, n_groups, n_held) || !is_partition(rows.head_offset, n_heads, n_read) ||
+        (!rows.scores.empty() && rows.scores.size() != n_held) ||
+        (!rows.attention.empty() && rows.attention.size() != n_read))
+        return "the rows";
+    return {};
+}
+
+bool fits(const PromptRows& rows, const RunInfo& run) {
+    const auto n_heads = std::int64_t{run.layout.n_layers()} * run.layout.n_heads();
+    const std::int64_t n = run.n_prompt(), r = rows.reduction;
+    return r >= 1 && r <= 2 * n && rows.size == (n + r - 1) / r &&
+           static_cast<std::int64_t>(rows.attention.size()) == n_heads * rows.size * rows.size;
+}
+
+/// A frame is whole by its hash, but whose it is nobody knows. n_file: bytes that rows must be in proportion to.
+void check(const StepTrace& step, std::size_t n_file, const std::string& name) {
+    const RunInfo& run = *step.run;
+    const auto bad = [&](std::string_view what) {
+        fail(ErrorCode::bad_file, "{} is damaged: {} of row {} does not fit the run", name, what, step.row);
+    };
+    constexpr std::int64_t kLargestTable = std::int64_t{1} << 28;
+    const std::int64_t n_positions = std::int64_t{step.row} + 1;
+    if (n_positions > static_cast<std::int64_t>(n_file) ||
+        n_positions * run.layout.n_layers() * run.layout.n_heads() > kLargestTable)
+        bad("the place");
+    if (step.prompt_rows && !fits(*step.prompt_rows, run)) bad("the prompt");
+    for (const LaneRecord& lane : step.lanes) {
+        const KvLayout& layout = lane.info->layout != nullptr ? *lane.info->layout : run.layout;
+        if (const std::string_view fault = fault_of(lane, layout, step.row); !fault.empty()) bad(fault);
+        if (lane.prompt_rows && !fits(*lane.prompt_rows, run)) bad("the prompt");
+    }
+}
+
 /// What arrays by row hold is left where it is; what is there, and how large it is, stays.
 void make_light(StepTrace& step) {
     for (LaneRecord& lane : step.lanes) {
@@ -172,12 +236,15 @@ void make_light(StepTrace& step) {
 }  // namespace
 
 std::string make_frame(const StepTrace& step, bool with_run) {
-    const std::string payload = pack(step, with_run);
+    return frame_of(pack(step, with_run));
+}
+
+std::string frame_of(std::string_view payload) {
     const std::uint64_t length = payload.size(), hash = fnv1a(payload);
     std::string frame(kMagic);
     frame.append(reinterpret_cast<const char*>(&length), sizeof length);
     frame.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-    return frame + payload;
+    return frame.append(payload);
 }
 
 Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(path) {
@@ -192,6 +259,7 @@ Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(
         if (fnv1a(payload) != hash) break;
         const std::shared_ptr<StepTrace> step = unpack(payload, name_, run_);
         run_ = step->run;
+        check(*step, all.size(), name_);
         make_light(*step);
         if (!light_.empty()) share(*step, *light_.back());
         while (!light_.empty() && light_.back()->row >= step->row) {  // rewound
@@ -202,6 +270,7 @@ Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(
         payloads_.push_back(payload);
         rest.remove_prefix(kHead + length);
     }
+    check_lanes(light_, name_);
 }
 
 std::shared_ptr<const StepTrace> Frames::whole(std::size_t i) const {

@@ -19,6 +19,7 @@ inline constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRo
 
 /// Magic, length, hash, payload. with_run: model, prompt and vocabulary too, for the first one.
 std::string make_frame(const StepTrace& step, bool with_run);
+std::string frame_of(std::string_view payload);
 
 /// A file of frames up to the first that is not whole, its rewinds followed.
 class Frames {

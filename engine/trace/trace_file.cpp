@@ -240,8 +240,11 @@ class LaneArrays {
         const auto write = [&](NpyWriter& to, int n_lines, int i, int g, std::int64_t begin, std::int64_t end,
                                float absent, const auto& value) {
             const std::vector<std::int32_t>& positions = held[static_cast<std::size_t>(g)];
-            KH_ASSERT(end - begin == static_cast<std::int64_t>(positions.size()),
-                      "row {} of KV head {}: held set and row block differ", row, g);
+            if (end - begin != static_cast<std::int64_t>(positions.size()))
+                fail(ErrorCode::bad_file,
+                     "cannot write the trace: row {} has {} values for the {} tokens that KV head {} held; "
+                     "its records are damaged",
+                     row, end - begin, positions.size(), g);
             std::fill(line.begin(), line.end(), absent);
             for (const std::int32_t p : positions) line[static_cast<std::size_t>(p)] = value(begin++);
             to.write((row_at_ * n_lines + i) * history_.n_positions(), line);
@@ -361,6 +364,7 @@ class TraceReader {
                                                     zip_.where("run.json"), nullptr);
         parts_ = parsed.parts;
         check_size(parsed.steps, text.size());
+        check_lanes(parsed.steps, zip_.where("run.json"));
         for (const auto& step : parsed.steps) {
             steps_.push_back(std::make_shared<StepTrace>(*step));
             for (const LaneRecord& lane : step->lanes)

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 namespace keyhole {
 
@@ -407,6 +409,23 @@ ParsedTrace parse_trace_json(std::string_view text, std::string_view name,
         return parse(Json::parse(text), std::move(run));
     } catch (const std::exception& error) {
         fail(ErrorCode::bad_file, "{} cannot be read as a trace: {}", name, shown_text(error.what()));
+    }
+}
+
+void check_lanes(const StepList& steps, std::string_view name) {
+    std::map<int, const KvLayout*> layouts;  // by lane id
+    for (const auto& step : steps) {
+        std::set<int> here;
+        for (const LaneRecord& lane : step->lanes) {
+            const LaneInfo& info = *lane.info;
+            const KvLayout* layout = info.layout != nullptr ? info.layout.get() : &step->run->layout;
+            const bool is_copy = info.forked_from >= 0 && !info.relived && layouts.contains(info.forked_from);
+            const auto known =
+                layouts.emplace(info.id, is_copy ? layouts.at(info.forked_from) : layout).first;
+            if (!here.insert(info.id).second || !(*known->second == *layout))
+                fail(ErrorCode::bad_file, "{} is damaged: lane {} of row {} is not the lane it was", name,
+                     info.id, step->row);
+        }
     }
 }
 

@@ -28,4 +28,8 @@ struct ParsedTrace {
 ParsedTrace parse_trace_json(std::string_view text, std::string_view name,
                              std::shared_ptr<const RunInfo> run);
 
+/// Tables of a lane are as large as its first record says, or its parent's: throws Error(bad_file) naming `name` where a lane comes
+/// twice in a step, or with other KV heads than before.
+void check_lanes(const StepList& steps, std::string_view name);
+
 }  // namespace keyhole

@@ -4,6 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/trace/run_history.h"
+#include "engine/trace/spool.h"
 
 #include "tests/unit/test_trace.h"
 
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -309,6 +311,111 @@ TEST_F(TraceFile, DamagedSpoolGivesWhatComesBeforeTheDamage) {
     fs::create_directories(spool);
     write_text_file(frames, "rubbish");
     EXPECT_THROW(recover_spool(spool), Error);
+}
+
+// A hash says that a frame is whole, not that it is honest: whatever it holds, its recovery gives a trace or one error.
+TEST_F(TraceFile, NoFrameBringsMoreThanAnError) {
+    const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
+    std::vector<std::string> payloads;
+    for (const StepList steps = everything(5); const auto& step : steps)
+        payloads.push_back(make_frame(*step, payloads.empty()).substr(24));
+    std::mt19937 random(5);
+    int n_errors = 0, n_traces = 0;
+    for (int i = 0; i < 400; ++i) {
+        std::vector<std::string> changed = payloads;
+        std::string& payload = changed[random() % changed.size()];
+        std::uint64_t n_text = 0;
+        std::memcpy(&n_text, payload.data(), sizeof n_text);
+        // Three of four in the arrays, whose checks are not those of JSON; small numbers become large, negative or others.
+        const std::size_t first = i % 4 == 0 ? 8 : 8 + n_text,
+                          at = first + random() % (payload.size() - first);
+        payload[at] = static_cast<char>(payload[at] ^ (1 << random() % 8));
+        std::string bytes;
+        for (const std::string& p : changed) bytes += frame_of(p);
+        fs::create_directories(spool);
+        write_text_file(frames, bytes);
+        try {
+            const fs::path trace = recover_spool(spool);
+            RunHistory history;
+            history.update(read_trace(trace));
+            fs::remove(trace);
+            ++n_traces;
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::bad_file) << error.what();
+            EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+            ++n_errors;
+        }
+        fs::remove_all(spool);
+    }
+    EXPECT_GT(n_errors, 20);
+    EXPECT_GT(n_traces, 20);
+}
+
+/// What a frame may not say, one thing at a time.
+TEST_F(TraceFile, FramesThatDoNotFitTheirRunAreNamed) {
+    const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
+    const auto fault = [&](const std::function<void(StepTrace&)>& change) -> std::string {
+        const StepList steps = everything(3);
+        StepTrace last = *steps.back();
+        change(last);
+        fs::create_directories(spool);
+        write_text_file(frames,
+                        make_frame(*steps[0], true) + make_frame(*steps[1], false) + make_frame(last, false));
+        try {
+            fs::remove(recover_spool(spool));
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::bad_file);
+            return error.what();
+        }
+        return "";
+    };
+    const auto rows = [](StepTrace& step, const auto& change) {
+        auto block = std::make_shared<RowBlock>(*step.lanes[0].rows);
+        change(*block);
+        step.lanes[0].rows = std::move(block);
+    };
+    const auto info = [](StepTrace& step, const auto& change) {
+        auto other = std::make_shared<LaneInfo>(*step.lanes[1].info);
+        change(*other);
+        step.lanes[1].info = std::move(other);
+    };
+    EXPECT_EQ(fault([](StepTrace&) {}), "");
+    const auto says = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+    };
+    EXPECT_TRUE(says(fault([](StepTrace& s) {
+                         s.lanes[1].evictions.push_back({6, 0, s.row});
+                     }),
+                     "an eviction"));
+    EXPECT_TRUE(says(fault([](StepTrace& s) {
+                         s.lanes[1].evictions.push_back({0, s.row + 1, s.row});
+                     }),
+                     "an eviction"));
+    EXPECT_TRUE(says(fault([](StepTrace& s) {
+                         s.lanes[0].pins = std::make_shared<const PinList>(PinList{{-1, 2}});
+                     }),
+                     "a pin"));
+    EXPECT_TRUE(says(fault([](StepTrace& s) {
+                         s.lanes[0].hidden = std::make_shared<const HiddenSet>(
+                             HiddenSet{{0, 1, 2, 3, 4, 5, 9}, {1, 2, 3, 4, 5, 6}});
+                     }),
+                     "the hidden positions"));
+    EXPECT_TRUE(says(fault([](StepTrace& s) { s.lanes[0].shadow = std::make_shared<const ShadowRow>(); }),
+                     "the shadow"));
+    EXPECT_TRUE(
+        says(fault([&](StepTrace& s) { rows(s, [](RowBlock& b) { b.attention.pop_back(); }); }), "the rows"));
+    EXPECT_TRUE(
+        says(fault([&](StepTrace& s) { rows(s, [](RowBlock& b) { b.offset[1] = 99; }); }), "the rows"));
+    EXPECT_TRUE(says(fault([&](StepTrace& s) {
+                         rows(s, [](RowBlock& b) {
+                             b.offset.back() -= 1;
+                             b.scores.pop_back();
+                         });
+                     }),
+                     "its records are damaged"));
+    EXPECT_TRUE(says(fault([](StepTrace& s) { s.row = 1 << 19; }), "the place"));
+    EXPECT_TRUE(
+        says(fault([&](StepTrace& s) { info(s, [](LaneInfo& l) { l.id = 0; }); }), "not the lane it was"));
 }
 
 TEST_F(TraceFile, NewRunUnderTheNameOfACrashedOneSavesThatFirst) {
