@@ -38,10 +38,19 @@ const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
                : history.steps().front()->prompt_rows.get();
 }
 
-void image_row(const PromptRows& image, std::size_t head, int row, std::span<float> out) {
+/// window: of the layer, 0: none.
+void image_row(const PromptRows& image, std::size_t head, int row, int window, std::span<float> out) {
     const std::size_t size = at(image.size);
     const std::uint16_t* line = image.attention.data() + (head * size + at(row / image.reduction)) * size;
     for (int p = 0; p <= row; ++p) out[at(p)] = float_from_fp16(line[p / image.reduction]);
+    // Cells of a reduced image hold positions on both sides of the model's window.
+    if (window > 0 && image.reduction == 1)
+        for (int p = 0; p <= row - window; ++p) out[at(p)] = kHiddenValue;
+}
+
+int window_of(const RunHistory& history, int layer) {
+    const std::vector<int>& window = history.run().config.window;
+    return window.empty() ? 0 : window[at(layer)];
 }
 
 const RowBlock* row_block(const RunHistory& history, int lane, int row) {
@@ -56,7 +65,7 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
                       std::span<float> out) {
     const KvLayout& layout = history.layout(lane);
     if (const PromptRows* image = prompt_image(history, lane, row)) {
-        image_row(*image, at(layer * layout.n_heads() + head), row, out);
+        image_row(*image, at(layer * layout.n_heads() + head), row, window_of(history, layer), out);
         return true;
     }
     lane = lane_of_row(history, lane, row);
@@ -74,7 +83,7 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
     if (const PromptRows* image = prompt_image(history, lane, row)) {
         for (int l = 0; l < layout.n_layers(); ++l)
             for (int h = 0; h < layout.n_heads(); ++h) {
-                image_row(*image, at(l * layout.n_heads() + h), row, values);
+                image_row(*image, at(l * layout.n_heads() + h), row, window_of(history, l), values);
                 each(l, h, values);
             }
         return true;

@@ -141,7 +141,13 @@ bool RunHistory::held(int lane, int kv_head, int position, int row) const {
 
 bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
     const LaneRecord* record = lane_record(row, lane);
-    if (!record || !record->hidden || !held(lane, kv_head, position, row)) return false;
+    if (!held(lane, kv_head, position, row)) return false;
+    if (!record) {
+        const std::vector<int>& window = run().config.window;
+        const int seen = window.empty() ? 0 : window[at(layout(lane).kv_head(kv_head).owner_layer)];
+        return seen > 0 && position <= row - seen;
+    }
+    if (!record->hidden) return false;
     // Asked for position by position, by several threads at once when figures are drawn. Holding the set keeps its address its own.
     struct Unpacked {
         std::shared_ptr<const HiddenSet> set;

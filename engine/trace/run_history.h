@@ -64,7 +64,8 @@ class RunHistory {
     int capacity() const { return capacity_; }
     bool stored(int lane, int kv_head, int position, int row) const;
     bool attended(int lane, int kv_head, int position, int row) const;
-    /// Stored when the row came but not seen by it.
+    /// Stored when the row came but not seen by it. Of a row without a record, as those of the prompt before its last: by the model's
+    /// own window.
     bool hidden(int lane, int kv_head, int position, int row) const;
     std::vector<std::int32_t> attended_positions(int lane, int kv_head, int row) const;
     /// Attended and hidden ones: the order of RowBlock.

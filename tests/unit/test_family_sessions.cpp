@@ -60,6 +60,13 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
                 EXPECT_TRUE(history.stored(0, g, p, step->row));
                 EXPECT_EQ(history.attended(0, g, p, step->row), !hidden);
             }
+    // Rows of the prompt before its last have no record, and the model's window all the same.
+    ASSERT_GT(run.steps.front()->row, 6);
+    for (int row = 0; row < run.steps.front()->row; ++row)
+        for (int g = 0; g < 6; ++g)
+            for (int p = 0; p <= row; ++p)
+                EXPECT_EQ(history.hidden(0, g, p, row), g >= 2 && p <= row - 5)
+                    << g << " " << p << " " << row;
     const int row = run.steps.back()->row;
     EXPECT_EQ(run.steps.back()->lanes[0].attended_tokens, 2 * (row + 1) + 4 * 5);
 
