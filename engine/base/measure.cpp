@@ -13,7 +13,7 @@ double median(std::vector<double> values) {
     return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-CpuTimes CpuTimes::now() {
+CpuTimes CpuTimes::now(int pid) {
     CpuTimes times;
     std::ifstream stat("/proc/stat");
     std::string word;
@@ -21,9 +21,10 @@ CpuTimes CpuTimes::now() {
     double field = 0;
     for (int i = 0; i < 8 && stat >> field; ++i)
         if (i != 3 && i != 4) times.all += field;  // neither idle nor waiting for disks
-    std::ifstream self("/proc/self/stat");
+    std::ifstream self("/proc/" + (pid == 0 ? std::string("self") : std::to_string(pid)) + "/stat");
     std::string line;
     std::getline(self, line);
+    if (line.empty()) return times;  // it ended
     std::istringstream rest(line.substr(line.rfind(')') + 2));
     for (int i = 3; i <= 15 && rest >> word; ++i)
         if (i == 14 || i == 15) times.own += std::stod(word);  // utime, stime

@@ -8,10 +8,10 @@ namespace keyhole {
 
 double median(std::vector<double> values);
 
-/// Jiffies that the machine and this process were busy (Linux).
+/// Jiffies that the machine and a process were busy (Linux).
 struct CpuTimes {
     double all = 0, own = 0;
-    static CpuTimes now();
+    static CpuTimes now(int pid = 0);  ///< 0: this process
 };
 /// Share of the machine's busy time between two readings that other processes took, 0..1.
 double share_of_others(const CpuTimes& before, const CpuTimes& after);

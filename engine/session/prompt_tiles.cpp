@@ -3,6 +3,7 @@
 #include "engine/base/half.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace keyhole {
@@ -49,9 +50,12 @@ void PromptRecorder::attention(const PrefillTile& tile) {
         std::uint16_t* line =
             image + static_cast<std::size_t>((tile.first_row + i) / rows_->reduction) * size;
         const float* values = tile.values + static_cast<std::int64_t>(i) * tile.n_columns;
-        for (int p = 0; p <= tile.first_row + i; ++p) {
-            std::uint16_t& cell = line[p / rows_->reduction];
-            cell = std::max(cell, fp16_from_float(values[p]));  // halves of one sign order as their bits do
+        const int n = tile.first_row + i + 1;
+        for (int p = 0; p < n; p += rows_->reduction, ++line) {
+            float most = values[p];
+            for (int q = p + 1; q < std::min(p + rows_->reduction, n); ++q)
+                if (!(values[q] <= most) && !std::isnan(most)) most = values[q];  // NaN stays
+            *line = std::max(*line, fp16_from_float(most));  // halves of one sign order as their bits do
         }
     }
     if (next_ != nullptr && next_->wants().attention) next_->attention(tile);

@@ -170,9 +170,20 @@ bool RunHistory::attended(int lane, int kv_head, int position, int row) const {
 
 std::vector<std::int32_t> RunHistory::held_positions(int lane, int kv_head, int row) const {
     std::vector<std::int32_t> positions;
-    for (int p = 0; p <= row; ++p)
-        if (held(lane, kv_head, p, row)) positions.push_back(p);
+    held_positions(lane, kv_head, row, positions);
     return positions;
+}
+
+void RunHistory::held_positions(int lane, int kv_head, int row, std::vector<std::int32_t>& out) const {
+    out.resize(at(row) + 1);
+    const std::int32_t* evicted = &lanes_[at(lane)].evicted_at[at(std::int64_t{kv_head} * capacity_)];
+    const auto bound = static_cast<std::uint32_t>(row);
+    std::size_t n = 0;
+    for (std::int32_t p = 0; p <= row; ++p) {  // without branches: a million a row at 1,024 heads
+        out[n] = p;
+        n += static_cast<std::uint32_t>(evicted[p]) >= bound ? 1 : 0;  // -1, never, is the largest
+    }
+    out.resize(n);
 }
 
 std::vector<std::int32_t> RunHistory::attended_positions(int lane, int kv_head, int row) const {

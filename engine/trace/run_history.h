@@ -70,6 +70,8 @@ class RunHistory {
     std::vector<std::int32_t> attended_positions(int lane, int kv_head, int row) const;
     /// Attended and hidden ones: the order of RowBlock.
     std::vector<std::int32_t> held_positions(int lane, int kv_head, int row) const;
+    /// The same into memory that is there already: for all heads of a row.
+    void held_positions(int lane, int kv_head, int row, std::vector<std::int32_t>& out) const;
     /// After the row, as the record of the row says.
     bool pinned(int lane, int kv_head, int position, int row) const;
 
