@@ -88,6 +88,12 @@ endif()
 # Ratios for tests/bench/results: built when asked for (ninja keyhole_bench_engine), never a test.
 add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp)
 target_link_libraries(keyhole_bench_engine PRIVATE keyhole_reference)
+if(TARGET keyhole)
+  add_executable(keyhole_bench_window EXCLUDE_FROM_ALL tests/bench/bench_window.cpp)
+  target_link_libraries(keyhole_bench_window PRIVATE keyhole_reference nlohmann_json::nlohmann_json)
+  add_dependencies(keyhole_bench_window keyhole)
+  target_compile_definitions(keyhole_bench_window PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")
+endif()
 
 if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted

@@ -12,8 +12,10 @@ uniform sampler2DArray values;
 uniform isampler2D evicted_at;
 uniform sampler2D colors;
 
-uniform int matrix;      // layer of `values`
-uniform int kv_head;     // row of `evicted_at`
+flat in vec2 canvas_origin;  // framebuffer pixels of the canvas' top left corner, y down from the frame's top
+flat in int matrix;          // layer of `values`
+flat in int kv_head;         // row of `evicted_at`
+
 uniform int level;       // of the pyramid
 uniform int log2_factor; // level 0 of the pyramid holds blocks of this many cells
 uniform ivec2 n_cells;   // positions, rows
@@ -23,8 +25,7 @@ uniform int marks_clips; // values beyond the range stand out
 uniform vec3 color_clip;
 uniform int has_marks;   // -1 is a mark; 0: it is a value, of a difference
 
-uniform vec2 canvas_origin;   // framebuffer pixels of the canvas' top left corner, y down from the frame's top
-uniform float frame_height;   // framebuffer pixels
+uniform vec4 frame;           // left, top, width, height of the picture that is drawn into; framebuffer pixels, y down
 uniform vec2 first_cell;      // (position, row) at that corner
 uniform vec2 cells_per_pixel;
 
@@ -70,8 +71,9 @@ vec3 dotted(ivec2 pixel) {
 }
 
 void main() {
-    ivec2 pixel = ivec2(gl_FragCoord.x, frame_height - gl_FragCoord.y);
-    vec2 cell = first_cell + (vec2(gl_FragCoord.x, frame_height - gl_FragCoord.y) - canvas_origin) * cells_per_pixel;
+    vec2 place = frame.xy + vec2(gl_FragCoord.x, frame.w - gl_FragCoord.y);
+    ivec2 pixel = ivec2(place);
+    vec2 cell = first_cell + (place - canvas_origin) * cells_per_pixel;
     ivec2 at = ivec2(floor(cell));
     if (at.x < 0 || at.y < 0 || at.x >= n_cells.x || at.y >= n_cells.y) {
         frag_color = vec4(color_unborn, 1.0);
@@ -81,6 +83,14 @@ void main() {
     ivec2 block = at >> shift;
     ivec2 first = block << shift;
     ivec2 end = min(first + (1 << shift), n_cells);
+
+    float v = texelFetch(values, ivec3(block, matrix), level).x;
+    bool any_born = end.y > first.x;
+    if (any_born && mode == 0 && !is_nan(v)) {  // most cells by far: what left the cache is not asked
+        vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0)) : color_of(v);
+        frag_color = vec4(at.y > shown_row ? mix(c, color_unborn, 0.72) : c, 1.0);
+        return;
+    }
 
     // What the block's cells are, column by column: born are rows >= p, gone are rows > evicted_at.
     int born = 0;
@@ -94,9 +104,9 @@ void main() {
         if (e < 0) continue;
         gone += max(0, end.y - max(first_born, e + 1));
         last_seen = last_seen || (e >= first_born && e < end.y);
+        if (mode == 0 && gone > 0) break;
     }
 
-    float v = texelFetch(values, ivec3(block, matrix), level).x;
     vec3 color;
     if (born == 0) {
         color = color_unborn;
@@ -106,11 +116,7 @@ void main() {
         if (last_seen) color = color_last_seen;
         if (v == -1.0) color = dotted(pixel);  // a token may leave after a row that did not see it
     } else {
-        if (v == -1.0 && has_marks != 0)
-            color = shows_mask != 0 ? dotted(pixel) : color_of(0.0);
-        else if (!is_nan(v))
-            color = color_of(v);
-        else if (gone > 0)
+        if (gone > 0)
             color = shows_mask != 0 ? hatched(pixel) : color_of(0.0);
         else
             color = color_missing;

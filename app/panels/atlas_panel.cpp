@@ -94,7 +94,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
     const int lane = app.shown_lane();
     float largest = 0;
     for (const HeadMatrix& head : app.heat.atlas()) {
-        const float value = head.largest(app.view.attention_range.sinks_count ? 0 : 4);
+        const float value = head.largest(app.view.attention_range.sinks_count);
         if (value > largest) largest = value;
     }
     ColorScale scale = attention_scale(largest > 0 ? largest : 1);
@@ -171,11 +171,11 @@ void draw(AtlasPanel&, const PanelContext& context) {
         const auto [min, max] = rect_of(l, h);
         list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
         const int g = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
-        tooltip(
-            context,
-            fmt::format("Layer {}, head {}\nKV head {}: {} of {} tokens kept\nlargest attention {}", l, h, g,
-                        n_stored(app, lane, g), app.view.row + 1,
-                        number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(0))));
+        tooltip(context,
+                fmt::format(
+                    "Layer {}, head {}\nKV head {}: {} of {} tokens kept\nlargest attention {}", l, h, g,
+                    n_stored(app, lane, g), app.view.row + 1,
+                    number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
         if (ImGui::IsMouseClicked(0)) {
             app.view.layer = l;
             app.view.head = h;

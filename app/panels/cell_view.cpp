@@ -102,8 +102,8 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         row(context, "evicted", "never: still held", kEvicted, theme::kGood);
     else
         row(context, "evicted",
-            fmt::format("after row {} “{}”", evicted, visible(token_text(app.history, lane, evicted))),
-            kEvicted, theme::kWarm);
+            fmt::format("after row {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
+            theme::kWarm);
     if (evicted >= 0)
         row(context, "by", eviction_cause(app.history, lane, g, cell.position),
             "The policy, a command by hand, or a change of the lane's settings.", theme::kWarm);
@@ -157,11 +157,10 @@ void draw_cell_view(const PanelContext& context) {
         ImGui::TableSetupColumn("name", 0, context.px(76));
         ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
         row(context, "query",
-            fmt::format("“{}”  row {}", visible(token_text(app.history, lane, cell.row)), cell.row),
+            fmt::format("“{}”  row {}", visible(token_words(app, lane, cell.row)), cell.row),
             "The row: the token that was consumed and attends.");
         row(context, "key",
-            fmt::format("“{}”  position {}", visible(token_text(app.history, lane, cell.position)),
-                        cell.position),
+            fmt::format("“{}”  position {}", visible(token_words(app, lane, cell.position)), cell.position),
             "The column: the token that is attended to.");
         draw_attention(context, lane, cell);
         draw_score(context, lane, cell);
@@ -186,7 +185,7 @@ void draw_token_menu(const PanelContext& context) {
     ImGui::PopStyleColor();
     ImGui::SameLine();
     ImGui::TextUnformatted(fmt::format("“{}”  position {}",
-                                       visible(token_text(app.history, app.shown_lane(), cell.position)),
+                                       visible(token_words(app, app.shown_lane(), cell.position)),
                                        cell.position)
                                .c_str());
     if (!app.live()) {

@@ -88,11 +88,9 @@ void draw_parting(const PanelContext& context, int a, int b) {
     if (!at) {
         colored("Both have chosen the same tokens so far.", theme::kGood);
     } else {
-        const auto& words = app.history.run().token_display;
-        const std::string text =
-            fmt::format("They part at position {}: “{}” against “{}”", *at,
-                        visible(words[static_cast<std::size_t>(own_choice(app.history, a, *at))]),
-                        visible(words[static_cast<std::size_t>(own_choice(app.history, b, *at))]));
+        const std::string text = fmt::format("They part at position {}: “{}” against “{}”", *at,
+                                             visible(token_words(app, own_choice(app.history, a, *at))),
+                                             visible(token_words(app, own_choice(app.history, b, *at))));
         ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
         if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
             run(context, "compare.parting");
@@ -217,7 +215,7 @@ void draw_texts(const PanelContext& context) {
             const int own = own_choice(app.history, lanes[side], p),
                       other = own_choice(app.history, lanes[1 - side], p);
             if (own < 0) continue;
-            const std::string& text = app.history.run().token_display[static_cast<std::size_t>(own)];
+            const std::string& text = token_words(app, own);
             const float size = std::max(ImGui::CalcTextSize(text.c_str()).x, context.px(4));
             if (x + size > width) x = 0, y += line;
             const ImVec2 min(origin.x + x, origin.y + y), max(min.x + size, min.y + line - context.px(3));

@@ -9,13 +9,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace keyhole {
 
 namespace {
 
 struct Line {
-    std::vector<float> values;  // one a record, NaN: none
+    std::span<const float> values;  // one a record, NaN: none
     std::string name;
     ImU32 color = 0;
     float width = 1.6f;
@@ -84,7 +85,30 @@ void draw_measure(const PanelContext& context) {
 
 }  // namespace
 
-void draw(CurvesPanel&, const PanelContext& context) {
+void ScoreCurves::update(const RunHistory& history, int of_lane, int of_head, const std::vector<int>& of) {
+    const auto key = std::tuple(history.generation(), of_lane, of_head, of);
+    if (key != key_) {
+        key_ = key;
+        n_rows_ = 0;
+        threshold.clear();
+        tau.clear();
+        scores.assign(of.size(), {});
+    }
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> row;
+    for (const StepList& steps = history.steps(); n_rows_ < steps.size(); ++n_rows_) {
+        const int r = steps[n_rows_]->row;
+        const LaneRecord* record = history.lane_record(r, of_lane);
+        threshold.push_back(threshold_at(history, of_lane, r, of_head));
+        tau.push_back(record == nullptr ? kNone : record->tau);
+        row.resize(static_cast<std::size_t>(r) + 1);
+        const bool known = !of.empty() && score_values(history, of_lane, r, of_head, row);
+        for (std::size_t c = 0; c < of.size(); ++c)
+            scores[c].push_back(known && of[c] <= r ? row[static_cast<std::size_t>(of[c])] : kNone);
+    }
+}
+
+void draw(CurvesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     draw_choice(context);
     if (!app.has_run()) return;
@@ -96,26 +120,13 @@ void draw(CurvesPanel&, const PanelContext& context) {
     const StepList& steps = app.history.steps();
     const std::size_t n = steps.size();
 
+    ScoreCurves& curves = panel.scores;
+    curves.update(app.history, lane, g, app.view.curve_positions);
     std::vector<Line> lines;
-    Line threshold{std::vector<float>(n), "threshold", theme::kWarm, 2.2f};
-    Line tau{std::vector<float>(n), "tau", theme::kFaint, 1.2f};
+    const Line threshold{curves.threshold, "threshold", theme::kWarm, 2.2f};
+    const Line tau{curves.tau, "tau", theme::kFaint, 1.2f};
     for (std::size_t c = 0; c < app.view.curve_positions.size(); ++c)
-        lines.push_back(
-            {std::vector<float>(n, std::numeric_limits<float>::quiet_NaN()), "", curve_color(c), 1.6f});
-    std::vector<float> row;
-    for (std::size_t i = 0; i < n; ++i) {
-        const int r = steps[i]->row;
-        threshold.values[i] = threshold_at(app.history, lane, r, g);
-        const LaneRecord* record = app.history.lane_record(r, lane);
-        tau.values[i] = record == nullptr ? std::numeric_limits<float>::quiet_NaN() : record->tau;
-        if (lines.empty()) continue;
-        row.resize(static_cast<std::size_t>(r) + 1);
-        if (!score_values(app.history, lane, r, g, row)) continue;
-        for (std::size_t c = 0; c < lines.size(); ++c) {
-            const int p = app.view.curve_positions[c];
-            if (p <= r) lines[c].values[i] = row[static_cast<std::size_t>(p)];
-        }
-    }
+        lines.push_back({curves.scores[c], "", curve_color(c), 1.6f});
     ImGui::PushFont(context.fonts.small);
     const float text_line = ImGui::GetFontSize();
     float low = std::numeric_limits<float>::max(), high = 0;
@@ -214,7 +225,7 @@ void draw(CurvesPanel&, const PanelContext& context) {
         const int p = app.view.curve_positions[c];
         const std::int32_t evicted = app.history.evicted_at(lane, g, p);
         entry(lines[c].color, 1.6f,
-              fmt::format("{} “{}”{}", p, token_text(app.history, lane, p),
+              fmt::format("{} “{}”{}", p, token_words(app, lane, p),
                           evicted >= 0 ? fmt::format(" × {}", evicted) : ""));
     }
     ImGui::PopFont();

@@ -3,9 +3,26 @@
 
 #include "app/panels/panel.h"
 
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
 namespace keyhole {
 
-struct CurvesPanel {};
+/// Scores of positions in a KV head, one value a record, NaN: none. Kept up with the run: a frame reads the new rows alone.
+struct ScoreCurves {
+    std::vector<float> threshold, tau;
+    std::vector<std::vector<float>> scores;  ///< [position asked for][record]
+    void update(const RunHistory& history, int of_lane, int of_head, const std::vector<int>& of);
+
+  private:
+    std::tuple<std::uint64_t, int, int, std::vector<int>> key_;
+    std::size_t n_rows_ = 0;
+};
+
+struct CurvesPanel {
+    ScoreCurves scores;
+};
 
 void draw(CurvesPanel& panel, const PanelContext& context);
 

@@ -45,8 +45,7 @@ void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int 
         const float width = ImGui::CalcTextSize(index.c_str()).x;
         list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::kDim, index.c_str());
         if (!row_texts) continue;
-        const std::string text =
-            fitted(token_text(app.history, lane, row), left_margin - width - context.px(16));
+        const std::string text = fitted(token_words(app, lane, row), left_margin - width - context.px(16));
         const float text_width = ImGui::CalcTextSize(text.c_str()).x;
         list.AddText({canvas.min.x - width - context.px(11) - text_width, y - line / 2},
                      row == app.view.row ? theme::kText : theme::kFaint, text.c_str());
@@ -73,7 +72,7 @@ void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int 
         for (int p = begin; p < end; ++p) {
             const float x = canvas.at(view, p + 0.5, 0).x;
             if (x < canvas.min.x || x > canvas.max().x) continue;
-            const std::string text = fitted(token_text(app.history, lane, p), context.px(52));
+            const std::string text = fitted(token_words(app, lane, p), context.px(52));
             const float width = ImGui::CalcTextSize(text.c_str()).x;
             text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width}, theme::kFaint,
                         text.c_str());
@@ -206,8 +205,8 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.focused_kv_head();
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_text(app.history, lane, cell.row),
-                    cell.position, token_text(app.history, lane, cell.position));
+        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
+                    cell.position, token_words(app, lane, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
@@ -242,8 +241,8 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_text(app.history, a, cell.row),
-                    cell.position, token_text(app.history, a, cell.position));
+        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
+                    cell.position, token_words(app, a, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     if (difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask, values))
         text += std::isnan(values[p]) ? "   held by neither"
@@ -301,7 +300,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     quad.mode = view.mode;
     quad.mask_overlay = view.mask_overlay;
     quad.difference = pane.versus >= 0;
-    const float largest = pane.data.focus().largest(view.range().sinks_count ? 0 : 4);
+    const float largest = pane.data.focus().largest(view.range().sinks_count);
     quad.scale = quad.difference ? difference_scale(view, largest) : color_scale(view, largest);
     quad.marks_clips = view.marks_clips;
     quad.shown_row = view.row;

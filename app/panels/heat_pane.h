@@ -17,7 +17,7 @@ struct HeatPane {
     int card = 0;     ///< lane, as its card counts
     int versus = -1;  ///< of a difference: the lane that is taken away
     const HeatData& data;
-    const HeatPainter& painter;
+    HeatPainter& painter;
 };
 
 /// In the room that is left.

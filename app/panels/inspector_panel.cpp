@@ -48,8 +48,7 @@ void draw_next_tokens(const PanelContext& context) {
             const std::string share = p >= 0.0995f ? fmt::format("{:.0f}%", double(p) * 100)
                                                    : fmt::format("{:.1f}", double(p) * 100);
             const float share_width = ImGui::CalcTextSize(share.c_str()).x;
-            const std::string text =
-                visible(app.history.run().token_display[static_cast<std::size_t>(record->top[k].id)]);
+            const std::string text = visible(token_words(app, record->top[k].id));
             ImGui::TextUnformatted(fitted(text, width - share_width - context.px(4)).c_str());
             mark_item(context, fmt::format("candidate {} {}", i, k + 1));
             if (app.live()) {

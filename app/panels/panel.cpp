@@ -9,7 +9,12 @@ namespace {
 
 void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
     const auto& batch = *static_cast<const HeatBatch*>(command->UserCallbackData);
-    for (const HeatQuad& quad : batch.quads) batch.painter->draw(quad, batch.frame_width, batch.frame_height);
+    constexpr ImU32 c = theme::kPanel;
+    const Rgb8 ground{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
+                      static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
+                      static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
+    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, ground))
+        *batch.lags = true;
 }
 
 }  // namespace
@@ -19,13 +24,14 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max) {
             (max.x - min.x) * context.frame_scale.x, (max.y - min.y) * context.frame_scale.y};
 }
 
-void paint_heat(const PanelContext& context, const HeatPainter& painter, ImDrawList& list,
+void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
                 std::vector<HeatQuad> quads) {
     const ImGuiIO& io = ImGui::GetIO();
     const PixelRect clip = frame_rect(context, list.GetClipRectMin(), list.GetClipRectMax());
     for (HeatQuad& quad : quads) quad.clip = clip;
     HeatBatch& batch = context.shared.batches.emplace_back();
     batch.painter = &painter;
+    batch.lags = &context.shared.panes_lag;
     batch.quads = std::move(quads);
     batch.frame_width = io.DisplaySize.x * context.frame_scale.x;
     batch.frame_height = io.DisplaySize.y * context.frame_scale.y;
@@ -134,6 +140,17 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
     }
     if (!active) return 0;
     return vertical ? ImGui::GetIO().MouseDelta.x : ImGui::GetIO().MouseDelta.y;
+}
+
+const std::string& token_words(const AppState& app, int id) {
+    return app.glyphs.token(app.history.run(), id);
+}
+
+const std::string& token_words(const AppState& app, int lane, int position) {
+    static const std::string kNothing;
+    const std::vector<int>& tokens = app.history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    if (position < 0 || static_cast<std::size_t>(position) >= tokens.size()) return kNothing;
+    return token_words(app, tokens[static_cast<std::size_t>(position)]);
 }
 
 std::string visible(std::string_view token) {

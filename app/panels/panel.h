@@ -19,7 +19,8 @@ namespace keyhole {
 
 /// Quads that one draw callback paints; lives until the frame is drawn.
 struct HeatBatch {
-    const HeatPainter* painter = nullptr;
+    HeatPainter* painter = nullptr;
+    bool* lags = nullptr;  ///< set where the picture on show is not the newest
     std::vector<HeatQuad> quads;
     float frame_width = 0, frame_height = 0;
 };
@@ -30,6 +31,7 @@ struct PanelShared {
     std::optional<Pick> next_hovered;  ///< being collected for the next frame
     bool open_token_menu = false;      ///< asks for the menu of the picked token
     std::deque<HeatBatch> batches;
+    bool panes_lag = false;  ///< another frame is due
     /// Widgets by name, in window pixels: what a script points at. Of the last frame.
     std::map<std::string, std::pair<ImVec2, ImVec2>, std::less<>> items;
     // Of the last frame, for dump-cells: the heat map's canvas in framebuffer pixels.
@@ -50,7 +52,7 @@ struct PanelContext {
 };
 
 /// Paints heat quads at this place of the draw list.
-void paint_heat(const PanelContext& context, const HeatPainter& painter, ImDrawList& list,
+void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
                 std::vector<HeatQuad> quads);
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 
@@ -78,6 +80,9 @@ void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int
 /// A bar that drags the border between two panes; `vertical`: it parts left from right. Returns the movement.
 float splitter(const char* id, bool vertical, ImVec2 at, float length, float thickness);
 
+/// Text of a token, in characters that the fonts have; "" beyond the lane's end.
+const std::string& token_words(const AppState& app, int lane, int position);
+const std::string& token_words(const AppState& app, int id);
 /// A token's text to look at: one of blanks alone shows them.
 std::string visible(std::string_view token);
 std::string bytes_text(std::int64_t bytes);

@@ -25,7 +25,7 @@ void draw_span_plot(const PanelContext& context) {
     const TokenSpan span = *app.view.watched;
     std::string words;
     for (int p = span.first; p <= std::min(span.last, span.first + 24); ++p)
-        words += token_text(app.history, app.shown_lane(), p);
+        words += token_words(app, app.shown_lane(), p);
     ImGui::PushFont(context.fonts.small);
     ImGui::TextUnformatted(
         fitted(fmt::format("“{}”  {} to {}", words, span.first, span.last), ImGui::GetContentRegionAvail().x)

@@ -48,8 +48,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     ImGui::SameLine(0, context.px(12));
     dim_text(context, "struck through: evicted everywhere");
 
-    std::vector<float> share(static_cast<std::size_t>(n)), score(static_cast<std::size_t>(n));
-    kept_share(app.history, lane, app.view.row, 0, app.history.layout(lane).n_kv_heads(), share);
+    std::vector<float> score(static_cast<std::size_t>(n));
+    std::vector<float>& share = panel.share;
+    const std::tuple shown(app.history.generation(), lane, app.view.row, app.last_row());
+    if (panel.share_of != shown) {
+        panel.share_of = shown;
+        share.resize(static_cast<std::size_t>(n));
+        kept_share(app.history, lane, app.view.row, 0, app.history.layout(lane).n_kv_heads(), share);
+    }
     const bool scored = app.view.strip_by_score && score_values(app.history, lane, app.view.row, g, score);
     float most = 0;
     if (scored)
@@ -69,7 +75,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     const ImVec2 mouse = ImGui::GetMousePos();
     const bool hovered = ImGui::IsWindowHovered();
     for (int p = 0; p < n; ++p) {
-        const std::string& text = token_text(app.history, lane, p);
+        const std::string& text = token_words(app, lane, p);
         const float wide = std::max(ImGui::CalcTextSize(text.c_str()).x, context.px(4));
         if (x + wide > width && x > 0) {
             x = 0;

@@ -3,10 +3,16 @@
 
 #include "app/panels/panel.h"
 
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
 namespace keyhole {
 
 struct TokenStrip {
-    int last_row = -1;  ///< scrolled to
+    int last_row = -1;         ///< scrolled to
+    std::vector<float> share;  ///< of KV heads that keep each token: of this state
+    std::tuple<std::uint64_t, int, int, int> share_of{0, -1, -1, -1};
 };
 
 void draw(TokenStrip& panel, const PanelContext& context);

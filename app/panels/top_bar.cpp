@@ -129,7 +129,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
 
 void draw(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
-    const bool running = app.running() || app.working();
+    const bool running = app.stoppable();
     ImGui::PushStyleColor(ImGuiCol_Button, running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74));
     ImGui::PushStyleColor(ImGuiCol_ButtonHovered,
                           running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));

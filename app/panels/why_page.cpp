@@ -156,7 +156,6 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
-    const auto& words = app.history.run().token_display;
     const LaneRecord* then = app.history.lane_record(back->row, life.lane);
     const LaneRecord* full = app.history.lane_record(back->row, 0);
     for (std::size_t k = 0; k < 5; ++k) {
@@ -166,7 +165,7 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
             ImGui::TableNextColumn();
             if (top == nullptr || k >= top->size()) continue;
             ImGui::TextUnformatted(fmt::format("{:5.1f} %  {}", std::exp(double((*top)[k].log_prob)) * 100,
-                                               visible(words[static_cast<std::size_t>((*top)[k].id)]))
+                                               visible(token_words(app, (*top)[k].id)))
                                        .c_str());
         }
     }
@@ -191,8 +190,8 @@ void draw(WhyPage& page, const PanelContext& context) {
     const TokenLife& life = page.life;
     const int n_kv = app.history.layout(lane).n_kv_heads();
     ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    heading(context, fmt::format("“{}” at position {} in lane {}",
-                                 visible(token_text(app.history, lane, position)), position, app.view.lane));
+    heading(context, fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)),
+                                 position, app.view.lane));
     ImGui::PopStyleColor();
     std::string summary = position < app.history.n_prompt()
                               ? fmt::format("Born in the prompt, row {}. ", position)

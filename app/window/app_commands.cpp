@@ -1,6 +1,11 @@
 #include "app/window/command_areas.h"
 
+#include "engine/base/error.h"
+
+#include <nlohmann/json.hpp>
+
 #include <array>
+#include <fstream>
 
 namespace keyhole {
 
@@ -8,9 +13,55 @@ namespace {
 
 using namespace key;
 
+void begin_measurement(AppState& app, std::string_view) {
+    app.frames.begin();
+    app.say("measuring frames; Frame times shows them");
+}
+
+void end_measurement(AppState& app, std::string_view arguments) {
+    const FrameMeter::Report r = app.frames.report();
+    app.say(frame_text(r));
+    if (arguments.empty()) return;
+    const std::string path(arguments);
+    std::ifstream memory("/proc/self/statm");  // Linux: pages in all, and resident
+    std::int64_t pages = 0, resident = 0;
+    memory >> pages >> resident;
+    const nlohmann::json out = {{"frames", r.n_frames},
+                                {"seconds", r.seconds},
+                                {"frames_per_s", r.frames_per_s},
+                                {"median_ms", r.median_ms},
+                                {"p99_ms", r.p99_ms},
+                                {"longest_ms", r.longest_ms},
+                                {"thread_cpu_ms", r.thread_cpu_ms},
+                                {"longest_cpu_ms", r.longest_cpu_ms},
+                                {"process_cpu_ms", r.process_cpu_ms},
+                                {"process_cpu_share", r.process_cpu_share},
+                                {"rows", app.has_run() ? app.n_decoded() : 0},
+                                {"resident_bytes", resident * 4096},
+                                {"texture_bytes", app.texture_bytes},
+                                {"record_bytes", app.record_bytes},
+                                {"record_budget_bytes", app.record_budget_bytes}};
+    std::ofstream file(path);
+    file << out.dump(1) << "\n";
+    if (!file.flush()) fail(ErrorCode::io, "writing {}: failed; check the folder and the disk", path);
+}
+
 constexpr std::array kTable = {
     UserCommand{"palette", menu::kHelp, "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
     UserCommand{"help.keys", menu::kHelp, "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
+    UserCommand{"measure.begin",
+                "",
+                "Measure frame times",
+                "From now on: what frames cost, until Frame times shows it.",
+                {},
+                begin_measurement},
+    UserCommand{
+        "measure.end",
+        "",
+        "Frame times",
+        "[FILE.json]: frames since Measure frame times, how long they took, bytes of textures and records.",
+        {},
+        end_measurement},
     UserCommand{"help.about", menu::kHelp, "What you see", "", {kF1, 0}, open_dialog<Dialog::about>},
 };
 

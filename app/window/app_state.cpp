@@ -41,6 +41,7 @@ void AppState::start() {
     run.wants.scores = true;
     desk.reset(setup.lanes, desk.follow());
     start_pending_ = shown_run_;
+    start_stopped_ = false;
     awaited_row_ = -1;
     view.follows_newest = true;
     view.heat.fitted = true;
@@ -60,6 +61,7 @@ void AppState::play() {
 void AppState::stop(bool work) {
     if (!live()) return;
     requested();
+    start_stopped_ = work && start_pending_.has_value();
     awaited_row_ = -1;
     engine_->stop(work);
 }
@@ -146,14 +148,14 @@ void AppState::save_trace(const std::filesystem::path& path) {
 void AppState::save_picture(const std::filesystem::path& path) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     if (view.difference && shows_difference()) {
-        const float most = difference.focus().largest(view.range().sinks_count ? 0 : 4);
+        const float most = difference.focus().largest(view.range().sinks_count);
         write_png(difference_picture(history, shown_lane(), history_lane(other_card()).value_or(0), view,
                                      difference_scale(view, most)),
                   path);
         say("saved " + path.string());
         return;
     }
-    const float largest = heat.focus().largest(view.range().sinks_count ? 0 : 4);
+    const float largest = heat.focus().largest(view.range().sinks_count);
     write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest)), path);
     say("saved " + path.string());
 }
@@ -161,13 +163,19 @@ void AppState::save_picture(const std::filesystem::path& path) {
 bool AppState::refresh() {
     bool changed = false;
     if (live()) {
-        status = engine_->status();
+        EngineStatus now = engine_->status();
+        changed = now.phase != status.phase || now.progress != status.progress ||
+                  now.message != status.message || now.pending_commands != status.pending_commands ||
+                  now.token_back != status.token_back || now.branch != status.branch;
+        status = std::move(now);
         if (engine_->recorder().version() != seen_version_) {
             const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
             seen_version_ = snapshot.version;
             history.update(snapshot.steps);
             stride = snapshot.stride;
             dense_from = snapshot.dense_from;
+            record_bytes = snapshot.row_bytes;
+            record_budget_bytes = snapshot.budget_bytes;
             changed = true;
         }
     }
@@ -181,12 +189,14 @@ bool AppState::refresh() {
             say(refusal, true);
         }
     }
+    changed = changed || export_running_ || export_job.running();
     if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
     export_running_ = export_job.running();
     if (start_pending_) {
         const bool arrived = has_run() && history.run().id != *start_pending_;
         const bool refused =
-            failed && std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(200);
+            (failed || (start_stopped_ && status.phase == EnginePhase::idle)) &&
+            std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(200);
         if (arrived || refused) start_pending_.reset();
     }
     if (live() && !start_pending_) desk.adopt(status.run, status.pending_commands);

@@ -4,6 +4,8 @@
 
 #include "app/commands/assets.h"
 #include "app/window/export_job.h"
+#include "app/window/frame_meter.h"
+#include "app/window/glyphs.h"
 #include "app/window/heat_data.h"
 #include "app/window/keepsakes.h"
 #include "app/window/lane_desk.h"
@@ -70,6 +72,14 @@ struct AppState {
     MeasureCurves curves;
     bool heat_complete = true;  ///< no rows remain for the next frame
 
+    mutable Glyphs glyphs;  ///< mutable: keeps texts that were asked for
+
+    // --- what the window takes ---
+    FrameMeter frames;
+    std::size_t texture_bytes = 0;        ///< of the last frame
+    std::size_t record_bytes = 0;         ///< of row blocks, in the recorder
+    std::size_t record_budget_bytes = 0;  ///< that they stay below
+
     // --- the view ---
     ViewState view;
     ViewHistory views;
@@ -121,7 +131,7 @@ struct AppState {
     bool redo();
     void say(std::string text, bool fault = false);
 
-    /// Takes what the engine has made since the last frame. True when something changed.
+    /// Takes what the engine and exports have made since the last frame. True when something changed that is on show.
     bool refresh();
 
     bool live() const { return opened_file.empty(); }
@@ -129,6 +139,10 @@ struct AppState {
     bool running() const { return live() && status.phase == EnginePhase::running; }
     /// Rows are lived again for a command, and it takes a while: see EngineStatus::work.
     bool working() const { return live() && !status.work.empty(); }
+    /// Decoding, or other work that stop(true) ends: living rows again, a prompt.
+    bool stoppable() const {
+        return running() || working() || (live() && status.phase == EnginePhase::prefill);
+    }
     /// Nothing under way: every request so far has had its effect.
     bool idle() const;
     int first_row() const { return has_run() ? history.steps().front()->row : 0; }
@@ -155,6 +169,7 @@ struct AppState {
     std::uint64_t seen_version_ = 0;
     std::uint64_t shown_run_ = 0;
     std::optional<std::uint64_t> start_pending_;  // id of the run before it
+    bool start_stopped_ = false;                  // its prompt was told to end
     int awaited_row_ = -1;
     std::optional<int> turned_to_;                       // row of a rewind that is under way
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal

@@ -40,6 +40,14 @@ struct DeleteProgram {
 struct DeleteVertexArray {
     void operator()(GLuint name) const { glDeleteVertexArrays(1, &name); }
 };
+struct DeleteBuffer {
+    void operator()(GLuint name) const { glDeleteBuffers(1, &name); }
+};
+struct DeleteFramebuffer {
+    void operator()(GLuint name) const { glDeleteFramebuffers(1, &name); }
+};
+using GlBuffer = GlObject<DeleteBuffer>;
+using GlFramebuffer = GlObject<DeleteFramebuffer>;
 using GlTexture = GlObject<DeleteTexture>;
 using GlProgram = GlObject<DeleteProgram>;
 using GlVertexArray = GlObject<DeleteVertexArray>;

@@ -7,6 +7,8 @@
 
 #include "engine/figure/reduce.h"
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,18 +16,30 @@ namespace keyhole {
 
 class HeadMatrix {
   public:
+    static constexpr int kSinks = 4;  ///< first positions that a range of colours may leave out
+
     /// Sides are powers of two between the two.
     explicit HeadMatrix(int first_side = 64, int max_side = 4096, Reduction reduction = Reduction::max);
 
     /// Row `row` (values by position) joins the matrix; again: reduced with what is there where rows share a block.
     void add_row(int row, std::span<const float> values);
+    /// The same for many rows, quicker: the pyramid is behind until finish_rows().
+    void fold_row(int row, std::span<const float> values);
+    /// Row `row` as maxima over blocks of factor() positions, after make_room(row + 1); past_sinks: the largest beyond the sinks.
+    void fold_blocks(int row, std::span<const float> maxima, float past_sinks);
+    /// Rows [0, n_rows) out of a max-reduced image, [size, size] halves of blocks of `reduction` cells (a power of two), which holds
+    /// 0 and more; after make_room().
+    void fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows);
+    void finish_rows();
+    /// Grows until n cells fit.
+    void make_room(int n);
     void clear();
 
     int side() const { return pyramid_.front().width; }  ///< blocks
     int factor() const { return factor_; }               ///< cells a block, each way
     const std::vector<Plane>& pyramid() const { return pyramid_; }
-    /// Largest value (of differences: magnitude) among positions >= first_position; NaN without one.
-    float largest(int first_position) const;
+    /// Largest value (of differences: magnitude), that of the sinks among them or not; NaN without one.
+    float largest(bool sinks_count) const { return largest_[sinks_count ? 0 : 1]; }
 
     /// Rows of level 0 that changed since take_changes(). all: the size or everything changed.
     struct Changes {
@@ -41,10 +55,13 @@ class HeadMatrix {
     Reduction reduction_;
     int factor_ = 1;
     std::vector<Plane> pyramid_;
-    std::vector<float> column_largest_;  // by position
+    std::array<float, 2> largest_;             // of all, and past the sinks
+    int folded_first_ = 0, folded_last_ = -1;  // rows of level 0 that the pyramid does not know
     Changes changes_;
 
     void grow();
+    void folded(int first, int last);
+    void note_largest(float value, bool is_sink);
 };
 
 }  // namespace keyhole

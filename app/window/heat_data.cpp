@@ -3,12 +3,20 @@
 #include "app/window/compare.h"
 #include "app/window/run_rows.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 
 namespace keyhole {
 
 HeatData::HeatData(Kind kind)
     : kind_(kind), focus_(64, kFocusSide, kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
+
+int HeatData::thumbnail_side(int n_heads) {
+    int side = kThumbnailSide;
+    while (side > 32 && n_heads > kAtlasCells / (side * side)) side /= 2;
+    return side;
+}
 
 bool HeatData::update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
                       int versus) {
@@ -36,6 +44,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         ++generation_;
     }
     const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
+    focus_.make_room(n_rows);
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);
@@ -43,26 +52,49 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
             : focus_key.mode == HeatMode::score
                 ? score_values(history, lane, row, g, values)
                 : attention_values(history, lane, row, view.layer, view.head, values))
-            focus_.add_row(row, values);
+            focus_.fold_row(row, values);
         if (out_of_time()) break;
     }
+    focus_.finish_rows();
 
     if (kind_ != Kind::whole) return focus_rows_ >= n_rows;
     const Key atlas_key{history.generation(), focus_key.lane, -1, 0, 0, HeatMode::attention};
     const std::size_t n_all = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
     if (atlas_key != atlas_key_ || atlas_.size() != n_all) {
-        atlas_.assign(n_all, HeadMatrix(kThumbnailSide, kThumbnailSide));
+        const int side = thumbnail_side(static_cast<int>(n_all));
+        atlas_.assign(n_all, HeadMatrix(side, side));
         atlas_rows_ = 0;
+        atlas_heads_ = 0;
         atlas_key_ = atlas_key;
         ++generation_;
     }
+    // The prompt head by head, out of its image; then row by row, all heads at once.
+    const int n_image_rows = std::min(history.n_prompt() - 1, n_rows);
+    if (const PromptRows* image = prompt_image_of(history, lane); image != nullptr && n_image_rows > 0) {
+        const std::size_t size =
+            static_cast<std::size_t>(image->size) * static_cast<std::size_t>(image->size);
+        while (atlas_heads_ < n_all && !out_of_time()) {
+            HeadMatrix& matrix = atlas_[atlas_heads_];
+            matrix.make_room(n_rows);
+            matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,
+                              image->reduction, n_image_rows);
+            matrix.finish_rows();
+            ++atlas_heads_;
+        }
+        if (atlas_heads_ < n_all) return false;
+    }
+    if (atlas_rows_ < n_image_rows) atlas_rows_ = n_image_rows;
     while (atlas_rows_ < n_rows && !out_of_time()) {
-        attention_values_of_all(
-            history, lane, atlas_rows_++, [&](int layer, int head, std::span<const float> values) {
-                atlas_[static_cast<std::size_t>(layer * run.config.n_heads + head)].add_row(
-                    static_cast<int>(values.size()) - 1, values);
+        const int row = atlas_rows_++;
+        for (HeadMatrix& matrix : atlas_) matrix.make_room(row + 1);
+        const int log2_block = std::countr_zero(static_cast<unsigned>(atlas_.front().factor()));
+        attention_blocks_of_all(
+            history, lane, row, log2_block, [&](int layer, int head, const BlockRow& blocks) {
+                atlas_[static_cast<std::size_t>(layer * run.config.n_heads + head)].fold_blocks(
+                    row, blocks.maxima, blocks.past_sinks);
             });
     }
+    for (HeadMatrix& matrix : atlas_) matrix.finish_rows();
     // Rows that are not recorded leave the thumbnails shorter than the run; their blocks must still agree.
     return focus_rows_ >= n_rows && atlas_rows_ >= n_rows;
 }

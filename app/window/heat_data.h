@@ -14,7 +14,10 @@ namespace keyhole {
 
 class HeatData {
   public:
+    /// Of an atlas of few heads; of many, half or a quarter: all thumbnails together take at most kAtlasCells.
     static constexpr int kThumbnailSide = 128;
+    static constexpr int kAtlasCells = 1 << 22;
+    static int thumbnail_side(int n_heads);
     static constexpr int kFocusSide = 4096;
 
     enum class Kind {
@@ -52,6 +55,7 @@ class HeatData {
     Key atlas_key_;
     int focus_rows_ = 0;
     int atlas_rows_ = 0;
+    std::size_t atlas_heads_ = 0;  ///< whose rows of the prompt are there
     std::uint64_t generation_ = 0;
     HeadMatrix focus_;
     std::vector<HeadMatrix> atlas_;

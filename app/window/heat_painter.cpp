@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace keyhole {
 
 namespace {
+
+constexpr std::size_t kFewEvictions = 64;  // that one call each uploads
+constexpr double kCheapMs = 6;  // a pane that costs more is drawn again less often while rows come:
+constexpr double kRest = 4;     // not before so many times its cost
 
 GLuint compile(GLenum kind, std::string_view name) {
     const std::string_view text = shader_source(name);
@@ -62,6 +68,47 @@ GlTexture make_texture(GLenum target) {
     return GlTexture(name);
 }
 
+constexpr std::string_view kUniforms[] = {
+    "values",      "evicted_at",      "colors",        "level",           "log2_factor",
+    "n_cells",     "shown_row",       "color_table",   "marks_clips",     "color_clip",
+    "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
+    "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
+    "scale_gamma", "color_unborn",    "color_missing", "color_evicted",   "color_hatch",
+    "color_kept",  "color_last_seen", "color_hidden"};
+
+/// What heat.vert reads of a quad.
+struct Instance {
+    float cut[4];
+    float origin[2];
+    std::int32_t source[2];
+};
+
+void lay_out_instances(const GlVertexArray& array, const GlBuffer& buffer) {
+    const auto offset = [](std::size_t bytes) { return reinterpret_cast<const void*>(bytes); };
+    glBindVertexArray(array.name());
+    glBindBuffer(GL_ARRAY_BUFFER, buffer.name());
+    glVertexAttribPointer(0, 4, GL_FLOAT, GL_FALSE, sizeof(Instance), offset(offsetof(Instance, cut)));
+    glVertexAttribPointer(1, 2, GL_FLOAT, GL_FALSE, sizeof(Instance), offset(offsetof(Instance, origin)));
+    glVertexAttribIPointer(2, 2, GL_INT, sizeof(Instance), offset(offsetof(Instance, source)));
+    for (GLuint i = 0; i < 3; ++i) {
+        glEnableVertexAttribArray(i);
+        glVertexAttribDivisor(i, 1);
+    }
+    glBindVertexArray(0);
+    glBindBuffer(GL_ARRAY_BUFFER, 0);
+}
+
+/// The part of a quad that is drawn, in whole pixels; empty: width or height 0.
+PixelRect cut_of(const HeatQuad& quad) {
+    const float left = std::floor(std::max(quad.clip.x, quad.canvas.x)),
+                top = std::floor(std::max(quad.clip.y, quad.canvas.y));
+    const float right =
+        std::floor(std::min(quad.clip.x + quad.clip.width, quad.canvas.x + quad.canvas.width));
+    const float bottom =
+        std::floor(std::min(quad.clip.y + quad.clip.height, quad.canvas.y + quad.canvas.height));
+    return {left, top, std::max(0.0f, right - left), std::max(0.0f, bottom - top)};
+}
+
 int log2_of(int power_of_two) {
     return std::countr_zero(static_cast<unsigned>(power_of_two));
 }
@@ -71,7 +118,13 @@ int log2_of(int power_of_two) {
 HeatPainter::HeatPainter() : program_(link("heat.vert", "heat.frag")) {
     GLuint vertices = 0;
     glGenVertexArrays(1, &vertices);
-    no_vertices_ = GlVertexArray(vertices);
+    vertices_ = GlVertexArray(vertices);
+    for (const std::string_view name : kUniforms)
+        uniforms_.emplace(name, glGetUniformLocation(program_.name(), name.data()));
+    GLuint buffer = 0;
+    glGenBuffers(1, &buffer);
+    instances_ = GlBuffer(buffer);
+    lay_out_instances(vertices_, instances_);
     glGetIntegerv(GL_MAX_TEXTURE_SIZE, &texture_limit_);
     colors_ = make_texture(GL_TEXTURE_2D);
     std::vector<Rgb8> tables;  // one below the other
@@ -81,10 +134,6 @@ HeatPainter::HeatPainter() : program_(link("heat.vert", "heat.frag")) {
     glTexImage2D(GL_TEXTURE_2D, 0, GL_RGB8, 256, static_cast<GLsizei>(kColormaps.size()), 0, GL_RGB,
                  GL_UNSIGNED_BYTE, tables.data());
     glPixelStorei(GL_UNPACK_ALIGNMENT, 4);
-}
-
-int HeatPainter::uniform(const char* name) const {
-    return glGetUniformLocation(program_.name(), name);
 }
 
 void HeatPainter::fit(MatrixTexture& target, int side, int layers) const {
@@ -118,8 +167,9 @@ void HeatPainter::upload(const MatrixTexture& target, int layer, const HeadMatri
     (void)target;
 }
 
-void HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew) {
-    if (matrices.empty()) return;
+bool HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew) {
+    bool changed = false;
+    if (matrices.empty()) return changed;
     fit(target, matrices.front().side(), static_cast<int>(matrices.size()));
     for (std::size_t i = 0; i < matrices.size(); ++i) {
         const HeadMatrix::Changes changes = matrices[i].take_changes();
@@ -127,10 +177,12 @@ void HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> m
             upload(target, static_cast<int>(i), matrices[i], 0, matrices[i].side() - 1);
         else if (changes.first <= changes.last)
             upload(target, static_cast<int>(i), matrices[i], changes.first, changes.last);
+        changed = changed || anew || changes.all || changes.first <= changes.last;
     }
+    return changed;
 }
 
-void HeatPainter::update_evictions(const RunHistory& history, int lane) {
+bool HeatPainter::update_evictions(const RunHistory& history, int lane) {
     const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
     const int heads = history.layout(lane).n_kv_heads();
     const int width = std::min(history.capacity(), texture_limit_);
@@ -146,66 +198,169 @@ void HeatPainter::update_evictions(const RunHistory& history, int lane) {
         evicted_history_ = history.generation();
         evicted_lane_ = shown.id;
         evicted_row_ = history.last_row();
-        return;
+        return true;
     }
+    if (evicted_row_ == history.last_row()) return false;
     glBindTexture(GL_TEXTURE_2D, evicted_.name());
-    for (int row = evicted_row_ + 1; row <= history.last_row(); ++row) {
-        const LaneRecord* record = history.lane_record(row, lane);
-        if (record == nullptr) continue;
-        for (const Eviction& e : record->evictions)
-            if (e.position < width)
-                glTexSubImage2D(GL_TEXTURE_2D, 0, e.position, e.kv_head, 1, 1, GL_RED_INTEGER, GL_INT,
-                                &e.row);
-    }
+    std::vector<Eviction> fresh;
+    for (int row = evicted_row_ + 1; row <= history.last_row(); ++row)
+        if (const LaneRecord* record = history.lane_record(row, lane))
+            fresh.insert(fresh.end(), record->evictions.begin(), record->evictions.end());
     evicted_row_ = history.last_row();
+    if (fresh.size() > kFewEvictions) {  // many calls cost more than all bytes
+        glPixelStorei(GL_UNPACK_ROW_LENGTH, history.capacity());
+        glTexSubImage2D(GL_TEXTURE_2D, 0, 0, 0, width, heads, GL_RED_INTEGER, GL_INT,
+                        shown.evicted_at.data());
+        glPixelStorei(GL_UNPACK_ROW_LENGTH, 0);
+        return true;
+    }
+    for (const Eviction& e : fresh)
+        if (e.position < width)
+            glTexSubImage2D(GL_TEXTURE_2D, 0, e.position, e.kv_head, 1, 1, GL_RED_INTEGER, GL_INT, &e.row);
+    return true;
+}
+
+std::size_t HeatPainter::texture_bytes() const {
+    const auto cells = [](const MatrixTexture& t) {
+        std::size_t n = 0;
+        for (int side = t.side; side > 0; side /= 2)
+            n += static_cast<std::size_t>(side) * static_cast<std::size_t>(side);
+        return n * static_cast<std::size_t>(t.layers);
+    };
+    std::size_t pictures = 0;
+    for (const Pane& pane : panes_)
+        pictures += static_cast<std::size_t>(pane.width) * static_cast<std::size_t>(pane.height) * 4;
+    const std::size_t table =
+        static_cast<std::size_t>(evicted_width_) * static_cast<std::size_t>(evicted_heads_);
+    return (cells(focus_) + cells(atlas_)) * sizeof(float) + table * sizeof(std::int32_t) + pictures;
+}
+
+std::size_t HeatPainters::texture_bytes() const {
+    std::size_t sum = focus.texture_bytes() + difference.texture_bytes();
+    for (const HeatPainter& other : others) sum += other.texture_bytes();
+    return sum;
 }
 
 void HeatPainter::update(HeatData& data, const RunHistory& history, int lane) {
     const bool anew = generation_ != data.generation();
     generation_ = data.generation();
-    update_matrices(focus_, {&data.focus(), 1}, anew);
-    update_matrices(atlas_, data.atlas(), anew);
-    update_evictions(history, lane);
+    bool changed = update_matrices(focus_, {&data.focus(), 1}, anew);
+    changed = update_matrices(atlas_, data.atlas(), anew) || changed;
+    changed = update_evictions(history, lane) || changed || n_positions_ != history.n_positions();
+    if (changed) ++version_;
     n_positions_ = history.n_positions();
     focus_log2_ = log2_of(data.focus().factor());
     atlas_log2_ = data.atlas().empty() ? 0 : log2_of(data.atlas().front().factor());
 }
 
-void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_height) const {
+void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_height) {
+    draw({&quad, 1}, frame_width, frame_height);
+}
+
+void HeatPainter::draw(std::span<const HeatQuad> quads, float frame_width, float frame_height) {
+    draw_into(quads, {0, 0, frame_width, frame_height});
+}
+
+bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height,
+                            Rgb8 ground) {
+    using Clock = std::chrono::steady_clock;
+    if (quads.empty()) return true;
+    Pane& pane = panes_[quads.front().matrix < 0 ? 0 : 1];
+    const bool moved = !std::equal(quads.begin(), quads.end(), pane.quads.begin(), pane.quads.end());
+    bool lags = false;
+    if (moved || pane.version != version_) {
+        // Rows that come: shown row, scale and fit follow. What a person does is shown at once.
+        const bool only_rows = pane.quads.size() == quads.size() && pane.version != version_ &&
+                               pane.quads.front().canvas == quads.front().canvas &&
+                               pane.quads.front().clip == quads.front().clip &&
+                               pane.quads.front().mode == quads.front().mode &&
+                               pane.quads.front().kv_head == quads.front().kv_head;
+        const double since = std::chrono::duration<double, std::milli>(Clock::now() - pane.drawn_at).count();
+        lags = only_rows && pane.cost_ms > kCheapMs && since < kRest * pane.cost_ms;
+    }
+    GLint window = 0;
+    glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &window);
+    glDisable(GL_SCISSOR_TEST);
+    if (!lags && (moved || pane.version != version_)) {
+        float left = frame_width, top = frame_height, right = 0, bottom = 0;
+        for (const HeatQuad& quad : quads) {
+            const PixelRect cut = cut_of(quad);
+            if (cut.width == 0 || cut.height == 0) continue;
+            left = std::min(left, cut.x), top = std::min(top, cut.y);
+            right = std::max(right, cut.x + cut.width), bottom = std::max(bottom, cut.y + cut.height);
+        }
+        if (right <= left || bottom <= top) return true;
+        const int width = static_cast<int>(right - left), height = static_cast<int>(bottom - top);
+        if (!pane.frame || pane.width != width || pane.height != height) {
+            pane.picture = make_texture(GL_TEXTURE_2D);
+            glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA8, width, height, 0, GL_RGBA, GL_UNSIGNED_BYTE, nullptr);
+            GLuint name = 0;
+            glGenFramebuffers(1, &name);
+            pane.frame = GlFramebuffer(name);
+            glBindFramebuffer(GL_FRAMEBUFFER, name);
+            glFramebufferTexture2D(GL_FRAMEBUFFER, GL_COLOR_ATTACHMENT0, GL_TEXTURE_2D, pane.picture.name(),
+                                   0);
+        }
+        glBindFramebuffer(GL_FRAMEBUFFER, pane.frame.name());
+        pane.x = static_cast<int>(left), pane.y = static_cast<int>(top);
+        pane.width = width, pane.height = height;
+        const auto begin = Clock::now();
+        glClearColor(float(ground.r) / 255, float(ground.g) / 255, float(ground.b) / 255, 1);
+        glClear(GL_COLOR_BUFFER_BIT);
+        draw_into(quads, {left, top, right - left, bottom - top});
+        glFinish();  // to know what it costs
+        pane.drawn_at = Clock::now();
+        pane.cost_ms = std::chrono::duration<double, std::milli>(pane.drawn_at - begin).count();
+        pane.quads.assign(quads.begin(), quads.end());
+        pane.version = version_;
+        ++n_redrawn_;
+    }
+    glBindFramebuffer(GL_READ_FRAMEBUFFER, pane.frame.name());
+    glBindFramebuffer(GL_DRAW_FRAMEBUFFER, static_cast<GLuint>(window));
+    const int bottom = static_cast<int>(frame_height) - pane.y - pane.height;
+    glBlitFramebuffer(0, 0, pane.width, pane.height, pane.x, bottom, pane.x + pane.width,
+                      bottom + pane.height, GL_COLOR_BUFFER_BIT, GL_NEAREST);
+    glBindFramebuffer(GL_FRAMEBUFFER, static_cast<GLuint>(window));
+    return !lags;
+}
+
+/// frame: the picture's place in the window.
+void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& frame) {
+    if (quads.empty()) return;
+    const HeatQuad& quad = quads.front();
     const MatrixTexture& source = quad.matrix < 0 ? focus_ : atlas_;
     if (!source.texture || !evicted_) return;
-    const auto i32 = [](float value) { return static_cast<GLint>(value); };
     const int log2_factor = quad.matrix < 0 ? focus_log2_ : atlas_log2_;
     const int level = std::clamp(quad.view.level() - log2_factor, 0, log2_of(source.side));
-
-    const float left = std::max(quad.clip.x, quad.canvas.x), top = std::max(quad.clip.y, quad.canvas.y);
-    const float right = std::min(quad.clip.x + quad.clip.width, quad.canvas.x + quad.canvas.width);
-    const float bottom = std::min(quad.clip.y + quad.clip.height, quad.canvas.y + quad.canvas.height);
-    if (right <= left || bottom <= top) return;
-    glViewport(0, 0, i32(frame_width), i32(frame_height));
-    glEnable(GL_SCISSOR_TEST);
-    glScissor(i32(left), i32(frame_height - bottom), i32(right - left), i32(bottom - top));
+    std::vector<Instance> instances;
+    for (const HeatQuad& q : quads) {
+        const PixelRect cut = cut_of(q);
+        if (cut.width == 0 || cut.height == 0) continue;
+        instances.push_back({{cut.x, cut.y, cut.width, cut.height},
+                             {q.canvas.x, q.canvas.y},
+                             {std::max(q.matrix, 0), q.kv_head}});
+    }
+    if (instances.empty()) return;
+    glViewport(0, 0, static_cast<GLint>(frame.width), static_cast<GLint>(frame.height));
+    glDisable(GL_SCISSOR_TEST);
     glDisable(GL_BLEND);
 
     glUseProgram(program_.name());
-    const auto set_int = [&](const char* name, int value) { glUniform1i(uniform(name), value); };
-    const auto set_float = [&](const char* name, double value) {
+    const auto set_int = [&](std::string_view name, int value) { glUniform1i(uniform(name), value); };
+    const auto set_float = [&](std::string_view name, double value) {
         glUniform1f(uniform(name), static_cast<float>(value));
     };
-    const auto set_color = [&](const char* name, Rgb8 c) {
+    const auto set_color = [&](std::string_view name, Rgb8 c) {
         glUniform3f(uniform(name), float(c.r) / 255, float(c.g) / 255, float(c.b) / 255);
     };
     set_int("values", 0);
     set_int("evicted_at", 1);
     set_int("colors", 2);
-    set_int("matrix", std::max(quad.matrix, 0));
-    set_int("kv_head", quad.kv_head);
     set_int("level", level);
     set_int("log2_factor", log2_factor);
     glUniform2i(uniform("n_cells"), n_positions_, n_positions_);
     set_int("shown_row", quad.shown_row);
-    glUniform2f(uniform("canvas_origin"), quad.canvas.x, quad.canvas.y);
-    set_float("frame_height", frame_height);
+    glUniform4f(uniform("frame"), frame.x, frame.y, frame.width, frame.height);
     glUniform2f(uniform("first_cell"), static_cast<float>(quad.view.left), static_cast<float>(quad.view.top));
     glUniform2f(uniform("cells_per_pixel"), static_cast<float>(1 / quad.view.cell_width),
                 static_cast<float>(1 / quad.view.cell_height));
@@ -235,9 +390,13 @@ void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_heig
     glBindTexture(GL_TEXTURE_2D, evicted_.name());
     glActiveTexture(GL_TEXTURE0);
     glBindTexture(GL_TEXTURE_2D_ARRAY, source.texture.name());
-    glBindVertexArray(no_vertices_.name());
-    glDrawArrays(GL_TRIANGLE_STRIP, 0, 4);
+    glBindBuffer(GL_ARRAY_BUFFER, instances_.name());
+    glBufferData(GL_ARRAY_BUFFER, static_cast<GLsizeiptr>(instances.size() * sizeof(Instance)),
+                 instances.data(), GL_STREAM_DRAW);
+    glBindVertexArray(vertices_.name());
+    glDrawArraysInstanced(GL_TRIANGLE_STRIP, 0, 4, static_cast<GLsizei>(instances.size()));
     glBindVertexArray(0);
+    glBindBuffer(GL_ARRAY_BUFFER, 0);
 }
 
 }  // namespace keyhole

@@ -9,14 +9,19 @@
 #include "engine/trace/run_history.h"
 
 #include <array>
+#include <chrono>
 #include <deque>
 #include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
 namespace keyhole {
 
 /// A part of the frame, in framebuffer pixels, y down from the top.
 struct PixelRect {
     float x = 0, y = 0, width = 0, height = 0;
+    bool operator==(const PixelRect&) const = default;
 };
 
 /// One matrix on its canvas.
@@ -32,6 +37,7 @@ struct HeatQuad {
     ColorScale scale;
     bool marks_clips = false;  ///< values above the range stand out
     int shown_row = 0;
+    bool operator==(const HeatQuad&) const = default;
 };
 
 class HeatPainter {
@@ -41,10 +47,20 @@ class HeatPainter {
 
     /// Brings the textures up to date with the data: usually one row.
     void update(HeatData& data, const RunHistory& history, int lane);
-    void draw(const HeatQuad& quad, float frame_width, float frame_height) const;
+    void draw(const HeatQuad& quad, float frame_width, float frame_height);
+    /// Matrices of one pane: they differ in canvas, clip, matrix and KV head alone.
+    void draw(std::span<const HeatQuad> quads, float frame_width, float frame_height);
+    /// The same from a picture that is kept until the quads or the textures change: a frame in which only the pointer moves costs a
+    /// copy. `ground` shows between the quads. A pane that takes long is drawn again less often while only rows come; false: what is
+    /// on show lags behind, and another frame is due.
+    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 ground);
+    /// Pictures that draw_kept() has drawn anew.
+    int n_redrawn() const { return n_redrawn_; }
 
     /// Side lengths above this are not drawn in one texture; HeatData keeps below it.
     int texture_limit() const { return texture_limit_; }
+    /// Of all its textures.
+    std::size_t texture_bytes() const;
 
   private:
     struct MatrixTexture {
@@ -52,8 +68,23 @@ class HeatPainter {
         int side = 0;
         int layers = 0;
     };
+    /// A pane as it was drawn last.
+    struct Pane {
+        GlFramebuffer frame;
+        GlTexture picture;
+        int x = 0, y = 0, width = 0, height = 0;  // in the window's frame, y down
+        std::vector<HeatQuad> quads;
+        std::uint64_t version = 0;
+        double cost_ms = 0;
+        std::chrono::steady_clock::time_point drawn_at;
+    };
     GlProgram program_;
-    GlVertexArray no_vertices_;
+    std::unordered_map<std::string_view, GLint> uniforms_;
+    GlBuffer instances_;
+    std::array<Pane, 2> panes_;  // the focus, the atlas
+    std::uint64_t version_ = 1;  // of the textures
+    int n_redrawn_ = 0;
+    GlVertexArray vertices_;
     MatrixTexture focus_, atlas_;
     GlTexture colors_;
     GlTexture evicted_;
@@ -67,11 +98,12 @@ class HeatPainter {
     int n_positions_ = 0;
     int focus_log2_ = 0, atlas_log2_ = 0;
 
-    int uniform(const char* name) const;
+    int uniform(std::string_view name) const { return uniforms_.at(name); }
+    void draw_into(std::span<const HeatQuad> quads, const PixelRect& frame);
     void fit(MatrixTexture& target, int side, int layers) const;
     static void upload(const MatrixTexture& target, int layer, const HeadMatrix& matrix, int first, int last);
-    void update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew);
-    void update_evictions(const RunHistory& history, int lane);
+    bool update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew);
+    bool update_evictions(const RunHistory& history, int lane);
 };
 
 /// What a frame paints with: the focused lane with its atlas, lanes beside it, and a difference.
@@ -79,6 +111,7 @@ struct HeatPainters {
     HeatPainter focus;
     std::deque<HeatPainter> others;  ///< one for each of AppState::others
     HeatPainter difference;
+    std::size_t texture_bytes() const;
 };
 
 /// The window's colours of cells without a value; those with one take the tables of engine/figure.

@@ -50,22 +50,21 @@ constexpr std::array kTable = {
                 "Run or stop",
                 "Decodes until stopped.",
                 {' ', 0},
-                [](AppState& app, std::string_view) {
-                    app.running() || app.working() ? app.stop(true) : app.play();
-                }},
+                [](AppState& app, std::string_view) { app.stoppable() ? app.stop(true) : app.play(); }},
     UserCommand{"run.play",
                 "",
                 "Run",
                 "Decodes until stopped.",
                 {},
                 [](AppState& app, std::string_view) { app.play(); }},
-    UserCommand{"run.stop",
-                "",
-                "Stop",
-                "Stops after the present row, and a lane that runs again from the prompt, which then stays "
-                "as it was.",
-                {},
-                [](AppState& app, std::string_view) { app.stop(true); }},
+    UserCommand{
+        "run.stop",
+        "",
+        "Stop",
+        "Stops after the present row; a lane that runs again from the prompt stays as it was, a prompt "
+        "is given up.",
+        {},
+        [](AppState& app, std::string_view) { app.stop(true); }},
     UserCommand{
         "step",
         "",

@@ -1,5 +1,6 @@
 #include "app/window/run_rows.h"
 
+#include "app/window/head_matrix.h"
 #include "engine/base/half.h"
 
 #include <algorithm>
@@ -108,6 +109,73 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
     return true;
 }
 
+const PromptRows* prompt_image_of(const RunHistory& history, int lane) {
+    return prompt_image(history, lane, 0);
+}
+
+bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int log2_block,
+                             const HeadBlocks& each) {
+    const KvLayout& layout = history.layout(lane);
+    lane = lane_of_row(history, lane, row);
+    const RowBlock* block = row_block(history, lane, row);
+    if (block == nullptr || block->attention.empty()) return false;
+    const LaneRecord& record = *history.lane_record(row, lane);
+    constexpr std::int16_t kNoValue = -1;  // halves of one sign order as their bits do
+    const std::size_t n_blocks = at(row >> log2_block) + 1;
+    std::vector<std::int16_t> top(n_blocks);
+    std::vector<float> maxima(n_blocks);
+    std::vector<std::int32_t> positions;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const std::span<const HeadRef> readers = layout.kv_head(g).readers;
+        const auto index_of = [&](const HeadRef& reader) {
+            return at(reader.layer * layout.n_heads() + reader.head);
+        };
+        if (readers.empty()) continue;
+        const std::size_t first = index_of(readers.front());
+        const std::size_t n = at(block->head_offset[first + 1] - block->head_offset[first]);
+        history.held_positions(lane, g, row, positions);
+        for (const HeadRef& reader : readers) {
+            const std::uint16_t* values = block->attention.data() + block->head_offset[index_of(reader)];
+            std::fill(top.begin(), top.end(), kNoValue);
+            const auto fold = [&](std::size_t i, std::int16_t& to) {
+                const std::int16_t value =
+                    values[i] > 0x7C00 ? kNoValue : static_cast<std::int16_t>(values[i]);  // NaN is no value
+                to = std::max(to, value);
+            };
+            std::size_t n_sinks = 0;
+            while (n_sinks < std::min(n, positions.size()) && positions[n_sinks] < HeadMatrix::kSinks)
+                ++n_sinks;
+            std::int16_t past = kNoValue;
+            if (record.hidden == nullptr) {
+                for (std::size_t i = n_sinks; i < std::min(n, positions.size()); ++i)
+                    fold(i, top[at(positions[i] >> log2_block)]);
+                past = *std::max_element(top.begin(), top.end());
+                for (std::size_t i = 0; i < n_sinks; ++i) fold(i, top[at(positions[i] >> log2_block)]);
+                for (std::size_t b = 0; b < n_blocks; ++b)
+                    maxima[b] = top[b] < 0 ? kNone : float_from_fp16(static_cast<std::uint16_t>(top[b]));
+            } else {
+                std::vector<bool> hides(n_blocks, false);
+                for (std::size_t i = 0; i < std::min(n, positions.size()); ++i) {
+                    const std::size_t b = at(positions[i] >> log2_block);
+                    if (history.hidden(lane, g, positions[i], row)) {
+                        hides[b] = true;
+                        continue;
+                    }
+                    fold(i, top[b]);
+                    if (i >= n_sinks) fold(i, past);
+                }
+                for (std::size_t b = 0; b < n_blocks; ++b)
+                    maxima[b] = top[b] >= 0 ? float_from_fp16(static_cast<std::uint16_t>(top[b]))
+                                : hides[b]  ? kHiddenValue
+                                            : kNone;
+            }
+            each(reader.layer, reader.head,
+                 {maxima, past < 0 ? kNone : float_from_fp16(static_cast<std::uint16_t>(past))});
+        }
+    }
+    return true;
+}
+
 bool score_values(const RunHistory& history, int lane, int row, int kv_head, std::span<float> out) {
     if (row < history.n_prompt() - 1) return false;
     return history.score_row(lane_of_row(history, lane, row), row, kv_head, out);
@@ -120,11 +188,17 @@ float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
 }
 
 void kept_share(const RunHistory& history, int lane, int row, int first, int last, std::span<float> out) {
-    std::fill_n(out.begin(), at(row) + 1, 0.0f);
-    for (int g = first; g < last; ++g)
-        for (int p = 0; p <= row; ++p)
-            if (history.stored(lane, g, p, row)) out[at(p)] += 1;
-    for (int p = 0; p <= row; ++p) out[at(p)] /= static_cast<float>(std::max(last - first, 1));
+    // RunHistory::stored() for many heads at once, every frame while rows come.
+    std::vector<std::uint32_t> n(at(row) + 1, 0);
+    const auto shown = static_cast<std::uint32_t>(row);
+    for (int g = first; g < last; ++g) {
+        const std::int32_t* evicted =
+            &history.lanes()[at(lane)].evicted_at[at(std::int64_t{g} * history.capacity())];
+        for (std::size_t p = 0; p < n.size(); ++p)
+            n[p] += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1, never, is the largest
+    }
+    for (std::size_t p = 0; p < n.size(); ++p)
+        out[p] = static_cast<float>(n[p]) / static_cast<float>(std::max(last - first, 1));
 }
 
 std::string recording_note(const RunHistory& history, int lane, int stride, int dense_from) {

@@ -26,6 +26,22 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
 using HeadRow = std::function<void(int layer, int head, std::span<const float> values)>;
 bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each);
 
+/// The image that holds attention of the prompt's rows [0, n_prompt - 1) for a lane (PromptRows::attention); null: those rows are not
+/// recorded.
+const PromptRows* prompt_image_of(const RunHistory& history, int lane);
+
+/// A row as maxima over blocks of positions, [ceil((row + 1) / block)], NaN where a block has no value, kHiddenValue where it has no
+/// other; and the largest beyond the first HeadMatrix::kSinks positions, NaN: none.
+struct BlockRow {
+    std::span<const float> maxima;
+    float past_sinks = 0;
+};
+/// What attention_values_of_all() gives, reduced to blocks of 2^log2_block positions on the way: for thumbnails of many heads. For rows
+/// from n_prompt - 1 on. False: not recorded.
+using HeadBlocks = std::function<void(int layer, int head, const BlockRow&)>;
+bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int log2_block,
+                             const HeadBlocks& each);
+
 /// Pooled scores of a KV head; NaN where not attended. False: not recorded (all prompt rows but the last).
 bool score_values(const RunHistory& history, int lane, int row, int kv_head, std::span<float> out);
 

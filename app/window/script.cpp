@@ -54,9 +54,13 @@ Script Script::from_text(std::string name, const std::string& text) {
 
 bool Script::may_go_on(const AppState& app, const std::string& what) const {
     if (what == "idle") return app.idle();
+    if (what.starts_with("seconds ")) {
+        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
+        return waited.count() >= numbers(what.substr(8), 1, 1)[0];
+    }
     if (what.starts_with("rows "))
         return app.n_decoded() >= static_cast<int>(numbers(what.substr(5), 1, 1)[0]);
-    fail(ErrorCode::wrong_use, "wait rows N, or wait idle");
+    fail(ErrorCode::wrong_use, "wait rows N, wait idle, or wait seconds S");
 }
 
 void Script::point_at(const std::string& rest, const FindItem& find_item) {
@@ -77,24 +81,47 @@ void Script::point_at(const std::string& rest, const FindItem& find_item) {
 
 bool Script::advance(AppState& app, const FindItem& find_item) {
     if (done()) return true;
+    if (deadline_ && std::chrono::steady_clock::now() > *deadline_)
+        while (next_ + 1 < lines_.size() && lines_[next_].text != "finally") {
+            ++next_;
+            waiting_ = false;
+        }
     const Line& line = lines_[next_];
     try {
         const std::size_t blank = line.text.find(' ');
         const std::string word = line.text.substr(0, blank);
         const std::string rest = blank == std::string::npos ? "" : trimmed(line.text.substr(blank));
-        if (word == "wait") {
+        if (word == "deadline") {
+            deadline_ = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<int>(1000 * numbers(rest, 1, 1)[0]));
+        } else if (word == "finally") {
+            deadline_.reset();
+        } else if (word == "try") {
+            try {
+                tried_ = true;
+                run_command(app, rest);
+            } catch (const Error& error) {
+                app.say(error.what(), true);
+            }
+        } else if (word == "wait") {
             const auto now = std::chrono::steady_clock::now();
             if (!waiting_) wait_begin_ = now;
             waiting_ = true;
-            if (app.live() && app.status.phase == EnginePhase::failed && app.idle())
+            if (!tried_ && app.live() && app.status.phase == EnginePhase::failed && app.idle())
                 fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
             if (!may_go_on(app, rest)) {
-                if (std::chrono::duration<double>(now - wait_begin_).count() > kWaitLimitS)
+                if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {
+                    wait_progress_ = done;
+                    progress_at_ = now;  // a long prompt may take its time
+                }
+                if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() >
+                    kWaitLimitS)
                     fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
                          app.n_decoded());
                 return false;
             }
             waiting_ = false;
+            if (std::exchange(tried_, false)) app.refusal.clear();
             if (!app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
         } else if (word == "mouse") {
             const std::vector<double> at = numbers(rest, 2, 2);

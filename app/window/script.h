@@ -3,6 +3,7 @@
 ///
 ///     wait rows N        until N rows were decoded since the prompt
 ///     wait idle          until nothing is under way
+///     wait seconds S     at most 180
 ///     mouse X Y          the pointer, in window pixels (the real one is ignored while a script runs)
 ///     point NAME [X Y]   the pointer on a widget: its id, the option of a card, a cell of a grid; X and Y are parts of it, 0.5 0.5 without
 ///     click              presses and releases the left button; `click 1` the right one
@@ -10,6 +11,9 @@
 ///     wheel N            turns the wheel
 ///     key Ctrl+P         presses a shortcut
 ///     text WORDS         types into the field that has the focus
+///     try COMMAND        a command that may be refused: the status line says why, and the script goes on
+///     deadline S         from S seconds on, lines up to `finally` are skipped
+///     finally            what is done in any case
 ///
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
@@ -59,7 +63,10 @@ class Script {
     std::vector<Line> lines_;
     std::size_t next_ = 0;
     bool waiting_ = false;
-    std::chrono::steady_clock::time_point wait_begin_;
+    bool tried_ = false;  // what the engine refuses is no fault of the script
+    std::optional<std::chrono::steady_clock::time_point> deadline_;
+    std::chrono::steady_clock::time_point wait_begin_, progress_at_;
+    double wait_progress_ = -1;
 
     bool may_go_on(const AppState& app, const std::string& what) const;
     void point_at(const std::string& rest, const FindItem& find_item);

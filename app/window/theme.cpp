@@ -4,6 +4,10 @@
 
 #include <array>
 #include <cmath>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -40,7 +44,61 @@ std::string font_file(const char* pattern_text) {
     return file;
 }
 
-ImFont* add_font(const char* pattern, float size) {
+/// A font of the system with the characters that are taken from it.
+struct SystemFont {
+    std::string file;
+    int number = 0;  ///< in a collection
+    std::vector<ImWchar> ranges;
+};
+
+/// For each character the font that fontconfig prefers among those that have it (DejaVu Sans first) and that Dear ImGui can read;
+/// characters without one are left out.
+std::vector<SystemFont> system_fonts(const std::set<char32_t>& wanted) {
+    std::vector<SystemFont> fonts;
+    if (wanted.empty()) return fonts;
+    FcPattern* pattern =
+        FcNameParse(reinterpret_cast<const FcChar8*>("DejaVu Sans:style=Book:scalable=true"));
+    FcCharSet* characters = FcCharSetCreate();
+    for (const char32_t c : wanted) FcCharSetAddChar(characters, c);
+    FcPatternAddCharSet(pattern, FC_CHARSET, characters);
+    FcConfigSubstitute(nullptr, pattern, FcMatchPattern);
+    FcDefaultSubstitute(pattern);
+    FcResult result = FcResultNoMatch;
+    std::set<char32_t> left = wanted;
+    if (FcFontSet* sorted = FcFontSort(nullptr, pattern, FcTrue, nullptr, &result)) {
+        for (int i = 0; i < sorted->nfont && !left.empty(); ++i) {
+            FcChar8 *file = nullptr, *format = nullptr;
+            FcCharSet* has = nullptr;
+            int number = 0;
+            if (FcPatternGetString(sorted->fonts[i], FC_FILE, 0, &file) != FcResultMatch ||
+                FcPatternGetCharSet(sorted->fonts[i], FC_CHARSET, 0, &has) != FcResultMatch ||
+                FcPatternGetString(sorted->fonts[i], FC_FONTFORMAT, 0, &format) != FcResultMatch)
+                continue;
+            const std::string_view kind = reinterpret_cast<const char*>(format);
+            FcBool colored = FcFalse;
+            (void)FcPatternGetBool(sorted->fonts[i], FC_COLOR, 0, &colored);
+            if ((kind != "TrueType" && kind != "CFF") || colored) continue;
+            (void)FcPatternGetInteger(sorted->fonts[i], FC_INDEX, 0, &number);
+            SystemFont font{reinterpret_cast<const char*>(file), number & 0xFFFF, {}};
+            for (auto c = left.begin(); c != left.end();) {
+                if (!FcCharSetHasChar(has, *c)) {
+                    ++c;
+                    continue;
+                }
+                font.ranges.insert(font.ranges.end(), 2, static_cast<ImWchar>(*c));
+                c = left.erase(c);
+            }
+            font.ranges.push_back(0);
+            if (font.ranges.size() > 1) fonts.push_back(std::move(font));
+        }
+        FcFontSetDestroy(sorted);
+    }
+    FcCharSetDestroy(characters);
+    FcPatternDestroy(pattern);
+    return fonts;
+}
+
+ImFont* add_font(const char* pattern, float size, const std::vector<SystemFont>& others) {
     // Latin, Greek, Cyrillic, punctuation, arrows, mathematics, control pictures, shapes, marks.
     static constexpr std::array<ImWchar, 19> kRanges = {
         0x20,   0x24F,  0x2B0,  0x52F,  0x2000, 0x22FF, 0x2300, 0x23FF, 0x2400, 0x2426,
@@ -57,17 +115,38 @@ ImFont* add_font(const char* pattern, float size) {
         config.SizePixels = size;
         font = io.Fonts->AddFontDefault(&config);
     }
+    for (const SystemFont& other : others) {
+        ImFontConfig merged;
+        merged.MergeMode = true;
+        merged.FontNo = other.number;
+        merged.PixelSnapH = true;
+        io.Fonts->AddFontFromFileTTF(other.file.c_str(), size, &merged, other.ranges.data());
+    }
     return font;
+}
+
+Fonts add_fonts(float scale, const std::vector<SystemFont>& others) {
+    ImGui::GetIO().Fonts->Clear();
+    Fonts fonts;
+    fonts.book = add_font("DejaVu Sans:style=Book", std::round(14.5f * scale), others);
+    fonts.bold = add_font("DejaVu Sans:style=Bold", std::round(14.5f * scale), {});
+    fonts.small = add_font("DejaVu Sans:style=Book", std::round(12.0f * scale), others);
+    return fonts;
 }
 
 }  // namespace
 
-Fonts load_fonts(float scale) {
-    ImGui::GetIO().Fonts->Clear();
-    Fonts fonts;
-    fonts.book = add_font("DejaVu Sans:style=Book", std::round(14.5f * scale));
-    fonts.bold = add_font("DejaVu Sans:style=Bold", std::round(14.5f * scale));
-    fonts.small = add_font("DejaVu Sans:style=Book", std::round(12.0f * scale));
+Fonts load_fonts(float scale, Glyphs& glyphs) {
+    const std::vector<SystemFont> others = system_fonts(glyphs.wanted());
+    Fonts fonts = add_fonts(scale, others);
+    if (!ImGui::GetIO().Fonts->Build()) {  // one of the system's fonts is none that ImGui reads
+        fonts = add_fonts(scale, {});
+        ImGui::GetIO().Fonts->Build();
+    }
+    std::set<char32_t> missing;
+    for (const char32_t c : glyphs.wanted())
+        if (fonts.small->FindGlyphNoFallback(static_cast<ImWchar>(c)) == nullptr) missing.insert(c);
+    glyphs.set_missing(std::move(missing));
     return fonts;
 }
 

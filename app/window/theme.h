@@ -1,6 +1,8 @@
 /// Fonts, colours and spacing of the window. Window thread, between frames (fonts) or within them (colours).
 #pragma once
 
+#include "app/window/glyphs.h"
+
 #include <imgui.h>
 
 #include <string>
@@ -26,9 +28,9 @@ ImU32 lane_color(int lane);
 ImU32 faded(ImU32 color, float alpha);
 }  // namespace theme
 
-/// Loads DejaVu Sans through fontconfig at the scale; falls back to ImGui's own font. Before the first frame and
-/// after a change of scale (rebuild the font texture then).
-Fonts load_fonts(float scale);
+/// Loads DejaVu Sans through fontconfig at the scale, and what the texts want beyond it from whichever fonts the system has; falls back to
+/// ImGui's own font. Before the first frame and after a change of scale or wishes (rebuild the font texture then).
+Fonts load_fonts(float scale, Glyphs& glyphs);
 void apply_theme(float scale);
 
 }  // namespace keyhole

@@ -98,9 +98,35 @@ std::vector<std::string>* g_dropped = nullptr;
 std::vector<KeyPress>* g_keys = nullptr;  // the window's, while it runs: GLFW calls plain functions
 int g_frames_wanted = 3;
 
+using Clock = std::chrono::steady_clock;
+
+/// Frames that rows alone ask for come this far apart, since the processor is for decoding; others as quickly as screens show them.
+constexpr double kRowFrameS = 1.0 / 25, kFrameS = 1.0 / 60;
+
+/// Lets events pass until the next frame's turn has come.
+void wait_for_turn(Clock::time_point last_frame, bool rows_alone) {
+    for (;;) {
+        const double apart = rows_alone && g_frames_wanted == 0 ? kRowFrameS : kFrameS;
+        const double left = apart - std::chrono::duration<double>(Clock::now() - last_frame).count();
+        if (left <= 0) return;
+        glfwWaitEventsTimeout(left);
+    }
+}
+
 /// Of fonts and panes: the user's, larger for a projector.
 float wanted_scale(const ViewState& view) {
     return view.interface_scale * (view.arrangement == Arrangement::teach ? 1.25f : 1.0f);
+}
+
+/// Of the screen that the window is on: it may move to another one. Where the framebuffer is finer than the window (macOS, Wayland)
+/// ImGui scales by itself.
+float screen_scale(GLFWwindow* window) {
+    float content = 1, ignored = 1;
+    int framebuffer_width = 0, window_width = 0;
+    glfwGetWindowContentScale(window, &content, &ignored);
+    glfwGetFramebufferSize(window, &framebuffer_width, nullptr);
+    glfwGetWindowSize(window, &window_width, nullptr);
+    return framebuffer_width > window_width ? 1.0f : content;
 }
 
 /// Textures of what is on show.
@@ -191,6 +217,7 @@ void run_window(WindowOptions options) {
         if (g_dropped != nullptr) g_dropped->assign(paths, paths + n);
     });
     glfwSetFramebufferSizeCallback(window, [](GLFWwindow*, int, int) { g_frames_wanted = 3; });
+    glfwSetWindowContentScaleCallback(window, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
     glfwSetWindowRefreshCallback(window, [](GLFWwindow*) { g_frames_wanted = 3; });
 
     const ImGuiHost imgui(window, scripted);
@@ -199,13 +226,6 @@ void run_window(WindowOptions options) {
     app.setup = std::move(options.setup);
     app.view.lane = app.setup.lanes.size() > 1 ? 1 : 0;
     load_settings(options.settings, app.view, app.recent);
-    float content_scale = 1, ignored = 1;
-    glfwGetWindowContentScale(window, &content_scale, &ignored);
-    int framebuffer_width = 0, window_width = 0;
-    glfwGetFramebufferSize(window, &framebuffer_width, nullptr);
-    glfwGetWindowSize(window, &window_width, nullptr);
-    // Where the framebuffer is finer than the window (macOS, Wayland) ImGui scales by itself.
-    const float screen_scale = framebuffer_width > window_width ? 1.0f : content_scale;
     if (!options.open.empty())
         app.open_trace(options.open);
     else
@@ -217,18 +237,24 @@ void run_window(WindowOptions options) {
     bool mouse_was_down = false;
     std::uint64_t picked_run = 0;
     float drawn_scale = 0;
+    Clock::time_point last_frame;
     int settle = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
-        if (g_frames_wanted > 0 || !app.heat_complete)
+        const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
+        if (g_frames_wanted > 0 || behind)
             glfwPollEvents();
         else
             glfwWaitEventsTimeout(scripted                       ? 0.02
                                   : ImGui::GetIO().WantTextInput ? 0.4
                                                                  : 10.0);  // a caret blinks
+        if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.heat_complete);
+        bool due = g_frames_wanted > 0 || behind || (!scripted && ImGui::GetIO().WantTextInput);
         g_frames_wanted = std::max(0, g_frames_wanted - 1);
+        last_frame = Clock::now();
+        app.frames.frame_begins();
 
-        app.refresh();
+        due = app.refresh() || due;
         if (scripted && settle-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
                 const auto found = shared.items.find(name);
@@ -239,8 +265,10 @@ void run_window(WindowOptions options) {
             if (options.script->advance(app, find_item)) {
                 settle = 2;
                 g_frames_wanted = 3;
+                due = true;
             }
         }
+        if (!due && !app.quit) continue;  // nothing to show that is not on show
         if (app.has_run()) {
             app.update_heat(12);
             update_painters(painters, app);
@@ -251,12 +279,13 @@ void run_window(WindowOptions options) {
                 first_picks(app);
             }
         }
-        app.scale_changed = app.scale_changed || drawn_scale != wanted_scale(app.view);
+        const float scale = wanted_scale(app.view) * screen_scale(window);
+        app.scale_changed = app.glyphs.learn(app.history) || app.scale_changed || drawn_scale != scale;
         if (app.scale_changed) {
-            const bool first = std::exchange(drawn_scale, wanted_scale(app.view)) == 0;
+            const bool first = std::exchange(drawn_scale, scale) == 0;
             app.scale_changed = false;
-            fonts = load_fonts(wanted_scale(app.view) * screen_scale);
-            apply_theme(wanted_scale(app.view) * screen_scale);
+            fonts = load_fonts(scale, app.glyphs);
+            apply_theme(scale);
             ImGui_ImplOpenGL3_DestroyFontsTexture();
             if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();  // else with the shaders, in the first frame
             g_frames_wanted = 3;
@@ -296,8 +325,7 @@ void run_window(WindowOptions options) {
         shared.batches.clear();
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
-        const PanelContext context{
-            app, painters, fonts, shared, wanted_scale(app.view) * screen_scale, io.DisplayFramebufferScale};
+        const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
         if (!dropped.empty()) run(context, "open " + std::exchange(dropped, {}).front());
         dispatch_keys(keys, context, panels.dialogs);
         lay_out(panels, context);
@@ -325,6 +353,8 @@ void run_window(WindowOptions options) {
             app.say(error.what(), true);
         }
         glfwSwapBuffers(window);
+        app.texture_bytes = painters.texture_bytes();
+        app.frames.frame_ends();
         if (scripted && options.script->done()) app.quit = app.quit || options.script->done();
     }
     g_keys = nullptr;

@@ -146,7 +146,7 @@ struct Engine::Impl {
             session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
             recorder.push(session->prefill([&](double done) {
                 set_status([&](EngineStatus& s) { s.progress = done; });
-                return !queue.supersedes_run();
+                return !queue.stops_work();
             }));
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::idle;
@@ -155,6 +155,7 @@ struct Engine::Impl {
         } catch (const std::exception& error) {
             session.reset();
             end_after(error);
+            if (has_code(error, ErrorCode::cancelled)) stopped_work = error.what();
             stop(has_code(error, ErrorCode::cancelled) ? EnginePhase::idle : EnginePhase::failed,
                  error.what());
         }

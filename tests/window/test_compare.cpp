@@ -90,7 +90,7 @@ TEST(Compare, AHotDifferenceSurvivesEveryLevel) {
             for (std::size_t level = 1; level < pyramid.size(); ++level)
                 ASSERT_EQ(std::abs(pyramid[level].at(x >> level, y >> level)), 1) << x << " " << y;
         }
-    EXPECT_EQ(data.focus().largest(0), 1);
+    EXPECT_EQ(data.focus().largest(true), 1);
 }
 
 TEST(Compare, TextsPartWhereChoicesDo) {
@@ -152,7 +152,7 @@ TEST_F(CompareCommands, ChangeTheView) {
     app.update_heat(1e6);
     EXPECT_EQ(app.others.size(), 2u);
     EXPECT_TRUE(app.heat_complete);
-    EXPECT_GT(app.difference.focus().largest(0), 0);
+    EXPECT_GT(app.difference.focus().largest(true), 0);
     run_command(app, "view.explore");
     EXPECT_TRUE(app.compared_cards().empty());
     run_command(app, "blink on");

@@ -29,7 +29,7 @@ TEST(HeadMatrix, OneHotCellInEveryCornerSurvivesEveryLevel) {
             }
             ASSERT_LE(matrix.side(), 64);
             ASSERT_GE(matrix.side() * matrix.factor(), n);
-            EXPECT_EQ(matrix.largest(0), 7);
+            EXPECT_EQ(matrix.largest(true), 7);
             for (std::size_t level = 0; level < matrix.pyramid().size(); ++level) {
                 const int block = matrix.factor() << level;
                 EXPECT_EQ(matrix.pyramid()[level].at(x / block, y / block), 7)
@@ -51,7 +51,93 @@ TEST(HeadMatrix, ChangesNameTheRowsThatMoved) {
     EXPECT_LT(matrix.take_changes().last, 0);
     matrix.add_row(8, std::vector<float>(9, 0.5f));
     EXPECT_TRUE(matrix.take_changes().all);  // it grew
-    EXPECT_EQ(matrix.largest(1), 0.5f);
+    EXPECT_EQ(matrix.largest(false), 0.5f);
+}
+
+TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
+    std::mt19937 random(7);
+    for (const int n : {1, 5, 64, 100, 257})
+        for (const int reduction : {1, 2, 16})
+            for (const int max_side : {32, 128}) {
+                const int size = (n + reduction - 1) / reduction;
+                std::vector<std::uint16_t> image(static_cast<std::size_t>(size * size));
+                for (int y = 0; y < size; ++y)
+                    for (int x = 0; x <= y; ++x)
+                        image[static_cast<std::size_t>(y * size + x)] =
+                            fp16_from_float(static_cast<float>(random() % 1000) / 1000);
+                HeadMatrix at_once(16, max_side), by_rows(16, max_side);
+                at_once.make_room(n);
+                at_once.fold_image(image, size, reduction, n);
+                at_once.finish_rows();
+                float past_sinks = 0;  // a block that a sink is in cannot tell
+                for (int i = 0; i < n; ++i) {
+                    std::vector<float> row;
+                    for (int p = 0; p <= i; ++p) {
+                        row.push_back(float_from_fp16(
+                            image[static_cast<std::size_t>(i / reduction * size + p / reduction)]));
+                        if (p / reduction * reduction >= HeadMatrix::kSinks)
+                            past_sinks = std::max(past_sinks, row.back());
+                    }
+                    by_rows.add_row(i, row);
+                }
+                ASSERT_EQ(at_once.factor(), by_rows.factor()) << n;
+                for (std::size_t level = 0; level < by_rows.pyramid().size(); ++level)
+                    for (std::size_t i = 0; i < by_rows.pyramid()[level].values.size(); ++i) {
+                        const float a = at_once.pyramid()[level].values[i],
+                                    b = by_rows.pyramid()[level].values[i];
+                        ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)))
+                            << n << " by " << reduction << ", level " << level << ", cell " << i;
+                    }
+                EXPECT_EQ(at_once.largest(true), by_rows.largest(true));
+                EXPECT_EQ(at_once.largest(false), past_sinks);
+            }
+}
+
+TEST(HeatData, ThumbnailsOfManyHeadsStayWithinTheirCells) {
+    EXPECT_EQ(HeatData::thumbnail_side(48), 128);
+    EXPECT_EQ(HeatData::thumbnail_side(32 * 32), 64);
+    for (const int n : {1, 256, 257, 1024, 2304, 4096}) {
+        const int side = HeatData::thumbnail_side(n);
+        EXPECT_LE(std::int64_t{n} * side * side, HeatData::kAtlasCells) << n;
+    }
+}
+
+TEST(RunRows, BlocksAreMaximaOfValues) {
+    const StepList steps =
+        synthetic_run({.n_kv_heads = 2, .n_prompt = 60, .n_decoded = 40, .budgets = {0, 16}});
+    RunHistory history;
+    history.update(steps);
+    for (const int lane : {0, 1})
+        for (const int log2_block : {0, 1, 3, 5})
+            for (const int row : {60, 77, history.last_row()}) {
+                const int block = 1 << log2_block;
+                std::vector<std::vector<float>> expected(16);
+                std::vector<float> past(16, kNone);
+                attention_values_of_all(history, lane, row, [&](int l, int h, std::span<const float> values) {
+                    const auto i = static_cast<std::size_t>(l * 4 + h);
+                    expected[i].assign(static_cast<std::size_t>(row / block + 1), kNone);
+                    for (int p = 0; p <= row; ++p) {
+                        const float value = values[static_cast<std::size_t>(p)];
+                        float& cell = expected[i][static_cast<std::size_t>(p / block)];
+                        if (!(cell >= value) && !std::isnan(value)) cell = value;
+                        if (p >= HeadMatrix::kSinks && !std::isnan(value) && !(past[i] >= value))
+                            past[i] = value;
+                    }
+                });
+                int n_heads = 0;
+                ASSERT_TRUE(attention_blocks_of_all(
+                    history, lane, row, log2_block, [&](int l, int h, const BlockRow& blocks) {
+                        const auto i = static_cast<std::size_t>(l * 4 + h);
+                        ++n_heads;
+                        ASSERT_EQ(blocks.maxima.size(), expected[i].size());
+                        for (std::size_t b = 0; b < expected[i].size(); ++b)
+                            EXPECT_TRUE(blocks.maxima[b] == expected[i][b] ||
+                                        (std::isnan(blocks.maxima[b]) && std::isnan(expected[i][b])))
+                                << "lane " << lane << " row " << row << " head " << i << " block " << b;
+                        EXPECT_EQ(blocks.past_sinks, past[i]);
+                    }));
+                EXPECT_EQ(n_heads, 16);
+            }
 }
 
 TEST(HeatData, HoldsWhatTheRunHolds) {

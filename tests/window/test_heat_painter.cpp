@@ -88,6 +88,63 @@ float corners(int row, int, int, int position) {
     return corner ? 1.0f : 0.001f;
 }
 
+TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
+    const StepList steps = testing::synthetic_run({.n_prompt = 50, .n_decoded = 30, .budgets = {0, 16}});
+    RunHistory history;
+    history.update(StepList(steps.begin(), steps.end() - 1));
+    HeatData data;
+    ViewState view;
+    prepare(data, history, 1, view);
+    painter_->update(data, history, 1);
+    std::vector<HeatQuad> quads;
+    for (int i = 0; i < 16; ++i) {
+        HeatQuad quad = whole_canvas();
+        quad.canvas = {11.0f + 70 * static_cast<float>(i % 4), 7.0f + 70 * static_cast<float>(i / 4), 64, 66};
+        quad.clip = {20, 0, 250, 280};  // cuts the outer ones
+        quad.matrix = i;
+        quad.kv_head = i;
+        quad.shown_row = 70;
+        quad.view.fit(history.n_positions(), history.n_positions(), 64, 66);
+        quads.push_back(quad);
+    }
+    const Rgb8 ground{30, 33, 39};
+    const auto shown = [&](bool kept) {
+        glClearColor(float(ground.r) / 255, float(ground.g) / 255, float(ground.b) / 255, 1);
+        glDisable(GL_SCISSOR_TEST);
+        glClear(GL_COLOR_BUFFER_BIT);
+        if (kept) {
+            // It may say that the newest row has to wait, where drawing is slow.
+            for (int tries = 0; !painter_->draw_kept(quads, kSize, kSize, ground) && tries < 1000; ++tries)
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        } else {
+            painter_->draw(quads, kSize, kSize);
+        }
+        std::vector<std::uint8_t> pixels(kSize * kSize * 4);
+        glReadPixels(0, 0, kSize, kSize, GL_RGBA, GL_UNSIGNED_BYTE, pixels.data());
+        EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
+        return pixels;
+    };
+    for (const HeatMode mode : {HeatMode::attention, HeatMode::mask}) {
+        for (HeatQuad& quad : quads) quad.mode = mode;
+        const std::vector<std::uint8_t> drawn = shown(false);
+        EXPECT_EQ(shown(true), drawn);
+        const int n = painter_->n_redrawn();
+        EXPECT_EQ(shown(true), drawn);
+        EXPECT_EQ(painter_->n_redrawn(), n) << "nothing changed";
+    }
+    // One head's matrix, drawn alone, is where it was.
+    const int n = painter_->n_redrawn();
+    for (HeatQuad& quad : quads) quad.shown_row = 60;
+    const std::vector<std::uint8_t> earlier = shown(true);
+    EXPECT_EQ(painter_->n_redrawn(), n + 1) << "time moved";
+    EXPECT_EQ(earlier, shown(false));
+    history.update(steps);
+    prepare(data, history, 1, view);
+    painter_->update(data, history, 1);
+    (void)shown(true);
+    EXPECT_EQ(painter_->n_redrawn(), n + 2) << "a row came";
+}
+
 TEST_F(HeatPainterTest, HotCornersSurviveEveryZoom) {
     RunHistory history;
     history.update(testing::synthetic_run({.n_layers = 1,

@@ -170,5 +170,21 @@ TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
     EXPECT_NE(app.clipboard_out.find("evict 1 " + std::to_string(app.last_row())), std::string::npos);
 }
 
+TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
+    const std::string words = app.setup.prompt;
+    while (app.setup.prompt.size() < 3000) app.setup.prompt += " " + words;
+    app.start();
+    run_command(app, "run.stop");  // before the engine has begun: it is there when the prompt asks
+    settle();
+    EXPECT_EQ(app.status.phase, EnginePhase::idle);
+    EXPECT_NE(app.status.message.find("was stopped"), std::string::npos) << app.status.message;
+    app.setup.prompt = words;
+    app.start();
+    settle();
+    run_command(app, "step 3");
+    settle();
+    EXPECT_EQ(app.n_decoded(), 3);
+}
+
 }  // namespace
 }  // namespace keyhole

@@ -1,0 +1,47 @@
+/// Which characters of the texts on show no font of the system has, and tokens without them: a character that cannot be drawn stands as
+/// its bytes, <0xE4>. Window thread; knows neither GL nor ImGui.
+#pragma once
+
+#include "engine/trace/run_history.h"
+
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+class Glyphs {
+  public:
+    /// Last character that is in the fonts of any window; those after it are loaded when a text has them.
+    static constexpr char32_t kCommon = 0x24F;
+    /// Dear ImGui 1.86, as distributions build it, has 16 bits for a character.
+    static constexpr char32_t kMost = 0xFFFF;
+
+    /// Notes what the run's texts and most likely next tokens have beyond the common characters. True: fonts are due.
+    bool learn(const RunHistory& history);
+    const std::set<char32_t>& wanted() const { return wanted_; }
+    /// Those of the wanted ones that no font has.
+    void set_missing(std::set<char32_t> missing);
+
+    /// Text of a token that can be drawn.
+    const std::string& token(const RunInfo& run, int id);
+
+  private:
+    std::set<char32_t> wanted_, missing_;
+    std::uint64_t run_id_ = 0, generation_ = 0;
+    std::vector<std::size_t> n_seen_;  // tokens of each lane
+    int row_seen_ = -1;
+    std::vector<bool> known_id_;       // texts that were looked at
+    std::vector<std::int32_t> drawn_;  // [id] -1: as it is; else index into texts_; -2: not made yet
+    std::deque<std::string> texts_;    // a deque: given out by reference
+
+    bool learn_token(const RunInfo& run, int id);
+};
+
+/// `text` with the characters of `missing`, those beyond Glyphs::kMost, and bytes that are no UTF-8, as <0xE4>.
+std::string legible(std::string_view text, const std::set<char32_t>& missing);
+
+}  // namespace keyhole

@@ -1,0 +1,68 @@
+// Characters of texts that the fonts may lack.
+#include "app/window/glyphs.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+TEST(Glyphs, WhatCannotBeDrawnStandsAsItsBytes) {
+    EXPECT_EQ(legible("caf\u00e9 gate", {}), "caf\u00e9 gate");
+    EXPECT_EQ(legible("\u4e2d", {}), "\u4e2d");
+    EXPECT_EQ(legible("a\u4e2db", {U'\u4e2d'}), "a<0xE4><0xB8><0xAD>b");
+    EXPECT_EQ(legible("\U0001f600", {}), "<0xF0><0x9F><0x98><0x80>") << "beyond 16 bits";
+    EXPECT_EQ(legible("x\xe4", {}), "x<0xE4>") << "no UTF-8";
+    EXPECT_EQ(legible("", {}), "");
+}
+
+/// A synthetic run whose token 5 and the most likely next one of the last row are of other scripts.
+StepList run_of_scripts(std::uint64_t id) {
+    StepList steps = testing::synthetic_run({.n_prompt = 8, .n_decoded = 1, .budgets = {0, 8}, .run_id = id});
+    auto info = std::make_shared<RunInfo>(*steps.front()->run);
+    const int used = info->prompt_tokens.at(3);
+    int other = 0;
+    while (std::find(info->prompt_tokens.begin(), info->prompt_tokens.end(), other) !=
+           info->prompt_tokens.end())
+        ++other;
+    info->token_display.at(static_cast<std::size_t>(used)) = "\u4e2d\u6587";
+    info->token_display.at(static_cast<std::size_t>(other)) = "\u0645";
+    for (auto& step : steps) {
+        auto copy = std::make_shared<StepTrace>(*step);
+        copy->run = info;
+        for (LaneRecord& lane : copy->lanes) lane.top.clear();
+        step = copy;
+    }
+    auto last = std::make_shared<StepTrace>(*steps.back());
+    last->lanes[0].top = {{other, -0.5f}};
+    steps.back() = last;
+    return steps;
+}
+
+TEST(Glyphs, LearnsWhatTheTextsAndCandidatesNeedAndNoMore) {
+    const StepList steps = run_of_scripts(71);
+    RunHistory history;
+    history.update(StepList(steps.begin(), steps.end() - 1));
+    Glyphs glyphs;
+    EXPECT_TRUE(glyphs.learn(history));
+    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u4e2d', U'\u6587'}));
+    EXPECT_FALSE(glyphs.learn(history));
+    history.update(steps);
+    EXPECT_TRUE(glyphs.learn(history));
+    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u0645', U'\u4e2d', U'\u6587'}));
+
+    const RunInfo& run = history.run();
+    const int id = run.prompt_tokens.at(3);
+    EXPECT_EQ(glyphs.token(run, id), "\u4e2d\u6587");
+    glyphs.set_missing({U'\u6587'});
+    EXPECT_EQ(glyphs.token(run, id), "\u4e2d<0xE6><0x96><0x87>");
+    glyphs.set_missing({});
+    EXPECT_EQ(glyphs.token(run, id), "\u4e2d\u6587");
+}
+
+}  // namespace
+}  // namespace keyhole

@@ -1,0 +1,64 @@
+// What the window takes with many heads, and when nothing happens: frames, bytes, processor time. The program itself; needs a display.
+#include "tests/reference/tiny_model.h"
+#include "tests/window/program_run.h"
+
+#include <gtest/gtest.h>
+
+namespace keyhole {
+namespace {
+
+class Scale : public testing::ProgramRun {
+  protected:
+    nlohmann::json measured(const std::string& name) const {
+        nlohmann::json json;
+        std::ifstream(path(name)) >> json;
+        return json;
+    }
+};
+
+TEST_F(Scale, AnIdleWindowDrawsNothing) {
+    ASSERT_EQ(
+        run_script(
+            "wait idle\nstep 3\nwait idle\nwait seconds 0.5\nmeasure.begin\nwait seconds 5\nmeasure.end " +
+            path("idle.json") + "\nquit\n"),
+        0)
+        << output_;
+    const nlohmann::json idle = measured("idle.json");
+    EXPECT_GE(idle["seconds"], 5);
+    EXPECT_LE(idle["frames"], 6) << "those that follow the two commands";
+    EXPECT_LT(idle["process_cpu_share"], 0.1);
+}
+
+TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
+    reference::TinyShape shape;
+    shape.n_layers = shape.n_heads = shape.n_kv_heads = 32;
+    shape.head_dim = 4;
+    shape.d_ff = 64;
+    shape.dtype = reference::StoredAs::f16;
+    shape.n_vocab = 301;
+    shape.eos = 300;  // no text ends by chance
+    const reference::TinyModel model(shape);
+    std::ofstream(path("prompt.txt")) << reference::random_text(200, 3);
+    std::string script = "wait idle\nstep 12\nwait rows 12\nwait idle\nmeasure.begin\nstep 12\n";
+    for (int i = 0; i < 10; ++i) script += "mouse " + std::to_string(700 + 9 * i) + " 300\n";
+    script += "mode.mask\nwait rows 24\nwait idle\nmeasure.end " + path("many.json") + "\nscreenshot " +
+              path("shot.png") + "\nquit\n";
+    std::ofstream(path("script.txt")) << script;
+    ASSERT_EQ(run("gui --model '" + model.folder().string() + "' --prompt-file '" + path("prompt.txt") +
+                  "' --lane full --lane h2o:budget=64 --size 1280x800 --script '" + path("script.txt") + "'"),
+              0)
+        << output_;
+    const nlohmann::json many = measured("many.json");
+    EXPECT_GE(many["frames"], 20);
+    EXPECT_GE(many["rows"], 24);
+    // The atlas at most 22.4 MB, the focus of 256 positions, evictions and pictures little.
+    EXPECT_GT(many["texture_bytes"], 1000000);
+    EXPECT_LT(many["texture_bytes"], 40000000);
+    EXPECT_GT(many["record_bytes"], 1000000);
+    EXPECT_LE(many["record_bytes"].get<double>(), many["record_budget_bytes"].get<double>());
+    EXPECT_LT(many["longest_cpu_ms"], 1000) << "the window's thread was held up";
+    EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
+}
+
+}  // namespace
+}  // namespace keyhole
