@@ -33,8 +33,8 @@ class ProgramRun : public ::testing::Test {
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
     int run(const std::string& arguments, const std::string& before = "") {
-        const std::string command =
-            before + " timeout 240 '" KH_PROGRAM "' " + arguments + " > '" + path("out.txt") + "' 2>&1";
+        const std::string command = before + " timeout " + std::to_string(limit_s_) + " '" KH_PROGRAM "' " +
+                                    arguments + " > '" + path("out.txt") + "' 2>&1";
         const int status = std::system(command.c_str());
         std::ifstream file(path("out.txt"));
         std::ostringstream text;
@@ -68,6 +68,7 @@ class ProgramRun : public ::testing::Test {
 
     std::filesystem::path folder_;
     std::string output_;
+    int limit_s_ = 240;
 };
 
 }  // namespace keyhole::testing

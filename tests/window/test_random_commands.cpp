@@ -2,13 +2,16 @@
 // says why not, and the view stays within the run.
 #include "app/window/command_table.h"
 #include "engine/base/error.h"
+#include "tests/window/program_run.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <set>
+#include <sstream>
 
 namespace keyhole {
 namespace {
@@ -81,6 +84,85 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
     }
     // Most of them can work on an opened trace; what needs a live run has refused.
     EXPECT_GT(worked.size(), 60u);
+}
+
+/// A script of every command in an order of chance, then of commands and of a pointer's ways by chance, for so many seconds.
+std::string random_script(unsigned seed, int n_lines, double seconds, const std::string& end_report,
+                          const std::string& warm_report) {
+    const std::array<std::string, 10> files = {"run.keyhole",   "out",        "picture.png", "shot.png",
+                                               "cells.json",    "curves.csv", "a.gif",       "prompt.txt",
+                                               testing::kModel, "nowhere/x"};
+    std::mt19937 random(seed);
+    std::vector<std::string> ids;
+    for (const UserCommand& command : command_table())
+        if (command.id != "quit") ids.emplace_back(command.id);
+    for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random() % i]);
+    std::ostringstream script;
+    script << "wait idle\nstep 4\nwait idle\ndeadline " << seconds << "\nmeasure.begin\n";
+    for (int i = 0; i < n_lines; ++i) {
+        const bool all_of_them = i < static_cast<int>(ids.size());
+        const auto kind = all_of_them ? 0 : random() % 20;
+        if (kind < 14) {
+            // The measurement is the test's own; what it says is for people.
+            std::string id = all_of_them ? ids[static_cast<std::size_t>(i)] : ids[random() % ids.size()];
+            if (id == "measure.begin") id = "measure.end";
+            const auto with = random() % 8;
+            script << "try " << id << " "
+                   << (with < 3   ? std::string()
+                       : with < 7 ? std::string(kArguments[random() % kArguments.size()])
+                                  : files[random() % files.size()])
+                   << "\n";
+        } else if (kind < 17) {
+            script << "mouse " << random() % 1280 << " " << random() % 800 << "\n";
+        } else if (kind == 17) {
+            script << "wheel " << static_cast<int>(random() % 7) - 3 << "\n";
+        } else if (kind == 18) {
+            script << "try step " << random() % 12 << "\n";
+        } else {
+            script << "wait seconds 0.05\n";
+        }
+        if (i == static_cast<int>(ids.size())) script << "try measure.end " << warm_report << "\n";
+    }
+    // Whatever was left behind, a new run begins and decodes.
+    script << "finally\ntry export.cancel\ntry ui.scale 100\ntry prompt The cat sat on the mat by the gate.\n"
+           << "wait idle\nstep 3\nwait rows 3\nwait idle\nmeasure.end " << end_report << "\nquit\n";
+    return script.str();
+}
+
+class RandomRun : public testing::ProgramRun {};
+
+// KEYHOLE_RANDOM_MINUTES=10 for the long one, KEYHOLE_RANDOM_SEED for another order.
+TEST_F(RandomRun, TheWindowTakesWhateverComes) {
+    const char* minutes = std::getenv("KEYHOLE_RANDOM_MINUTES");
+    const char* seed = std::getenv("KEYHOLE_RANDOM_SEED");
+    const double seconds = minutes == nullptr ? 25 : 60 * std::stod(minutes);
+    limit_s_ = static_cast<int>(seconds) + 300;
+    std::ofstream(path("prompt.txt")) << "Once upon a time there was a cat.\n";
+    std::ofstream(path("random.txt"))
+        << random_script(seed == nullptr ? 1 : static_cast<unsigned>(std::stoul(seed)),
+                         static_cast<int>(40 * seconds), seconds, path("end.json"), path("warm.json"));
+    ASSERT_EQ(run("gui --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +
+                      testing::kLanes + " --size 1280x800 --script '" + path("random.txt") + "'",
+                  "cd '" + folder_.string() + "' &&"),
+              0)
+        << output_;
+    nlohmann::json end, warm;
+    std::ifstream(path("end.json")) >> end;
+    RecordProperty("frames", end["frames"].get<int>());
+    EXPECT_GT(end["frames"], 10);
+    EXPECT_LE(end["record_bytes"].get<double>(), end["record_budget_bytes"].get<double>());
+    EXPECT_LT(end["texture_bytes"], 300e6);
+#ifndef __SANITIZE_ADDRESS__
+    EXPECT_LT(end["longest_cpu_ms"], 2500) << "the window's thread was held up";
+    if (std::filesystem::exists(path("warm.json"))) {  // a slow machine may not get there
+        std::ifstream(path("warm.json")) >> warm;
+        EXPECT_LT(end["resident_bytes"].get<double>() - warm["resident_bytes"].get<double>(), 900e6)
+            << "it leaks";
+    }
+#endif
+    std::printf("%d frames in %.0f s, longest %.0f ms of processor time, %.0f MB resident\n",
+                end["frames"].get<int>(), end["seconds"].get<double>(), end["longest_cpu_ms"].get<double>(),
+                1e-6 * end["resident_bytes"].get<double>());
 }
 
 }  // namespace

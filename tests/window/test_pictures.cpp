@@ -1,0 +1,111 @@
+// The pictures of README are what the window shows: the same scripts, compared with tolerance. KEYHOLE_RENEW_PICTURES=1 takes them anew
+// (then look at them). They are of the demo model whose digest lies beside them; another model skips the comparison. Needs a display.
+#include "tests/window/program_run.h"
+
+#include <gtest/gtest.h>
+#include <stb/stb_image.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+constexpr int kBlock = 16;  // text may move by a pixel, numbers of speed change
+
+struct Picture {
+    int width = 0, height = 0;
+    std::vector<unsigned char> rgb;
+    /// Mean of channel c over a block of pixels.
+    double mean(int x, int y, int c) const {
+        double sum = 0;
+        int n = 0;
+        for (int v = y; v < std::min(y + kBlock, height); ++v)
+            for (int u = x; u < std::min(x + kBlock, width); ++u, ++n)
+                sum += rgb[static_cast<std::size_t>((v * width + u) * 3 + c)];
+        return sum / n;
+    }
+};
+
+Picture read_picture(const std::string& path) {
+    Picture picture;
+    int channels = 0;
+    if (stbi_uc* data = stbi_load(path.c_str(), &picture.width, &picture.height, &channels, 3)) {
+        picture.rgb.assign(data,
+                           data + std::size_t{3} * static_cast<std::size_t>(picture.width * picture.height));
+        stbi_image_free(data);
+    }
+    return picture;
+}
+
+/// Share of blocks that differ by more than a twelfth of the range in some channel; 1: sizes differ.
+double difference(const Picture& a, const Picture& b) {
+    if (a.rgb.empty() || a.width != b.width || a.height != b.height) return 1;
+    int n = 0, n_other = 0;
+    for (int y = 0; y < a.height; y += kBlock)
+        for (int x = 0; x < a.width; x += kBlock, ++n) {
+            double most = 0;
+            for (int c = 0; c < 3; ++c) most = std::max(most, std::abs(a.mean(x, y, c) - b.mean(x, y, c)));
+            n_other += most > 21 ? 1 : 0;
+        }
+    return double(n_other) / n;
+}
+
+/// FNV-1a of the weights.
+std::string digest(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::uint64_t hash = 14695981039346656037ull;
+    std::array<char, 65536> part{};
+    while (file.read(part.data(), part.size()) || file.gcount() > 0)
+        for (std::streamsize i = 0; i < file.gcount(); ++i)
+            hash = (hash ^ static_cast<unsigned char>(part[static_cast<std::size_t>(i)])) * 1099511628211ull;
+    return std::to_string(hash);
+}
+
+class Pictures : public testing::ProgramRun {
+  protected:
+    void compare(const std::string& name, const std::string& script) {
+        const std::string assets = std::string(KH_SOURCE_DIR) + "/assets/", kept = assets + name + ".png";
+        const bool renews = std::getenv("KEYHOLE_RENEW_PICTURES") != nullptr;
+        const std::string model = digest(testing::kModel + "/model.safetensors"),
+                          shot = renews ? kept : path("shot.png");
+        std::string of;
+        std::ifstream(assets + "pictures.txt") >> of;
+        if (!renews && of != model)
+            GTEST_SKIP() << "the pictures are of another model: KEYHOLE_RENEW_PICTURES=1 takes them anew";
+        std::ofstream(path("script.txt")) << "wait idle\n"
+                                          << script << "wait idle\nscreenshot " << shot << "\nquit\n";
+        ASSERT_EQ(
+            run("gui --model '" + testing::kModel + "' --prompt-file '" + KH_SOURCE_DIR +
+                "/assets/prompts/garden-gate.txt' --size 1600x1000 --script '" + path("script.txt") + "'"),
+            0)
+            << output_;
+        if (renews) std::ofstream(assets + "pictures.txt") << model << "\n";
+        const Picture here = read_picture(shot), there = read_picture(kept);
+        EXPECT_LT(difference(here, there), 0.03) << kept;
+        // The comparison sees a pane that is gone.
+        Picture other = there;
+        for (int y = 100; y < 400 && y < other.height; ++y)
+            for (int x = 330; x < 630 && x < other.width; ++x)
+                for (int c = 0; c < 3; ++c)
+                    other.rgb[static_cast<std::size_t>((y * other.width + x) * 3 + c)] = 30;
+        EXPECT_GT(difference(there, other), 0.03);
+    }
+};
+
+TEST_F(Pictures, Explore) {
+    compare("screenshot",
+            "watch 4821\nstep 16\nwait rows 16\nwait idle\ngoto 3 5\npick 383 80\ncurves "
+            "watched\n");
+}
+
+TEST_F(Pictures, Compare) {
+    compare(
+        "compare",
+        "step 60\nwait rows 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
+        "view.zoom 3 300 400\npick 420 372\n");
+}
+
+}  // namespace
+}  // namespace keyhole
