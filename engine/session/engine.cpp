@@ -257,12 +257,15 @@ struct Engine::Impl {
     /// The session is at an earlier row: readers see that, rows to the end of a branch follow, and what was finished is not.
     void turned_back() {
         recorder.rewind(session->next_row() - 1);
-        while (session->catching_up() && !queue.supersedes_run()) {
+        while (session->catching_up() && !queue.stops_work()) {
             const auto step = session->step();
             KH_ASSERT(step != nullptr);
             recorder.push(step);
             if (wake) wake();
         }
+        if (session->catching_up())
+            stopped_work = fmt::format("stopped at row {} on the way to the end of branch {}; Run goes on",
+                                       session->next_row() - 1, session->branch());
         next_row_at = Clock::now();
         if (rows_left == 0 && session->finished())
             stop(EnginePhase::finished, session->finish_reason());

@@ -43,7 +43,7 @@ class Engine {
     void start(std::filesystem::path model_folder, RunSpec run);
     void play();  ///< decode until stopped or finished
     /// Within one step. work: what is being lived again too, within a row of it; the run stays as it was before and the status
-    /// says so. Without, such work goes to its end first.
+    /// says so; on the way to the end of a branch it stays at the row, and play() goes on. Without, such work goes to its end first.
     void stop(bool work = false);
     void step(int n_rows = 1);               ///< decode so many rows, then stop
     void set_speed(double rows_per_second);  ///< 0: as fast as it goes

@@ -204,9 +204,11 @@ void Session::apply(const Command& command, const std::function<bool(double)>& p
     Impl& s = *impl_;
     KH_ASSERT(s.row >= 0);
     const std::string text = format_command(command);
-    if (catching_up())
-        fail(ErrorCode::wrong_use, "'{}' has to wait: the session is on its way to row {} of branch {}", text,
-             s.caught_up_at, s.tree.shown());
+    if (catching_up() && !std::holds_alternative<Rewind>(command))
+        fail(ErrorCode::wrong_use,
+             "'{}' has to wait: the session is on its way to row {} of branch {}; go on, or rewind to a row "
+             "that it has reached",
+             text, s.caught_up_at, s.tree.shown());
     s.with_progress(progress, "'" + text + "'", [&] {
         if (const auto* rewind = std::get_if<Rewind>(&command)) return s.rewind(*rewind);
         if (const auto* branch = std::get_if<GoToBranch>(&command)) return s.go_to_branch(*branch);

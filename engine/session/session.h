@@ -66,7 +66,7 @@ class Session {
     /// What lives rows again (other KV heads, a shadow from the start, a lane that joins, a rewind) calls `progress` (0..1; may be
     /// empty) before every row of it; returning false throws Error(cancelled), and all is as it was.
     void apply(const Command& command, const std::function<bool(double)>& progress = {});
-    /// On the way to the end of a branch: step() applies the branch's commands, others are refused.
+    /// On the way to the end of a branch: step() applies its commands, others are refused but for a rewind, which leaves the way.
     bool catching_up() const;
 
     /// Feeds one token to every lane; nullptr when finished().

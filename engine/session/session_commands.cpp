@@ -334,8 +334,12 @@ void Session::Impl::rewind(const Rewind& command) {
     if (command.row < n_prompt() - 1 || command.row > row)
         fail(ErrorCode::wrong_use, "cannot rewind to row {}; there are rows {} (the end of the prompt) to {}",
              command.row, n_prompt() - 1, row);
-    if (command.row == row && (log.empty() || log.back().row < row)) return;  // nothing came after
+    const bool on_the_way = row < caught_up_at || !scheduled.empty();
+    if (command.row == row && !on_the_way && (log.empty() || log.back().row < row))
+        return;  // nothing came after
     restore(command.row, before_row(log, command.row));
+    scheduled.clear();
+    caught_up_at = -1;
     tree.rewind(command.row);
     branches_changed();
 }

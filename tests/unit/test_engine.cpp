@@ -208,6 +208,37 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     EXPECT_EQ(steps().back()->lanes[1].info->kv, "gqa:2");
 }
 
+// The way to a branch's end stops at a row; it goes on when told, or is left by a rewind.
+TEST_F(EngineThread, TheWayToABranchIsStopped) {
+    start(0);
+    engine_.step(1500);
+    ASSERT_TRUE(wait_for_row(1519));
+    engine_.send(keyhole::parse_command("rewind 30"));
+    engine_.step();
+    ASSERT_TRUE(wait_for([&] { return steps().back()->row == 31; }));
+    engine_.send(keyhole::parse_command("branch 1"));
+    ASSERT_TRUE(wait_for_row(60));
+    engine_.stop(true);
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("on the way") != std::string::npos; }));
+    const int row = steps().back()->row;
+    ASSERT_LT(row, 1519);
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(steps().back()->row, row);
+    engine_.send(keyhole::parse_command("remove 1"));
+    EXPECT_TRUE(wait_for([&] { return engine_.status().message.find("has to wait") != std::string::npos; }));
+    engine_.step(3);
+    ASSERT_TRUE(wait_for_row(row + 3));
+    engine_.send(keyhole::parse_command("rewind 40"));
+    engine_.send(keyhole::parse_command("remove 1"));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    EXPECT_EQ(engine_.status().message, "");
+    EXPECT_EQ(engine_.status().other_branches.size(), 2u);
+    engine_.step();
+    ASSERT_TRUE(wait_for([&] { return steps().back()->row == 41; }));
+    EXPECT_EQ(steps().back()->lanes.size(), 1u);
+}
+
 // A new start does not wait for a lane that runs again.
 TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
     start(0);

@@ -211,6 +211,59 @@ TEST_F(SessionRewind, GoingBackToABranchGivesItsRowsAgain) {
     EXPECT_EQ(back.others[0].commands, (std::vector<keyhole::RunCommand>{{32, "lane 2 full"}}));
 }
 
+/// The way to a branch's end can be left at a row that it has reached: what was not lived again is a branch as before.
+TEST_F(SessionRewind, TheWayToABranchCanBeLeft) {
+    const std::vector<std::string> kept = {"3 lane 1 h2o:budget=8", "8 evict 0 4", "10 fork 1"};
+    for (const int leave_at : {6, 8, 9}) {
+        std::string notice;
+        const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
+        WholeRun left;
+        keyhole::Session session(model_, *backend, spec(), &left.sink, leave_at == 8 ? 0 : 64 << 20);
+        keyhole::Recorder recorder;
+        recorder.push(session.prefill());
+        const auto step_to = [&](int row) {
+            while (session.next_row() <= kPrompt - 1 + row) recorder.push(session.step());
+        };
+        for (const keyhole::LoggedCommand& logged : spec(kept).commands) {
+            step_to(logged.row - (kPrompt - 1));
+            session.apply(logged.command);
+        }
+        step_to(15);
+        session.apply(keyhole::Rewind{kPrompt - 1 + 6});
+        step_to(8);
+        session.apply(keyhole::GoToBranch{1});
+        step_to(9);
+        ASSERT_TRUE(session.catching_up());
+        EXPECT_NE(
+            error_of([&] { session.apply(parse_command("lane 2 full")); }, keyhole::ErrorCode::wrong_use)
+                .find("rewind to a row"),
+            std::string::npos);
+        // Stopped half-way, the rewind leaves the session on its way.
+        error_of([&] { session.apply(keyhole::Rewind{kPrompt - 1 + 8}, [](double) { return false; }); },
+                 keyhole::ErrorCode::cancelled);
+        ASSERT_TRUE(session.catching_up());
+        session.apply(keyhole::Rewind{kPrompt - 1 + leave_at});
+        EXPECT_FALSE(session.catching_up());
+        recorder.rewind(kPrompt - 1 + leave_at);
+        EXPECT_EQ(session.next_row(), kPrompt + leave_at);
+        // The end of the way, with what was to come, is beside the shown branch again.
+        const std::vector<keyhole::Branch> others = session.other_branches();
+        const auto rest = std::find_if(others.begin(), others.end(), [](const keyhole::Branch& b) {
+            return b.last_row == kPrompt - 1 + 15;
+        });
+        ASSERT_NE(rest, others.end());
+        while (const auto step = session.step()) recorder.push(step);
+        left.records = recorder.snapshot().steps;
+        std::vector<std::string> expected = {kept[0]};
+        if (leave_at == 9) expected.push_back(kept[1]);
+        expect_same(run(spec(expected), 0), left);
+        session.apply(keyhole::GoToBranch{rest->id});
+        while (session.catching_up()) session.step();
+        EXPECT_EQ(session.next_row(), kPrompt + 15);
+        EXPECT_EQ(session.run_spec().commands, spec(kept).commands);
+    }
+}
+
 TEST_F(SessionRewind, AFinishedRunGoesOn) {
     const keyhole::RunSpec start = spec();
     std::string notice;
