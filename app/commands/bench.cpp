@@ -6,6 +6,7 @@
 #include "engine/base/measure.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
+#include "engine/model/kv_sharing.h"
 
 #include <nlohmann/json.hpp>
 
@@ -91,7 +92,7 @@ Ground ground_of_shape(const Options& options, const ModelShape& shape) {
         check_host_memory(fmt::format("{} as {}", shape.name, options.dtype),
                           seeded_weight_bytes(shape, dtype),
                           "take --layers N for a part of it, a smaller --dtype or another shape");
-    ground.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::shared : SeededStorage::own);
+    ground.model = make_seeded_model(shape, dtype, 1, cuda ? SeededStorage::unmade : SeededStorage::own);
     std::string notice;
     ground.backend = make_backend(ground.model, options.backend_options(), &notice);
     ground.backend_text = ground.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
@@ -306,45 +307,52 @@ void bench_lanes(const Options& options) {
     if (options.json) fmt::print("{}\n", json.dump(2));
 }
 
+/// A line of a table as it ran, and the weights that it ran with.
+struct PaperResult {
+    BenchLine line;
+    std::int64_t weight_bytes = 0;
+};
+
 /// Lanes that fit into 12 GB beside the weights, as MLKV's figure 3 counts.
-std::int64_t largest_batch(const Ground& ground, const BenchLine& line) {
-    const double left = 12e9 - static_cast<double>(read_weight_bytes(*ground.model));
+std::int64_t largest_batch(const PaperResult& result) {
+    const double left = 12e9 - static_cast<double>(result.weight_bytes);
+    const BenchLine& line = result.line;
     return static_cast<std::int64_t>(left / (line.allocated_bytes / line.n_lanes));
 }
 
 void print_group(const Options& options, const PaperRun& run, const PaperGroup& group,
-                 const std::vector<std::optional<BenchLine>>& lines, const std::vector<std::string>& reasons,
-                 const Ground& ground) {
+                 const std::vector<std::optional<PaperResult>>& lines,
+                 const std::vector<std::string>& reasons) {
     fmt::print("\n{:<34} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>18}\n", group.title, "paper", "tokens/s",
                "ms/step", "KV MB", "GB/s", "share", "x first (by bytes)");
-    const std::optional<BenchLine>& first = lines.front();
+    const std::optional<PaperResult>& first = lines.front();
     for (std::size_t i = 0; i < lines.size(); ++i) {
         const PaperLine& line = group.lines[i];
         if (!lines[i]) {
             fmt::print("{:<34} {:>10} {}\n", line.label, line.printed, reasons[i]);
             continue;
         }
-        const BenchLine& l = *lines[i];
-        const SpeedUp up = first ? speed_up(l, *first) : SpeedUp{NAN, NAN};
+        const BenchLine& l = lines[i]->line;
+        const SpeedUp up = first ? speed_up(l, first->line) : SpeedUp{NAN, NAN};
         fmt::print("{:<34} {:>10} {:>10.1f} {:>9.3f} {:>9.1f} {:>9.2f} {:>7.0f}% {:>8.2f} ({:.2f})",
                    line.label, line.printed, l.tokens_per_s, l.ms_per_step,
                    1e-6 * static_cast<double>(l.kv_bytes), l.gb_per_s, 100 * l.share_of_bandwidth,
                    up.measured, up.by_bytes);
         if (run.name == "mlkv-figure3" && options.scale.tokens == 1 && options.scale.layers == 0)
-            fmt::print("   {} lanes in 12 GB", largest_batch(ground, l));
+            fmt::print("   {} lanes in 12 GB", largest_batch(*lines[i]));
         fmt::print("\n");
     }
     if (!run.parts) return;
     std::vector<BenchLine> there;
     for (const auto& line : lines)
-        if (line) there.push_back(*line);
+        if (line) there.push_back(line->line);
     print_parts(there);
 }
 
 /// One group of a paper's table; lines that do not fit give their reason instead.
 nlohmann::json bench_group(const Options& options, const PaperRun& run, const PaperGroup& group,
-                           const ModelShape& shape, std::optional<Ground>& ground, int& kv_heads_there) {
-    std::vector<std::optional<BenchLine>> lines(group.lines.size());
+                           const ModelShape& shape, std::optional<Ground>& ground, KvShape& there) {
+    std::vector<std::optional<PaperResult>> lines(group.lines.size());
     std::vector<std::string> reasons(group.lines.size());
     nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
     // Lines of one model run in turn, so that their ratios hold.
@@ -358,10 +366,10 @@ nlohmann::json bench_group(const Options& options, const PaperRun& run, const Pa
         for (std::size_t i = begin; i < end; ++i) try {
                 const PaperLine& line = group.lines[i];
                 const ModelShape wanted = with_kv_heads(shape, line);
-                if (!ground || kv_heads_there != wanted.config.n_kv_heads) {
+                if (!ground || there != kv_shape(wanted.config)) {
                     ground.reset();
                     ground = ground_of_shape(options, wanted);
-                    kv_heads_there = wanted.config.n_kv_heads;
+                    there = kv_shape(wanted.config);
                     if (!options.json)
                         fmt::print("{}, {}\n", ground->model->path().string(), ground->backend_text);
                 }
@@ -374,18 +382,20 @@ nlohmann::json bench_group(const Options& options, const PaperRun& run, const Pa
             }
         if (!contenders.empty()) {
             const BenchReport report = report_on(options, *ground, contenders, run.parts || options.parts);
-            for (std::size_t i = 0; i < line_of.size(); ++i) lines[line_of[i]] = report.lines[i];
+            for (std::size_t i = 0; i < line_of.size(); ++i)
+                lines[line_of[i]] = PaperResult{report.lines[i], report.weight_bytes};
         }
         begin = end;
     }
     for (std::size_t i = 0; i < lines.size(); ++i) {
-        nlohmann::json of_line = lines[i] ? json_of(*lines[i], lines[0] ? *lines[0] : *lines[i])
-                                          : nlohmann::json{{"reason", reasons[i]}};
+        nlohmann::json of_line = lines[i]
+                                     ? json_of(lines[i]->line, lines[0] ? lines[0]->line : lines[i]->line)
+                                     : nlohmann::json{{"reason", reasons[i]}};
         of_line["label"] = group.lines[i].label;
         of_line["paper"] = group.lines[i].printed;
         json["lines"].push_back(std::move(of_line));
     }
-    if (!options.json && ground) print_group(options, run, group, lines, reasons, *ground);
+    if (!options.json && ground) print_group(options, run, group, lines, reasons);
     if (!options.json && !ground)
         for (std::size_t i = 0; i < lines.size(); ++i)
             fmt::print("{}: {}\n", group.lines[i].label, reasons[i]);
@@ -412,9 +422,9 @@ void bench_paper(const Options& options) {
             "run.\nScaled down: {}\n",
             run.source, run.unit, scaled.empty() ? "nothing" : scaled);
     std::optional<Ground> ground;
-    int kv_heads_there = 0;
+    KvShape there;
     for (const PaperGroup& group : run.groups)
-        json["groups"].push_back(bench_group(options, run, group, shape, ground, kv_heads_there));
+        json["groups"].push_back(bench_group(options, run, group, shape, ground, there));
     if (options.json) fmt::print("{}\n", json.dump(2));
 }
 

@@ -139,9 +139,10 @@ std::string scale_down(PaperRun& run, ModelShape& shape, const PaperScale& scale
 
 ModelShape with_kv_heads(ModelShape shape, const PaperLine& line) {
     if (line.n_kv_heads > 0) shape.config.n_kv_heads = line.n_kv_heads;
-    if (line.n_kv_layers > 0 && line.n_kv_layers < shape.config.n_layers)
-        fail(ErrorCode::unsupported, "{} shares KV heads between layers, which random weights do not do yet",
-             line.label);
+    if (line.n_kv_layers > 0 && line.n_kv_layers < shape.config.n_layers) {
+        shape.config.n_kv_layers = line.n_kv_layers;
+        shape.config.borrows_unrotated = true;
+    }
     return shape;
 }
 

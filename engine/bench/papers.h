@@ -47,7 +47,7 @@ struct PaperScale {
 /// Changes run and shape; says what was scaled in a clause, empty where nothing was.
 std::string scale_down(PaperRun& run, ModelShape& shape, const PaperScale& scale);
 
-/// The shape with other KV heads. Throws Error(unsupported) where layers would share, which random weights have no variants for yet.
+/// The shape with other KV heads, in fewer layers where the line says so: layers that borrow do it as the released code does.
 ModelShape with_kv_heads(ModelShape shape, const PaperLine& line);
 
 }  // namespace keyhole

@@ -3,17 +3,22 @@
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/philox.h"
+#include "engine/base/threads.h"
+#include "engine/model/kv_layout.h"
+
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
 
 namespace keyhole {
 namespace {
 
-constexpr std::int64_t kBlock = 1 << 20;  // random values that are drawn; weights are made of them
-constexpr std::int64_t kPiece = 1 << 15;  // values copied from one place of the block
+constexpr std::int64_t kPacks = 1 << 13;  // drawn as one piece of work
 
 ModelConfig decoder(int n_layers, int n_heads, int n_kv_heads, int d_model, int d_ff, int n_vocab,
                     int n_ctx) {
@@ -61,11 +66,16 @@ void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
     if (c.positions == PositionKind::learned)
         visit(w.position_embedding, c.n_ctx + c.position_offset, d, Kind::matrix);
     w.layers.resize(static_cast<std::size_t>(c.n_layers));
-    for (LayerWeights& l : w.layers) {
+    const std::vector<int> owners =
+        kv_owner_layers(c.n_layers, c.n_kv_layers > 0 ? c.n_kv_layers : c.n_layers);
+    for (int layer = 0; layer < c.n_layers; ++layer) {
+        LayerWeights& l = w.layers[static_cast<std::size_t>(layer)];
         norm(l.attention_norm, l.attention_norm_bias);
         linear(l.q, l.q_bias, q, d);
-        linear(l.k, l.k_bias, kv, d);
-        linear(l.v, l.v_bias, kv, d);
+        if (std::binary_search(owners.begin(), owners.end(), layer)) {
+            linear(l.k, l.k_bias, kv, d);
+            linear(l.v, l.v_bias, kv, d);
+        }
         linear(l.o, l.o_bias, d, q);
         if (!c.shared_norm) norm(l.mlp_norm, l.mlp_norm_bias);
         if (shape.gated) linear(l.gate, l.gate_bias, ff, d);
@@ -79,13 +89,6 @@ void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
         visit(w.output, c.n_vocab, d, Kind::matrix);
 }
 
-std::uint32_t word(std::uint64_t seed, std::int64_t index, std::uint32_t what) {
-    const auto i = static_cast<std::uint64_t>(index);
-    return philox4x32_10({{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), what, 0}},
-                         seed)
-        .x[0];
-}
-
 void store(DType dtype, float value, std::byte* to, std::int64_t index) {
     const auto put = [&](auto bits) {
         std::memcpy(to + index * std::int64_t{sizeof bits}, &bits, sizeof bits);
@@ -94,81 +97,103 @@ void store(DType dtype, float value, std::byte* to, std::int64_t index) {
     put(dtype == DType::f16 ? fp16_from_float(value) : bf16_from_float(value));
 }
 
+/// Matrices that have no values yet, by their place.
+class Unmade {
+  public:
+    void add(const void* place, const SeededWeight& weight) {
+        const std::scoped_lock lock(mutex_);
+        weights_[place] = weight;
+    }
+    /// All whose place is in [begin, begin + n_bytes).
+    void drop(const std::byte* begin, std::size_t n_bytes) {
+        const std::scoped_lock lock(mutex_);
+        weights_.erase(weights_.lower_bound(begin), weights_.lower_bound(begin + n_bytes));
+    }
+    std::optional<SeededWeight> find(const void* place) {
+        const std::scoped_lock lock(mutex_);
+        const auto found = weights_.find(place);
+        return found != weights_.end() ? std::optional(found->second) : std::nullopt;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::map<const void*, SeededWeight, std::less<>> weights_;
+};
+Unmade& unmade() {
+    static Unmade all;
+    return all;
+}
+
+/// Addresses that take memory only where they are written to.
+std::shared_ptr<std::byte> reserved(std::size_t n_bytes) {
+    void* data =
+        ::mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED)
+        fail(ErrorCode::no_memory, "no addresses for {} MiB of weights; take a smaller shape", n_bytes >> 20);
+    return {static_cast<std::byte*>(data), [n_bytes](std::byte* begin) {
+                unmade().drop(begin, n_bytes);
+                ::munmap(begin, n_bytes);
+            }};
+}
+
 /// Storage of a model and where the next weight goes.
 class Filler {
   public:
     Filler(const ModelShape& shape, DType dtype, std::uint64_t seed, SeededStorage storage)
-        : dtype_(dtype),
-          size_(static_cast<std::int64_t>(dtype_bytes(dtype))),
-          seed_(seed),
-          storage_(storage) {
+        : dtype_(dtype), seed_(seed), storage_(storage), pool_(storage == SeededStorage::own ? 0 : 1) {
         const double deviation = 1 / std::sqrt(static_cast<double>(shape.config.d_model));
-        block_.resize(static_cast<std::size_t>(kBlock * size_));
-        for (std::int64_t i = 0; i < kBlock; ++i)
-            store(
-                dtype,
-                static_cast<float>(deviation * std::sqrt(12.0) * (uniform_from_bits(word(seed, i, 0)) - 0.5)),
-                block_.data(), i);
-        std::int64_t all = 0, largest = 0;
+        spread_ = static_cast<float>(deviation * std::sqrt(12.0));
+        std::int64_t all = 0;
         ModelWeights none;
-        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, Kind kind) {
-            ++n_weights_;
-            all += aligned(rows * cols * size_);
-            if (kind == Kind::matrix)
-                largest = std::max(largest, rows * cols * size_);
-            else
-                vectors_ += aligned(rows * size_);
+        for_weights(shape, none, [&](Weight&, std::int64_t rows, std::int64_t cols, Kind) {
+            all += aligned(rows * cols * size());
         });
         if (storage == SeededStorage::own) {
-            pages_ = std::make_shared<Pages>(static_cast<std::size_t>(all));
+            const auto pages = std::make_shared<Pages>(static_cast<std::size_t>(all));
+            base_ = {pages, static_cast<std::byte*>(pages->data())};
         } else {
-            // Matrices begin kAlign apart, so that no two are the same; vectors lie behind them.
-            matrices_ = aligned(largest) + n_weights_ * kAlign;
-            pages_ = std::make_shared<Pages>(static_cast<std::size_t>(matrices_ + vectors_));
-            fill(base(), matrices_ / size_);
-            next_vector_ = matrices_;
+            base_ = reserved(static_cast<std::size_t>(all));
         }
     }
     void operator()(Weight& w, std::int64_t rows, std::int64_t cols, Kind kind) {
-        const std::int64_t n = rows * cols, index = index_++;
-        std::int64_t& at = storage_ == SeededStorage::own || kind == Kind::matrix ? next_ : next_vector_;
-        std::byte* data = base() + at;
+        const std::int64_t n = rows * cols;
+        std::byte* data = base_.get() + next_;
         w = {dtype_, data, rows, cols};
-        const bool overlaps = storage_ == SeededStorage::shared && kind == Kind::matrix;
-        at += overlaps ? kAlign : aligned(n * size_);
-        if (kind == Kind::matrix && !overlaps) fill(data, n);
-        if (kind == Kind::matrix) return;
-        for (std::int64_t i = 0; i < n; ++i)
-            store(dtype_,
-                  kind == Kind::gain
-                      ? 1.0f
-                      : 0.2f *
-                            (uniform_from_bits(word(seed_, i, static_cast<std::uint32_t>(index + 1))) - 0.5f),
-                  data, i);
+        next_ += aligned(n * size());
+        const SeededWeight of{seed_, index_++, kind == Kind::bias ? 0.2f : spread_};
+        if (kind == Kind::gain)
+            for (std::int64_t i = 0; i < n; ++i) store(dtype_, 1.0f, data, i);
+        else if (kind == Kind::matrix && storage_ == SeededStorage::unmade)
+            unmade().add(data, of);
+        else
+            fill(of, data, n);
     }
-    std::shared_ptr<const void> storage() const { return pages_; }
+    std::shared_ptr<const void> storage() const { return base_; }
 
   private:
-    static constexpr std::int64_t kAlign = 64;
-    static std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-    std::byte* base() const { return static_cast<std::byte*>(pages_->data()); }
-    /// Pieces of the block from places that the seed chooses: drawing billions of values would take minutes.
-    void fill(std::byte* to, std::int64_t n) {
-        for (std::int64_t first = 0; first < n; first += kPiece) {
-            const std::int64_t from = word(seed_, n_pieces_++, 0x80000000u) % (kBlock - kPiece);
-            std::memcpy(to + first * size_, block_.data() + from * size_,
-                        static_cast<std::size_t>(std::min(kPiece, n - first) * size_));
-        }
+    static std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+    std::int64_t size() const { return static_cast<std::int64_t>(dtype_bytes(dtype_)); }
+    void fill(const SeededWeight& of, std::byte* to, std::int64_t n) {
+        const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
+        pool_.parallel_for((n_packs + kPacks - 1) / kPacks, [&](std::int64_t chunk, int) {
+            float values[kSeededPack];
+            for (std::int64_t pack = chunk * kPacks; pack < std::min(n_packs, (chunk + 1) * kPacks); ++pack) {
+                seeded_values(of, pack, values);
+                const std::int64_t first = pack * kSeededPack;
+                for (std::int64_t i = first; i < std::min(n, first + kSeededPack); ++i)
+                    store(dtype_, values[i - first], to, i);
+            }
+        });
     }
 
     DType dtype_;
-    std::int64_t size_;
     std::uint64_t seed_;
     SeededStorage storage_;
-    std::vector<std::byte> block_;
-    std::shared_ptr<Pages> pages_;
-    std::int64_t n_weights_ = 0, matrices_ = 0, vectors_ = 0, next_ = 0, next_vector_ = 0, index_ = 0,
-                 n_pieces_ = 0;
+    ThreadPool pool_;
+    float spread_ = 0;
+    std::shared_ptr<std::byte> base_;
+    std::int64_t next_ = 0;
+    std::uint32_t index_ = 0;
 };
 
 }  // namespace
@@ -207,6 +232,10 @@ ModelShape shape_of(std::string_view name) {
     for (const std::string_view known : shape_names())
         names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
     fail(ErrorCode::wrong_use, "there is no shape '{}'; take one of {}", name, names);
+}
+
+std::optional<SeededWeight> seeded_weight(const Weight& weight) {
+    return unmade().find(weight.data);
 }
 
 std::int64_t seeded_weight_bytes(const ModelShape& shape, DType dtype) {

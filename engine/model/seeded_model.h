@@ -2,9 +2,11 @@
 #pragma once
 
 #include "engine/model/model.h"
+#include "engine/model/seeded_value.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +28,12 @@ std::vector<std::string_view> shape_names();
 ModelShape shape_of(std::string_view name);
 
 enum class SeededStorage {
-    own,    ///< every weight has memory of its own, as a loaded model's
-    shared  ///< weights overlap in one block: for a device, which gets copies of its own, where 16 GB need not be made on the host
+    own,    ///< as a loaded model's
+    unmade  ///< matrices have places but no memory and no values (they read as 0): for a device, which makes its own by seeded_weight()
 };
+
+/// What a matrix without values is to be made of, all the same values as of SeededStorage::own; none where it has its values. Any thread.
+std::optional<SeededWeight> seeded_weight(const Weight& weight);
 
 /// Bytes of all weights stored as `dtype`.
 std::int64_t seeded_weight_bytes(const ModelShape& shape, DType dtype);

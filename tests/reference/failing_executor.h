@@ -22,6 +22,9 @@ class FailingExecutor final : public keyhole::cuda::Executor {
 
     std::string name() const override { return "failing"; }
     keyhole::cuda::MemoryUse memory() const override { return host_->memory(); }
+    bool has_products(keyhole::cuda::NumberType type) const override {
+        return has_typed_products || type == keyhole::cuda::NumberType::f32;
+    }
     void* allocate(std::size_t n) override {
         count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
         ++n_live;
@@ -68,6 +71,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     int n_live = 0;        ///< blocks that nobody gave back
     int idle_kernel = -1;  ///< does nothing
     int bad_kernel = -1;   ///< fails
+    bool has_typed_products = true;
 
   protected:
     void run(std::span<const keyhole::cuda::Launch> launches) override {

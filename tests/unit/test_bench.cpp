@@ -80,7 +80,7 @@ TEST(Bench, CountsTimesAndBytesOnTheCpu) {
 }
 
 TEST(Bench, CountsTimesAndBytesOnTheCudaBackendsHost) {
-    const auto model = make_seeded_model(tiny(), DType::f16, 1, SeededStorage::shared);
+    const auto model = make_seeded_model(tiny(), DType::f16, 1, SeededStorage::unmade);
     const auto backend = make_cuda_backend(model, cuda::make_host_executor());
     runs_on(*backend, *model, 2);
 }
@@ -166,6 +166,46 @@ TEST(Papers, ScalingSaysWhatItDid) {
     EXPECT_EQ(run.groups[0].lines[1].n_lanes, 4);
     EXPECT_EQ(run.groups[0].lines[0].context, 128);
     EXPECT_EQ(shape.config.n_layers, 2);
+}
+
+/// Pythia-160M made narrow, all its layers and heads.
+ModelShape narrow_pythia() {
+    ModelShape shape = shape_of("pythia-160m");
+    shape.config.head_dim = 8;
+    shape.config.d_model = shape.config.d_ff = 96;
+    shape.config.n_vocab = 300;
+    shape.config.rotary.dims = 4;
+    shape.config.rotary.inverse_frequency.resize(2);
+    return shape;
+}
+
+// The label's number is that of all KV heads, which both backends store and no more.
+TEST(Papers, EverySharingOfMlkvRunsOnBothBackends) {
+    const PaperRun run = paper_run("mlkv-figure5");
+    for (const PaperLine& line : run.groups[0].lines) {
+        SCOPED_TRACE(line.label);
+        const ModelShape shape = with_kv_heads(narrow_pythia(), line);
+        const auto model = make_seeded_model(shape, DType::f32);
+        const int n_heads = std::stoi(line.label.substr(line.label.find_first_of("0123456789")));
+        ASSERT_EQ(model->layout().n_kv_heads(), n_heads);
+        std::vector<std::vector<float>> logits;
+        for (const bool is_cuda : {false, true}) {
+            const auto backend = is_cuda ? make_cuda_backend(model, cuda::make_host_executor())
+                                         : make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+            Contender lanes(*model, *backend, setup("full", 2, 12));
+            lanes.decode(3);
+            EXPECT_EQ(lanes.stored_bytes(), 2 * 15 * std::int64_t{2} * n_heads * 8 * 4);
+            const auto cache = backend->make_cache();
+            const ResolvedPolicy full = resolve(parse_lane_spec("full").policy, 4, 4);
+            RowOutput out;
+            const LanePrefill lane{cache.get(), &full, {}, &out};
+            backend->prefill(std::vector<int>{5, 6, 7, 8}, {&lane, 1}, nullptr, {});
+            const LaneStep step{cache.get(), &full, 9, 4, {}, &out};
+            backend->step({&step, 1});
+            logits.push_back(out.next_logits);
+        }
+        for (std::size_t i = 0; i < logits[0].size(); ++i) ASSERT_NEAR(logits[0][i], logits[1][i], 1e-4);
+    }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/executor_under_test.h"
+#include "tests/reference/failing_executor.h"
 #include "tests/reference/model_parts.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -125,8 +126,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     for (const fs::directory_entry& entry : fs::directory_iterator(families)) {
         SCOPED_TRACE(entry.path().filename().string());
         const auto model = keyhole::load_model(entry.path());
-        const bool fits = model->config().head_dim % 8 == 0 && model->config().d_ff % 8 == 0 &&
-                          model->weights().embedding.cols % 8 == 0;
+        const bool fits = model->config().head_dim % 8 == 0 && model->weights().embedding.cols % 8 == 0;
         if (!fits) {
             EXPECT_THROW(cuda_backend(model), keyhole::Error);
             continue;
@@ -146,7 +146,7 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         if (!all_floats) pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
         pair.step(9);
     }
-    EXPECT_GE(n_run, 16);
+    EXPECT_GE(n_run, 17);
 }
 
 TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
@@ -198,6 +198,26 @@ TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
         EXPECT_LT(worst, type == StoredAs::f16 ? 5e-2 : 3e-1);
         EXPECT_GT(worst, 0) << "nothing was rounded";
     }
+}
+
+// As bf16 on devices before Ampere: own kernels instead, and prompts in floats.
+TEST(CudaBackendOnHost, WithoutProductsOfTheTypeNothingIsRounded) {
+    TinyShape shape;
+    shape.dtype = StoredAs::bf16;
+    const TinyModel folder(shape);
+    const auto model = keyhole::load_model(folder.folder());
+    const std::vector<int> tokens = random_tokens(30, 5);
+    const std::span<const int> all(tokens);
+    const std::vector<std::string> specs = {"full", "window:budget=9"};
+    const auto executor = std::make_shared<FailingExecutor>();
+    executor->has_typed_products = false;
+    const auto without = keyhole::make_cuda_backend(model, executor, {1, true}),
+               plain = keyhole::make_cuda_backend(model, keyhole::cuda::make_host_executor());
+    const LaneRows a = run_backend(*without, model, specs, all.first(20), all.subspan(20)),
+                   b = run_backend(*plain, model, specs, all.first(20), all.subspan(20));
+    for (std::size_t lane = 0; lane < specs.size(); ++lane)
+        for (std::size_t row = 0; row < a[lane].size(); ++row)
+            EXPECT_EQ(difference(a[lane][row], b[lane][row]), "") << specs[lane] << " row " << row;
 }
 
 TEST_F(CudaBackend, OverridesGiveHeadsRoomOfTheirOwn) {

@@ -2,6 +2,7 @@
 #include "engine/model/seeded_model.h"
 
 #include "engine/backend/backend.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/policy/lane_spec.h"
@@ -70,25 +71,55 @@ TEST(SeededModel, TheSeedAloneDecides) {
     EXPECT_NE(first(a), first(c));
 }
 
-TEST(SeededModel, SharedStorageHoldsTheLargestWeightOnce) {
+// A device that draws for itself has the bits that the host makes, in every type.
+TEST(SeededModel, UnmadeWeightsAreDrawnAsTheHostMakesThem) {
     ModelShape shape = tiny();
     shape.biases = shape.norm_biases = true;
-    const auto model = make_seeded_model(shape, DType::bf16, 1, SeededStorage::shared);
-    const auto* begin = static_cast<const std::byte*>(model->weights().embedding.data);
-    std::set<const void*> seen;
-    const auto check = [&](const Weight& w) {
-        EXPECT_TRUE(seen.insert(w.data).second);
-        const auto at = static_cast<const std::byte*>(w.data) - begin;
-        EXPECT_EQ(at % 64, 0);
-        EXPECT_LE(at + w.rows * w.cols * 2, 300 * 64 * 2 + 64 * 100 + 2 * 64 * 100);
-        for (std::int64_t i = 0; i < w.rows * w.cols; ++i)
-            EXPECT_LT(std::abs(float_from_bf16(static_cast<const std::uint16_t*>(w.data)[i])), 1.01f);
-    };
-    check(model->weights().embedding);
-    check(model->weights().output);
-    check(model->weights().final_norm_bias);
+    shape.config.n_vocab = 301;
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        const auto own = make_seeded_model(shape, dtype, 7),
+                   unmade = make_seeded_model(shape, dtype, 7, SeededStorage::unmade);
+        std::vector<std::vector<float>> logits;
+        for (const auto& model : {own, unmade}) {
+            const auto backend = make_cuda_backend(model, cuda::make_host_executor());
+            const auto cache = backend->make_cache();
+            const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, 3, 4);
+            RowOutput out;
+            const LanePrefill lane{cache.get(), &policy, {}, &out};
+            backend->prefill(std::vector<int>{300, 2, 3}, {&lane, 1}, nullptr, {});
+            logits.push_back(out.next_logits);
+        }
+        EXPECT_EQ(logits[0], logits[1]) << dtype_name(dtype);
+        const Weight& gate = unmade->weights().layers[1].gate;
+        ASSERT_TRUE(seeded_weight(gate));
+        EXPECT_FALSE(seeded_weight(own->weights().layers[1].gate));
+        EXPECT_FALSE(seeded_weight(unmade->weights().layers[1].up_bias)) << "vectors are made at once";
+        for (std::int64_t i = 0; i < gate.rows * gate.cols * static_cast<std::int64_t>(dtype_bytes(dtype));
+             ++i)
+            ASSERT_EQ(static_cast<const std::byte*>(gate.data)[i], std::byte{0});
+    }
+}
+
+TEST(SeededModel, PlacesWithoutValuesGoWithTheirModel) {
+    auto model = make_seeded_model(tiny(), DType::f16, 1, SeededStorage::unmade);
+    const Weight q = model->weights().layers[0].q;
+    EXPECT_TRUE(seeded_weight(q));
+    model.reset();
+    EXPECT_FALSE(seeded_weight(q));
+}
+
+// Neighbours, rows and weights are unlike each other: no block comes twice.
+TEST(SeededModel, NoTwoPiecesAreTheSame) {
+    const auto model = make_seeded_model(tiny(), DType::f32);
+    std::set<std::vector<float>> pieces;
+    std::size_t n = 0;
     for (const LayerWeights& l : model->weights().layers)
-        for (const Weight* w : {&l.q, &l.k_bias, &l.o, &l.gate, &l.up, &l.down, &l.mlp_norm}) check(*w);
+        for (const Weight* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down})
+            for (std::int64_t i = 0; i + 4 <= w->rows * w->cols; i += 4, ++n) {
+                const auto* at = static_cast<const float*>(w->data) + i;
+                pieces.insert(std::vector<float>(at, at + 4));
+            }
+    EXPECT_EQ(pieces.size(), n);
 }
 
 TEST(SeededModel, DecodesLikeALoadedOne) {

@@ -2,9 +2,12 @@
 
 #include "engine/backend/cpu/kernels.h"
 #include "engine/base/error.h"
+#include "engine/model/seeded_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <type_traits>
 
 namespace keyhole::cuda {
@@ -30,11 +33,17 @@ constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
                             : std::is_same_v<T, Bf16> ? DType::bf16
                                                       : DType::f32;
 
-/// Widened by the host where T is float and the weight is not.
+/// Widened by the host where T is float and the weight is not; drawn on the device where the host has no values.
 template <class T>
 Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
-    Buffer<T> out(executor, static_cast<std::size_t>(w.rows * w.cols));
-    if (w.dtype == kStoredAs<T>) {
+    const std::int64_t n = w.rows * w.cols;
+    Buffer<T> out(executor, static_cast<std::size_t>(n));
+    if (const std::optional<SeededWeight> drawn = seeded_weight(w)) {
+        constexpr int kThreads = 256;
+        const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
+        executor->launch(MakeWeight<T>{out.data(), n, *drawn},
+                         {static_cast<int>((n_packs + kThreads - 1) / kThreads)}, kThreads);
+    } else if (w.dtype == kStoredAs<T>) {
         executor->upload(out.data(), w.data, out.size_bytes());
     } else if constexpr (std::is_same_v<T, float>) {
         constexpr std::int64_t kRows = 256;
@@ -47,6 +56,26 @@ Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
             executor->wait();
         }
     }
+    executor->wait();
+    return out;
+}
+
+/// With zeros behind its rows and columns.
+template <class T>
+Buffer<T> uploaded_wider(const std::shared_ptr<Executor>& executor, const Weight& w, std::int64_t rows,
+                         std::int64_t cols) {
+    KH_ASSERT(!seeded_weight(w), "rows={} cols={}", w.rows, w.cols);
+    std::vector<T> host(static_cast<std::size_t>(rows * cols), T{});
+    for (std::int64_t row = 0; row < w.rows; ++row) {
+        T* to = host.data() + row * cols;
+        if constexpr (std::is_same_v<T, float>)
+            cpu::widen_rows(w, row, row + 1, to);
+        else
+            std::memcpy(to, static_cast<const T*>(w.data) + row * w.cols,
+                        static_cast<std::size_t>(w.cols) * sizeof(T));
+    }
+    Buffer<T> out(executor, host.size());
+    executor->upload(out.data(), host.data(), out.size_bytes());
     executor->wait();
     return out;
 }
@@ -74,9 +103,9 @@ std::string unsupported_shape(const Model& model) {
         return fmt::format("it takes heads of a multiple of 8 up to {} dimensions, and {} has {}",
                            kMaxHeadDim, model.path().string(), c.head_dim);
     const std::int64_t d_embed = model.weights().embedding.cols;
-    if (c.d_model % 8 != 0 || c.d_ff % 8 != 0 || d_embed % 8 != 0)
-        return fmt::format("it takes widths that are multiples of 8, and {} has {}, {} and {}",
-                           model.path().string(), c.d_model, c.d_ff, d_embed);
+    if (c.d_model % 8 != 0 || d_embed % 8 != 0)
+        return fmt::format("it takes widths that are multiples of 8, and {} has {} and {}",
+                           model.path().string(), c.d_model, d_embed);
     return {};
 }
 
@@ -89,26 +118,31 @@ std::int64_t device_weight_bytes(const Model& model) {
 
 template <class T>
 template <class V>
-SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w) {
+SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, std::int64_t rows, std::int64_t cols) {
     if (w.data == nullptr) return {};
     std::weak_ptr<const Buffer<V>>& there = known[{w.data, w.rows * w.cols}];
     std::shared_ptr<const Buffer<V>> buffer = there.lock();
     if (buffer == nullptr) {
-        buffer = std::make_shared<const Buffer<V>>(uploaded<V>(executor_, w));
+        buffer = std::make_shared<const Buffer<V>>(rows == w.rows && cols == w.cols
+                                                       ? uploaded<V>(executor_, w)
+                                                       : uploaded_wider<V>(executor_, w, rows, cols));
         there = buffer;
     }
     return SharedBuffer<V>(std::move(buffer));
 }
 
 template <class T>
-Matrix<T> WeightStore<T>::matrix(const Weight& w, const Weight& bias) {
+Matrix<T> WeightStore<T>::matrix(const Weight& w, const Weight& bias, std::int64_t rows, std::int64_t cols) {
     if (w.data == nullptr) return {};
-    return {find<T>(matrices_, w), floats(bias), static_cast<int>(w.rows), static_cast<int>(w.cols)};
+    rows = std::max(rows, w.rows);
+    cols = std::max(cols, w.cols);
+    return {find<T>(matrices_, w, rows, cols), floats(bias, rows), static_cast<int>(rows),
+            static_cast<int>(cols)};
 }
 
 template <class T>
-SharedBuffer<float> WeightStore<T>::floats(const Weight& w) {
-    return find<float>(floats_, w);
+SharedBuffer<float> WeightStore<T>::floats(const Weight& w, std::int64_t rows) {
+    return find<float>(floats_, w, std::max(rows, w.rows), w.cols);
 }
 
 template <class T>
@@ -124,13 +158,15 @@ DeviceModel<T>::DeviceModel(WeightStore<T>& store, const Model& model) {
     project_out = store.matrix(w.project_out);
     if (w.output.data != w.embedding.data) own_output = store.matrix(w.output);
     output_bias = store.floats(w.output_bias);
+    d_ff = (model.config().d_ff + 7) / 8 * 8;
     for (const LayerWeights& layer : w.layers)
-        layers.push_back({norm(layer.attention_norm, layer.attention_norm_bias),
-                          norm(layer.mlp_norm, layer.mlp_norm_bias), store.floats(layer.q_norm),
-                          store.floats(layer.k_norm), store.matrix(layer.q, layer.q_bias),
-                          store.matrix(layer.k, layer.k_bias), store.matrix(layer.v, layer.v_bias),
-                          store.matrix(layer.o, layer.o_bias), store.matrix(layer.gate, layer.gate_bias),
-                          store.matrix(layer.up, layer.up_bias), store.matrix(layer.down, layer.down_bias)});
+        layers.push_back(
+            {norm(layer.attention_norm, layer.attention_norm_bias), norm(layer.mlp_norm, layer.mlp_norm_bias),
+             store.floats(layer.q_norm), store.floats(layer.k_norm), store.matrix(layer.q, layer.q_bias),
+             store.matrix(layer.k, layer.k_bias), store.matrix(layer.v, layer.v_bias),
+             store.matrix(layer.o, layer.o_bias), store.matrix(layer.gate, layer.gate_bias, d_ff),
+             store.matrix(layer.up, layer.up_bias, d_ff),
+             store.matrix(layer.down, layer.down_bias, 0, d_ff)});
     final_norm = norm(w.final_norm, w.final_norm_bias);
     const std::vector<float>& alibi = model.config().alibi_slopes;
     if (model.config().positions != PositionKind::alibi) return;

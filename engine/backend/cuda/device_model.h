@@ -55,8 +55,9 @@ class WeightStore {
     explicit WeightStore(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
-    Matrix<T> matrix(const Weight& w, const Weight& bias = {});
-    SharedBuffer<float> floats(const Weight& w);
+    /// rows, cols: with zeros at the ends where the weight has fewer; 0: as it has.
+    Matrix<T> matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
+    SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
   private:
     /// By place and size in main memory.
@@ -64,7 +65,7 @@ class WeightStore {
     using Known = std::map<std::pair<const void*, std::int64_t>, std::weak_ptr<const Buffer<V>>>;
 
     template <class V>
-    SharedBuffer<V> find(Known<V>& known, const Weight& w);
+    SharedBuffer<V> find(Known<V>& known, const Weight& w, std::int64_t rows, std::int64_t cols);
 
     std::shared_ptr<Executor> executor_;
     Known<T> matrices_;
@@ -90,6 +91,8 @@ struct DeviceModel {
     std::vector<Layer> layers;
     Norm final_norm;
     Buffer<float> slopes;  ///< [n_heads] of ALiBi, or empty
+    /// Neurons of a layer, rounded up to whole packs: the last ones are zeros, and so is what they make.
+    int d_ff = 0;
     MatrixView<T> output() const {
         MatrixView<T> view = own_output.rows > 0 ? own_output.view() : embedding.view();
         view.bias = output_bias.data();

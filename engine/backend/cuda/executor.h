@@ -59,6 +59,8 @@ class Executor {
     virtual ~Executor() = default;
     virtual std::string name() const = 0;  ///< "NVIDIA H200"
     virtual MemoryUse memory() const = 0;  ///< as the driver says
+    /// multiply() takes factors of the type. Floats always.
+    virtual bool has_products(NumberType) const { return true; }
 
     /// Contents undefined. Throws Error(no_memory) with what was asked for and what is free.
     virtual void* allocate(std::size_t n_bytes) = 0;

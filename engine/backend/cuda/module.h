@@ -15,14 +15,14 @@
 namespace keyhole {
 
 /// Changes with what crosses the door: Executor (counted by hand), the list of kernels and the sizes of their arguments.
-inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 3;
+inline constexpr std::uint32_t kCudaModuleAbi = cuda::Kernels::kFingerprint + 4;
 inline constexpr const char* kCudaModuleEntry = "keyhole_cuda_make_executor";
 
 /// The module exports it with C linkage. Returns a new executor for the device; or null with the reason, of which a different `abi`
 /// is one (checked before anything else). Throws nothing.
 using CudaMakeExecutor = cuda::Executor* (*)(std::uint32_t abi, int device, std::string& reason);
 
-/// Beside the program: where the build puts it.
+/// Beside the program, where the build puts it; or what KEYHOLE_CUDA_MODULE names in the environment.
 std::filesystem::path cuda_module_path();
 
 /// Null, with the reason as a clause ("this build has no CUDA backend"), when the module or a device is not to be had.

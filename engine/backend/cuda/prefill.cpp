@@ -50,7 +50,7 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
       weights_(weights),
       executor_(std::move(executor)),
       turns_(turns),
-      narrow_(narrow && !std::is_same_v<T, float>),
+      narrow_(narrow && !std::is_same_v<T, float> && executor_->has_products(kNumberType<T>)),
       tokens_(tokens),
       lanes_(lanes),
       sink_(sink),
@@ -64,12 +64,12 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     for (auto* buffer : {&x_, &normed_, &projected_, &fed_}) floats(*buffer, n * at(c.d_model));
     for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * at(c.n_heads * c.head_dim));
     for (auto* buffer : {&k_, &v_}) floats(*buffer, n * at(c.n_kv_heads * c.head_dim));
-    for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * at(c.d_ff));
+    for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * at(weights_.d_ff));
     if (narrow_)
         narrowed_.grow(
             executor_,
             std::max(n * at(std::max({c.d_model, c.n_heads * c.head_dim, weights_.embedding.cols})),
-                     tokens_at_once * at(c.d_ff)));
+                     tokens_at_once * at(weights_.d_ff)));
     else if constexpr (!std::is_same_v<T, float>)
         floats(widened_, widest(weights_));
     tile_rows_ =
@@ -506,7 +506,8 @@ void Prefill<T>::feed_forward(int layer) {
     const bool gated = w.gate.rows > 0;
     float* hidden = gated ? gate_.data() : up_.data();
     for (std::int64_t first = 0; first < n_; first += kFeedForwardRows) {
-        const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first), n = rows * c.d_ff;
+        const std::int64_t rows = std::min<std::int64_t>(kFeedForwardRows, n_ - first),
+                           n = rows * weights_.d_ff;
         const float* in = input() + first * c.d_model;
         if (gated) multiply(w.gate.view(), in, rows, gate_.data());
         multiply(w.up.view(), in, rows, up_.data());
@@ -677,7 +678,10 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
         Prefill<T>(*of.model, of.weights, executor_, turns, products_.narrow_prompt, tokens, lanes, sink)
             .run(progress);
     } catch (...) {
-        for (const LanePrefill& lane : lanes) static_cast<Cache&>(*lane.cache).clear();
+        for (const LanePrefill& lane : lanes) try {
+                static_cast<Cache&>(*lane.cache).clear();
+            } catch (const Error&) {  // on a device that failed; the first reason is the one to tell
+            }
         throw;
     }
 }

@@ -215,6 +215,10 @@ void weights(Side& side) {
         side.executor->launch(narrowing, {4}, 256);
         side.note(narrowing, 0, narrow);
     }
+    const Buffer<T> drawn = side.up(stored<T>(std::vector<float>(1003, 0)));
+    const MakeWeight<T> make{drawn.data(), 1003, {9, 3, 0.5f}};
+    side.executor->launch(make, {1}, 256);
+    side.note(make, 0, drawn);
     typed_product<T>(side);
     matrix_vector<T, 1>(side);
     matrix_vector<T, 2>(side);

@@ -76,6 +76,7 @@ CudaBackend<T>::CudaBackend(std::shared_ptr<const Model> model, std::shared_ptr<
     : products_(products),
       model_(std::move(model)),
       executor_(std::move(executor)),
+      products_of_type_(executor_->has_products(kNumberType<T>)),
       store_(executor_),
       own_(std::make_shared<const OnDevice<T>>(store_, model_)),
       weights_(own_->weights),
@@ -118,7 +119,7 @@ void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) co
         group.n = static_cast<int>(plan.lanes.size()) - group.first;
         const ModelConfig& c = of->model->config();
         plan.kv_size += std::int64_t{group.n} * c.n_kv_heads * c.head_dim;
-        plan.hidden_size += std::int64_t{group.n} * c.d_ff;
+        plan.hidden_size += std::int64_t{group.n} * of->weights.d_ff;
         plan.n_kv_heads = std::max(plan.n_kv_heads, of->model->layout().n_kv_heads());
         plan.groups.push_back(group);
     }
@@ -176,7 +177,7 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     int d_ff = 0;
     bool raw_keys = false;
     for (const Group& group : plan.groups) {
-        d_ff = std::max(d_ff, group.of->model->config().d_ff);
+        d_ff = std::max(d_ff, group.of->weights.d_ff);
         raw_keys |= group.of->model->config().borrows_unrotated;
     }
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };

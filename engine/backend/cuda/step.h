@@ -109,7 +109,7 @@ class CudaBackend final : public Backend {
     void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch);
     void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                             int n_batch);
-    bool takes_cublas(int n_batch) const { return n_batch >= products_.cublas_from; }
+    bool takes_cublas(int n_batch) const { return products_of_type_ && n_batch >= products_.cublas_from; }
     void download_output(const Plan& plan);
     void add_times();
     void write_rows(const Plan& plan, int lane);
@@ -121,6 +121,7 @@ class CudaBackend final : public Backend {
     ProductOptions products_;
     std::shared_ptr<const Model> model_;
     std::shared_ptr<Executor> executor_;
+    bool products_of_type_;  // the device multiplies matrices of the weights' type
     WeightStore<T> store_;
     std::shared_ptr<const OnDevice<T>> own_;  // model_
     std::vector<std::weak_ptr<const OnDevice<T>>> variants_;

@@ -4,6 +4,7 @@
 
 #include "engine/backend/cuda/block.h"
 #include "engine/backend/cuda/kernels/number.h"
+#include "engine/model/seeded_value.h"
 
 #include <cmath>
 #include <cstdint>
@@ -153,6 +154,27 @@ struct Narrow {
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {
         const std::int64_t i = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread;
         if (i < n) narrow(from[i], to[i]);
+    }
+};
+
+/// A random weight, drawn where it lies: see seeded_value.h. A thread a pack of values. Grid x covers the packs of n values.
+template <class T>
+struct MakeWeight {
+    static constexpr int kPhases = 1;
+    using Shared = NoShared;
+    using Local = NoLocal;
+    T* to;
+    std::int64_t n;
+    SeededWeight weight;
+
+    KH_FN void phase(int, const Block& block, Shared&, Local&) const {
+        const std::int64_t pack = static_cast<std::int64_t>(block.x) * block.n_threads + block.thread,
+                           first = pack * kSeededPack;
+        if (first >= n) return;
+        float values[kSeededPack];
+        seeded_values(weight, pack, values);
+        for (int i = 0; i < kSeededPack; ++i)
+            if (first + i < n) narrow(values[i], to[first + i]);
     }
 };
 

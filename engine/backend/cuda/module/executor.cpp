@@ -51,16 +51,20 @@ class DeviceExecutor final : public Executor {
         cudaDeviceProp properties{};
         check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
         name_ = properties.name;
+        has_bf16_ = properties.major >= 8;
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
     }
     ~DeviceExecutor() override {
+        cudaSetDevice(device_);  // whose thread this is nobody knows
         drop_graph();
         for (const Timed& timed : timed_) cudaEventDestroy(timed.begin), cudaEventDestroy(timed.end);
         if (cublas_ != nullptr) cublasDestroy(cublas_);
+        if (workspace_ != nullptr) cudaFree(workspace_);
         if (stream_ != nullptr) cudaStreamDestroy(stream_);
     }
 
     std::string name() const override { return name_; }
+    bool has_products(NumberType type) const override { return type != NumberType::bf16 || has_bf16_; }
 
     MemoryUse memory() const override {
         enter();
@@ -98,6 +102,7 @@ class DeviceExecutor final : public Executor {
         return data;
     }
     void release_host(void* data) noexcept override {
+        cudaSetDevice(device_);
         cudaStreamSynchronize(stream_);
         cudaFreeHost(data);
     }
@@ -196,11 +201,7 @@ class DeviceExecutor final : public Executor {
     /// Row-major products are column-major ones with the factors exchanged. Floats with full precision, since the default mode takes no
     /// TF32; 16-bit factors on tensor cores, sums in floats.
     void multiply_now(const MatrixProduct& p) {
-        if (cublas_ == nullptr) {
-            check(cublasCreate(&cublas_), "starting");
-            check(cublasSetStream(cublas_, stream_), "taking the stream");
-            check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
-        }
+        if (cublas_ == nullptr) start_cublas();
         const float beta = 0;
         const cudaDataType_t type = p.type == NumberType::f16    ? CUDA_R_16F
                                     : p.type == NumberType::bf16 ? CUDA_R_16BF
@@ -212,6 +213,17 @@ class DeviceExecutor final : public Executor {
                   &beta, p.c, CUDA_R_32F, static_cast<int>(p.c_stride), p.c_batch, p.n_batch,
                   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
               "a product");
+    }
+
+    /// With memory of its own to work in: what it takes by itself would become a part of graphs, and other memory for every graph.
+    void start_cublas() {
+        constexpr std::size_t kWorkspace = std::size_t{32}
+                                           << 20;  // what cuBLAS advises for Hopper; others need less
+        if (workspace_ == nullptr) workspace_ = allocate(kWorkspace);
+        check(cublasCreate(&cublas_), "starting");
+        check(cublasSetStream(cublas_, stream_), "taking the stream");
+        check(cublasSetWorkspace(cublas_, workspace_, kWorkspace), "taking a workspace");
+        check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
     }
 
     /// The current device belongs to the thread, and whose thread calls is the caller's business.
@@ -250,7 +262,8 @@ class DeviceExecutor final : public Executor {
     }
 
     int device_;
-    bool checks_ = false, uses_graphs_ = true, times_ = false;
+    bool checks_ = false, uses_graphs_ = true, times_ = false, has_bf16_ = false;
+    void* workspace_ = nullptr;
     std::vector<Timed> timed_;
     std::string name_;
     cudaStream_t stream_ = nullptr;
