@@ -46,8 +46,13 @@ kh_add_tests(keyhole_tests unit)
 # A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
 add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
-add_dependencies(keyhole_tests keyhole_fake_cuda)
-target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_FILE:keyhole_fake_cuda>")
+# One whose device is the host.
+add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/backend/cuda/host_executor.cpp
+  engine/base/error.cpp engine/base/half.cpp)
+target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
+add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
+target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_FILE:keyhole_fake_cuda>"
+  KH_HOST_CUDA_MODULE="$<TARGET_FILE:keyhole_host_cuda>")
 
 # The same on a device: the engine and CUDA alone, so that they run on a bare GPU box with the libraries beside them. Each is skipped by
 # name where there is none.
