@@ -215,8 +215,8 @@ struct Engine::Impl {
         const std::string fault = error == nullptr ? "" : error->what();
         if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
         if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
-        pending_commands.fetch_sub(1);
         set_status([&](EngineStatus& s) {
+            pending_commands.fetch_sub(1);  // whoever sees that it is over sees what came of it
             if (session != nullptr) publish(s);
             s.work.clear();
             s.message = fault;
