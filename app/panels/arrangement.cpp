@@ -36,7 +36,8 @@ void lay_out(Panels& panels, const PanelContext& context) {
     ImGui::Begin("Keyhole", nullptr,
                  ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
                      ImGuiWindowFlags_MenuBar | ImGuiWindowFlags_NoBringToFrontOnFocus |
-                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
+                     ImGuiWindowFlags_NoBackground);  // the frame is cleared to it: a layer less to blend
     ImGui::PopStyleVar(3);
     draw_menus(panels.top, context);
     draw(panels.top, context);

@@ -13,8 +13,9 @@ void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
     const Rgb8 ground{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
                       static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
                       static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
-    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, ground))
-        *batch.lags = true;
+    if (!batch.painter->draw_kept(batch.quads, batch.frame_width, batch.frame_height, ground,
+                                  batch.shared->panes_may_lag))
+        batch.shared->panes_lag = true;
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& l
     for (HeatQuad& quad : quads) quad.clip = clip;
     HeatBatch& batch = context.shared.batches.emplace_back();
     batch.painter = &painter;
-    batch.lags = &context.shared.panes_lag;
+    batch.shared = &context.shared;
     batch.quads = std::move(quads);
     batch.frame_width = io.DisplaySize.x * context.frame_scale.x;
     batch.frame_height = io.DisplaySize.y * context.frame_scale.y;

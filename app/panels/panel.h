@@ -17,10 +17,12 @@
 
 namespace keyhole {
 
+struct PanelShared;
+
 /// Quads that one draw callback paints; lives until the frame is drawn.
 struct HeatBatch {
     HeatPainter* painter = nullptr;
-    bool* lags = nullptr;  ///< set where the picture on show is not the newest
+    PanelShared* shared = nullptr;  ///< is told where the picture on show is not the newest
     std::vector<HeatQuad> quads;
     float frame_width = 0, frame_height = 0;
 };
@@ -31,7 +33,8 @@ struct PanelShared {
     std::optional<Pick> next_hovered;  ///< being collected for the next frame
     bool open_token_menu = false;      ///< asks for the menu of the picked token
     std::deque<HeatBatch> batches;
-    bool panes_lag = false;  ///< another frame is due
+    bool panes_lag = false;     ///< another frame is due
+    bool panes_may_lag = true;  ///< not in a frame that becomes a file
     /// Widgets by name, in window pixels: what a script points at. Of the last frame.
     std::map<std::string, std::pair<ImVec2, ImVec2>, std::less<>> items;
     // Of the last frame, for dump-cells: the heat map's canvas in framebuffer pixels.

@@ -262,7 +262,7 @@ void HeatPainter::draw(std::span<const HeatQuad> quads, float frame_width, float
 }
 
 bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height,
-                            Rgb8 ground) {
+                            Rgb8 ground, bool may_lag) {
     using Clock = std::chrono::steady_clock;
     if (quads.empty()) return true;
     Pane& pane = panes_[quads.front().matrix < 0 ? 0 : 1];
@@ -270,13 +270,13 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
     bool lags = false;
     if (moved || pane.version != version_) {
         // Rows that come: shown row, scale and fit follow. What a person does is shown at once.
-        const bool only_rows = pane.quads.size() == quads.size() && pane.version != version_ &&
-                               pane.quads.front().canvas == quads.front().canvas &&
-                               pane.quads.front().clip == quads.front().clip &&
-                               pane.quads.front().mode == quads.front().mode &&
-                               pane.quads.front().kv_head == quads.front().kv_head;
+        const bool only_rows =
+            pane.quads.size() == quads.size() && pane.version != version_ && pane.generation == generation_ &&
+            pane.quads.front().canvas == quads.front().canvas &&
+            pane.quads.front().clip == quads.front().clip && pane.quads.front().mode == quads.front().mode &&
+            pane.quads.front().kv_head == quads.front().kv_head;
         const double since = std::chrono::duration<double, std::milli>(Clock::now() - pane.drawn_at).count();
-        lags = only_rows && pane.cost_ms > kCheapMs && since < kRest * pane.cost_ms;
+        lags = may_lag && only_rows && pane.cost_ms > kCheapMs && since < kRest * pane.cost_ms;
     }
     GLint window = 0;
     glGetIntegerv(GL_DRAW_FRAMEBUFFER_BINDING, &window);
@@ -313,6 +313,7 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
         pane.cost_ms = std::chrono::duration<double, std::milli>(pane.drawn_at - begin).count();
         pane.quads.assign(quads.begin(), quads.end());
         pane.version = version_;
+        pane.generation = generation_;
         ++n_redrawn_;
     }
     glBindFramebuffer(GL_READ_FRAMEBUFFER, pane.frame.name());

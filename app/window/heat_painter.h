@@ -53,7 +53,8 @@ class HeatPainter {
     /// The same from a picture that is kept until the quads or the textures change: a frame in which only the pointer moves costs a
     /// copy. `ground` shows between the quads. A pane that takes long is drawn again less often while only rows come; false: what is
     /// on show lags behind, and another frame is due.
-    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 ground);
+    bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 ground,
+                   bool may_lag = true);
     /// Pictures that draw_kept() has drawn anew.
     int n_redrawn() const { return n_redrawn_; }
 
@@ -74,7 +75,7 @@ class HeatPainter {
         GlTexture picture;
         int x = 0, y = 0, width = 0, height = 0;  // in the window's frame, y down
         std::vector<HeatQuad> quads;
-        std::uint64_t version = 0;
+        std::uint64_t version = 0, generation = 0;
         double cost_ms = 0;
         std::chrono::steady_clock::time_point drawn_at;
     };

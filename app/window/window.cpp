@@ -325,6 +325,7 @@ void run_window(WindowOptions options) {
         shared.batches.clear();
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
+        shared.panes_may_lag = !app.screenshot && !app.dump_cells;
         const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
         if (!dropped.empty()) run(context, "open " + std::exchange(dropped, {}).front());
         dispatch_keys(keys, context, panels.dialogs);
