@@ -104,7 +104,8 @@ void HeadMatrix::fold_blocks(int row, std::span<const float> maxima, float past_
     folded(y, y);
 }
 
-void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows) {
+void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows,
+                            int window, float hidden) {
     if (n_rows <= 0) return;
     const int n_blocks = (n_rows + factor_ - 1) / factor_;
     std::vector<std::uint16_t> line(
@@ -127,7 +128,9 @@ void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int 
             for (int u = first; u <= last_row / reduction; ++u) past_sinks = std::max(past_sinks, from[u]);
         }
         for (int x = 0; x < n_columns; ++x) {
-            const float value = float_from_fp16(line[static_cast<std::size_t>(x)]);
+            float value = float_from_fp16(line[static_cast<std::size_t>(x)]);
+            // No row of the block sees any of its positions.
+            if (window > 0 && reduction == 1 && (x + 1) * factor_ - 1 <= y * factor_ - window) value = hidden;
             float& cell = pyramid_.front().at(x, y);
             cell = combine(cell, value, reduction_);
             note_largest(value, true);

@@ -28,8 +28,9 @@ class HeadMatrix {
     /// Row `row` as maxima over blocks of factor() positions, after make_room(row + 1); past_sinks: the largest beyond the sinks.
     void fold_blocks(int row, std::span<const float> maxima, float past_sinks);
     /// Rows [0, n_rows) out of a max-reduced image, [size, size] halves of blocks of `reduction` cells (a power of two), which holds
-    /// 0 and more; after make_room().
-    void fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows);
+    /// 0 and more; after make_room(). hidden: stands for what lies beyond the model's window (0: none) where no cell is reduced.
+    void fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows, int window = 0,
+                    float hidden = 0);
     void finish_rows();
     /// Grows until n cells fit.
     void make_room(int n);

@@ -76,8 +76,11 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         while (atlas_heads_ < n_all && !out_of_time()) {
             HeadMatrix& matrix = atlas_[atlas_heads_];
             matrix.make_room(n_rows);
+            const std::vector<int>& windows = run.config.window;
+            const std::size_t layer = atlas_heads_ / static_cast<std::size_t>(run.config.n_heads);
             matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,
-                              image->reduction, n_image_rows);
+                              image->reduction, n_image_rows, windows.empty() ? 0 : windows[layer],
+                              kHiddenValue);
             matrix.finish_rows();
             ++atlas_heads_;
         }

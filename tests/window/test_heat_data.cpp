@@ -56,18 +56,23 @@ TEST(HeadMatrix, ChangesNameTheRowsThatMoved) {
 
 TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
     std::mt19937 random(7);
-    for (const int n : {1, 5, 64, 100, 257})
+    for (const auto& [n, window] : {std::pair(1, 0), std::pair(5, 0), std::pair(64, 0), std::pair(100, 0),
+                                    std::pair(257, 0), std::pair(100, 9), std::pair(257, 40)})
         for (const int reduction : {1, 2, 16})
             for (const int max_side : {32, 128}) {
                 const int size = (n + reduction - 1) / reduction;
                 std::vector<std::uint16_t> image(static_cast<std::size_t>(size * size));
+                const auto hides = [&](int row, int p) {
+                    return window > 0 && reduction == 1 && p <= row - window;
+                };
                 for (int y = 0; y < size; ++y)
                     for (int x = 0; x <= y; ++x)
-                        image[static_cast<std::size_t>(y * size + x)] =
-                            fp16_from_float(static_cast<float>(random() % 1000) / 1000);
+                        if (!hides(y, x))
+                            image[static_cast<std::size_t>(y * size + x)] =
+                                fp16_from_float(static_cast<float>(random() % 1000) / 1000);
                 HeadMatrix at_once(16, max_side), by_rows(16, max_side);
                 at_once.make_room(n);
-                at_once.fold_image(image, size, reduction, n);
+                at_once.fold_image(image, size, reduction, n, window, kHiddenValue);
                 at_once.finish_rows();
                 float past_sinks = 0;  // a block that a sink is in cannot tell
                 for (int i = 0; i < n; ++i) {
@@ -77,6 +82,7 @@ TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
                             image[static_cast<std::size_t>(i / reduction * size + p / reduction)]));
                         if (p / reduction * reduction >= HeadMatrix::kSinks)
                             past_sinks = std::max(past_sinks, row.back());
+                        if (hides(i, p)) row.back() = kHiddenValue;
                     }
                     by_rows.add_row(i, row);
                 }
