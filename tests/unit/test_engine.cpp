@@ -159,7 +159,7 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
         run.wants = {};
         return run;
     }());
-    const int far = 3000;
+    const int far = 1500;
     engine_.step(far - 19);
     ASSERT_TRUE(wait_for_row(far));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
