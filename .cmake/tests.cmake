@@ -19,8 +19,12 @@ function(kh_add_tests target label)
   if(label STREQUAL "gpu")
     set(prefix TEST_PREFIX gpu.)  # some cases are unit tests too
   endif()
+  set(timeout 600)
+  if(label STREQUAL "window")
+    set(timeout 1500)  # KEYHOLE_RANDOM_MINUTES=10
+  endif()
   gtest_discover_tests(${target} ${filter} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT 600
+    PROPERTIES LABELS ${label} TIMEOUT ${timeout}
                ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
 endfunction()
 
