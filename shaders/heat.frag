@@ -1,7 +1,7 @@
 #version 330 core
 // Colours of a matrix of one head: rows i over positions p, each pixel one block of the pyramid.
 //
-// values      x = position block, y = row block, layer = matrix; value, NaN: none, -1: stored and hidden from the row. Level j of the mipmaps holds
+// values      x = position block, y = row block, layer = matrix; value, NaN: none, inf: one that is no number, -1: stored and hidden from the row. Level j of the mipmaps holds
 //             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
 // evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
 // colors      x = 0..255, y = colour table
@@ -22,7 +22,11 @@ uniform ivec2 n_cells;   // positions, rows
 uniform int shown_row;   // rows after it are dimmed
 uniform int color_table; // row of `colors`
 uniform int marks_clips; // values beyond the range stand out
-uniform vec3 color_clip;
+uniform int marks_nan;   // what is no finite number does; else it looks like a missing value
+uniform float clip_slack;
+uniform vec3 color_above;
+uniform vec3 color_below;
+uniform vec3 color_nan;
 uniform int has_marks;   // -1 is a mark; 0: it is a value, of a difference
 
 uniform vec4 frame;           // left, top, width, height of the picture that is drawn into; framebuffer pixels, y down
@@ -51,11 +55,20 @@ bool is_nan(float v) {
     return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u;
 }
 
+bool is_infinite(float v) {
+    return (floatBitsToUint(v) & 0x7fffffffu) == 0x7f800000u;
+}
+
 vec3 color_of(float v) {
+    if (is_infinite(v)) return marks_nan != 0 ? color_nan : color_missing;
     float a = diverging != 0 ? abs(v) : v;
     float u = logarithmic != 0 ? (a > 0.0 ? log2(a) : scale_offset) : a;
-    if (marks_clips != 0 && (u - scale_offset) * scale_factor > 1.0001) return color_clip;
-    u = clamp((u - scale_offset) * scale_factor, 0.0, 1.0);
+    u = (u - scale_offset) * scale_factor;
+    if (marks_clips != 0) {
+        if (u > 1.0 + clip_slack) return color_above;
+        if (diverging == 0 && (u < -clip_slack || (logarithmic != 0 && !(a > 0.0)))) return color_below;
+    }
+    u = clamp(u, 0.0, 1.0);
     if (scale_gamma != 1.0) u = pow(u, scale_gamma);
     if (diverging != 0) u = 0.5 + 0.5 * sign(v) * u;
     return texelFetch(colors, ivec2(min(int(u * 256.0), 255), color_table), 0).rgb;

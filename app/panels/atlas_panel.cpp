@@ -100,6 +100,8 @@ void draw(AtlasPanel&, const PanelContext& context) {
     ColorScale scale = attention_scale(largest > 0 ? largest : 1);
     scale.logarithmic = app.view.attention_range.logarithmic;
     if (!scale.logarithmic) scale.low = 0;
+    scale.marks_nan = app.view.marks_nan;
+    scale.marks_clips = app.view.marks_clips;
 
     const bool by_measure = app.view.atlas_measure != -1;
     const LaneRecord* record = app.record(app.view.lane);

@@ -40,6 +40,7 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     if (!attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
         return row(context, "attention", "not recorded", kHelp, theme::kDim);
     const float value = values[static_cast<std::size_t>(cell.position)];
+    if (!std::isfinite(value)) return row(context, "attention", "NaN", kHelp, theme::kFault);
     int above = 0, n = 0;
     for (const float other : values) {
         if (std::isnan(other) || other == kHiddenValue) continue;

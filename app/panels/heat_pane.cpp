@@ -214,9 +214,9 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     if (is == TokenPresence::evicted)
         return text + fmt::format("   evicted after row {}", app.history.evicted_at(lane, g, cell.position));
     if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
-        text += fmt::format("   p = {}", number_text(double(values[p])));
+        text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     if (score_values(app.history, lane, cell.row, g, values))
-        text += fmt::format("   score {}", number_text(double(values[p])));
+        text += fmt::format("   score {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     return text;
 }
 
@@ -302,7 +302,6 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     quad.difference = pane.versus >= 0;
     const float largest = pane.data.focus().largest(view.range().sinks_count);
     quad.scale = quad.difference ? difference_scale(view, largest) : color_scale(view, largest);
-    quad.marks_clips = view.marks_clips;
     quad.shown_row = view.row;
     if (&pane.data == &app.heat) {
         context.shared.heat_canvas = quad.canvas;
@@ -318,8 +317,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
     else
         draw_range_bar(panel.range, context, pane.data.focus(), quad.scale,
-                       {canvas.max().x + context.px(10), canvas.min.y},
-                       std::min(canvas.size.y, context.px(260)));
+                       {canvas.max().x + context.px(10), canvas.min.y}, canvas.size.y);
 
     draw_pins(context, pane.card, canvas);
 

@@ -59,6 +59,8 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
         line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::kFault);
+        if (std::isnan(record->entropy))
+            line("NaN: no next token can be told; see the model's warnings", theme::kFault);
         if (record->ended) line("ended: the model closed its text", theme::kDim);
         const bool latest = app.view.row == app.last_row();
         if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&

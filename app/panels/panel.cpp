@@ -180,6 +180,7 @@ void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int
 
 std::string number_text(double value) {
     if (std::isnan(value)) return "–";
+    if (std::isinf(value)) return "NaN";  // as pictures have it: kNotFinite
     if (value == 0) return "0";
     const double size = std::abs(value);
     if (size >= 100) return fmt::format("{:.1f}", value);

@@ -33,11 +33,33 @@ void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMat
                                {at.x + size.x / 2, at.y - context.px(8)}, theme::kWarm);
 }
 
+/// What the colours of no map mean, those that can occur. Returns their number; draws when `list` is given.
+int draw_marks(const PanelContext& context, ImDrawList* list, const HeadMatrix& matrix,
+               const ColorScale& scale, ImVec2 at) {
+    int n = 0;
+    const auto item = [&](Rgb8 color, const char* text) {
+        const float y = at.y + context.px(18) * static_cast<float>(n++), box = context.px(10);
+        if (list == nullptr) return;
+        list->AddRectFilled({at.x, y}, {at.x + box, y + box}, theme::rgb(color.r, color.g, color.b));
+        list->AddText({at.x + box + context.px(4), y - context.px(2)}, theme::kDim, text);
+    };
+    if (scale.marks_clips) item(kAboveColor, "above");
+    if (scale.marks_clips && !scale.diverging) item(kBelowColor, "below");
+    if (scale.marks_nan && matrix.has_not_finite()) item(kNanColor, "NaN");
+    return n;
+}
+
 }  // namespace
 
 void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatrix& matrix,
                     const ColorScale& scale, ImVec2 at, float height) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float marks = context.px(18) * static_cast<float>(draw_marks(context, nullptr, matrix, scale, at));
+    height = std::min(height, context.px(260));
+    if (marks > 0 && height > marks + context.px(60)) {
+        height -= marks + context.px(10);
+        draw_marks(context, &list, matrix, scale, {at.x, at.y + height + context.px(14)});
+    }
     const float x = at.x, top = at.y, width = context.px(10);
     const auto& table = colormap_table(scale.map);
     for (int i = 0; i < 256; ++i) {
@@ -74,7 +96,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         ImGui::Checkbox("Automatic", &range.automatic);
         ImGui::Checkbox("Logarithmic", &range.logarithmic);
         ImGui::Checkbox("First four tokens take part", &range.sinks_count);
-        ImGui::Checkbox("Values above stand out", &context.app.view.marks_clips);
+        ImGui::Checkbox("Values beyond it stand out", &context.app.view.marks_clips);
+        ImGui::Checkbox("NaN and infinite values stand out", &context.app.view.marks_nan);
         command_button(context, "range.fit", "Fit to 99 % of the cells");
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();

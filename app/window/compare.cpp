@@ -1,6 +1,7 @@
 #include "app/window/compare.h"
 
 #include "app/window/run_rows.h"
+#include "engine/figure/reduce.h"
 
 #include <cmath>
 #include <limits>
@@ -11,11 +12,12 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-/// What no one saw is NaN, what a lane did not see 0.
+/// What no one saw is NaN, what a lane did not see 0; from a value that is none nothing can be taken.
 float minus(float a, float b) {
     const bool seen_by_a = !std::isnan(a) && a != kHiddenValue,
                seen_by_b = !std::isnan(b) && b != kHiddenValue;
     if (!seen_by_a && !seen_by_b) return kNone;
+    if ((seen_by_a && !std::isfinite(a)) || (seen_by_b && !std::isfinite(b))) return kNotFinite;
     return (seen_by_a ? a : 0) - (seen_by_b ? b : 0);
 }
 
@@ -42,8 +44,7 @@ bool difference_values(const RunHistory& history, int a, int b, int row, int lay
     }
     std::vector<float> of_a(static_cast<std::size_t>(row) + 1), of_b(of_a.size());
     const auto read = [&](int lane, std::span<float> values) {
-        return mode == HeatMode::score ? score_values(history, lane, row, kv_head(lane), values)
-                                       : attention_values(history, lane, row, layer, head, values);
+        return picture_values(history, lane, row, layer, head, mode, values);
     };
     if (!read(a, of_a) || !read(b, of_b)) return false;
     for (std::size_t p = 0; p < of_a.size(); ++p) out[p] = minus(of_a[p], of_b[p]);

@@ -12,7 +12,8 @@
 namespace keyhole {
 
 /// One row of the difference A - B by position; out [>= row + 1]. False, out untouched: a lane's row is not recorded.
-///   attention, score: what a lane does not attend to counts as 0; NaN where neither attends
+///   attention, score: what a lane does not attend to counts as 0; NaN where neither attends, kNotFinite where one has a
+///       value that is none
 ///   mask: 1 only A stores the token after the row, -1 only B, 0 both, NaN neither
 bool difference_values(const RunHistory& history, int a, int b, int row, int layer, int head, HeatMode mode,
                        std::span<float> out);

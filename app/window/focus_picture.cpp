@@ -52,11 +52,11 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
     std::vector<float> row(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) {
         const std::span<float> values(row.data(), static_cast<std::size_t>(i) + 1);
-        if (!(view.mode == HeatMode::score
-                  ? score_values(history, lane, i, g, values)
-                  : attention_values(history, lane, i, view.layer, view.head, values)))
-            continue;
-        for (int p = 0; p <= i; ++p) figure.values.at(p, i) = values[static_cast<std::size_t>(p)];
+        if (!picture_values(history, lane, i, view.layer, view.head, view.mode, values)) continue;
+        for (int p = 0; p <= i; ++p) {
+            const float value = values[static_cast<std::size_t>(p)];
+            figure.values.at(p, i) = value == kHiddenValue ? 0 : value;
+        }
     }
     figure.texts = std::move(texts);
     figure.states = std::move(states);

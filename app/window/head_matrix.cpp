@@ -11,6 +11,7 @@ namespace keyhole {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+constexpr std::uint16_t kHalfInfinity = 0x7C00;  // NaN is above it
 
 /// All levels of a side that is a power of two, without values.
 std::vector<Plane> empty_pyramid(int side) {
@@ -32,6 +33,7 @@ void HeadMatrix::clear() {
     largest_ = {kNone, kNone};
     folded_first_ = 0;
     folded_last_ = -1;
+    has_not_finite_ = false;
     changes_ = {true, 0, -1};
 }
 
@@ -69,6 +71,10 @@ void HeadMatrix::make_room(int n) {
 }
 
 void HeadMatrix::note_largest(float value, bool is_sink) {
+    if (std::isinf(value)) {
+        has_not_finite_ = true;
+        return;
+    }
     if (value > largest_[0] || std::isnan(largest_[0])) largest_[0] = value;
     if (!is_sink && (value > largest_[1] || std::isnan(largest_[1]))) largest_[1] = value;
 }
@@ -125,10 +131,12 @@ void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int 
                 for (int x = 0; x < n_columns; ++x)
                     line[static_cast<std::size_t>(x)] = from[x * factor_ / reduction];
             const int first = (kSinks + reduction - 1) / reduction;
-            for (int u = first; u <= last_row / reduction; ++u) past_sinks = std::max(past_sinks, from[u]);
+            for (int u = first; u <= last_row / reduction; ++u)
+                if (from[u] < kHalfInfinity) past_sinks = std::max(past_sinks, from[u]);
         }
         for (int x = 0; x < n_columns; ++x) {
             float value = float_from_fp16(line[static_cast<std::size_t>(x)]);
+            if (!std::isfinite(value)) value = kNotFinite;
             // No row of the block sees any of its positions.
             if (window > 0 && reduction == 1 && (x + 1) * factor_ - 1 <= y * factor_ - window) value = hidden;
             float& cell = pyramid_.front().at(x, y);

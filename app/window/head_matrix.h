@@ -2,7 +2,7 @@
 /// doubling. Window thread; knows neither GL nor the run.
 ///
 /// A matrix longer than `max_side` keeps blocks of factor() x factor() cells, reduced by maximum: a single hot
-/// cell never vanishes, and the picture says by how much it was reduced. Differences reduce by largest magnitude. NaN: no value.
+/// cell never vanishes, and the picture says by how much it was reduced. Differences reduce by largest magnitude. NaN: no value, kNotFinite: one that is none.
 #pragma once
 
 #include "engine/figure/reduce.h"
@@ -39,8 +39,10 @@ class HeadMatrix {
     int side() const { return pyramid_.front().width; }  ///< blocks
     int factor() const { return factor_; }               ///< cells a block, each way
     const std::vector<Plane>& pyramid() const { return pyramid_; }
-    /// Largest value (of differences: magnitude), that of the sinks among them or not; NaN without one.
+    /// Largest finite value (of differences: magnitude), that of the sinks among them or not; NaN without one.
     float largest(bool sinks_count) const { return largest_[sinks_count ? 0 : 1]; }
+    /// Some value is kNotFinite.
+    bool has_not_finite() const { return has_not_finite_; }
 
     /// Rows of level 0 that changed since take_changes(). all: the size or everything changed.
     struct Changes {
@@ -58,6 +60,7 @@ class HeadMatrix {
     std::vector<Plane> pyramid_;
     std::array<float, 2> largest_;             // of all, and past the sinks
     int folded_first_ = 0, folded_last_ = -1;  // rows of level 0 that the pyramid does not know
+    bool has_not_finite_ = false;
     Changes changes_;
 
     void grow();

@@ -43,15 +43,12 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         focus_key_ = focus_key;
         ++generation_;
     }
-    const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
     focus_.make_room(n_rows);
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
         const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);
         if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
-            : focus_key.mode == HeatMode::score
-                ? score_values(history, lane, row, g, values)
-                : attention_values(history, lane, row, view.layer, view.head, values))
+                    : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values))
             focus_.fold_row(row, values);
         if (out_of_time()) break;
     }

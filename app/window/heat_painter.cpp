@@ -382,8 +382,12 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_color("color_kept", HeatGround::kKept);
     set_color("color_last_seen", HeatGround::kLastSeen);
     set_color("color_hidden", HeatGround::kHidden);
-    set_int("marks_clips", quad.marks_clips ? 1 : 0);
-    set_color("color_clip", HeatGround::kClip);
+    set_int("marks_clips", quad.scale.marks_clips ? 1 : 0);
+    set_int("marks_nan", quad.scale.marks_nan ? 1 : 0);
+    set_float("clip_slack", kClipSlack);
+    set_color("color_above", kAboveColor);
+    set_color("color_below", kBelowColor);
+    set_color("color_nan", kNanColor);
 
     glActiveTexture(GL_TEXTURE2);
     glBindTexture(GL_TEXTURE_2D, colors_.name());

@@ -35,7 +35,6 @@ struct HeatQuad {
     bool mask_overlay = true;
     bool difference = false;  ///< values are differences: -1 is a value, not a mark
     ColorScale scale;
-    bool marks_clips = false;  ///< values above the range stand out
     int shown_row = 0;
     bool operator==(const HeatQuad&) const = default;
 };
@@ -115,7 +114,7 @@ struct HeatPainters {
     std::size_t texture_bytes() const;
 };
 
-/// The window's colours of cells without a value; those with one take the tables of engine/figure.
+/// The window's colours of cells without a value; those with one take the tables and marks of engine/figure.
 struct HeatGround {
     static constexpr Rgb8 kUnborn{20, 22, 27};
     static constexpr Rgb8 kMissing{44, 47, 55};
@@ -124,7 +123,6 @@ struct HeatGround {
     static constexpr Rgb8 kKept{64, 138, 190};
     static constexpr Rgb8 kLastSeen{238, 150, 34};
     static constexpr Rgb8 kHidden{126, 84, 140};
-    static constexpr Rgb8 kClip{255, 60, 200};  ///< as no colour map has it
 };
 
 }  // namespace keyhole

@@ -15,7 +15,7 @@ RangeHistogram histogram_of(const Plane& plane, const ColorScale& scale, int n_b
     out.bins.assign(static_cast<std::size_t>(n_bins), 0);
     const ScaleTerms terms = scale_terms(scale);
     for (const float value : plane.values) {
-        if (std::isnan(value) || (!scale.diverging && value < 0)) continue;
+        if (!std::isfinite(value) || (!scale.diverging && value < 0)) continue;
         const float size = scale.diverging ? std::abs(value) : value;
         if (size < scale.low || (scale.logarithmic && size <= 0)) {
             ++out.below;
@@ -33,7 +33,7 @@ std::optional<std::pair<float, float>> fitted_range(const Plane& plane, bool dif
     std::vector<float> values;
     for (const float value : plane.values) {
         const float size = difference ? std::abs(value) : value;
-        if (size > 0) values.push_back(size);  // NaN is not
+        if (size > 0 && std::isfinite(size)) values.push_back(size);  // NaN is neither
     }
     if (values.empty()) return std::nullopt;
     std::sort(values.begin(), values.end());

@@ -16,7 +16,7 @@ struct RangeHistogram {
     int n() const;
 };
 
-/// Values of a plane; NaN and negative marks (of a plane that is no difference) do not count.
+/// Values of a plane; NaN, infinities and negative marks (of a plane that is no difference) do not count.
 RangeHistogram histogram_of(const Plane& plane, const ColorScale& scale, int n_bins);
 /// The values between which all but `share` of the positive ones (of differences: magnitudes) lie, half of it at each end: a range that
 /// neither a sink nor dust decides. nullopt: no such values.

@@ -2,8 +2,10 @@
 
 #include "app/window/head_matrix.h"
 #include "engine/base/half.h"
+#include "engine/figure/reduce.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace keyhole {
@@ -78,6 +80,17 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
     return true;
 }
 
+bool picture_values(const RunHistory& history, int lane, int row, int layer, int head, HeatMode mode,
+                    std::span<float> out) {
+    const int g = history.layout(lane).kv_head_from_head(layer, head);
+    if (!(mode == HeatMode::score ? score_values(history, lane, row, g, out)
+                                  : attention_values(history, lane, row, layer, head, out)))
+        return false;
+    const int by = lane_of_row(history, lane, row);
+    mark_not_finite(out.first(at(row) + 1), [&](int p) { return history.attended(by, g, p, row); });
+    return true;
+}
+
 bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each) {
     const KvLayout& layout = history.layout(lane);
     std::vector<float> values(at(row) + 1);
@@ -85,6 +98,7 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
         for (int l = 0; l < layout.n_layers(); ++l)
             for (int h = 0; h < layout.n_heads(); ++h) {
                 image_row(*image, at(l * layout.n_heads() + h), row, window_of(history, l), values);
+                mark_not_finite(std::span(values), [](int) { return true; });
                 each(l, h, values);
             }
         return true;
@@ -99,10 +113,12 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
             const std::size_t begin = at(block->head_offset[index]);
             const std::size_t n = std::min(positions.size(), at(block->head_offset[index + 1]) - begin);
             std::fill(values.begin(), values.end(), kNone);
-            for (std::size_t i = 0; i < n; ++i)
-                values[at(positions[i])] = history.hidden(lane, g, positions[i], row)
-                                               ? kHiddenValue
-                                               : float_from_fp16(block->attention[begin + i]);
+            for (std::size_t i = 0; i < n; ++i) {
+                const float value = history.hidden(lane, g, positions[i], row)
+                                        ? kHiddenValue
+                                        : float_from_fp16(block->attention[begin + i]);
+                values[at(positions[i])] = std::isfinite(value) ? value : kNotFinite;
+            }
             each(reader.layer, reader.head, values);
         }
     }
@@ -138,8 +154,8 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
             const std::uint16_t* values = block->attention.data() + block->head_offset[index_of(reader)];
             std::fill(top.begin(), top.end(), kNoValue);
             const auto fold = [&](std::size_t i, std::int16_t& to) {
-                const std::int16_t value =
-                    values[i] > 0x7C00 ? kNoValue : static_cast<std::int16_t>(values[i]);  // NaN is no value
+                // NaN becomes infinity: kNotFinite.
+                const auto value = static_cast<std::int16_t>(std::min(values[i], std::uint16_t{0x7C00}));
                 to = std::max(to, value);
             };
             std::size_t n_sinks = 0;

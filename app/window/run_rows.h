@@ -2,6 +2,7 @@
 /// from the prompt's image, decode rows from the records. Pure reading; window thread; knows no GL.
 #pragma once
 
+#include "app/window/view_state.h"
 #include "engine/trace/run_history.h"
 
 #include <functional>
@@ -21,8 +22,12 @@ int lane_of_row(const RunHistory& history, int lane, int row);
 bool attention_values(const RunHistory& history, int lane, int row, int layer, int head,
                       std::span<float> out);
 
+/// The one of the two that a picture of the mode shows, with kNotFinite where a position was attended to and its value is none.
+bool picture_values(const RunHistory& history, int lane, int row, int layer, int head, HeatMode mode,
+                    std::span<float> out);
+
 /// Attention of every head at a row: `each` gets values [row + 1] of one head after the other. Faster than one
-/// by one, since the attended positions are found once a KV head. False: not recorded.
+/// by one, since the attended positions are found once a KV head; values that are none are kNotFinite. False: not recorded.
 using HeadRow = std::function<void(int layer, int head, std::span<const float> values)>;
 bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each);
 

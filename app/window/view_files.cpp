@@ -134,10 +134,15 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
     for (int i = 0; i < n; ++i)
         attention_values_of_all(history, lane.lane, i, [&](int, int, std::span<const float> values) {
             for (std::size_t p = view.attention_range.sinks_count ? 0 : 4; p < values.size(); ++p)
-                if (values[p] > largest) largest = values[p];
+                if (std::isinf(values[p]))
+                    figure.has_not_finite = view.marks_nan;
+                else if (values[p] > largest)
+                    largest = values[p];
         });
     figure.scale = attention_scale(largest > 0 ? largest : 1);
     figure.scale.map = view.colors;
+    figure.scale.marks_nan = view.marks_nan;
+    figure.scale.marks_clips = view.marks_clips;
     figure.value_label = "attention probability";
     figure.cell = [&](int layer, int head) {
         AtlasCell cell;
@@ -145,8 +150,8 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
         cell.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::unborn);
         const int g = layout.kv_head_from_head(layer, head);
         for (int i = 0; i < n; ++i) {
-            const bool known = attention_values(history, lane.lane, i, layer, head,
-                                                {row.data(), static_cast<std::size_t>(i) + 1});
+            const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,
+                                              {row.data(), static_cast<std::size_t>(i) + 1});
             const int by = lane_of_row(history, lane.lane, i);
             for (int p = 0; p <= i; ++p) {
                 const float value = known ? row[static_cast<std::size_t>(p)] : kNone;

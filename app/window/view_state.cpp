@@ -75,6 +75,8 @@ void ViewState::fit_to(int n_lanes, int n_layers, int n_heads, int first_row, in
 ColorScale color_scale(const ViewState& view, float largest) {
     const RangeChoice& range = view.range();
     ColorScale scale;
+    scale.marks_clips = view.marks_clips;
+    scale.marks_nan = view.marks_nan;
     scale.map = view.colors;
     if (!(largest > 0)) largest = 1;
     if (!range.automatic) {
@@ -84,8 +86,9 @@ ColorScale color_scale(const ViewState& view, float largest) {
         scale.high = largest;
         scale.low = largest * 1e-4f;
     } else {
-        scale = attention_scale(largest);
-        scale.map = view.colors;
+        const ColorScale automatic = attention_scale(largest);
+        scale.low = automatic.low;
+        scale.high = automatic.high;
     }
     scale.logarithmic = range.logarithmic;
     if (!range.logarithmic && range.automatic) scale.low = 0;
@@ -95,10 +98,13 @@ ColorScale color_scale(const ViewState& view, float largest) {
 ColorScale difference_scale(const ViewState& view, float largest) {
     const RangeChoice& range = view.range();
     ColorScale scale;
+    scale.marks_clips = view.marks_clips;
+    scale.marks_nan = view.marks_nan;
     scale.map = Colormap::rdbu;
     scale.diverging = true;
     if (view.mode == HeatMode::mask) {  // 1, 0 and -1: not the dark ends, which drown beside the hatch
         scale.high = 1.5f;
+        scale.marks_clips = false;
         return scale;
     }
     scale.high = !range.automatic ? range.high : largest > 0 ? largest : 1;

@@ -50,7 +50,8 @@ struct ViewState {
     HeatMode mode = HeatMode::attention;
     bool mask_overlay = true;             ///< hatch over evicted cells
     Colormap colors = Colormap::viridis;  ///< of attention and scores; differences have their own
-    bool marks_clips = false;             ///< values beyond the range stand out
+    bool marks_clips = false;             ///< values beyond the range have colours of their own
+    bool marks_nan = true;                ///< so have NaN and infinities
     Arrangement arrangement = Arrangement::explore;
     int other = 0;              ///< card of the lane that the focused one is compared with
     bool compares_all = false;  ///< side by side: every lane, not the two alone

@@ -80,7 +80,7 @@ ColorScale scale_of_attention(const LaneRows& rows) {
     for (int layer : rows.range().layers)
         for (int head : rows.range().heads)
             for (float v : rows.attention_plane(layer, head).values)
-                if (v > largest) largest = v;
+                if (v > largest && std::isfinite(v)) largest = v;
     return attention_scale(largest);
 }
 
@@ -91,7 +91,7 @@ ColorScale scale_of_scores(const LaneRows& rows) {
         for (int row = rows.range().first_row; row <= rows.range().last_row; ++row)
             if (rows.scores(row, g, line))
                 for (float v : line)
-                    if (v > largest) largest = v;
+                    if (v > largest && std::isfinite(v)) largest = v;
     return attention_scale(largest);
 }
 
@@ -143,9 +143,13 @@ HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& 
         Plane(rows.range().n_positions(), rows.range().n_rows(), std::numeric_limits<float>::quiet_NaN());
     std::vector<float> line(static_cast<std::size_t>(figure.values.width));
     for (int y = 0; y < figure.values.height; ++y)
-        if (rows.scores(rows.range().first_row + y, kv_head, line))
+        if (rows.scores(rows.range().first_row + y, kv_head, line)) {
+            mark_not_finite(std::span(line), [&](int p) {
+                return rows.history().attended(rows.index(), kv_head, p, rows.range().first_row + y);
+            });
             std::copy(line.begin(), line.end(),
                       figure.values.values.begin() + std::int64_t{y} * figure.values.width);
+        }
     figure.states = rows.states(kv_head);
     return figure;
 }
@@ -182,6 +186,13 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
     atlas.heads = range.heads;
     atlas.scale = scale;
     atlas.value_label = "attention probability";
+    for (int layer : range.layers)
+        for (int head : range.heads) {
+            const Plane values = rows.attention_plane(layer, head);
+            atlas.has_not_finite =
+                atlas.has_not_finite || std::any_of(values.values.begin(), values.values.end(),
+                                                    [](float v) { return std::isinf(v); });
+        }
     atlas.cell = [&](int layer, int head) {
         return AtlasCell{rows.attention_plane(layer, head),
                          rows.states(layout.kv_head_from_head(layer, head))};

@@ -96,10 +96,14 @@ bool LaneRows::scores(int row, int kv_head, std::span<float> out) const {
 Plane LaneRows::attention_plane(int layer, int head) const {
     const int n_positions = range_.n_positions();
     Plane plane(n_positions, range_.n_rows(), std::numeric_limits<float>::quiet_NaN());
+    const int g = layout().kv_head_from_head(layer, head);
     std::vector<float> line(static_cast<std::size_t>(n_positions));
     for (int y = 0; y < plane.height; ++y)
-        if (attention(range_.first_row + y, layer, head, line))
+        if (attention(range_.first_row + y, layer, head, line)) {
+            mark_not_finite(std::span(line),
+                            [&](int p) { return history_.attended(lane_, g, p, range_.first_row + y); });
             std::copy(line.begin(), line.end(), plane.values.begin() + std::int64_t{y} * n_positions);
+        }
     return plane;
 }
 
@@ -132,8 +136,8 @@ std::string LaneRows::source() const {
     }
     if (n_kept == n_rows) return "Values in half precision, as recorded.";
     return fmt::format(
-        "Values in half precision; the record holds {} of {} rows, the others were thinned out and are shown "
-        "in magenta.",
+        "Values in half precision; the record holds {} of {} rows, the others were thinned out and have no "
+        "value.",
         n_kept, n_rows);
 }
 

@@ -58,6 +58,14 @@ ScaleTerms scale_terms(const ColorScale& scale) {
     return terms;
 }
 
+int clip_of(const ScaleTerms& terms, float value) {
+    const float a = terms.diverging ? std::abs(value) : value;
+    if (terms.logarithmic && !(a > 0)) return terms.diverging ? 0 : -1;
+    const float u = ((terms.logarithmic ? std::log2(a) : a) - terms.offset) * terms.factor;
+    if (u > 1 + kClipSlack) return 1;
+    return u < -kClipSlack && !terms.diverging ? -1 : 0;
+}
+
 int color_index(const ScaleTerms& terms, float value) {
     const float a = terms.diverging ? std::abs(value) : value;
     float u = terms.logarithmic ? (a > 0 ? std::log2(a) : terms.offset) : a;
@@ -71,7 +79,10 @@ int color_index(const ScaleTerms& terms, float value) {
 }
 
 Rgb8 color_of(const ColorScale& scale, float value) {
-    if (std::isnan(value)) return kNanColor;
+    if (!std::isfinite(value)) return scale.marks_nan ? kNanColor : kMissingColor;
+    if (scale.marks_clips)
+        if (const int clip = clip_of(scale_terms(scale), value); clip != 0)
+            return clip > 0 ? kAboveColor : kBelowColor;
     return colormap_table(scale.map)[static_cast<std::size_t>(color_index(scale_terms(scale), value))];
 }
 

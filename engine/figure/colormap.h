@@ -11,8 +11,10 @@
 ///     index = min(int(u * 256), 255)                       [texelFetch(table, ivec2(index, 0), 0)]
 ///
 /// A linear scale gives the same index on every IEEE machine; log2 and pow of a GPU may differ by one entry
-/// at an edge. NaN has its own colour. Zero of a diverging scale falls on entries 127 and 128, which are
-/// equal.
+/// at an edge. Zero of a diverging scale falls on entries 127 and 128, which are equal.
+///
+/// Before the clamp: what is no finite number has a colour of its own (marks_nan), and so have values beyond the range (marks_clips), by
+/// clip_of(): (u - offset) * factor above 1 + kClipSlack, below -kClipSlack, or a <= 0 in logarithmic; a diverging scale has no lower end.
 #pragma once
 
 #include <array>
@@ -44,10 +46,12 @@ std::optional<Colormap> colormap_from_name(std::string_view name);
 struct ColorScale {
     Colormap map = Colormap::viridis;
     bool logarithmic = false;
-    bool diverging = false;  ///< symmetric about zero: low and high are magnitudes (linear: low is 0)
-    float low = 0;           ///< first entry; > 0 when logarithmic
-    float high = 1;          ///< last entry; > low
-    float gamma = 1;         ///< > 0; below 1 lifts small values
+    bool diverging = false;    ///< symmetric about zero: low and high are magnitudes (linear: low is 0)
+    float low = 0;             ///< first entry; > 0 when logarithmic
+    float high = 1;            ///< last entry; > low
+    float gamma = 1;           ///< > 0; below 1 lifts small values
+    bool marks_nan = true;     ///< NaN and infinities stand out; else they look like cells without a value
+    bool marks_clips = false;  ///< values beyond the range stand out
     bool operator==(const ColorScale&) const = default;
 };
 
@@ -63,6 +67,9 @@ struct ScaleTerms {
 /// Values that make no scale (low >= high, low <= 0 when logarithmic) are moved to the nearest that does.
 ScaleTerms scale_terms(const ColorScale& scale);
 
+/// -1 below the range, 1 above it, 0 within. The ends belong to it, to within rounding.
+inline constexpr float kClipSlack = 1e-4f;
+int clip_of(const ScaleTerms& terms, float value);
 /// 0..255 for any value but NaN; infinities end at the ends.
 int color_index(const ScaleTerms& terms, float value);
 Rgb8 color_of(const ColorScale& scale, float value);
@@ -71,6 +78,9 @@ float value_at(const ColorScale& scale, float u);
 
 /// Cells that carry no value. Pattern and colour both, so that neither alone must be seen.
 inline constexpr Rgb8 kNanColor{255, 0, 255};
+inline constexpr Rgb8 kAboveColor{255, 112, 0};  ///< no map has these three
+inline constexpr Rgb8 kBelowColor{140, 216, 255};
+inline constexpr Rgb8 kMissingColor{212, 212, 218};  ///< nothing is known of the cell
 inline constexpr Rgb8 kUnbornColor{255, 255, 255};   ///< right of the diagonal: the token does not exist yet
 inline constexpr Rgb8 kEvictedColor{236, 236, 236};  ///< ground of the hatch
 inline constexpr Rgb8 kHatchColor{176, 176, 176};    ///< its stripes

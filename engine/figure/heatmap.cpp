@@ -30,6 +30,27 @@ LegendItem swatch(std::string text, Rgb8 color) {
             [color](Image& image, int x, int y, int w, int h) { image.fill(x, y, w, h, color); }};
 }
 
+/// Colours of cells that the map does not show, those of them that are there.
+void append_value_items(std::vector<LegendItem>& items, const Plane& values,
+                        const std::vector<MaskCell>& masks, const ColorScale& scale) {
+    const ScaleTerms terms = scale_terms(scale);
+    bool none = false, missing = false, above = false, below = false;
+    for (std::size_t i = 0; i < values.values.size(); ++i) {
+        const float v = values.values[i];
+        if (!masks.empty() && masks[i].unborn) continue;
+        if (std::isnan(v))
+            missing = missing || masks.empty() || !masks[i].any_evicted;
+        else if (std::isinf(v))
+            none = true;
+        else if (scale.marks_clips)
+            (clip_of(terms, v) > 0 ? above : below) |= clip_of(terms, v) != 0;
+    }
+    if (none && scale.marks_nan) items.push_back(swatch("NaN or infinite", kNanColor));
+    if (above) items.push_back(swatch("above the range", kAboveColor));
+    if (below) items.push_back(swatch("below the range", kBelowColor));
+    if (missing || (none && !scale.marks_nan)) items.push_back(swatch("no value", kMissingColor));
+}
+
 void append_sentence(std::string& text, const std::string& sentence) {
     if (!text.empty()) text += ' ';
     text += sentence;
@@ -62,6 +83,8 @@ void paint_value(Image& image, int x, int y, int w, int h, float value, const Ma
         image.fill(x, y, w, h, kUnbornColor);
     else if (mask && std::isnan(value) && mask->any_evicted)
         image.fill_hatch(x, y, w, h);
+    else if (std::isnan(value))
+        image.fill(x, y, w, h, kMissingColor);
     else
         image.fill(x, y, w, h, color_of(scale, value));
 }
@@ -135,6 +158,7 @@ Image draw_heatmap(const HeatmapFigure& figure) {
     const std::vector<MaskCell> masks = figure.states.empty()
                                             ? std::vector<MaskCell>{}
                                             : reduce_mask(figure.states, values.width, values.height, factor);
+    append_value_items(frame.items, reduced, masks, figure.scale);
     frame.paint = [&](Image& image, int x, int y, int column, int row) {
         const auto i = static_cast<std::size_t>(row) * static_cast<std::size_t>(reduced.width) +
                        static_cast<std::size_t>(column);
@@ -195,9 +219,10 @@ Image draw_atlas(const AtlasFigure& figure) {
                 size.width));
     const LegendBar bar{figure.value_label, figure.scale};
     // Some thumbnail may have evicted cells though the first has none.
-    const std::vector<LegendItem> items = cell.states.empty()
-                                              ? std::vector<LegendItem>{}
-                                              : state_items({CellState::evicted, CellState::unborn});
+    std::vector<LegendItem> items = cell.states.empty()
+                                        ? std::vector<LegendItem>{}
+                                        : state_items({CellState::evicted, CellState::unborn});
+    if (figure.has_not_finite) items.push_back(swatch("NaN or infinite", kNanColor));
     const int left = kFigurePadding + kLeft;
     const int width = std::max(left + n_heads * (size.width + kGap) + kFigurePadding,
                                legend_width(&bar, items) + 2 * kFigurePadding);

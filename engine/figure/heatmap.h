@@ -19,7 +19,8 @@ struct FigureSize {
 
 struct HeatmapFigure {
     FigureTexts texts;
-    Plane values;                   ///< rows = query rows, columns = key positions; NaN: no value
+    Plane
+        values;  ///< rows = query rows, columns = key positions; NaN: no value, kNotFinite: a value that is none
     std::vector<CellState> states;  ///< same shape, or empty: every cell carries a value
     MatrixAxis row_axis{"query row", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
@@ -55,6 +56,7 @@ struct AtlasFigure {
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     int max_width = 1600;
+    bool has_not_finite = false;  ///< some thumbnail has a value that is none: the legend names its colour
 };
 Image draw_atlas(const AtlasFigure& figure);
 

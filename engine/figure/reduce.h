@@ -7,10 +7,23 @@
 /// cell is NaN only when all it covers is.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 namespace keyhole {
+
+/// In place of a value that is NaN or infinite, since NaN means that there is none: no reduction hides it.
+inline constexpr float kNotFinite = std::numeric_limits<float>::infinity();
+
+/// NaN and infinities become kNotFinite at positions that attended(position) has values for; elsewhere NaN stays.
+template <class Attended>
+void mark_not_finite(std::span<float> values, Attended attended) {
+    for (std::size_t p = 0; p < values.size(); ++p)
+        if (!std::isfinite(values[p]) && attended(static_cast<int>(p))) values[p] = kNotFinite;
+}
 
 /// A matrix of floats, row-major, [height, width].
 struct Plane {

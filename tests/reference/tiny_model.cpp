@@ -210,6 +210,18 @@ TinyModel::~TinyModel() {
     std::filesystem::remove_all(folder_, ignored);
 }
 
+void put_nan(const std::filesystem::path& folder, const std::string& tensor) {
+    std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::uint64_t n_header = 0;
+    file.read(reinterpret_cast<char*>(&n_header), sizeof n_header);
+    std::string header(n_header, ' ');
+    file.read(header.data(), static_cast<std::streamsize>(n_header));
+    const auto at = nlohmann::json::parse(header).at(tensor).at("data_offsets").at(0).get<std::uint64_t>();
+    file.seekp(static_cast<std::streamoff>(sizeof n_header + n_header + at));
+    const float nan = std::nanf("");
+    file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+}
+
 std::string random_text(int n_bytes, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::string text;

@@ -48,6 +48,9 @@ class TinyModel {
     std::filesystem::path folder_;
 };
 
+/// Makes the first element of a tensor of the folder NaN (f32 alone).
+void put_nan(const std::filesystem::path& folder, const std::string& tensor);
+
 /// Seeded lower-case words of n bytes; tokenized with bos it makes n + 1 tokens.
 std::string random_text(int n_bytes, std::uint64_t seed);
 /// bos and the bytes of random_text(n_tokens - 1, seed).

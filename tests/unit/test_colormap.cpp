@@ -126,6 +126,40 @@ TEST(Colormap, NanAndImpossibleScales) {
     }
 }
 
+TEST(Colormap, ValuesBeyondTheRangeAreMarkedWhereThatIsAskedFor) {
+    const float inf = std::numeric_limits<float>::infinity();
+    for (const bool logarithmic : {false, true}) {
+        ColorScale scale{.logarithmic = logarithmic, .low = 0.01f, .high = 0.5f};
+        const auto table = colormap_table(Colormap::viridis);
+        EXPECT_EQ(color_of(scale, 0.6f), table[255]);
+        EXPECT_EQ(color_of(scale, 0.001f), table[0]);
+        EXPECT_EQ(color_of(scale, inf), kNanColor);
+        scale.marks_clips = true;
+        scale.marks_nan = false;
+        EXPECT_EQ(color_of(scale, 0.6f), kAboveColor);
+        EXPECT_EQ(color_of(scale, 0.001f), kBelowColor);
+        EXPECT_EQ(color_of(scale, 0.0f), kBelowColor);
+        EXPECT_EQ(color_of(scale, 0.5f), table[255]);
+        EXPECT_EQ(color_of(scale, 0.01f), table[0]);
+        EXPECT_EQ(color_of(scale, inf), kMissingColor);
+    }
+    // Differences have no lower end: small ones are near zero.
+    for (const bool logarithmic : {false, true}) {
+        const ColorScale scale{.map = Colormap::rdbu,
+                               .logarithmic = logarithmic,
+                               .diverging = true,
+                               .low = 0.01f,
+                               .high = 0.5f,
+                               .marks_clips = true};
+        for (const float sign : {-1.0f, 1.0f}) {
+            EXPECT_EQ(color_of(scale, sign * 0.6f), kAboveColor);
+            EXPECT_EQ(color_of(scale, sign * 0.001f), colormap_table(Colormap::rdbu)[static_cast<std::size_t>(
+                                                          color_index(scale_terms(scale), sign * 0.001f))]);
+        }
+        EXPECT_EQ(clip_of(scale_terms(scale), 0), 0);
+    }
+}
+
 TEST(Colormap, HatchCoversAThird) {
     int n = 0;
     for (int y = 0; y < 36; ++y)

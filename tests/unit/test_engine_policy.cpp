@@ -2,13 +2,10 @@
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
-#include "engine/model/safetensors.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 namespace reference {
 namespace {
@@ -166,16 +163,7 @@ TEST_F(EnginePolicy, WhatOnlyMasksGivesNoMemoryBack) {
 // Scores become NaN, which ranks lowest: a policy goes on choosing, holds its budget, and the same again.
 TEST_F(EnginePolicy, ACheckpointWithNanDecodesAndEvictsAllTheSame) {
     TinyModel broken({});
-    const std::filesystem::path file = broken.folder() / "model.safetensors";
-    {
-        const keyhole::SafetensorsFile tensors(file);
-        const auto at =
-            tensors.tensor("model.layers.1.self_attn.k_proj.weight").data - tensors.bytes().data();
-        std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
-        const float nan = std::nanf("");
-        out.seekp(static_cast<std::streamoff>(at));
-        out.write(reinterpret_cast<const char*>(&nan), sizeof nan);
-    }
+    put_nan(broken.folder(), "model.layers.1.self_attn.k_proj.weight");
     const auto model = keyhole::load_model(broken.folder());
     const std::vector<std::string> specs = {"full",
                                             "window:budget=8",

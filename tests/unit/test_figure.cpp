@@ -25,12 +25,13 @@ std::pair<int, int> find_color(const Image& image, Rgb8 color, int from_y = 0) {
     return {-1, -1};
 }
 
+constexpr int kBelowLegend = 92;  // of figures with a title and a subtitle of one line
+
 HeatmapFigure ramp_figure(int columns, int rows) {
     HeatmapFigure figure;
     figure.texts = {"Title", "subtitle", "Caption."};
     figure.values = Plane(columns, rows);
-    // Values that no colour bar entry below the legend shares in this order: cell (0, 0) is NaN-coloured to
-    // find the corner.
+    // Values that no colour bar entry below the legend shares in this order: cell (0, 0) has no value, to find the corner.
     for (int y = 0; y < rows; ++y)
         for (int x = 0; x < columns; ++x)
             figure.values.at(x, y) = static_cast<float>((x * 7 + y * 13) % 101) / 100;
@@ -44,14 +45,15 @@ TEST(Figure, EveryCellOfAHeatmapHasItsColour) {
         const Image image = draw_heatmap(figure);
         const CellLayout cells = layout_cells(columns, rows, figure.size.max_width, figure.size.max_height);
         ASSERT_EQ(cells.factor, 1);
-        const auto [left, top] = find_color(image, kNanColor);
+        const auto [left, top] = find_color(image, kMissingColor, kBelowLegend);
         ASSERT_GE(left, 0);
         for (int y = 0; y < rows; ++y)
             for (int x = 0; x < columns; ++x)
                 for (int corner = 0; corner < 2; ++corner) {
                     const int px = left + x * cells.cell_width + corner * (cells.cell_width - 1);
                     const int py = top + y * cells.cell_height + corner * (cells.cell_height - 1);
-                    ASSERT_EQ(image.at(px, py), color_of(figure.scale, figure.values.at(x, y)))
+                    ASSERT_EQ(image.at(px, py),
+                              x + y == 0 ? kMissingColor : color_of(figure.scale, figure.values.at(x, y)))
                         << x << " " << y;
                 }
     }
@@ -69,7 +71,7 @@ TEST(Figure, ReducedHeatmapShowsMaximaAndSaysSo) {
     figure.values.at(210, 102) = 1;
     figure.values.at(101, 50) = 0.5f;
     const Image image = draw_heatmap(figure);
-    const auto [left, top] = find_color(image, kNanColor);
+    const auto [left, top] = find_color(image, kMissingColor, kBelowLegend);
     ASSERT_GE(left, 0);
     const auto cell = [&](int x, int y) {
         return image.at(left + x * cells.cell_width, top + y * cells.cell_height);
@@ -77,6 +79,53 @@ TEST(Figure, ReducedHeatmapShowsMaximaAndSaysSo) {
     EXPECT_EQ(cell(70, 34), color_of(figure.scale, 1));
     EXPECT_EQ(cell(33, 16), color_of(figure.scale, 0.5f));
     EXPECT_EQ(cell(34, 16), color_of(figure.scale, 0));
+}
+
+/// Which of these colours a part of a picture has.
+std::set<int> colors_found(const Image& image, int from_y, int to_y, const std::vector<Rgb8>& colors) {
+    std::set<int> found;
+    for (int y = from_y; y < std::min(to_y, image.height()); ++y)
+        for (int x = 0; x < image.width(); ++x)
+            for (std::size_t i = 0; i < colors.size(); ++i)
+                if (image.at(x, y) == colors[i]) found.insert(static_cast<int>(i));
+    return found;
+}
+
+TEST(Figure, WhatTheMapCannotShowHasColoursThatTheLegendNames) {
+    const std::vector<Rgb8> marks = {kNanColor, kAboveColor, kBelowColor, kMissingColor};
+    HeatmapFigure figure = ramp_figure(9, 5);
+    for (float& v : figure.values.values) v = 0.5f;
+    figure.scale.low = 0.2f;
+    figure.scale.high = 0.8f;
+    EXPECT_EQ(colors_found(draw_heatmap(figure), 0, 9999, marks), std::set<int>{});
+    figure.values.at(4, 2) = kNotFinite;
+    figure.values.at(5, 2) = 0.9f;
+    figure.values.at(6, 2) = 0.1f;
+    figure.values.at(7, 2) = std::numeric_limits<float>::quiet_NaN();
+    const auto check = [&](const std::set<int>& expected) {
+        const Image image = draw_heatmap(figure);
+        EXPECT_EQ(colors_found(image, 0, kBelowLegend, marks), expected) << "legend";
+        EXPECT_EQ(colors_found(image, kBelowLegend, 9999, marks), expected) << "matrix";
+    };
+    check({0, 3});
+    figure.scale.marks_clips = true;
+    check({0, 1, 2, 3});
+    figure.scale.marks_nan = false;
+    check({1, 2, 3});
+    // No reduction hides it, and it hides the others in its block.
+    figure.scale.marks_nan = true;
+    figure.size = {3, 2};
+    check({0});
+    // What is gone or to come has no value to miss.
+    figure.size = {};
+    figure.scale.marks_clips = false;
+    figure.states.assign(45, CellState::kept);
+    figure.states[2 * 9 + 7] = CellState::evicted;
+    check({0});
+    figure.states[2 * 9 + 7] = CellState::unborn;
+    check({0});
+    figure.states[2 * 9 + 7] = CellState::kept;
+    check({0, 3});
 }
 
 TEST(Figure, CellLayoutKeepsWithinTheSizeForAnyMatrix) {

@@ -1,5 +1,7 @@
 // The shader against the CPU's colours, drawn into a framebuffer of our own. Needs a display.
+#include "app/window/focus_picture.h"
 #include "app/window/heat_painter.h"
+#include "engine/figure/heatmap.h"
 #include "tests/window/synthetic_run.h"
 
 #define GLFW_INCLUDE_NONE
@@ -8,6 +10,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -295,6 +298,145 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     draw(quad);
     EXPECT_EQ(share_of(25, 4, HeatGround::kKept), 1.0);
     EXPECT_EQ(share_of(10, 3, HeatGround::kKept), 1.0);  // a prompt row
+}
+
+/// Some cells are NaN, some infinite; others lie beyond the range of the test.
+float with_faults(int row, int layer, int head, int position) {
+    if ((row + 2 * position) % 11 == 0) return std::numeric_limits<float>::quiet_NaN();
+    if ((row + 2 * position) % 13 == 0) return std::numeric_limits<float>::infinity();
+    return testing::synthetic_attention(row, layer, head, position);
+}
+
+TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
+    RunHistory history;
+    history.update(testing::synthetic_run({.n_layers = 1,
+                                           .n_heads = 1,
+                                           .n_kv_heads = 1,
+                                           .n_prompt = 20,
+                                           .n_decoded = 20,
+                                           .budgets = {0},
+                                           .attention = with_faults}));
+    HeatData data;
+    ViewState view;
+    prepare(data, history, 0, view);
+    painter_->update(data, history, 0);
+    EXPECT_TRUE(data.focus().has_not_finite());
+    const int n = history.n_positions();
+    const float largest = data.focus().largest(true);
+    EXPECT_TRUE(std::isfinite(largest));
+    for (const bool logarithmic : {false, true})
+        for (const bool clips : {false, true})
+            for (const bool nan : {false, true})
+                for (const int matrix : {-1, 0}) {  // the focus, and its thumbnail
+                    HeatQuad quad = whole_canvas();
+                    quad.matrix = matrix;
+                    quad.scale = {.logarithmic = logarithmic,
+                                  .low = largest / 20,
+                                  .high = largest / 2,
+                                  .marks_nan = nan,
+                                  .marks_clips = clips};
+                    quad.view.fit(n, n, kSize, kSize);
+                    quad.shown_row = n;
+                    draw(quad);
+                    int n_nan = 0, n_clipped = 0;
+                    for (int i = 0; i < n; ++i)
+                        for (int p = 0; p <= i; ++p) {
+                            const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
+                            const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
+                            const float value = data.focus().pyramid().front().at(p, i);
+                            Rgb8 expected = color_of(quad.scale, value);
+                            if (expected == kMissingColor) expected = HeatGround::kMissing;
+                            const bool marked = expected == kNanColor || expected == kAboveColor ||
+                                                expected == kBelowColor || expected == HeatGround::kMissing;
+                            n_nan += std::isinf(value);
+                            n_clipped += expected == kAboveColor || expected == kBelowColor;
+                            // A step of viridis is at most 6.
+                            EXPECT_LE(std::abs(seen.r - expected.r), marked ? 1 : 7)
+                                << i << " " << p << " " << value;
+                            EXPECT_LE(std::abs(seen.g - expected.g), marked ? 1 : 7)
+                                << i << " " << p << " " << value;
+                        }
+                    EXPECT_GT(n_nan, 50);
+                    EXPECT_EQ(n_clipped > 50, clips);
+                }
+    // However far one zooms out, NaN is seen.
+    HeatQuad quad = whole_canvas();
+    quad.view.cell_width = quad.view.cell_height = 0.1;
+    quad.shown_row = n;
+    draw(quad);
+    EXPECT_EQ(pixel(0, 0), kNanColor);
+}
+
+/// Left and top of a figure's matrix: inside of the longest upright line of the frame's colour.
+std::pair<int, int> matrix_corner(const Image& image, int height) {
+    const Rgb8 line{150, 150, 156};
+    for (int x = 0; x < image.width(); ++x)
+        for (int y = 0, run = 0; y < image.height(); ++y) {
+            run = image.at(x, y) == line ? run + 1 : 0;
+            if (run == height + 2) return {x + 1, y - height};
+        }
+    ADD_FAILURE() << "no frame of " << height << " pixels";
+    return {0, 0};
+}
+
+TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
+    RunHistory history;
+    history.update(testing::synthetic_run(
+        {.n_layers = 1, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 20, .n_decoded = 20, .budgets = {9, 16}}));
+    for (const HeatMode mode : {HeatMode::mask, HeatMode::attention, HeatMode::score})
+        for (const bool logarithmic : {false, true}) {
+            ViewState view;
+            view.head = 1;
+            view.mode = mode;
+            view.difference = true;
+            view.range().logarithmic = logarithmic;
+            view.marks_clips = true;
+            view.row = history.last_row();
+            HeatData data(HeatData::Kind::difference);
+            while (!data.update(history, 0, view, 1000, 1)) {
+            }
+            painter_ = std::make_unique<HeatPainter>();
+            painter_->update(data, history, 0);
+            const int n = history.n_positions();
+            HeatQuad quad = whole_canvas();
+            quad.mode = mode;
+            quad.difference = true;
+            quad.kv_head = 1;
+            quad.scale = difference_scale(view, data.focus().largest(true) / 2);
+            quad.view.fit(n, n, kSize, kSize);
+            quad.shown_row = n;
+            draw(quad);
+            const Image figure = difference_picture(history, 0, 1, view, quad.scale);
+            const int cell = layout_cells(n, n, FigureSize{}.max_width, FigureSize{}.max_height).cell_width;
+            const auto [left, top] = matrix_corner(figure, n * cell);
+            int n_values = 0, n_hatched = 0, n_above = 0;
+            for (int i = 0; i < n; ++i)
+                for (int p = 0; p < n; ++p) {
+                    const Rgb8 drawn = figure.at(left + p * cell + cell / 2, top + i * cell + cell / 2);
+                    const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
+                    const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
+                    if (p > i) {
+                        EXPECT_TRUE(close(seen, HeatGround::kUnborn) && drawn == kUnbornColor);
+                    } else if (drawn == kEvictedColor || drawn == kHatchColor) {
+                        ++n_hatched;
+                        EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
+                            << mode_name(mode) << " " << i << " " << p;
+                    } else if (drawn == kMissingColor) {
+                        EXPECT_TRUE(close(seen, HeatGround::kMissing))
+                            << mode_name(mode) << " " << i << " " << p;
+                    } else {
+                        ++n_values;
+                        n_above += drawn == kAboveColor;
+                        // The shader's logarithm may fall on the next entry: at most so far.
+                        for (const int apart : {seen.r - drawn.r, seen.g - drawn.g, seen.b - drawn.b})
+                            EXPECT_LE(std::abs(apart), mode == HeatMode::mask ? 1 : 9)
+                                << mode_name(mode) << " " << i << " " << p;
+                    }
+                }
+            EXPECT_GT(n_values, 100) << mode_name(mode);
+            EXPECT_GT(n_hatched, 50) << mode_name(mode);
+            EXPECT_EQ(n_above > 0, mode != HeatMode::mask) << mode_name(mode);
+        }
 }
 
 }  // namespace

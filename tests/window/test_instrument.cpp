@@ -140,6 +140,10 @@ TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
     EXPECT_THROW(run_command(app, "colors rdbu"), Error);
     run_command(app, "range.clips on");
     EXPECT_TRUE(app.view.marks_clips);
+    EXPECT_TRUE(color_scale(app.view, 1).marks_clips);
+    run_command(app, "range.nan");
+    EXPECT_FALSE(app.view.marks_nan);
+    EXPECT_FALSE(difference_scale(app.view, 1).marks_nan);
 }
 
 TEST(RangeHistogram, CountsEveryValueOnce) {

@@ -2,7 +2,9 @@
 #include "app/window/command_table.h"
 #include "app/window/doctor.h"
 #include "app/window/steer.h"
+#include "app/window/focus_picture.h"
 #include "engine/base/error.h"
+#include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
 
@@ -184,6 +186,46 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     run_command(app, "step 3");
     settle();
     EXPECT_EQ(app.n_decoded(), 3);
+}
+
+TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
+    const reference::TinyModel broken({});
+    reference::put_nan(broken.folder(), "model.layers.1.self_attn.k_proj.weight");
+    AppState app({}, {});
+    app.setup.model_folder = broken.folder();
+    app.setup.prompt = "it was a dark and stormy night";
+    app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")};
+    app.start();
+    const auto settle = [&] {
+        do {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            app.refresh();
+            app.update_heat(1e6);
+        } while (!app.idle());
+    };
+    settle();
+    EXPECT_NE(app.status.message.find("model.layers.1.self_attn.k_proj.weight"), std::string::npos)
+        << app.status.message;
+    run_command(app, "step 3");
+    settle();
+    for (const int card : {0, 1})
+        EXPECT_TRUE(std::isnan(app.record(card)->entropy)) << card;  // the card says so
+    // Layer 0 is sound, the row of layer 1 that met NaN is not.
+    for (const int layer : {0, 1}) {
+        run_command(app, "goto " + std::to_string(layer) + " 0");
+        app.update_heat(1e6);
+        EXPECT_EQ(app.heat.focus().has_not_finite(), layer == 1);
+        EXPECT_TRUE(std::isfinite(app.heat.focus().largest(true)) || layer == 1);
+        for (const bool marked : {true, false}) {
+            run_command(app, marked ? "range.nan on" : "range.nan off");
+            const Image picture = focus_picture(app.history, 0, app.view, color_scale(app.view, 1));
+            int n = 0;
+            for (int y = 0; y < picture.height(); ++y)
+                for (int x = 0; x < picture.width(); ++x) n += picture.at(x, y) == kNanColor;
+            EXPECT_EQ(n > 500, marked && layer == 1) << n;
+        }
+    }
+    EXPECT_FALSE(healthy(examine(app.history, 0, app.last_row())));  // the doctor is red
 }
 
 }  // namespace
