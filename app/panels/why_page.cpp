@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <vector>
 
 namespace keyhole {
 
@@ -90,45 +92,82 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             : "blue its score, orange the threshold, row by row, each head on its own logarithmic scale");
 }
 
-/// What lane 0 went on paying to it.
-void draw_full_attention(const PanelContext& context, const TokenLife& life) {
-    AppState& app = context.app;
-    if (!life.full_known) {
-        dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
-        return;
+/// A bar a record: attention on the token.
+void draw_bars(const PanelContext& context, std::span<const float> values, float largest, ImU32 color) {
+    const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    const float count = static_cast<float>(std::max<std::size_t>(values.size(), 1));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!(values[i] > 0)) continue;
+        const float x = min.x + size.x * (static_cast<float>(i) + 0.5f) / count;
+        list.AddLine({x, min.y + size.y - 1},
+                     {x, min.y + size.y - 1 - (size.y - 4) * values[i] / std::max(largest, 1e-9f)}, color,
+                     std::max(1.0f, size.x / count - 1));
     }
+    ImGui::Dummy(size);
+}
+
+/// values: one a record. who: "Lane 0, which keeps everything, has since paid it".
+void draw_payment(const PanelContext& context, std::span<const float> values, const std::string& who,
+                  ImU32 color) {
     double sum = 0;
     float largest = 0;
     int n = 0, at = -1;
-    for (std::size_t i = 0; i < life.full_attention.size(); ++i) {
-        const float v = life.full_attention[i];
-        if (std::isnan(v)) continue;
-        sum += double(v);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (std::isnan(values[i])) continue;
+        sum += double(values[i]);
         ++n;
-        if (v >= largest) largest = v, at = app.history.steps()[i]->row;
+        if (values[i] >= largest) largest = values[i], at = context.app.history.steps()[i]->row;
     }
     if (n == 0) {
         dim_text(context, "No row has come since it went.");
         return;
     }
     wrapped(
-        fmt::format("Lane 0, which keeps everything, has since paid it {:.2f} % of the attention of the "
-                    "heads that lost it here (mean "
-                    "of {} rows), most at row {}: {:.1f} %.",
-                    sum / n * 100, n, at, double(largest) * 100));
-    const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
-    const float count = static_cast<float>(std::max<std::size_t>(life.full_attention.size(), 1));
-    for (std::size_t i = 0; i < life.full_attention.size(); ++i) {
-        if (!(life.full_attention[i] > 0)) continue;
-        const float x = min.x + size.x * (static_cast<float>(i) + 0.5f) / count;
-        list.AddLine(
-            {x, min.y + size.y - 1},
-            {x, min.y + size.y - 1 - (size.y - 4) * life.full_attention[i] / std::max(largest, 1e-9f)},
-            theme::lane_color(0), std::max(1.0f, size.x / count - 1));
+        fmt::format("{} {:.2f} % of the attention of the heads that lost it (mean of {} rows), most at "
+                    "row {}: {:.1f} %.",
+                    who, sum / n * 100, n, at, double(largest) * 100));
+    draw_bars(context, values, largest, color);
+}
+
+/// What lane 0 went on paying to it.
+void draw_full_attention(const PanelContext& context, const TokenLife& life) {
+    if (!life.full_known) {
+        dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
+        return;
     }
-    ImGui::Dummy(size);
+    draw_payment(context, life.full_attention, "Lane 0, which keeps everything, has since paid it",
+                 theme::lane_color(0));
+}
+
+/// The same of the lane's own shadow, where it has one: full attention on the lane's own text and queries.
+void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
+    AppState& app = context.app;
+    const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
+    if (record == nullptr || record->shadow == nullptr || !app.live()) return;
+    if (app.shadow_job.running()) {
+        ImGui::ProgressBar(static_cast<float>(app.shadow_job.progress()), {context.px(220), 0});
+        ImGui::SameLine();
+        command_button(context, "why.shadow", "Cancel");
+        return;
+    }
+    const auto known = app.shadow_job.result();
+    if (known == nullptr || known->lane_id != record->info->id || known->position != life.position ||
+        known->last_row > app.last_row()) {
+        command_button(context, "why.shadow", "What would its shadow still pay?");
+        return;
+    }
+    std::vector<float> values;
+    for (const auto& step : app.history.steps()) {
+        if (step->row > known->last_row) break;
+        values.push_back(known->by_row[static_cast<std::size_t>(step->row)]);
+    }
+    draw_payment(context, values,
+                 fmt::format("Its shadow, full attention on this lane's own text, has until row {} paid it",
+                             known->last_row),
+                 theme::lane_color(app.view.lane));
+    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Up to the newest row");
 }
 
 /// The next token with it back, of a throw-away copy of the lane.
@@ -138,19 +177,37 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         dim_text(context, "An opened trace cannot say what the next token would be with it back.");
         return;
     }
-    command_button(context, "why.back", "What would it say with this token back?");
+    const int shown = std::max(app.view.row, app.history.n_prompt() - 1), picked = app.view.pick->row;
+    if (app.working()) {
+        ImGui::ProgressBar(static_cast<float>(app.status.progress), {context.px(220), 0});
+        ImGui::SameLine();
+        command_button(context, "run.stop", "Cancel");
+    } else {
+        ImGui::AlignTextToFramePadding();
+        ImGui::TextUnformatted("What would it say with this token back?");
+        const auto ask = [&](int row) {
+            if (ImGui::Button(fmt::format("after row {}", row).c_str()))
+                run(context, fmt::format("why.back {}", row));
+            mark_item(context, row == shown ? "why.back" : "why.back picked");
+            command_tooltip(context, "why.back");
+        };
+        ImGui::SameLine();
+        ask(shown);
+        if (picked != shown && picked >= app.history.n_prompt() - 1) {
+            ImGui::SameLine();
+            ask(picked);
+        }
+    }
     const auto& back = app.status.token_back;
     const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
     if (back == nullptr || record == nullptr || back->position != life.position ||
         back->lane_id != record->info->id)
         return;
-    ImGui::SameLine();
-    dim_text(context, fmt::format("after row {}", back->row));
-    wrapped(
-        fmt::format("A copy of the lane that lost everything else alike but kept this token in the {} KV "
-                    "head{} that lost it: "
-                    "KL {} nats.",
-                    back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", number_text(back->kl)));
+    wrapped(fmt::format(
+        "After row {}: a copy of the lane that lost everything else alike but kept this token in the {} KV "
+        "head{} that lost it: "
+        "KL {} nats.",
+        back->row, back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", number_text(back->kl)));
     if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
     for (const char* title : {"as it is", "with it back", "lane 0"}) {
         ImGui::TableNextColumn();
@@ -212,6 +269,7 @@ void draw(WhyPage& page, const PanelContext& context) {
             story.empty() ? theme::kGood : theme::kText);
     ImGui::Separator();
     draw_full_attention(context, life);
+    draw_shadow_attention(context, life);
     ImGui::Separator();
     draw_token_back(context, life);
 }

@@ -192,6 +192,9 @@ bool AppState::refresh() {
     changed = changed || export_running_ || export_job.running();
     if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
     export_running_ = export_job.running();
+    if (shadow_running_ && !shadow_job.running() && !shadow_job.fault().empty())
+        say(shadow_job.fault(), true);
+    shadow_running_ = shadow_job.running();
     if (start_pending_) {
         const bool arrived = has_run() && history.run().id != *start_pending_;
         const bool refused =
@@ -212,7 +215,7 @@ bool AppState::refresh() {
 }
 
 bool AppState::idle() const {
-    if (!heat_complete || export_job.running()) return false;
+    if (!heat_complete || export_job.running() || shadow_job.running()) return false;
     if (!live()) return true;
     const bool settled = std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(250);
     return settled && !start_pending_ && awaited_row_ < 0 && status.pending_commands == 0 &&
@@ -240,10 +243,10 @@ int AppState::focused_kv_head() const {
     return history.layout(shown_lane()).kv_head_from_head(view.layer, view.head);
 }
 
-void AppState::ask_token_back(int card, int position) {
+void AppState::ask_token_back(int card, int position, int row) {
     requested();
     message_before_command_ = status.message;
-    engine_->ask_token_back(card, position);
+    engine_->ask_token_back(card, position, row);
 }
 
 void AppState::open_any(const std::filesystem::path& path) {

@@ -11,6 +11,7 @@
 #include "app/window/lane_desk.h"
 #include "app/window/measure_curves.h"
 #include "app/window/settings.h"
+#include "app/window/shadow_job.h"
 #include "app/window/view_history.h"
 #include "app/window/view_state.h"
 #include "engine/session/engine.h"
@@ -101,6 +102,7 @@ struct AppState {
     bool scale_changed = true;
 
     ExportJob export_job;
+    ShadowJob shadow_job;
 
     // --- what commands do ---
     void start();  ///< a new run from setup
@@ -121,7 +123,7 @@ struct AppState {
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
     void need_live_run() const;
     /// Engine::ask_token_back; the answer comes with the status.
-    void ask_token_back(int card, int position);
+    void ask_token_back(int card, int position, int row = -1);
     /// A trace, a model folder or a prompt (.txt), whichever the path is. Throws Error(wrong_use) for another thing.
     void open_any(const std::filesystem::path& path);
     /// Notes what changed since the last call, in the view or in a lane's settings, for undo(). Once a frame, with no button held.
@@ -173,7 +175,7 @@ struct AppState {
     int awaited_row_ = -1;
     std::optional<int> turned_to_;                       // row of a rewind that is under way
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
-    bool export_running_ = false;
+    bool export_running_ = false, shadow_running_ = false;
     std::chrono::steady_clock::time_point requested_at_;
     enum class Change { view, lane };
     std::vector<Change> changes_, taken_back_;

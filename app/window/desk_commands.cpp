@@ -72,11 +72,25 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-void ask_token_back(AppState& app, std::string_view) {
+void ask_token_back(AppState& app, std::string_view row) {
     app.need_live_run();
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.ask_token_back(app.view.lane, app.view.pick->position);
+    app.ask_token_back(app.view.lane, app.view.pick->position,
+                       row.empty() ? app.view.row : whole_numbers(row, 1, 1)[0]);
+}
+
+/// What the focused lane's shadow went on paying to the picked token.
+void ask_shadow(AppState& app, std::string_view) {
+    if (app.shadow_job.running()) return app.shadow_job.cancel();
+    app.need_live_run();
+    if (!app.view.pick)
+        fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
+    const LaneRecord* record = app.history.lane_record(app.last_row(), app.shown_lane());
+    if (record == nullptr || record->shadow == nullptr)
+        fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
+    app.shadow_job.start(app.engine().model(), app.status.run, app.last_row(), app.backend_options,
+                         record->info->id, app.view.pick->position, app.wake);
 }
 
 void open_recent(AppState& app, std::string_view arguments) {
@@ -138,9 +152,15 @@ constexpr std::array kTable = {
     UserCommand{"why.back",
                 menu::kTokens,
                 "What would it say with this token back?",
-                "Asks a throw-away copy of the lane, after the newest row.",
+                "[ROW]: asks a throw-away copy of the lane; after the shown row without.",
                 {'Y', kShift},
                 ask_token_back},
+    UserCommand{"why.shadow",
+                menu::kTokens,
+                "What would its shadow still pay?",
+                "Replays the run in the background for the shadow's attention on the token; again: stops.",
+                {},
+                ask_shadow},
     UserCommand{"recent", "", "Open a recent file", "N: 1 is the last one.", {}, open_recent},
     UserCommand{"open",
                 "",

@@ -32,6 +32,7 @@ struct SetSpeed {
 struct AskTokenBack {  ///< Session::with_token_back
     int index = 0;
     int position = 0;
+    int row = -1;
 };
 struct Quit {};
 

@@ -247,7 +247,7 @@ struct Engine::Impl {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
             auto result = std::make_shared<const TokenBack>(session->with_token_back(
                 ask.index, ask.position,
-                work(fmt::format("lane {} runs once more with token {}", ask.index, ask.position))));
+                work(fmt::format("lane {} runs once more with token {}", ask.index, ask.position)), ask.row));
             done(nullptr, [&](EngineStatus& s) { s.token_back = std::move(result); });
         } catch (const std::exception& error) {
             done(&error, [](EngineStatus&) {});
@@ -345,9 +345,9 @@ void Engine::send(Command command) {
     impl_->queue.push(std::move(command));
 }
 
-void Engine::ask_token_back(int index, int position) {
+void Engine::ask_token_back(int index, int position, int row) {
     impl_->pending_commands.fetch_add(1);
-    impl_->queue.push(AskTokenBack{index, position});
+    impl_->queue.push(AskTokenBack{index, position, row});
 }
 
 Recorder& Engine::recorder() {

@@ -50,8 +50,8 @@ class Engine {
     /// Takes effect before the next row. Rewind and GoToBranch work on a finished run too, which can go on then; the recorder
     /// loses the rows that were cut. The rows to a branch's end are decoded at once.
     void send(Command command);
-    /// Session::with_token_back after the present row: the answer comes with the status, a refusal as its message.
-    void ask_token_back(int index, int position);
+    /// Session::with_token_back after a row (-1: the present one): the answer comes with the status, a refusal as its message.
+    void ask_token_back(int index, int position, int row = -1);
 
     Recorder& recorder();
     EngineStatus status() const;

@@ -81,8 +81,9 @@ class Session {
     /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for this token. Nothing of the
     /// session changes. kv_heads of the result: where it was gone. Throws Error(wrong_use): no such lane or token, or it is held
     /// everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
-    /// as in apply().
-    TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {});
+    /// as in apply(). row: after which it is asked, n_prompt - 1 at least; -1: the newest.
+    TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {},
+                              int row = -1);
 
     int next_row() const;
     const RunInfo& run() const;

@@ -8,6 +8,7 @@
 #include "engine/session/session.h"
 
 #include <deque>
+#include <map>
 
 namespace keyhole {
 
@@ -65,7 +66,10 @@ struct Session::Impl : SessionState {
     void meet(Lane& lane, const Command& command, int at_row) const;
     static std::vector<int> kv_heads_at(const KvLayout& layout, const TokenPlace& at);
 
-    TokenBack with_token_back(int index, int position);  // session_probe.cpp
+    // Questions (session_probe.cpp).
+    TokenBack with_token_back(int index, int position, int at_row);
+    std::vector<float> lived_by_hand(const Lane& asked, int at_row,
+                                     const std::map<int, std::vector<Eviction>>& gone);
 
     // Records (session.cpp).
     StepTrace bare_step(int at_row) const;

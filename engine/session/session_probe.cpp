@@ -25,10 +25,59 @@ bool attends_plainly(const ResolvedPolicy& policy) {
 
 }  // namespace
 
-TokenBack Session::Impl::with_token_back(int index, int position) {
+/// What the lane's text says after a row in a throw-away copy that keeps all but what `gone` takes from it, by the row after which.
+std::vector<float> Session::Impl::lived_by_hand(const Lane& asked, int at_row,
+                                                const std::map<int, std::vector<Eviction>>& gone) {
+    const std::vector<int> tokens = asked.tokens;
+    const bool stepwise = asked.born_as.policy.prefill == PrefillMode::stepwise;
+    const LaneSpec spec = keeps_all(asked.spec);
+    lanes.push_back(new_lane(LaneInfo{}, spec));  // `asked` may have moved
+    quiet = true;
+    std::vector<float> log_probs;
+    try {
+        const std::size_t last = lanes.size() - 1;
+        Lane& copy = lanes[last];
+        const auto let_go = [&](int after_row) {
+            const auto found = gone.find(after_row);
+            if (found == gone.end() || after_row >= at_row) return;
+            for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
+        };
+        const double n_rows = at_row + 1.0;
+        if (stepwise) {
+            for (int i = 0; i < n_prompt(); ++i) {
+                tell_or_stop(i / n_rows);
+                feed({last}, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
+                let_go(i);
+            }
+        } else {
+            prefill_again(last, n_prompt() / n_rows);
+            let_go(n_prompt() - 1);
+        }
+        for (int r = n_prompt(); r <= at_row; ++r) {
+            tell_or_stop(r / n_rows);
+            feed({last}, r, [&](const Lane&) { return tokens[static_cast<std::size_t>(r - n_prompt())]; });
+            let_go(r);
+        }
+        read_logits(copy, at_row);
+        log_probs = copy.log_probs;
+    } catch (...) {
+        lanes.pop_back();
+        quiet = false;
+        throw;
+    }
+    lanes.pop_back();
+    quiet = false;
+    return log_probs;
+}
+
+TokenBack Session::Impl::with_token_back(int index, int position, int at_row) {
+    if (at_row < 0) at_row = row;
+    if (at_row > row || at_row < n_prompt() - 1)
+        fail(ErrorCode::wrong_use, "rows that say a next token are {} to {}; row {} is none of them",
+             n_prompt() - 1, row, at_row);
     const Lane& asked = lane_at(index);
-    if (position < 0 || position > row)
-        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", position, row);
+    if (position < 0 || position > at_row)
+        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", position, at_row);
     // In all its life: what it stores comes from rows that saw otherwise.
     const HeadGrid grid = head_grid(asked.model->layout());
     const auto plain = [&](const LaneSpec& spec) {
@@ -42,74 +91,48 @@ TokenBack Session::Impl::with_token_back(int index, int position) {
              "lane {} {}; what it would say with a token back is known for lanes that never did", index,
              now ? "hid tokens or turned keys to other positions in rows before"
                  : "hides tokens or turns keys to other positions");
-    if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < row)
+    if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < at_row)
         fail(ErrorCode::wrong_use, "lane {} ended its text at row {}; rewind to {} to ask", index, end, end);
     TokenBack result;
     result.lane_id = asked.id;
     result.position = position;
-    result.row = row;
-    std::map<int, std::vector<Eviction>> left;  // by the row after which
+    result.row = at_row;
+    std::map<int, std::vector<Eviction>> left, left_with;  // by the row after which; but for the token
     std::set<int> heads;
     for (const auto& gone : asked.left)
         for (const Eviction& e : *gone) {
-            if (e.position == position)
+            left[e.row].push_back(e);
+            if (e.position != position)
+                left_with[e.row].push_back(e);
+            else if (e.row <= at_row)
                 heads.insert(e.kv_head);
-            else
-                left[e.row].push_back(e);
         }
-    if (heads.empty()) fail(ErrorCode::wrong_use, "token {} of lane {} is held everywhere", position, index);
+    if (heads.empty())
+        fail(ErrorCode::wrong_use, "token {} of lane {} is held everywhere{}", position, index,
+             at_row < row ? fmt::format(" after row {}", at_row) : "");
     result.kv_heads.assign(heads.begin(), heads.end());
 
-    const std::vector<int> tokens = asked.tokens;
-    const std::vector<float> as_it_is = asked.log_probs;
-    const bool stepwise = asked.born_as.policy.prefill == PrefillMode::stepwise;
-    const LaneSpec spec = keeps_all(asked.spec);
-    lanes.push_back(new_lane(LaneInfo{}, spec));  // `asked` may have moved
-    quiet = true;
-    try {
-        const std::size_t last = lanes.size() - 1;
-        Lane& copy = lanes[last];
-        const auto let_go = [&](int after_row) {
-            const auto found = left.find(after_row);
-            if (found == left.end()) return;
-            for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
-        };
-        const double n_rows = row + 1.0;
-        if (stepwise) {
-            for (int i = 0; i < n_prompt(); ++i) {
-                tell_or_stop(i / n_rows);
-                feed({last}, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
-                let_go(i);
-            }
-        } else {
-            prefill_again(last, n_prompt() / n_rows);
-            let_go(n_prompt() - 1);
-        }
-        for (std::size_t i = 0; i < tokens.size(); ++i) {
-            const int at_row = n_prompt() + static_cast<int>(i);
-            tell_or_stop(at_row / n_rows);
-            feed({last}, at_row, [&](const Lane&) { return tokens[i]; });
-            let_go(at_row);
-        }
-        read_logits(copy, row);
-        for (const int id : top_k(copy.log_probs, start.n_top))
-            result.with.push_back({id, copy.log_probs[static_cast<std::size_t>(id)]});
-        result.kl = kl_divergence(as_it_is, copy.log_probs);
-        result.log_prob_as_is = as_it_is[static_cast<std::size_t>(result.with.front().id)];
-    } catch (...) {
-        lanes.pop_back();
-        quiet = false;
-        throw;
+    // The newest row's own distribution is at hand; that of an earlier one is lived again too.
+    std::vector<float> as_it_is = asked.log_probs;
+    if (at_row < row) {
+        part_share = 0.5;
+        as_it_is = lived_by_hand(asked, at_row, left);
+        part_from = 0.5;
     }
-    lanes.pop_back();
-    quiet = false;
+    const std::vector<float> with = lived_by_hand(lane_at(index), at_row, left_with);
+    for (const int id : top_k(with, start.n_top))
+        result.with.push_back({id, with[static_cast<std::size_t>(id)]});
+    result.kl = kl_divergence(as_it_is, with);
+    if (!result.with.empty())  // NaN has no best
+        result.log_prob_as_is = as_it_is[static_cast<std::size_t>(result.with.front().id)];
     return result;
 }
 
-TokenBack Session::with_token_back(int index, int position, const std::function<bool(double)>& progress) {
+TokenBack Session::with_token_back(int index, int position, const std::function<bool(double)>& progress,
+                                   int row) {
     KH_ASSERT(impl_->row >= 0);
     return impl_->with_progress(progress, fmt::format("asking for token {} of lane {}", position, index),
-                                [&] { return impl_->with_token_back(index, position); });
+                                [&] { return impl_->with_token_back(index, position, row); });
 }
 
 }  // namespace keyhole

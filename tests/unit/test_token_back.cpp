@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace reference {
@@ -91,6 +92,53 @@ TEST_F(TokenBack, LeavesTheSessionAsItWas) {
     EXPECT_EQ(asked.log().size(), 0u);
 }
 
+/// Asked later about an earlier row, the answer is the one that was given there, to the bit.
+TEST_F(TokenBack, OfAnEarlierRowIsWhatItWasThere) {
+    const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise"};
+    for (const int lane : {1, 2}) {
+        keyhole::Session s = session(lanes);
+        s.prefill();
+        std::vector<keyhole::TokenBack> there;
+        for (int i = 0; i < 10; ++i) {
+            s.step();
+            there.push_back(s.with_token_back(lane, 7));
+        }
+        double largest = 0;
+        for (std::size_t i = 0; i < there.size(); ++i) {
+            const keyhole::TokenBack later = s.with_token_back(lane, 7, {}, kPrompt + static_cast<int>(i));
+            EXPECT_EQ(later.row, there[i].row);
+            EXPECT_EQ(later.kv_heads, there[i].kv_heads) << i;
+            EXPECT_EQ(later.kl, there[i].kl) << i;
+            EXPECT_EQ(later.log_prob_as_is, there[i].log_prob_as_is) << i;
+            ASSERT_EQ(later.with.size(), there[i].with.size());
+            for (std::size_t k = 0; k < later.with.size(); ++k) {
+                EXPECT_EQ(later.with[k].id, there[i].with[k].id);
+                EXPECT_EQ(later.with[k].log_prob, there[i].with[k].log_prob);
+            }
+            largest = std::max(largest, later.kl);
+        }
+        EXPECT_GT(largest, 0);
+        // Both passes are told as one, and stop.
+        std::vector<double> told;
+        const auto tell = [&](double done) {
+            told.push_back(done);
+            return true;
+        };
+        s.with_token_back(lane, 7, tell, kPrompt + 4);
+        EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+        EXPECT_GT(told.back(), 0.9);
+        EXPECT_LE(told.back(), 1);
+        for (const double until : {0.3, 0.7})
+            error_of(
+                [&] {
+                    s.with_token_back(
+                        lane, 7, [&](double done) { return done < until; }, kPrompt + 4);
+                },
+                keyhole::ErrorCode::cancelled);
+        EXPECT_EQ(s.with_token_back(lane, 7).kl, there.back().kl);
+    }
+}
+
 TEST_F(TokenBack, SaysWhatItCannot) {
     keyhole::Session s = session({"full", "sink:budget=8,positions=cache", "sink:budget=8", "sink:budget=8"});
     s.prefill();
@@ -100,6 +148,10 @@ TEST_F(TokenBack, SaysWhatItCannot) {
     };
     EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
+    for (const int row : {kPrompt - 2, kPrompt + 1})
+        EXPECT_NE(error_of([&] { s.with_token_back(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
+                      .find("rows that say a next token"),
+                  std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
     EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("lane 1 hides"), std::string::npos);
     // A lane that is plain now but once was not, at its birth or later, and one that was plain all its life.

@@ -4,7 +4,10 @@
 #include "app/window/steer.h"
 #include "app/window/focus_picture.h"
 #include "engine/base/error.h"
+#include "engine/base/npy.h"
+#include "tests/reference/temp_folder.h"
 #include "tests/reference/tiny_model.h"
+#include "tests/window/live_run.h"
 
 #include <gtest/gtest.h>
 
@@ -16,38 +19,7 @@
 namespace keyhole {
 namespace {
 
-class LiveRun : public ::testing::Test {
-  protected:
-    LiveRun() : app({}, {}) {
-        app.setup.model_folder = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
-        app.setup.prompt =
-            "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
-            "house near the "
-            "river. What is the code of the gate?";
-        app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
-        app.start();
-        settle();
-        run_command(app, "step 4");
-        settle();
-    }
-    void settle() {
-        const auto begin = std::chrono::steady_clock::now();
-        do {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            app.refresh();
-            app.heat_complete = true;
-            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90))
-                << app.status.message;
-        } while (!app.idle());
-    }
-    int token_at(int position) const {
-        return app.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
-    }
-    std::string last_command() const {
-        return app.status.run.commands.empty() ? "" : format_command(app.status.run.commands.back().command);
-    }
-    AppState app;
-};
+using testing::LiveRun;
 
 TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     const int before = app.last_row();
@@ -186,6 +158,53 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     run_command(app, "step 3");
     settle();
     EXPECT_EQ(app.n_decoded(), 3);
+}
+
+/// The mean over the heads that lost the token, of the rows that an export writes.
+TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
+    run_command(app, "lane.focus 1");
+    run_command(app, "lane.set shadow=on");
+    settle();
+    run_command(app, "step 4");
+    settle();
+    int gone = -1;
+    for (int p = 4; p < app.history.n_prompt() && gone < 0; ++p)
+        if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
+    ASSERT_GE(gone, 0);
+    app.view.pick_cell({app.last_row(), gone}, false);
+    run_command(app, "why.shadow");
+    settle();
+    const auto known = app.shadow_job.result();
+    ASSERT_NE(known, nullptr) << app.notice;
+    ASSERT_EQ(known->by_row.size(), static_cast<std::size_t>(app.last_row()) + 1);
+
+    const reference::TempFolder folder("shadow");
+    run_command(app, "file.export " + folder.path().string() + " shadow");
+    settle();
+    const NpyArray rows = read_npy(folder.path() / "lane1" / "shadow.npy");
+    const std::int64_t n_layers = rows.shape[1], n_heads = rows.shape[2], n = rows.shape[3];
+    int n_known = 0;
+    for (std::int64_t y = 0; y < rows.shape[0]; ++y) {
+        const int row = app.history.n_prompt() + static_cast<int>(y);
+        double sum = 0;
+        int count = 0;
+        for (std::int64_t l = 0; l < n_layers; ++l)
+            for (std::int64_t h = 0; h < n_heads; ++h) {
+                const int g =
+                    app.history.layout(1).kv_head_from_head(static_cast<int>(l), static_cast<int>(h));
+                const std::int32_t went = app.history.evicted_at(1, g, gone);
+                if (went < 0 || went >= row) continue;
+                sum += double(rows.value(((y * n_layers + l) * n_heads + h) * n + gone));
+                ++count;
+            }
+        const float own = known->by_row[static_cast<std::size_t>(row)];
+        if (std::isnan(own)) continue;  // before the shadow was there
+        ++n_known;
+        ASSERT_GT(count, 0) << row;
+        EXPECT_NEAR(own, sum / count, 1e-6) << row;
+        EXPECT_GT(own, 0) << row;
+    }
+    EXPECT_GE(n_known, 3);
 }
 
 TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {

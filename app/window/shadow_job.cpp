@@ -1,0 +1,90 @@
+#include "app/window/shadow_job.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+ShadowPicker::ShadowPicker(KvLayout of_run, int lane_id, int position, int last_row)
+    : of_run_(std::move(of_run)) {
+    result_.lane_id = lane_id;
+    result_.position = position;
+    result_.last_row = last_row;
+    result_.by_row.assign(static_cast<std::size_t>(last_row) + 1, std::numeric_limits<float>::quiet_NaN());
+}
+
+void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
+    const LaneInfo& info = *step.lanes[static_cast<std::size_t>(lane)].info;
+    const RowValues& values = out.values;
+    if (info.id != result_.lane_id || step.row > result_.last_row || step.row < result_.position ||
+        values.shadow.empty())
+        return;
+    const KvLayout& layout = info.layout != nullptr ? *info.layout : of_run_;
+    double sum = 0;
+    int n = 0;
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const auto g = static_cast<std::size_t>(layout.kv_head_from_head(l, h));
+            const auto begin = values.positions.begin() + values.offset[g],
+                       end = values.positions.begin() + values.offset[g + 1];
+            if (std::find(begin, end, result_.position) != end) continue;  // still held
+            const auto head = static_cast<std::size_t>(l * layout.n_heads() + h);
+            sum += double(values.shadow[head * static_cast<std::size_t>(step.row + 1) +
+                                        static_cast<std::size_t>(result_.position)]);
+            ++n;
+        }
+    if (n > 0) result_.by_row[static_cast<std::size_t>(step.row)] = static_cast<float>(sum / n);
+}
+
+void ShadowPicker::rewind(int row) {
+    std::fill(result_.by_row.begin() + std::min<std::ptrdiff_t>(row + 1, std::ssize(result_.by_row)),
+              result_.by_row.end(), std::numeric_limits<float>::quiet_NaN());
+}
+
+void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+                      int lane_id, int position, std::function<void()> wake) {
+    if (running_) return;
+    running_ = true;
+    progress_ = 0;
+    thread_ = std::jthread([this, model = std::move(model), run = std::move(run), last_row, options, lane_id,
+                            position, wake = std::move(wake)](std::stop_token stop) mutable {
+        std::shared_ptr<const ShadowAttention> result;
+        std::string fault;
+        try {
+            run.wants = {};
+            run.wants.shadow = true;
+            std::string notice;
+            const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+            ShadowPicker picker(model->layout(), lane_id, position, last_row);
+            replay(model, *backend, run, last_row, &picker, [&](std::shared_ptr<const StepTrace> step) {
+                if (stop.stop_requested()) fail(ErrorCode::cancelled, "stopped: nothing was asked");
+                progress_ = double(step->row + 1) / (last_row + 1);
+                if (wake) wake();
+            });
+            result = std::make_shared<const ShadowAttention>(picker.result());
+        } catch (const std::exception& error) {
+            fault = error.what();
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            if (result != nullptr) result_ = std::move(result);
+            fault_ = std::move(fault);
+        }
+        running_ = false;
+        if (wake) wake();
+    });
+}
+
+std::shared_ptr<const ShadowAttention> ShadowJob::result() const {
+    const std::lock_guard lock(mutex_);
+    return result_;
+}
+
+std::string ShadowJob::fault() const {
+    const std::lock_guard lock(mutex_);
+    return fault_;
+}
+
+}  // namespace keyhole

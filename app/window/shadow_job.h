@@ -1,0 +1,64 @@
+/// What a lane's own shadow would have paid to one token after it went, row by row: records hold measures of a shadow but no rows, so
+/// the run on show is replayed in the background, as an export is. Started and asked on the window's thread.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/session/session.h"
+#include "engine/trace/row_sink.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace keyhole {
+
+struct ShadowAttention {
+    int lane_id = -1;
+    int position = 0;
+    int last_row = -1;  ///< that was replayed
+    std::vector<float>
+        by_row;  ///< [last_row + 1] mean over the query heads that had lost it by then; NaN: none had, or no shadow
+};
+
+/// The sink of a replay that keeps the attention of a lane's shadow on one token. last_row: the result has room for it.
+class ShadowPicker final : public RowSink {
+  public:
+    ShadowPicker(KvLayout of_run, int lane_id, int position, int last_row);
+    void row(const StepTrace& step, int lane, const RowOutput& out) override;
+    void rewind(int row) override;
+    PrefillSink* prefill() override { return nullptr; }
+    const ShadowAttention& result() const { return result_; }
+
+  private:
+    KvLayout of_run_;
+    ShadowAttention result_;
+};
+
+class ShadowJob {
+  public:
+    /// run: as the engine's status gives it. wake: when progress moved, any thread.
+    void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+               int lane_id, int position, std::function<void()> wake);
+    void cancel() { thread_.request_stop(); }
+
+    bool running() const { return running_; }
+    double progress() const { return progress_; }
+    /// Of the last job that came to its end; null: none yet.
+    std::shared_ptr<const ShadowAttention> result() const;
+    /// Why the last job has none; empty: it has.
+    std::string fault() const;
+
+  private:
+    std::atomic<bool> running_{false};
+    std::atomic<double> progress_{0};
+    mutable std::mutex mutex_;
+    std::shared_ptr<const ShadowAttention> result_;
+    std::string fault_;
+    std::jthread thread_;  // last: joins first
+};
+
+}  // namespace keyhole

@@ -1,0 +1,47 @@
+/// A live run of the demo model without a window: two lanes, four rows decoded.
+#pragma once
+
+#include "app/window/command_table.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace keyhole::testing {
+
+class LiveRun : public ::testing::Test {
+  protected:
+    LiveRun() : app({}, {}) {
+        app.setup.model_folder = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
+        app.setup.prompt =
+            "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
+            "house near the "
+            "river. What is the code of the gate?";
+        app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
+        app.start();
+        settle();
+        run_command(app, "step 4");
+        settle();
+    }
+    void settle() {
+        const auto begin = std::chrono::steady_clock::now();
+        do {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            app.refresh();
+            app.heat_complete = true;
+            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90))
+                << app.status.message;
+        } while (!app.idle());
+    }
+    int token_at(int position) const {
+        return app.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
+    }
+    std::string last_command() const {
+        return app.status.run.commands.empty() ? "" : format_command(app.status.run.commands.back().command);
+    }
+    AppState app;
+};
+
+}  // namespace keyhole::testing
