@@ -47,10 +47,12 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float middle_end = bottom - bottom_height - gap;
     const float centre_left = gap + left_width + gap, centre_right = size.x - gap - right_width - gap;
     const float centre = centre_right - centre_left;
-    const float atlas_width = std::clamp(
-        std::round(
-            (view.atlas_width > 0 ? view.atlas_width : std::clamp(centre / s * 0.37f, 230.0f, 420.0f)) * s),
-        120 * s, std::max(centre - 200 * s, 121 * s));
+    const float atlas_width =
+        std::clamp(std::round((view.atlas_width > 0
+                                   ? view.atlas_width
+                                   : std::clamp(centre / s * 0.37f, teaches ? 270.0f : 230.0f, 420.0f)) *
+                              s),
+                   120 * s, std::max(centre - 200 * s, 121 * s));
     const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
                           ImGuiWindowFlags flags = 0) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
@@ -67,14 +69,23 @@ void lay_out(Panels& panels, const PanelContext& context) {
             "compare", centre_left, top, centre, middle, [&] { draw(panels.compare, context); }, kStill);
     const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
     const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
-    const float atlas_height = std::min(middle * 0.58f, (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
+    const float atlas_height =
+        std::min(middle * (teaches ? 0.46f : 0.58f), (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
     if (!side_by_side) {
         pane(
             "atlas", centre_left, top, atlas_width, atlas_height, [&] { draw(panels.atlas, context); },
             ImGuiWindowFlags_NoScrollbar);
-        pane(
-            "curves", centre_left, top + atlas_height + gap, atlas_width, middle - atlas_height - gap,
-            [&] { draw(panels.curves, context); }, ImGuiWindowFlags_NoScrollbar);
+        // For a projector the lanes' cards stand here, and the curves only where there is room for both.
+        const float below = middle - atlas_height - gap, n_lanes = static_cast<float>(app.desk.n_lanes());
+        const float cards = std::min(below, (n_lanes * 66 + 80) * s);
+        const float left_over = teaches ? below - cards - gap : below;
+        if (teaches)
+            pane("lanes", centre_left, top + atlas_height + gap, atlas_width,
+                 left_over < 150 * s ? below : cards, [&] { draw(panels.lanes, context); });
+        if (!teaches || left_over >= 150 * s)
+            pane(
+                "curves", centre_left, middle_end - left_over, atlas_width, left_over,
+                [&] { draw(panels.curves, context); }, ImGuiWindowFlags_NoScrollbar);
         pane(
             "heatmap", centre_left + atlas_width + gap, top, centre - atlas_width - gap, middle,
             [&] { draw(panels.heatmap, context); }, kStill);

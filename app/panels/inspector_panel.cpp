@@ -32,9 +32,10 @@ void draw_next_tokens(const PanelContext& context) {
                 .c_str());
         ImGui::PopStyleColor();
     }
-    ImGui::PushFont(context.fonts.small);
+    const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
+    ImGui::PushFont(teaches ? context.fonts.book : context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    for (std::size_t k = 0; k < 10; ++k) {
+    for (std::size_t k = 0; k < (teaches ? 5u : 10u); ++k) {
         ImGui::TableNextRow();
         for (int i = first; i < first + n; ++i) {
             ImGui::TableNextColumn();
@@ -132,8 +133,10 @@ void draw(InspectorPanel&, const PanelContext& context) {
     ImGui::Dummy({0, context.px(6)});
     draw_cell_view(context);
     ImGui::Dummy({0, context.px(6)});
-    draw_memory(context);
-    ImGui::Dummy({0, context.px(6)});
+    if (context.app.view.arrangement != Arrangement::teach) {
+        draw_memory(context);
+        ImGui::Dummy({0, context.px(6)});
+    }
     draw_divergence(context);
 }
 

@@ -11,9 +11,68 @@ namespace keyhole {
 
 namespace {
 
+void draw_line(const std::string& text, ImU32 color, const PanelContext& context, float right) {
+    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    const std::string cut = fitted(text, right - ImGui::GetCursorScreenPos().x);
+    ImGui::TextUnformatted(cut.c_str());
+    if (cut != text) tooltip(context, text);
+    ImGui::PopStyleColor();
+}
+
+constexpr const char* kNoNumbers = "NaN: no next token can be told; see the model's warnings";
+
+/// For a projector: the word that the lane would say, and whether lane 0 would say another.
+void draw_next_word(const PanelContext& context, int index, const LaneRecord* record, float right) {
+    const AppState& app = context.app;
+    if (record == nullptr || record->top.empty())
+        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not there yet",
+                         theme::kWarm, context, right);
+    if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
+    const auto word = [&](const TopToken& token) {
+        return visible(app.history.run().token_display[static_cast<std::size_t>(token.id)]);
+    };
+    const LaneRecord* full = app.record(0);
+    const bool differs =
+        index > 0 && full != nullptr && !full->top.empty() && full->top.front().id != record->top.front().id;
+    draw_line(fmt::format("says “{}” {:.0f} %{}", word(record->top.front()),
+                          std::exp(double(record->top.front().log_prob)) * 100,
+                          differs ? fmt::format(", lane 0 “{}”", word(full->top.front())) : ""),
+              differs ? theme::kWarm : theme::kText, context, right);
+}
+
+/// What the lane is and how it does, in small print.
+void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
+    const AppState& app = context.app;
+    const LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(index)];
+    const bool focused = app.view.lane == index;
+    ImGui::PushFont(context.fonts.small);
+    const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
+    if (record == nullptr) {
+        line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
+    } else {
+        if (!record->failure.empty()) line(record->failure, theme::kFault);
+        if (std::isnan(record->entropy)) line(kNoNumbers, theme::kFault);
+        if (record->ended) line("ended: the model closed its text", theme::kDim);
+        const bool latest = app.view.row == app.last_row();
+        if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&
+            spec != parse_lane_spec(record->info->spec))
+            line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
+        line(record->info->effective, theme::kDim);
+        if (record->info->merged && !focused)
+            line(fmt::format("KV heads merged ({}), not uptrained", record->info->kv), theme::kWarm);
+        if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
+        if (index > 0 && record->kl)
+            line(fmt::format(
+                     "KL {:.4f} nats to lane 0{}", double(*record->kl),
+                     record->agrees ? (*record->agrees ? " · agrees" : " · would say another word") : ""),
+                 record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
+    }
+    ImGui::PopFont();
+}
+
 void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     AppState& app = context.app;
-    const LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(index)];
+    const Preset preset = app.desk.lanes()[static_cast<std::size_t>(index)].policy.preset;
     const LaneRecord* record = app.record(index);
     const bool focused = app.view.lane == index;
     ImGui::PushID(index);
@@ -29,7 +88,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 
     // Heading: what it is, and how it does.
     const float right = min.x + width - pad;
-    heading(context, fmt::format("{}  {}", index, preset_name(spec.policy.preset)));
+    heading(context, fmt::format("{}  {}", index, preset_name(preset)));
     if (record != nullptr) {
         const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
         const std::string kept =
@@ -47,37 +106,13 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
                            theme::lane_color(index), 2);
         ImGui::Dummy({0, context.px(4)});
     }
-    ImGui::PushFont(context.fonts.small);
-    const auto line = [&](const std::string& text, ImU32 color) {
-        ImGui::PushStyleColor(ImGuiCol_Text, color);
-        const std::string cut = fitted(text, right - ImGui::GetCursorScreenPos().x);
-        ImGui::TextUnformatted(cut.c_str());
-        if (cut != text) tooltip(context, text);
-        ImGui::PopStyleColor();
-    };
-    if (record == nullptr) {
-        line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
-    } else {
-        if (!record->failure.empty()) line(record->failure, theme::kFault);
-        if (std::isnan(record->entropy))
-            line("NaN: no next token can be told; see the model's warnings", theme::kFault);
-        if (record->ended) line("ended: the model closed its text", theme::kDim);
-        const bool latest = app.view.row == app.last_row();
-        if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&
-            spec != parse_lane_spec(record->info->spec))
-            line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
-        line(record->info->effective, theme::kDim);
-        if (record->info->merged && !focused)
-            line(fmt::format("KV heads merged ({}), not uptrained", record->info->kv), theme::kWarm);
-        if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
-        if (index > 0 && record->kl)
-            line(fmt::format(
-                     "KL {:.4f} nats to lane 0{}", double(*record->kl),
-                     record->agrees ? (*record->agrees ? " · agrees" : " · would say another word") : ""),
-                 record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
-    }
-    ImGui::PopFont();
-    if (focused) draw(panel.card, context, index, right);
+    const bool brief = app.view.arrangement == Arrangement::teach;
+    if (brief)
+        draw_next_word(context, index, record, right);
+    else
+        draw_words(context, index, record, right);
+    if (focused)
+        brief ? draw_brief(panel.card, context, index, right) : draw(panel.card, context, index, right);
 
     ImGui::PopClipRect();
     ImGui::PopItemWidth();
@@ -100,6 +135,10 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 
 void draw(LanesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
+    if (app.view.arrangement == Arrangement::teach) {  // the menu has the rest
+        for (int i = 0; i < app.desk.n_lanes(); ++i) draw_card(panel, context, i);
+        return;
+    }
     ImGui::AlignTextToFramePadding();
     heading(context, "Lanes");
     ImGui::SameLine(ImGui::GetContentRegionAvail().x - context.px(119));

@@ -24,7 +24,7 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
     ImGui::PopFont();
 }
 
-void draw_preset(PolicyEditor& edit) {
+void draw_preset(PolicyEditor& edit, bool with_words) {
     PolicyParams& policy = edit.policy;
     edit.label("preset");
     ImGui::SetNextItemWidth(edit.room());
@@ -47,7 +47,10 @@ void draw_preset(PolicyEditor& edit) {
         }
         ImGui::EndCombo();
     }
-    small_words(edit.context, preset_help(policy.preset));
+    if (with_words)
+        small_words(edit.context, preset_help(policy.preset));
+    else
+        tooltip(edit.context, preset_help(policy.preset));
 }
 
 /// Two buttons and the sentence that says what differs; greyed with its reason where nobody released code.
@@ -141,7 +144,11 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
 
 }  // namespace
 
-void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
+namespace {
+
+/// What `content` edits is sent when the widget is let go.
+template <class Content>
+void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     AppState& app = context.app;
     if (panel.edited != lane) panel.draft = app.desk.lanes()[static_cast<std::size_t>(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
@@ -151,30 +158,7 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
     ImGui::PushTextWrapPos(right - ImGui::GetWindowPos().x);
     edit.label_width = context.px(70);
 
-    draw_preset(edit);
-    draw_dialects(edit);
-    draw_accounting(edit);
-    edit.row({"budget"});
-    edit.row({"recent"});
-    edit.row({"sinks", "every"});
-    edit.row({"dilation"});
-    edit.row({"alpha"});
-    edit.row({"tau"});
-    edit.row({"horizon"});
-    edit.row({"noise", "draw"});
-    edit.row({"gain", "seed"});
-    edit.row({"damping", "score_dtype"});
-    edit.row({"scope", "pool"});
-    edit.row({"prefill"});
-    edit.row({"positions"});
-    edit.row({"shadow"});
-    edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon", "noise",
-                       "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool", "prefill",
-                       "positions"});
-    draw_overrides(edit);
-    draw_sharing(panel.draft.sharing, edit);
-    draw_spec(panel, edit);
-
+    content(edit);
     ImGui::PopTextWrapPos();
 
     panel.edited = edit.active ? lane : -1;
@@ -185,6 +169,43 @@ void draw(PolicyCard& panel, const PanelContext& context, int lane, float right)
         app.desk.set(lane, panel.draft);
     else
         app.say(faults.front(), true);
+}
+
+}  // namespace
+
+void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
+    edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
+        draw_preset(edit, true);
+        draw_dialects(edit);
+        draw_accounting(edit);
+        edit.row({"budget"});
+        edit.row({"recent"});
+        edit.row({"sinks", "every"});
+        edit.row({"dilation"});
+        edit.row({"alpha"});
+        edit.row({"tau"});
+        edit.row({"horizon"});
+        edit.row({"noise", "draw"});
+        edit.row({"gain", "seed"});
+        edit.row({"damping", "score_dtype"});
+        edit.row({"scope", "pool"});
+        edit.row({"prefill"});
+        edit.row({"positions"});
+        edit.row({"shadow"});
+        edit.idle_options({"budget", "recent", "sinks", "every", "dilation", "alpha", "tau", "horizon",
+                           "noise", "draw", "gain", "seed", "damping", "score_dtype", "scope", "pool",
+                           "prefill", "positions"});
+        draw_overrides(edit);
+        draw_sharing(panel.draft.sharing, edit);
+        draw_spec(panel, edit);
+    });
+}
+
+void draw_brief(PolicyCard& panel, const PanelContext& context, int lane, float right) {
+    edit_lane(panel, context, lane, right, [](PolicyEditor& edit) {
+        draw_preset(edit, false);
+        edit.row({"budget"});
+    });
 }
 
 }  // namespace keyhole

@@ -18,5 +18,7 @@ struct PolicyCard {
 
 /// right: edge of the card's content, in screen pixels.
 void draw(PolicyCard& panel, const PanelContext& context, int lane, float right);
+/// For a projector: preset and budget alone.
+void draw_brief(PolicyCard& panel, const PanelContext& context, int lane, float right);
 
 }  // namespace keyhole
