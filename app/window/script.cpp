@@ -137,6 +137,13 @@ bool Script::advance(AppState& app, const FindItem& find_item) {
             input.clicks = rest.empty() ? 1 : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
         } else if (word == "wheel") {
             input.wheel = numbers(rest, 1, 1)[0];
+        } else if (word == "drop") {
+            for (std::size_t begin = 0; begin < rest.size();) {
+                const std::size_t end = std::min(rest.find('|', begin), rest.size());
+                input.dropped.push_back(rest.substr(begin, end - begin));
+                begin = end + 1;
+            }
+            if (input.dropped.empty()) fail(ErrorCode::wrong_use, "a path is needed");
         } else if (word == "text") {
             input.text = rest;
         } else if (word == "key") {

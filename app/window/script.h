@@ -11,6 +11,7 @@
 ///     wheel N            turns the wheel
 ///     key Ctrl+P         presses a shortcut
 ///     text WORDS         types into the field that has the focus
+///     drop PATH          drops a file or folder onto the window, as the desktop does; `drop PATH|PATH` several
 ///     try COMMAND        a command that may be refused: the status line says why, and the script goes on
 ///     deadline S         from S seconds on, lines up to `finally` are skipped
 ///     finally            what is done in any case
@@ -38,6 +39,7 @@ struct ScriptInput {
     int held = 0;    ///< button + 1 that is down until released
     double wheel = 0;
     std::string text;
+    std::vector<std::string> dropped;
 };
 
 /// Left, top, right, bottom of a named widget in window pixels; nullopt: none of this name is on show.

@@ -140,6 +140,15 @@ void update_painters(HeatPainters& painters, AppState& app) {
     if (app.shows_difference()) painters.difference.update(app.difference, app.history, app.shown_lane());
 }
 
+/// Through GLFW's callback, as a drop of the desktop's comes.
+void drop(GLFWwindow* window, const std::vector<std::string>& paths) {
+    std::vector<const char*> names;
+    for (const std::string& path : paths) names.push_back(path.c_str());
+    const GLFWdropfun callback = glfwSetDropCallback(window, nullptr);
+    glfwSetDropCallback(window, callback);
+    if (callback != nullptr) callback(window, static_cast<int>(names.size()), names.data());
+}
+
 void dispatch_keys(std::vector<KeyPress>& keys, const PanelContext& context, Dialogs& dialogs) {
     for (const KeyPress& press : keys) {
         if (press.mods == kReleased) {
@@ -314,6 +323,7 @@ void run_window(WindowOptions options) {
             if (mouse_was_down) input.clicks = 0;
             mouse_was_down = input.clicks != 0;
             io.MouseWheel = static_cast<float>(std::exchange(input.wheel, 0));
+            if (!input.dropped.empty()) drop(window, std::exchange(input.dropped, {}));
             if (!input.text.empty()) io.AddInputCharactersUTF8(std::exchange(input.text, "").c_str());
         }
         ImGui::NewFrame();
@@ -327,7 +337,7 @@ void run_window(WindowOptions options) {
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         shared.panes_may_lag = !app.screenshot && !app.dump_cells;
         const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
-        if (!dropped.empty()) run(context, "open " + std::exchange(dropped, {}).front());
+        for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
         dispatch_keys(keys, context, panels.dialogs);
         lay_out(panels, context);
         if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();

@@ -87,6 +87,36 @@ TEST_F(Program, SettingsOutliveTheWindow) {
     EXPECT_NEAR(kept["interface_scale"].get<double>(), 1.2, 1e-6);
 }
 
+/// As the desktop drops them: through the callback that GLFW has.
+TEST_F(Program, DroppedFilesAreOpened) {
+    std::ofstream(path("a prompt.txt")) << "It was a dark and stormy night\n";
+    const std::string prompt_dropped = "wait idle\nstep 2\nwait rows 2\nwait idle\nfile.save " +
+                                       path("first.keyhole") + "\ndrop " + path("a prompt.txt") +
+                                       "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " +
+                                       path("second.keyhole");
+    ASSERT_EQ(run_script(prompt_dropped + "\ndrop " + path("first.keyhole") + "\nwait idle\nfile.save " +
+                         path("third.keyhole") + "\ndrop " + std::string(KH_SOURCE_DIR) +
+                         "/assets/models/keyhole-gqa2|" + path("a prompt.txt") +
+                         "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " + path("fourth.keyhole") +
+                         "\nquit\n"),
+              0)
+        << output_;
+    const auto prompt_and_model = [&](const std::string& name) {
+        EXPECT_EQ(run("replay '" + path(name + ".keyhole") + "' --export run --out '" + path(name) + "'"), 0)
+            << output_;
+        nlohmann::json json;
+        std::ifstream(path(name + "/run.json")) >> json;
+        return std::pair(json["prompt"].get<std::string>(),
+                         json["model"].dump().find("gqa2") != std::string::npos);
+    };
+    const auto first = prompt_and_model("first"), third = prompt_and_model("third");
+    EXPECT_NE(first.first.find("Once upon a time"), std::string::npos);
+    EXPECT_EQ(third, first);
+    EXPECT_EQ(prompt_and_model("second"), std::pair(std::string("It was a dark and stormy night"), false));
+    EXPECT_EQ(prompt_and_model("fourth"), std::pair(std::string("It was a dark and stormy night"), true));
+    EXPECT_NE(run_script("wait idle\ndrop\nquit\n"), 0);
+}
+
 TEST_F(Program, FramesMakeAFilmOfTheMask) {
     ASSERT_EQ(
         run_script("wait idle\nstep 3\nwait rows 3\nwait idle\nfile.frames " + path("film") +

@@ -1,0 +1,432 @@
+// Every id of the command table does what its title says: a view state, a record, the log or a file is another afterwards. A command
+// without a case here fails the test.
+#include "app/window/keepsakes.h"
+#include "app/window/run_rows.h"
+#include "engine/base/error.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/window/live_run.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+
+namespace keyhole {
+namespace {
+
+class EveryCommand : public testing::LiveRun {
+  protected:
+    void SetUp() override {
+        app.view.fit_to(2, 1000, 1000, app.first_row(), app.last_row());
+        app.view.lane = 1;
+        app.update_heat(1e6);
+        app.remember_changes();
+    }
+    /// The command, and all that follows from it.
+    void run(const std::string& text) {
+        run_command(app, text);
+        settle();
+        app.update_heat(1e6);
+        app.remember_changes();
+    }
+    void expect_file(const std::string& name) const {
+        EXPECT_TRUE(std::filesystem::exists(folder.path() / name)) << name;
+    }
+    std::string file(const std::string& name) const { return (folder.path() / name).string(); }
+    void refreshed_until(const std::function<bool()>& done) {
+        const auto begin = std::chrono::steady_clock::now();
+        while (!done()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            app.refresh();
+            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+        }
+    }
+    /// Each case starts from a fresh fixture; they are told apart by the ids that they cover.
+    void cover(std::initializer_list<std::string_view> ids) {
+        for (const std::string_view id : ids) {
+            EXPECT_NE(find_command(id), nullptr) << id;
+            covered().insert(std::string(id));
+        }
+    }
+    static std::set<std::string>& covered() {
+        static std::set<std::string> ids;
+        return ids;
+    }
+    static void TearDownTestSuite() {
+        if (::testing::UnitTest::GetInstance()->test_to_run_count() < 7 || covered().size() < 60)
+            return;  // a filter chose some of the tests
+        for (const UserCommand& command : command_table())
+            EXPECT_TRUE(covered().contains(std::string(command.id)))
+                << command.id << " has no test of what it changes";
+    }
+    reference::TempFolder folder{"commands"};
+};
+
+TEST_F(EveryCommand, OfTheRun) {
+    cover({"run.toggle", "run.play", "run.stop", "step", "run.step", "run.step10", "run.restart", "prompt"});
+    for (const auto& [on, off] : {std::pair("run.toggle", "run.toggle"), {"run.play", "run.stop"}}) {
+        const int before = app.last_row();
+        run_command(app, on);
+        refreshed_until([&] { return app.last_row() > before; });
+        run(off);
+        EXPECT_FALSE(app.running()) << on;
+    }
+    int last = app.last_row();
+    run("step 2");
+    EXPECT_EQ(app.last_row(), last += 2);
+    run("run.step");
+    EXPECT_EQ(app.last_row(), last += 1);
+    run("run.step10");
+    EXPECT_EQ(app.last_row(), last + 10);
+    const std::uint64_t id = app.history.run().id;
+    run("run.restart");
+    EXPECT_NE(app.history.run().id, id);
+    EXPECT_EQ(app.n_decoded(), 0);
+    run("prompt The cat sat on the mat.");
+    EXPECT_EQ(app.history.run().prompt, "The cat sat on the mat.");
+    constexpr double kRates[] = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};
+    for (int digit = 9; digit >= 0; --digit) {
+        const std::string speed = "run.speed" + std::to_string(digit);
+        cover({std::string_view(speed)});
+        run(speed);
+        EXPECT_EQ(app.speed, kRates[digit]);
+    }
+}
+
+TEST_F(EveryCommand, OfTime) {
+    cover({"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
+           "fork.here", "fork"});
+    run("step 10");
+    const int last = app.last_row();
+    run("time.back");
+    EXPECT_EQ(app.view.row, last - 1);
+    run("time.back10");
+    EXPECT_EQ(app.view.row, last - 11);
+    run("time.first");
+    EXPECT_EQ(app.view.row, app.first_row());
+    run("time.last");
+    EXPECT_EQ(app.view.row, last);
+    run("row " + std::to_string(last - 3));
+    EXPECT_EQ(app.view.row, last - 3);
+    EXPECT_FALSE(app.view.follows_newest);
+    run("time.follow");
+    EXPECT_TRUE(app.view.follows_newest);
+    run("rewind " + std::to_string(last - 4));
+    EXPECT_EQ(app.last_row(), last - 4);
+    ASSERT_EQ(app.status.other_branches.size(), 1u);
+    run("branch " + std::to_string(app.status.other_branches[0].id));
+    EXPECT_EQ(app.last_row(), last);
+    run("fork 1 tova:budget=9");
+    EXPECT_EQ(app.desk.n_lanes(), 3);
+    EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
+    run("fork.here");
+    EXPECT_EQ(app.desk.n_lanes(), 4);
+}
+
+TEST_F(EveryCommand, OfTokens) {
+    cover({"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
+           "say", "token.edit", "watch", "watch.clear", "why", "why.back", "why.shadow"});
+    app.view.lane = 0;
+    const KvLayout& layout = app.history.layout(0);
+    const auto holders = [&](int p) {
+        int n = 0;
+        for (int g = 0; g < layout.n_kv_heads(); ++g) n += app.history.stored(0, g, p, app.last_row());
+        return n;
+    };
+    const auto pins = [&](int p) {
+        int n = 0;
+        for (int g = 0; g < layout.n_kv_heads(); ++g) n += app.history.pinned(0, g, p, app.last_row());
+        return n;
+    };
+    const auto at = [&](int p, const std::string& command) {
+        app.view.pick_cell({app.last_row(), p}, false);
+        run(command);
+        run("step");
+    };
+    const int all = layout.n_kv_heads(), in_layer = all / layout.n_layers();
+    at(20, "evict");
+    EXPECT_EQ(holders(20), all - 1);
+    at(21, "evict.layer");
+    EXPECT_EQ(holders(21), all - in_layer);
+    at(22, "evict.all");
+    EXPECT_EQ(holders(22), 0);
+    at(23, "pin");
+    EXPECT_EQ(pins(23), 1);
+    at(23, "pin.all");
+    EXPECT_EQ(pins(23), all);
+    at(23, "unpin");
+    EXPECT_EQ(pins(23), all - 1);
+    at(23, "unpin.all");
+    EXPECT_EQ(pins(23), 0);
+
+    const int second = app.record(0)->top[1].id;
+    run("candidate 2");
+    EXPECT_EQ(token_at(app.last_row()), second);
+    run("force 9");
+    run("step");
+    EXPECT_EQ(token_at(app.last_row()), 9);
+    const int before = app.last_row();
+    run("say \" and then\"");
+    EXPECT_EQ(last_command(), "say \" and then\"");
+    run("step 2");
+    EXPECT_GT(app.last_row(), before);
+    run("token.edit " + std::to_string(app.history.n_prompt() + 1) + " \" the\"");
+    EXPECT_TRUE(last_command().starts_with("say!") || last_command().starts_with("force!")) << last_command();
+    run("watch 12 15");
+    EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
+    run("watch.clear");
+    EXPECT_FALSE(app.view.watched);
+
+    run("step 2");
+    app.view.lane = 1;
+    const auto gone = [&] {
+        for (int p = 0; p < app.history.n_prompt(); ++p)
+            if (app.history.evicted_at(1, 0, p) >= 0) return p;
+        return -1;
+    }();
+    app.view.pick_cell({app.last_row(), gone}, false);
+    run("why");
+    EXPECT_EQ(app.dialog, Dialog::why);
+    run("why.back");
+    ASSERT_NE(app.status.token_back, nullptr);
+    EXPECT_EQ(app.status.token_back->row, app.last_row());
+    run("why.back " + std::to_string(app.last_row() - 1));
+    EXPECT_EQ(app.status.token_back->row, app.last_row() - 1);
+    EXPECT_THROW(run_command(app, "why.shadow"), Error);  // the lane has none
+    run("lane.set shadow=on");
+    run("step");
+    run("why.shadow");
+    ASSERT_NE(app.shadow_job.result(), nullptr) << app.notice;
+    EXPECT_EQ(app.shadow_job.result()->position, gone);
+    EXPECT_EQ(app.shadow_job.result()->last_row, app.last_row());
+    run_command(app, "why.shadow");
+    run("why.shadow");  // again: stops
+    EXPECT_NE(app.notice.find("stopped"), std::string::npos) << app.notice;
+}
+
+TEST_F(EveryCommand, OfTheView) {
+    const auto switches = [&](std::string_view id, const std::function<bool()>& state) {
+        cover({id});
+        const bool before = state();
+        run(std::string(id));
+        EXPECT_NE(state(), before) << id;
+        run(std::string(id) + (before ? " on" : " off"));
+        EXPECT_EQ(state(), before) << id;
+    };
+    switches("mask.overlay", [&] { return app.view.mask_overlay; });
+    switches("range.log", [&] { return app.view.range().logarithmic; });
+    switches("range.auto", [&] { return app.view.range().automatic; });
+    switches("range.sinks", [&] { return app.view.range().sinks_count; });
+    switches("range.clips", [&] { return app.view.marks_clips; });
+    switches("range.nan", [&] { return app.view.marks_nan; });
+    switches("strip.score", [&] { return app.view.strip_by_score; });
+    switches("diff", [&] { return app.view.difference; });
+    switches("blink", [&] { return app.view.blink; });
+    switches("compare.all", [&] { return app.view.compares_all; });
+    cover({"mode.attention", "mode.mask", "mode.score", "range.set", "range.fit", "colors", "view.fit",
+           "view.zoom", "layer.previous", "layer.next", "head.previous", "head.next", "goto", "find"});
+    for (const auto& [id, mode] : {std::pair("mode.mask", HeatMode::mask),
+                                   {"mode.score", HeatMode::score},
+                                   {"mode.attention", HeatMode::attention}}) {
+        run(id);
+        EXPECT_EQ(app.view.mode, mode);
+    }
+    run("range.set 0.01 0.5");
+    EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
+    run("range.fit");
+    EXPECT_NE(app.view.range().high, 0.5f);
+    run("colors");
+    EXPECT_NE(app.view.colors, Colormap::viridis);
+    run("view.zoom 9 30 20");
+    EXPECT_EQ(app.view.heat.cell_width, 9);
+    EXPECT_FALSE(app.view.heat.fitted);
+    run("view.fit");
+    EXPECT_TRUE(app.view.heat.fitted);
+    run("goto 2 3");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
+    run("layer.next");
+    run("head.previous");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(3, 2));
+    run("layer.previous");
+    run("head.next");
+    EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
+    run("find cat");
+    ASSERT_TRUE(app.view.pick);
+    EXPECT_NE(token_text(app.history, app.shown_lane(), app.view.pick->position).find("cat"),
+              std::string::npos);
+
+    cover({"pick", "pick.up", "pick.down", "pick.left", "pick.right", "pick.clear", "curves", "atlas.color",
+           "ui.larger", "ui.smaller", "ui.scale"});
+    run("pick 30 12");
+    for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
+                                   {"pick.down", Pick{30, 12}},
+                                   {"pick.left", Pick{30, 11}},
+                                   {"pick.right", Pick{30, 12}}}) {
+        run(id);
+        EXPECT_EQ(app.view.pick, cell) << id;
+    }
+    run("pick.clear");
+    EXPECT_FALSE(app.view.pick);
+    run("curves kl");
+    EXPECT_EQ(app.view.measure_curve, curve_index("kl"));
+    run("atlas.color");
+    EXPECT_NE(app.view.atlas_measure, -1);
+    run("ui.scale 150");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
+    run("ui.larger");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.6f);
+    run("ui.smaller");
+    EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
+
+    cover({"view.explore", "view.compare", "view.teach", "view.arrange", "compare.with", "compare.next",
+           "compare.parting", "undo", "redo"});
+    for (const auto& [id, arrangement] : {std::pair("view.compare", Arrangement::compare),
+                                          {"view.teach", Arrangement::teach},
+                                          {"view.explore", Arrangement::explore},
+                                          {"view.arrange teach", Arrangement::teach}}) {
+        run(id);
+        EXPECT_EQ(app.view.arrangement, arrangement);
+    }
+    run("undo");
+    EXPECT_EQ(app.view.arrangement, Arrangement::explore);
+    run("redo");
+    EXPECT_EQ(app.view.arrangement, Arrangement::teach);
+    run("add tova:budget=9");
+    run("compare.with 2");
+    EXPECT_EQ(app.view.other, 2);
+    run("compare.next");
+    EXPECT_EQ(app.view.other, 0);
+    run("compare.parting");
+    EXPECT_NE(app.notice.find("lanes 1 and 0"), std::string::npos) << app.notice;
+}
+
+TEST_F(EveryCommand, OfLanes) {
+    cover({"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even",
+           "add", "lane.duplicate", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo", "follow",
+           "shadow", "sampling"});
+    run("lane.previous");
+    EXPECT_EQ(app.view.lane, 0);
+    run("lane.next");
+    EXPECT_EQ(app.view.lane, 1);
+    run("lane.focus 0");
+    EXPECT_EQ(app.view.lane, 0);
+    run("lane.focus 1");
+    const auto spec = [&] { return format_lane_spec(app.desk.lanes()[1]); };
+    run("lane 1 h2o:budget=9");
+    EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
+    run("step");
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
+    run("lane.set alpha@L0=0.5");
+    EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
+    run("lane.even");
+    EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("lane.undo");
+    EXPECT_NE(spec().find("alpha@L0=0.5"), std::string::npos);
+    run("lane.redo");
+    EXPECT_EQ(spec().find("alpha@L0"), std::string::npos);
+    run("lane.overrides");
+    EXPECT_EQ(app.dialog, Dialog::overrides);
+    run("lane.copy");
+    EXPECT_EQ(app.clipboard_out, spec());
+    run("lane.paste");
+    EXPECT_EQ(app.paste_to_lane, 1);
+    run("add tova:budget=9");
+    EXPECT_EQ(app.desk.n_lanes(), 3);
+    run("lane.duplicate");
+    EXPECT_EQ(app.desk.n_lanes(), 4);
+    run("remove 3");
+    EXPECT_EQ(app.desk.n_lanes(), 3);
+    const bool followed = app.desk.follow();
+    run("follow");
+    EXPECT_NE(app.desk.follow(), followed);
+    run("shadow on");
+    run("step");
+    EXPECT_NE(app.record(1)->shadow, nullptr);
+    run("sampling temperature=0.8,top_k=40");
+    EXPECT_TRUE(last_command().starts_with("sampling ")) << last_command();
+}
+
+TEST_F(EveryCommand, OfFiles) {
+    cover({"file.curves", "file.atlas", "file.overlap", "file.copy", "file.frames", "file.gif",
+           "file.gif-view", "export.cancel", "file.open", "file.save", "file.export", "file.picture",
+           "screenshot", "dump-cells", "open", "recent", "quit"});
+    run("pick 30 12");
+    run("file.curves " + file("curves.svg"));
+    expect_file("curves.svg");
+    run("file.atlas " + file("atlas.png"));
+    expect_file("atlas.png");
+    run("file.overlap " + file("overlap.csv"));
+    expect_file("overlap.csv");
+    run("file.picture " + file("picture.png"));
+    expect_file("picture.png");
+    run("file.copy");
+    EXPECT_TRUE(app.clipboard_out.starts_with("keyhole decode"));
+    run("file.frames " + file("out"));
+    expect_file("out/lane1/frames");
+    run("file.gif");
+    expect_file("out/lane0/mask.gif");
+    run("goto 2 3");
+    run("file.gif-view");
+    expect_file("out/lane1/heatmap_L2_H3.gif");
+    run("file.export " + file("whole") + " run,mask");
+    expect_file("whole/run.json");
+    run_command(app, "file.export " + file("never") + " all");
+    run("export.cancel");
+    EXPECT_TRUE(app.export_job.failed());
+    EXPECT_NE(app.export_job.result().find("cancelled"), std::string::npos) << app.export_job.result();
+    run("screenshot " + file("shot.png"));
+    EXPECT_EQ(app.screenshot, std::filesystem::path(file("shot.png")));  // the frame loop takes it
+    run("dump-cells " + file("cells.json"));
+    EXPECT_EQ(app.dump_cells, std::filesystem::path(file("cells.json")));
+    run("quit");
+    EXPECT_TRUE(app.quit);
+    const int last = app.last_row();
+    run("file.save " + file("run.keyhole"));
+    expect_file("run.keyhole");
+    run("step");
+    run("file.open " + file("run.keyhole"));
+    EXPECT_FALSE(app.live());
+    EXPECT_EQ(app.last_row(), last);
+    std::ofstream(file("prompt.txt")) << "Once upon a time\n";
+    run("open " + file("prompt.txt"));
+    EXPECT_TRUE(app.live());
+    EXPECT_EQ(app.history.run().prompt, "Once upon a time");
+    run("open " + file("run.keyhole"));
+    EXPECT_FALSE(app.live());
+    run("recent 2");
+    EXPECT_TRUE(app.live());
+    EXPECT_EQ(app.history.run().prompt, "Once upon a time");
+}
+
+TEST_F(EveryCommand, OfNotesAndDialogs) {
+    cover({"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep"});
+    run("file.save " + file("run.keyhole"));
+    run("file.open " + file("run.keyhole"));
+    run("goto 2 1");
+    run("bookmark here");
+    ASSERT_EQ(app.keepsakes.bookmarks.size(), 1u);
+    run("goto 0 0");
+    run("bookmark.go 1");
+    EXPECT_EQ(app.view.layer, 2);
+    run("bookmark.drop 1");
+    EXPECT_TRUE(app.keepsakes.bookmarks.empty());
+    run("note it tips");
+    EXPECT_EQ(app.keepsakes.notes, "it tips");
+    expect_file("run.notes.json");
+    app.keepsakes.notes = "it tips here";
+    run("notes.keep");
+    EXPECT_EQ(load_keepsakes(file("run.notes.json")).notes, "it tips here");
+    for (const auto& [id, dialog] : {std::pair("bookmarks", Dialog::notes),
+                                     {"doctor", Dialog::doctor},
+                                     {"palette", Dialog::palette},
+                                     {"help.keys", Dialog::keys},
+                                     {"help.about", Dialog::about}}) {
+        cover({id});
+        app.dialog = Dialog::none;
+        run(id);
+        EXPECT_EQ(app.dialog, dialog) << id;
+    }
+}
+
+}  // namespace
+}  // namespace keyhole
