@@ -142,10 +142,6 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     ImGui::PopFont();
 }
 
-}  // namespace
-
-namespace {
-
 /// What `content` edits is sent when the widget is let go.
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
