@@ -24,7 +24,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
         std::round((view.right_width > 0 ? view.right_width : std::clamp(wide * 0.2f, 252.0f, 350.0f)) * s);
     const float bottom_height = std::round(
         (view.bottom_height > 0 ? view.bottom_height
-                                : std::clamp(size.y / s * (teaches ? 0.3f : 0.2f), 162.0f, 260.0f)) *
+                                : std::clamp(size.y / s * (teaches ? 0.25f : 0.2f), 162.0f, 260.0f)) *
         s);
     const float time_height = std::round(46 * s), status_height = std::round(22 * s);
 
@@ -70,14 +70,14 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
     const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
     const float atlas_height =
-        std::min(middle * (teaches ? 0.46f : 0.58f), (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
+        std::min(middle * (teaches ? 0.38f : 0.58f), (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
     if (!side_by_side) {
         pane(
             "atlas", centre_left, top, atlas_width, atlas_height, [&] { draw(panels.atlas, context); },
             ImGuiWindowFlags_NoScrollbar);
         // For a projector the lanes' cards stand here, and the curves only where there is room for both.
         const float below = middle - atlas_height - gap, n_lanes = static_cast<float>(app.desk.n_lanes());
-        const float cards = std::min(below, (n_lanes * 66 + 80) * s);
+        const float cards = std::min(below, (n_lanes * 64 + 76) * s);
         const float left_over = teaches ? below - cards - gap : below;
         if (teaches)
             pane("lanes", centre_left, top + atlas_height + gap, atlas_width,

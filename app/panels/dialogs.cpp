@@ -143,6 +143,9 @@ void draw_export(const PanelContext& context, bool opening) {
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
     std::string list;
     const std::string now = "," + wish.list + ",";
+    // So many rows must leave room for the button on a small screen.
+    ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)});
+    ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
     for (const ExportWord& word : export_words()) {
         const std::string name(word.name);
         bool on = now.find("," + name + ",") != std::string::npos;
@@ -152,6 +155,7 @@ void draw_export(const PanelContext& context, bool opening) {
         if (on) list += (list.empty() ? "" : ",") + name;
     }
     wish.list = list;
+    ImGui::PopStyleVar(2);
     ImGui::Checkbox("prompt rows too", &wish.all_rows);
     ImGui::PushFont(context.fonts.small);
     ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);

@@ -29,7 +29,8 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
                          theme::kWarm, context, right);
     if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
     const auto word = [&](const TopToken& token) {
-        return visible(app.history.run().token_display[static_cast<std::size_t>(token.id)]);
+        const std::string text = visible(app.history.run().token_display[static_cast<std::size_t>(token.id)]);
+        return text.starts_with(' ') ? text.substr(1) : text;
     };
     const LaneRecord* full = app.record(0);
     const bool differs =
@@ -136,7 +137,11 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 void draw(LanesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     if (app.view.arrangement == Arrangement::teach) {  // the menu has the rest
-        for (int i = 0; i < app.desk.n_lanes(); ++i) draw_card(panel, context, i);
+        for (int i = 0; i < app.desk.n_lanes(); ++i) {
+            draw_card(panel, context, i);
+            if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);  // where not all fit
+        }
+        panel.shown_lane = app.view.lane;
         return;
     }
     ImGui::AlignTextToFramePadding();

@@ -7,6 +7,7 @@ namespace keyhole {
 
 struct LanesPanel {
     PolicyCard card;
+    int shown_lane = -1;  ///< that the projector's cards were scrolled to
 };
 
 void draw(LanesPanel& panel, const PanelContext& context);

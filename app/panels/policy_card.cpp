@@ -6,6 +6,7 @@
 
 #include <imgui_stdlib.h>
 
+#include <algorithm>
 #include <array>
 
 namespace keyhole {
@@ -152,7 +153,9 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     edit.lane = lane;
     edit.right = right;
     ImGui::PushTextWrapPos(right - ImGui::GetWindowPos().x);
-    edit.label_width = context.px(70);
+    // A narrow card needs the room for its widgets.
+    edit.label_width =
+        std::clamp((right - ImGui::GetCursorScreenPos().x) * 0.3f, context.px(54), context.px(70));
 
     content(edit);
     ImGui::PopTextWrapPos();

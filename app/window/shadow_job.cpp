@@ -19,7 +19,7 @@ void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
     const LaneInfo& info = *step.lanes[static_cast<std::size_t>(lane)].info;
     const RowValues& values = out.values;
     if (info.id != result_.lane_id || step.row > result_.last_row || step.row < result_.position ||
-        values.shadow.empty())
+        values.shadow.empty() || values.positions.empty())
         return;
     const KvLayout& layout = info.layout != nullptr ? *info.layout : of_run_;
     double sum = 0;
@@ -55,6 +55,7 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
         try {
             run.wants = {};
             run.wants.shadow = true;
+            run.wants.attention = true;  // with it come the positions that are held
             std::string notice;
             const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
             ShadowPicker picker(model->layout(), lane_id, position, last_row);
