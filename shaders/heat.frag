@@ -27,6 +27,7 @@ uniform float clip_slack;
 uniform vec3 color_above;
 uniform vec3 color_below;
 uniform vec3 color_nan;
+uniform int gone_after;  // 1: a token is seen by the row that evicts it; 0: it is not stored after it
 uniform int has_marks;   // -1 is a mark; 0: it is a value, of a difference
 
 uniform vec4 frame;           // left, top, width, height of the picture that is drawn into; framebuffer pixels, y down
@@ -105,7 +106,7 @@ void main() {
         return;
     }
 
-    // What the block's cells are, column by column: born are rows >= p, gone are rows > evicted_at.
+    // What the block's cells are, column by column: born are rows >= p, gone are rows >= evicted_at + gone_after.
     int born = 0;
     int gone = 0;
     bool last_seen = false;
@@ -115,7 +116,7 @@ void main() {
         born += end.y - first_born;
         int e = texelFetch(evicted_at, ivec2(p, kv_head), 0).x;
         if (e < 0) continue;
-        gone += max(0, end.y - max(first_born, e + 1));
+        gone += max(0, end.y - max(first_born, e + gone_after));
         last_seen = last_seen || (e >= first_born && e < end.y);
         if (mode == 0 && gone > 0) break;
     }

@@ -368,6 +368,7 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_int("mode", quad.mode == HeatMode::mask && !quad.difference ? 1 : 0);
     set_int("shows_mask", quad.mask_overlay ? 1 : 0);
     set_int("has_marks", quad.difference ? 0 : 1);
+    set_int("gone_after", quad.difference && quad.mode == HeatMode::mask ? 0 : 1);
     set_int("color_table", static_cast<int>(quad.scale.map));
     const ScaleTerms terms = scale_terms(quad.scale);
     set_int("logarithmic", terms.logarithmic ? 1 : 0);
