@@ -70,7 +70,8 @@ GlTexture make_texture(GLenum target) {
 
 constexpr std::string_view kUniforms[] = {
     "values",      "evicted_at",      "colors",        "level",           "log2_factor",
-    "n_cells",     "shown_row",       "color_table",   "marks_clips",     "color_clip",
+    "n_cells",     "shown_row",       "color_table",   "marks_clips",     "marks_nan",
+    "clip_slack",  "color_above",     "color_below",   "color_nan",       "gone_after",
     "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
     "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
     "scale_gamma", "color_unborn",    "color_missing", "color_evicted",   "color_hatch",
