@@ -174,9 +174,9 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     change(born_as);
     LaneInfo identity;
     identity.id = next_lane_id;
-    identity.relived = true;
     identity.forked_from = was.recorded ? was.id : was.info->forked_from;
     identity.forked_at = was.recorded ? row : was.info->forked_at;
+    identity.relived = identity.forked_from >= 0;  // else no record has told of any past: it is a new lane
     lanes.push_back(new_lane(identity, born_as));
     try {
         live(was.tokens, was.life, change);

@@ -198,8 +198,10 @@ Json lane_info_json(const LaneInfo& info) {
         out["kv"]["layers"] = n_owners;
         out["kv"]["heads"] = info.layout->n_kv_heads() / n_owners;
     }
-    if (info.forked_from >= 0) out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
-    if (info.relived) out["forked"]["relived"] = true;
+    if (info.forked_from >= 0) {
+        out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
+        if (info.relived) out["forked"]["relived"] = true;
+    }
     return out;
 }
 
@@ -209,7 +211,8 @@ std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo&
     info->id = to_int(json.at("id"), 0, kInt);
     info->spec = json.at("spec");
     info->effective = json.at("effective");
-    if (json.contains("forked")) {
+    if (json.contains("forked") &&
+        json.at("forked").contains("from")) {  // older files may say "relived" alone
         info->forked_from = to_int(json.at("forked").at("from"), 0, kInt);
         info->forked_at = to_int(json.at("forked").at("at"), 0, kLargest);
         info->relived = json.at("forked").value("relived", false);

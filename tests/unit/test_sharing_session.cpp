@@ -146,6 +146,36 @@ TEST_F(SharingSession, ACopyOfALaneJustSharedAnewIsThatLane) {
     EXPECT_EQ(keyhole::read_trace(folder_ / "copy.keyhole").size(), forked.steps.size());
 }
 
+/// Shared otherwise before any record told of it, an added lane is a new lane, copies of it too, and files can say so.
+TEST_F(SharingSession, ALaneSharedAnewBeforeItsFirstRecordIsANewLane) {
+    const SessionRun live = run({"full"}, {{4, "add h2o:budget=8"},
+                                           {4, "lane 1 h2o:budget=8,kv=mqa"},
+                                           {4, "fork 1"},
+                                           {4, "fork 2 h2o:budget=8,kv=gqa:2"}});
+    const SessionRun began = run({"full"}, {{4, "add h2o:budget=8,kv=mqa"}});
+    fs::create_directories(folder_);
+    keyhole::write_trace(live.steps, folder_ / "run.keyhole");
+    keyhole::TraceWriter writer(folder_ / "spooled.keyhole");
+    for (const auto& step : live.steps) writer.append(*step);
+    writer.finish();
+    const keyhole::RunHistory straight = history_of(began);
+    for (const keyhole::StepList& steps : {live.steps, keyhole::read_trace(folder_ / "run.keyhole"),
+                                           keyhole::read_trace(folder_ / "spooled.keyhole")}) {
+        keyhole::RunHistory history;
+        history.update(steps);
+        ASSERT_EQ(history.lanes().size(), 4u);
+        for (int lane = 1; lane < 4; ++lane) {
+            EXPECT_EQ(history.lanes()[static_cast<std::size_t>(lane)].forked_from, -1) << lane;
+            EXPECT_FALSE(history.lanes()[static_cast<std::size_t>(lane)].relived) << lane;
+        }
+        for (const int lane : {1, 2})
+            for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
+                for (int p = 0; p < history.n_positions(); ++p)
+                    ASSERT_EQ(history.evicted_at(lane, g, p), straight.evicted_at(1, g, p)) << g << " " << p;
+        EXPECT_EQ(history.layout(3).n_kv_heads(), 2 * kLayers);
+    }
+}
+
 TEST_F(SharingSession, AFreeLaneKeepsItsOwnPastTokens) {
     const SessionRun live = run({"full", "window:budget=5"}, {{6, "lane 1 window:budget=5,kv=mqa"}}, false);
     const SessionRun unchanged = run({"full", "window:budget=5"}, {}, false);
