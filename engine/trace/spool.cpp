@@ -207,12 +207,14 @@ void check(const StepTrace& step, std::size_t n_file, const std::string& name) {
     };
     constexpr std::int64_t kLargestTable = std::int64_t{1} << 28;
     const std::int64_t n_positions = std::int64_t{step.row} + 1;
-    if (n_positions > static_cast<std::int64_t>(n_file) ||
-        n_positions * run.layout.n_layers() * run.layout.n_heads() > kLargestTable)
-        bad("the place");
+    const auto too_far = [&](const KvLayout& layout) {
+        return n_positions * layout.n_kv_heads() > kLargestTable;
+    };
+    if (n_positions > static_cast<std::int64_t>(n_file) || too_far(run.layout)) bad("the place");
     if (step.prompt_rows && !fits(*step.prompt_rows, run)) bad("the prompt");
     for (const LaneRecord& lane : step.lanes) {
         const KvLayout& layout = lane.info->layout != nullptr ? *lane.info->layout : run.layout;
+        if (too_far(layout)) bad("the place");
         if (const std::string_view fault = fault_of(lane, layout, step.row); !fault.empty()) bad(fault);
         if (lane.prompt_rows && !fits(*lane.prompt_rows, run)) bad("the prompt");
     }

@@ -19,7 +19,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
 #include <system_error>
 
 namespace keyhole {
@@ -693,14 +692,13 @@ fs::path recovered_path(const fs::path& trace) {
 void rescue_spool(const fs::path& spool, const fs::path& trace) {
     std::error_code error;
     if (!fs::exists(spool / kFrames, error) || fs::file_size(spool / kFrames, error) == 0) return;
-    std::optional<Frames> frames;
+    fs::path to = recovered_path(trace);
     try {
-        frames.emplace(spool / kFrames);
+        const Frames frames(spool / kFrames);
+        if (!frames.light().empty()) return write_trace(frames, to);
     } catch (const Error& why) {
         if (why.code() != ErrorCode::bad_file) throw;
     }
-    fs::path to = recovered_path(trace);
-    if (frames && !frames->light().empty()) return write_trace(*frames, to);
     to += ".spool";
     fs::rename(spool, to, error);
     if (error) fail_io(spool, "put aside");

@@ -5,6 +5,7 @@
 #include "engine/base/npy.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/spool.h"
+#include "engine/trace/trace_json.h"
 
 #include "tests/unit/test_trace.h"
 
@@ -190,6 +191,25 @@ TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
     EXPECT_FALSE(fs::exists(path_.string() + ".scratch"));
 }
 
+// A parent is what makes a lane lived again; files that name it without one open.
+TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
+    const auto info_of = [](const std::string& json) {
+        return parse_trace_json(json, "a trace", nullptr).steps.back()->lanes.back().info;
+    };
+    StepTrace step = *everything(1).front();
+    auto info = std::make_shared<LaneInfo>(*step.lanes.back().info);
+    info->relived = true;
+    step.lanes.back().info = info;
+    std::string json = format_trace_json({std::make_shared<const StepTrace>(step)}, true);
+    EXPECT_EQ(json.find("relived"), std::string::npos);
+    EXPECT_FALSE(info_of(json)->relived);
+    const std::string id = fmt::format("\"id\":{},\"spec\"", info->id);
+    ASSERT_NE(json.rfind(id), std::string::npos);
+    json.insert(json.rfind(id), "\"forked\":{\"relived\":true},");
+    EXPECT_FALSE(info_of(json)->relived);
+    EXPECT_EQ(info_of(json)->forked_from, -1);
+}
+
 TEST_F(TraceFile, ReplaysLikeTheRun) {
     const StepList steps = everything();
     write_trace(steps, path_);
@@ -294,6 +314,39 @@ TEST_F(TraceFile, ANewTraceLosesNoSpoolThatLiesInItsWay) {
     crash();
     EXPECT_EQ(read_text_file(beside("-recovered-2.keyhole.spool") / "frames.bin"), bytes);
     EXPECT_EQ(difference(steps, read_trace(beside("-recovered.keyhole"))), "") << "not written over";
+    // Frames that are whole but make no trace.
+    StepTrace last = *steps.back();
+    auto block = std::make_shared<RowBlock>(*last.lanes[0].rows);
+    block->offset.back() -= 1;
+    block->scores.pop_back();
+    last.lanes[0].rows = block;
+    bytes.clear();
+    for (std::size_t i = 0; i + 1 < steps.size(); ++i) bytes += make_frame(*steps[i], i == 0);
+    bytes += make_frame(last, false);
+    write_text_file(frames, bytes);
+    crash();
+    EXPECT_EQ(read_text_file(beside("-recovered-3.keyhole.spool") / "frames.bin"), bytes);
+    EXPECT_FALSE(fs::exists(beside("-recovered-3.keyhole")));
+    EXPECT_EQ(difference(steps, read_trace(recover_spool(path_.string() + ".spool"))), "");
+}
+
+// Tables are as wide as there are KV heads; a long run whose query heads are many more is within bounds.
+TEST_F(TraceFile, TheLongestRowGoesByKvHeads) {
+    constexpr int kMany = 1 << 16, kRow = 5000;
+    auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
+    run->config.n_layers = run->config.n_kv_heads = 1;
+    run->config.n_heads = kMany;
+    run->layout = KvLayout::grouped(1, kMany, 1);
+    run->prompt = std::string(2 * kRow, 'a');
+    StepTrace step;
+    step.run = run;
+    step.row = kRow;
+    LaneRecord& lane = step.lanes.emplace_back();
+    lane.info = testing_trace::make_lane(0, 0);
+    TraceWriter writer(path_);
+    writer.append(step);
+    writer.finish();
+    EXPECT_EQ(read_trace(path_).back()->row, kRow);
 }
 
 TEST_F(TraceFile, DamagedSpoolGivesWhatComesBeforeTheDamage) {
