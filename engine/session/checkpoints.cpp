@@ -41,22 +41,24 @@ SessionState SessionState::copy() const {
 
 std::size_t SessionState::bytes() const {
     std::size_t sum = history.size() * sizeof(int);
-    for (const Lane& lane : lanes)
-        sum += static_cast<std::size_t>(lane.cache->use().allocated_bytes) +
+    for (const Lane& lane : lanes) {
+        const CacheUse use = lane.cache->use();
+        sum += static_cast<std::size_t>(use.allocated_bytes + use.shadow_bytes) +
                (lane.log_probs.size() + lane.out.next_logits.size()) * sizeof(float) +
                lane.tokens.size() * sizeof(int) + lane.left.size() * sizeof(lane.left[0]);
+    }
     return sum;
 }
 
 void Checkpoints::offer(const SessionState& state) {
     if (budget_ == 0) return;
-    const std::size_t bytes = state.bytes();
-    if (bytes > budget_ / 4) return;
-    // A row more for each MB: copying stays a small share of decoding, which reads the weights.
-    const int spacing = std::max(spacing_, static_cast<int>(bytes >> 20));
-    if (!kept_.empty() && state.row - kept_.back().state.row < spacing) return;
-    kept_.push_back({state.copy(), bytes});
-    fit(state);
+    if (const std::size_t bytes = state.bytes(); bytes <= budget_ / 4) {
+        // A row more for each MB: copying stays a small share of decoding, which reads the weights.
+        const int spacing = std::max(spacing_, static_cast<int>(bytes >> 20));
+        if (kept_.empty() || state.row - kept_.back().state.row >= spacing)
+            kept_.push_back({state.copy(), bytes});
+    }
+    fit(state);  // a model that no lane runs any more counts from now on, whether this state is kept or not
 }
 
 std::map<const Model*, std::size_t> Checkpoints::only_kept(const SessionState& running) const {

@@ -33,7 +33,7 @@ class Checkpoints {
     /// base: the session's own model, which counts nowhere.
     Checkpoints(std::size_t budget_bytes, const Model* base) : budget_(budget_bytes), base_(base) {}
 
-    /// Keeps a copy when it is time for one.
+    /// Keeps a copy when it is time for one and it takes no more than a quarter of the budget.
     void offer(const SessionState& state);
     /// The latest one not after the row; null where there is none.
     const SessionState* latest(int row) const;

@@ -88,6 +88,52 @@ TEST_F(CheckpointBytes, ModelsBeyondHalfTheBudgetGoWithTheirStates) {
     EXPECT_FALSE(small.expired());
 }
 
+/// What a lane leaves behind goes with the next row, also where that row's state is too large to be kept or comes too soon.
+TEST_F(CheckpointBytes, ModelsGoThoughNoStateIsKept) {
+    const std::size_t budget = merged(2);
+    for (const bool too_large : {true, false}) {
+        Checkpoints checkpoints(budget, model_.get());
+        std::weak_ptr<const keyhole::Model> left;
+        {
+            const auto gqa = shared("gqa:2");
+            left = gqa;
+            checkpoints.offer(state(0, {gqa}));
+            ASSERT_EQ(checkpoints.count(), 1u);
+        }
+        EXPECT_FALSE(left.expired());
+        SessionState plain = state(too_large ? 16 : 1, {model_});
+        if (too_large) plain.lanes[0].log_probs.resize(budget);
+        ASSERT_EQ(plain.bytes() > budget / 4, too_large);
+        checkpoints.offer(plain);
+        EXPECT_TRUE(left.expired()) << too_large;
+        EXPECT_EQ(checkpoints.count(), 0u);
+    }
+}
+
+/// Copies of a state copy its shadows.
+TEST_F(CheckpointBytes, ShadowsCount) {
+    SessionState plain = state(0, {model_}), shadowed = state(0, {model_});
+    const auto policy = [](const char* spec) {
+        return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 3, 0);
+    };
+    const auto decode = [&](SessionState& to, const keyhole::ResolvedPolicy& resolved) {
+        backend_->apply_policy(*to.lanes[0].cache, resolved, -1);
+        for (int row = 0; row < 40; ++row)
+            backend_->step(std::vector{
+                keyhole::LaneStep{to.lanes[0].cache.get(), &resolved, 5, row, {}, &to.lanes[0].out}});
+    };
+    decode(plain, policy("window:budget=4,prefill=stepwise"));
+    decode(shadowed, policy("window:budget=4,prefill=stepwise,shadow=on"));
+    const std::size_t of_shadow = std::size_t{40} * 2 * kLayers * 4 * kHeadDim * sizeof(float);
+    EXPECT_GE(shadowed.bytes(), plain.bytes() + of_shadow);
+    Checkpoints checkpoints(4 * plain.bytes() + of_shadow, model_.get());
+    checkpoints.offer(plain);
+    EXPECT_EQ(checkpoints.count(), 1u);
+    shadowed.row = 1000;
+    checkpoints.offer(shadowed);
+    EXPECT_EQ(checkpoints.count(), 1u) << "more than a quarter of the budget";
+}
+
 /// A model larger than the whole budget leaves nothing behind, and thinning ends.
 TEST_F(CheckpointBytes, AModelLargerThanTheBudgetIsNotKept) {
     const std::size_t budget = 16 * state(0, {model_}).bytes();
