@@ -196,7 +196,7 @@ void draw_status(const PanelContext& context) {
     } else {
         switch (status.phase) {
             case EnginePhase::idle:
-                text = app.has_run() ? "Space decodes" : "starting";
+                text = app.has_run() ? "Space decodes" : status.message.empty() ? "starting" : "stopped";
                 break;
             case EnginePhase::loading:
                 text = "loading the model";

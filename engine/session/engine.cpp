@@ -116,7 +116,8 @@ struct Engine::Impl {
                 const std::lock_guard lock(mutex);
                 loaded = model;
             }
-            if (loaded == nullptr || backend == nullptr || loaded->path() != start.model_folder) {
+            const bool load = loaded == nullptr || backend == nullptr || loaded->path() != start.model_folder;
+            if (load) {
                 set_status([&](EngineStatus& s) {
                     s = EngineStatus();
                     s.phase = EnginePhase::loading;
@@ -136,6 +137,7 @@ struct Engine::Impl {
             }
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::prefill;
+                if (!load) s.message.clear();  // of the run before; loading has its own
                 s.progress = 0;
                 s.tokens_per_s = 0;
                 s.run = start.run;
@@ -162,7 +164,7 @@ struct Engine::Impl {
     }
 
     void run_rows(int n_rows) {
-        if (session == nullptr) return;
+        if (session == nullptr) return refuse_run();
         if (session->finished()) {
             stop(EnginePhase::finished, session->finish_reason());
             return;
@@ -176,6 +178,14 @@ struct Engine::Impl {
         });
     }
 
+    /// A prompt that was given up, or a failure, whose message stays, has left nothing to go on with.
+    void refuse_run() {
+        set_status([](EngineStatus& s) {
+            if (s.phase != EnginePhase::failed) s.message = "no session is running; start one first";
+            s.phase = EnginePhase::failed;
+        });
+    }
+
     void stop(EnginePhase phase, const std::string& message) {
         rows_left = 0;
         set_status([&](EngineStatus& s) {
@@ -185,12 +195,14 @@ struct Engine::Impl {
         });
     }
 
-    /// What the user's stop does; a command that it cut short keeps its message.
+    /// What the user's stop does; a command that it cut short keeps its message, through more stops too.
     void halt() {
         rows_left = 0;
+        const std::string why = std::exchange(stopped_work, "");
         set_status([&](EngineStatus& s) {
-            if (s.phase == EnginePhase::running) s.phase = EnginePhase::idle;
-            s.message = std::exchange(stopped_work, "");
+            const bool ran = s.phase == EnginePhase::running;
+            if (ran) s.phase = EnginePhase::idle;
+            if (ran || !why.empty()) s.message = why;
         });
     }
 
@@ -275,7 +287,9 @@ struct Engine::Impl {
 
     void decode_row() {
         try {
+            const bool on_the_way = session->catching_up();
             const auto step = session->step();
+            if (on_the_way) set_status([&](EngineStatus& s) { s.run = session->run_spec(); });
             if (step != nullptr) recorder.push(step);
             if (rows_left > 0) --rows_left;
             next_row_at = std::max(next_row_at + period(), Clock::now());

@@ -272,6 +272,8 @@ std::vector<Branch> Session::other_branches() const {
 RunSpec Session::run_spec() const {
     RunSpec spec = impl_->start;
     spec.commands = impl_->log;
+    // On the way to a branch's end the log has what is still to come.
+    std::erase_if(spec.commands, [&](const LoggedCommand& logged) { return logged.row > impl_->row; });
     return spec;
 }
 

@@ -152,6 +152,9 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     settle();
     EXPECT_EQ(app.status.phase, EnginePhase::idle);
     EXPECT_NE(app.status.message.find("was stopped"), std::string::npos) << app.status.message;
+    run_command(app, "step 3");  // nothing is awaited that never comes
+    settle();
+    EXPECT_NE(app.status.message.find("start one first"), std::string::npos) << app.status.message;
     app.setup.prompt = words;
     app.start();
     settle();
