@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 
 namespace keyhole {
@@ -217,6 +218,9 @@ struct ExportSink::Impl final : PrefillSink {
     ExportShape shape;
     ExportRange range;
     std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
+    /// By row and lane id: records may lose theirs to a recorder's budget before the tables are written. A fraction of what the
+    /// lanes keep in memory for their shadows anyway.
+    std::map<std::pair<int, int>, std::shared_ptr<const ShadowRow>> shadows;
 
     Impl(ExportOptions o, ExportShape s)
         : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
@@ -290,6 +294,7 @@ struct ExportSink::Impl final : PrefillSink {
     /// Lanes that came after the row give their places back.
     void rewind(int row) {
         const std::int64_t first_void = std::max(0, row + 1 - range.first_row);
+        shadows.erase(shadows.lower_bound({row + 1, 0}), shadows.end());
         for (auto& lane : lanes) {
             if (lane->first_row > row) lane->id = lane->first_row = -1;
             for (Stream* stream : lane->streams()) stream->cut(first_void);
@@ -338,6 +343,8 @@ struct ExportSink::Impl final : PrefillSink {
     }
 
     void row(const StepTrace& step, int index, const RowOutput& out) {
+        const LaneRecord& record = step.lanes[static_cast<std::size_t>(index)];
+        if (record.shadow) shadows[{step.row, record.info->id}] = record.shadow;
         if (step.row < range.first_row || step.row > range.last_row) return;
         LaneStreams& lane = lane_of(step, index);
         const RowValues& values = out.values;
@@ -403,8 +410,26 @@ struct ExportSink::Impl final : PrefillSink {
         }
     }
 
-    void finish(const RunHistory& history, const Progress& progress) {
-        KH_ASSERT(!history.empty());
+    /// The history with the shadows that its records came with.
+    RunHistory with_shadows(const RunHistory& history) const {
+        StepList steps;
+        for (const auto& step : history.steps()) {
+            auto whole = std::make_shared<StepTrace>(*step);
+            for (LaneRecord& lane : whole->lanes)
+                if (const auto it = shadows.find({step->row, lane.info->id}); it != shadows.end())
+                    lane.shadow = it->second;
+            steps.push_back(std::move(whole));
+        }
+        RunHistory out = history;
+        out.update(steps);
+        return out;
+    }
+
+    void finish(const RunHistory& recorded, const Progress& progress) {
+        KH_ASSERT(!recorded.empty());
+        std::optional<RunHistory> whole;
+        if (!shadows.empty()) whole = with_shadows(recorded);
+        const RunHistory& history = whole ? *whole : recorded;
         range.last_row = std::min(range.last_row, history.last_row());
         range.first_row = std::min(range.first_row, range.last_row + 1);
         for (auto& lane : lanes)

@@ -7,6 +7,7 @@
 #include "engine/metrics/run_metrics.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/session/session.h"
+#include "engine/trace/recorder.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/tiny_model.h"
 
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr int kTokens = 14;
 
-/// A run of four lanes with everything exported, once for all tests.
+/// A run of five lanes with everything exported, once for all tests; the recorder drops rows and shadows as those of long runs do.
 class EngineExportMeasures : public testing::Test {
   protected:
     static void SetUpTestSuite() {
@@ -54,11 +55,20 @@ class EngineExportMeasures : public testing::Test {
         ExportSink sink(options, {model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
                                   n_prompt + kTokens - 1});
         StepList steps;
+        Recorder recorder(1);
         replay(model, *backend, spec, n_prompt + kTokens - 1, &sink,
-               [&](std::shared_ptr<const StepTrace> step) { steps.push_back(std::move(step)); });
+               [&](std::shared_ptr<const StepTrace> step) {
+                   recorder.push(step);
+                   steps.push_back(std::move(step));
+               });
         history_ = std::make_unique<RunHistory>();
         history_->update(steps);
-        sink.finish(*history_);
+        RunHistory thinned;
+        thinned.update(recorder.snapshot().steps);
+        const LaneRecord *whole = history_->lane_record(n_prompt + 1, 1),
+                         *thin = thinned.lane_record(n_prompt + 1, 1);
+        ASSERT_TRUE(whole->shadow != nullptr && thin->shadow == nullptr && thin->rows == nullptr);
+        sink.finish(thinned);
         write_trace(steps, folder_ / "run.keyhole");
     }
     static void TearDownTestSuite() {
@@ -186,8 +196,10 @@ TEST_F(EngineExportMeasures, ATraceGivesTheSameNumbers) {
     RunHistory again;
     again.update(read_trace(folder_ / "run.keyhole"));
     const nlohmann::json before = nlohmann::json::parse(make_run_json(*history_, 0)),
-                         after = nlohmann::json::parse(make_run_json(again, 0));
+                         after = nlohmann::json::parse(make_run_json(again, 0)), exported = run_json();
+    EXPECT_EQ(exported["lanes"][1]["metrics"]["shadow_rows"], kTokens);
     for (std::size_t i = 0; i < before["lanes"].size(); ++i) {
+        EXPECT_EQ(before["lanes"][i]["metrics"], exported["lanes"][i]["metrics"]);
         EXPECT_EQ(before["lanes"][i]["metrics"], after["lanes"][i]["metrics"]);
         EXPECT_EQ(before["lanes"][i]["steps"], after["lanes"][i]["steps"]);
     }
