@@ -26,6 +26,7 @@ from dataclasses import dataclass
 WORDS = pathlib.Path(__file__).parent.parent / "tasks" / "words.json"
 TASKS = ["needle", "fact", "needles", "latest", "dialogue", "list", "passage"]  # a task's place is its Philox stream
 TRAINING_STREAM = 1000
+STATED = 0.1  # weight of a value where it is first stated: nobody can know it, but what it looks like is worth learning
 
 
 def philox4x32_10(counter, key):
@@ -319,7 +320,7 @@ def passage_task(draw, context, sentences, passages, count):
 
 class Windows:
     """A window is a list of token ids with a weight for each: answers (tokens that can be known only by looking back)
-    count more, values when first stated count nothing, since nobody can know them. Every piece of text begins with a
+    count more, values when first stated next to nothing, since nobody can know them. Every piece of text begins with a
     blank or an empty line and ends without one, so pieces that are encoded one by one and joined give the same tokens as
     the joined text."""
 
@@ -344,16 +345,24 @@ class Windows:
             weights += [w] * len(more)
         return ids, weights
 
-    def repeated(self, draw, filler, answer, listing):
-        """A list, or a sentence of the filler, and then the same once more: two pieces."""
-        if listing:
-            fact = self.words.listing(draw)
-            return self.piece(fact.stated, 0.0), self.piece(f"{fact.ask} [{fact.answer}].", answer / 2)
+    def listing(self, draw, ids):
+        """A list of the word lists, or, half the time, of any words of some text: copying should not need known words."""
+        items = sorted(set(re.findall(r"\b[A-Za-z]{3,10}\b", self.tok.decode(ids.tolist()))))
+        if draw.below(2) or len(items) < 12:
+            return self.words.listing(draw)
+        first, n = self.words.expand(draw, "list_first"), 4 + draw.below(8)
+        chosen = [items.pop(draw.below(len(items))) for _ in range(n)]
+        return Fact("list", first, "", "", "", ", ".join(chosen), f"{first} [{', '.join(chosen)}].")
+
+    def repeated(self, draw, filler, answer):
+        """A sentence of the filler, and then the same once more: two pieces."""
         sentence = draw.pick(filler)[:60].tolist()
         known = max(0, len(sentence) - 4)  # nobody asks for it: its beginning has to be seen first
         return (sentence, [1.0] * len(sentence)), (sentence, [1.0] * (len(sentence) - known) + [answer / 2] * known)
 
-    def window(self, rng, text, length, answer, fill, kinds=((40, "fact"), (24, "repeat"), (14, "latest"), (22, "dialogue"))):
+    KINDS = ((34, "fact"), (14, "repeat"), (22, "list"), (12, "latest"), (18, "dialogue"))
+
+    def window(self, rng, text, length, answer, fill, kinds=KINDS):
         """`length` ids and weights; `fill` is the share of plain narrative, which is also what sets distances."""
         draw, words = Draw(rng.getrandbits(63), TRAINING_STREAM, 0), self.words
         filler = text.filler(rng, int(fill * length) + 8)
@@ -368,12 +377,18 @@ class Windows:
 
         lead = lambda: "\n\n" if draw.below(5) == 0 else " "
         while used < (1 - fill) * length:
-            far = draw.below(10) < 3  # from the beginning to the end: drawn evenly, long distances would be rare
+            far = draw.below(10) < 4  # from the beginning to the end: drawn evenly, long distances would be rare
             at, kind = draw.random() * (0.15 if far else 0.8), draw.weighted(kinds)
             after = lambda: 1 - draw.random() * 0.2 if far else at + draw.random() * (1 - at)
-            if kind == "repeat":
-                first, second = self.repeated(draw, filler, answer, not listed)
-                listed = True
+            if kind == "list" and not listed:
+                listed, fact = True, self.listing(draw, text.window(rng, 200))
+                put(at, self.piece(fact.stated, STATED))
+                for _ in range(1 + draw.below(2)):
+                    when, ask = after() + 1e-6, words.expand(draw, "list_again")
+                    put(when, self.piece(f"{ask} [{fact.answer}].", answer / 2))
+                continue
+            if kind in ("repeat", "list"):
+                first, second = self.repeated(draw, filler, answer)
                 put(at, first)
                 put(after(), second)
                 continue
@@ -383,10 +398,10 @@ class Windows:
                 continue
             keys.update((f.kind, f.key) for f in facts)
             for i, f in enumerate(facts):  # the speakers of a dialogue follow each other
-                put(at + 1e-9 * i, self.piece(f.stated, 0.0, lead() if kind != "dialogue" else " " if i else "\n\n"))
+                put(at + 1e-9 * i, self.piece(f.stated, STATED, lead() if kind != "dialogue" else " " if i else "\n\n"))
             if kind == "latest":
                 at += draw.random() * (0.1 if far else 1 - at)
-                put(at, self.piece(facts[0].update, 0.0, lead()))
+                put(at, self.piece(facts[0].update, STATED, lead()))
             for _ in range((1, 1, 2, 3)[draw.below(4)]):
                 f = draw.pick(facts)
                 ask, reply = (f.update_ask, f.update_answer) if kind == "latest" else words.another_ask(draw, f)
