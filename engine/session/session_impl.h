@@ -55,7 +55,7 @@ struct Session::Impl : SessionState {
     Lane new_lane(const LaneInfo& identity, const LaneSpec& spec) const;
     void read_logits(Lane& lane, int at_row) const;
     std::shared_ptr<const PromptRows> prefill(std::size_t first_lane,
-                                              const std::function<bool(double)>& progress, bool to_sink);
+                                              const std::function<bool(double)>& part_done, bool to_sink);
     void feed(const std::vector<std::size_t>& which, int at_row,
               const std::function<int(const Lane&)>& token_of);
     void feed_row();

@@ -93,7 +93,7 @@ void Session::Impl::read_logits(Lane& lane, int at_row) const {
 /// Prompt of the lanes from first_lane on: one-shot ones together, for each model, stepwise ones row by row. Returns the rows of the
 /// session's own model; those of others are with their lanes.
 std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
-                                                         const std::function<bool(double)>& progress,
+                                                         const std::function<bool(double)>& part_done,
                                                          bool to_sink) {
     struct Together {
         const Model* of;
@@ -120,8 +120,8 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
     const double n_parts = static_cast<double>(oneshot.size()) + (stepwise.empty() ? 0 : 1);
     for (std::size_t n = 0; n < oneshot.size(); ++n) {
         const Together& group = oneshot[n];
-        const auto share = [&](double done) { return progress((static_cast<double>(n) + done) / n_parts); };
-        const std::function<bool(double)> part = progress ? share : std::function<bool(double)>();
+        const auto share = [&](double done) { return part_done((static_cast<double>(n) + done) / n_parts); };
+        const std::function<bool(double)> part = part_done ? share : std::function<bool(double)>();
         PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
         std::optional<LaneTiles> tiles;
         if (outer != nullptr) tiles.emplace(*outer, group.lanes, stepwise.empty() && oneshot.size() == 1);
@@ -139,7 +139,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         }
     }
     for (int i = 0; i < n_prompt() && !stepwise.empty(); ++i) {
-        if (progress && !progress((n_parts - 1 + static_cast<double>(i) / n_prompt()) / n_parts))
+        if (part_done && !part_done((n_parts - 1 + static_cast<double>(i) / n_prompt()) / n_parts))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_prompt());
         feed(stepwise, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
         const bool last = i == n_prompt() - 1;
