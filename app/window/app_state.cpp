@@ -333,6 +333,7 @@ bool AppState::shows_difference() const {
 }
 
 void AppState::update_heat(double budget_ms) {
+    if (history.empty()) return;
     heat_complete = heat.update(history, shown_lane(), view, budget_ms);
     const std::vector<int> cards = compared_cards();
     while (others.size() > cards.size()) others.pop_back();
