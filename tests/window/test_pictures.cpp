@@ -104,7 +104,7 @@ TEST_F(Pictures, Compare) {
     compare(
         "compare",
         "step 60\nwait rows 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
-        "view.zoom 3 300 400\npick 420 372\n");
+        "view.zoom 3 400 330\npick 420 372\n");
 }
 
 }  // namespace

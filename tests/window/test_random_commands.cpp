@@ -18,8 +18,9 @@ namespace {
 
 /// Those that write files, end the program, or start what needs a model.
 bool is_left_out(std::string_view id) {
-    static const std::set<std::string_view> ids = {
-        "quit", "screenshot", "dump-cells", "prompt", "run.restart", "recent", "open", "note", "notes.keep"};
+    static const std::set<std::string_view> ids = {"quit",   "screenshot",  "dump-cells", "measure.end",
+                                                   "prompt", "run.restart", "recent",     "open",
+                                                   "note",   "notes.keep"};
     return id.starts_with("file.") || id.starts_with("bookmark") || ids.contains(id);
 }
 
