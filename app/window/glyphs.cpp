@@ -39,8 +39,12 @@ bool Glyphs::learn_token(const RunInfo& run, int id) {
     const auto i = static_cast<std::size_t>(id);
     if (i >= known_id_.size() || known_id_[i]) return false;
     known_id_[i] = true;
+    return learn_text(run.token_display[i]);
+}
+
+bool Glyphs::learn_text(std::string_view text) {
     const std::size_t before = wanted_.size();
-    for_characters(run.token_display[i], [&](std::string_view, char32_t c) {
+    for_characters(text, [&](std::string_view, char32_t c) {
         if (c > kCommon && c <= kMost) wanted_.insert(c);
     });
     return wanted_.size() != before;
@@ -49,7 +53,9 @@ bool Glyphs::learn_token(const RunInfo& run, int id) {
 bool Glyphs::learn(const RunHistory& history) {
     if (history.empty()) return false;
     const RunInfo& run = history.run();
+    bool fresh = false;
     if (run_id_ != run.id) {
+        fresh = learn_text(run.prompt);  // its tokens may be single bytes
         run_id_ = run.id;
         known_id_.assign(run.token_display.size(), false);
         drawn_.assign(run.token_display.size(), -2);
@@ -60,7 +66,6 @@ bool Glyphs::learn(const RunHistory& history) {
         n_seen_.clear();
         row_seen_ = -1;
     }
-    bool fresh = false;
     n_seen_.resize(history.lanes().size(), 0);
     for (std::size_t lane = 0; lane < n_seen_.size(); ++lane)
         for (const std::vector<int>& tokens = history.lanes()[lane].tokens; n_seen_[lane] < tokens.size();)

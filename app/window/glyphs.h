@@ -20,7 +20,7 @@ class Glyphs {
     /// Dear ImGui 1.86, as distributions build it, has 16 bits for a character.
     static constexpr char32_t kMost = 0xFFFF;
 
-    /// Notes what the run's texts and most likely next tokens have beyond the common characters. True: fonts are due.
+    /// Notes what the run's prompt, texts and most likely next tokens have beyond the common characters. True: fonts are due.
     bool learn(const RunHistory& history);
     const std::set<char32_t>& wanted() const { return wanted_; }
     /// Those of the wanted ones that no font has.
@@ -39,6 +39,7 @@ class Glyphs {
     std::deque<std::string> texts_;    // a deque: given out by reference
 
     bool learn_token(const RunInfo& run, int id);
+    bool learn_text(std::string_view text);
 };
 
 /// `text` with the characters of `missing`, those beyond Glyphs::kMost, and bytes that are no UTF-8, as <0xE4>.

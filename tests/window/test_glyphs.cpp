@@ -24,6 +24,7 @@ TEST(Glyphs, WhatCannotBeDrawnStandsAsItsBytes) {
 StepList run_of_scripts(std::uint64_t id) {
     StepList steps = testing::synthetic_run({.n_prompt = 8, .n_decoded = 1, .budgets = {0, 8}, .run_id = id});
     auto info = std::make_shared<RunInfo>(*steps.front()->run);
+    info->prompt = "\u03bb in the prompt alone";
     const int used = info->prompt_tokens.at(3);
     int other = 0;
     while (std::find(info->prompt_tokens.begin(), info->prompt_tokens.end(), other) !=
@@ -49,11 +50,11 @@ TEST(Glyphs, LearnsWhatTheTextsAndCandidatesNeedAndNoMore) {
     history.update(StepList(steps.begin(), steps.end() - 1));
     Glyphs glyphs;
     EXPECT_TRUE(glyphs.learn(history));
-    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u4e2d', U'\u6587'}));
+    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u03bb', U'\u4e2d', U'\u6587'}));
     EXPECT_FALSE(glyphs.learn(history));
     history.update(steps);
     EXPECT_TRUE(glyphs.learn(history));
-    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u0645', U'\u4e2d', U'\u6587'}));
+    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u03bb', U'\u0645', U'\u4e2d', U'\u6587'}));
 
     const RunInfo& run = history.run();
     const int id = run.prompt_tokens.at(3);
