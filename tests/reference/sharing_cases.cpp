@@ -1,5 +1,7 @@
 #include "tests/reference/sharing_cases.h"
 
+#include "tests/reference/tiny_model.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,6 +41,51 @@ void expect_agreement(const Agreement& a) {
     for (const double share : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
         EXPECT_LT(share, 1.0) << a.worst;
     EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
+}
+
+void expect_sharing_agrees(const Sharing& p, const BackendOf& backend_of) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_heads = 4;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights own = load_weights(tiny.folder());
+    const Weights shared = shared_weights(own, p.m, p.g, p.released);
+    const int n_prompt = 19, n_decode = 10;
+    const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases =
+        sharing_cases(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
+    cases.push_back(preset_case("h2o", 7, n_decode));
+    const auto backend = backend_of ? backend_of(model) : nullptr;
+    expect_agreement(
+        compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt), backend.get()));
+}
+
+void expect_own_sharing_agrees(const BackendOf& backend_of) {
+    TinyShape shape;
+    shape.n_layers = 5;
+    shape.n_kv_layers = 2;
+    shape.n_kv_heads = 2;
+    const TinyModel tiny(shape);
+    const auto model = keyhole::load_model(tiny.folder());
+    const Weights own = load_weights(tiny.folder());
+    ASSERT_EQ(own.owner, (std::vector<int>{0, 0, 2, 2, 2}));
+    const std::vector<int> tokens = random_tokens(26, 6);
+    const std::span<const int> all(tokens);
+    std::vector<Case> cases;
+    for (const char* preset : {"full", "h2o", "tova", "keyformer"})
+        cases.push_back(preset_case(preset, 6, 8));
+    const auto backend = backend_of ? backend_of(model) : nullptr;
+    expect_agreement(
+        compare_with_reference(model, own, cases, all.first(18), all.subspan(18), backend.get()));
+}
+
+std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other) {
+    for (std::size_t row = 0; row < a[lane].size(); ++row)
+        if (const std::string found = difference(a[lane][row], b[other][row]); !found.empty())
+            return fmt::format("row {}: {}", row, found);
+    return {};
 }
 
 }  // namespace reference

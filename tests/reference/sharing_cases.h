@@ -3,6 +3,9 @@
 
 #include "tests/reference/engine_run.h"
 
+#include <array>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,5 +17,28 @@ std::vector<Case> sharing_cases(const std::string& kv, const Weights* weights, i
 
 /// Values within tolerance, and no more near ties than rounding explains.
 void expect_agreement(const Agreement& agreement);
+
+/// A way of sharing: m layers own g KV heads each. released: merged as the released code does.
+struct Sharing {
+    const char* kv;
+    int m, g;
+    bool released = false;
+};
+inline constexpr std::array kSharings = {
+    Sharing{"gqa:2", 5, 2},          Sharing{"mqa", 5, 1},
+    Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},
+    Sharing{"(mlkv:m=1,g=4)", 1, 4}, Sharing{"(mlkv:m=2,g=1)", 2, 1, true}};
+
+/// Gives the backend under test of a model; null: the CPU's.
+using BackendOf =
+    std::function<std::unique_ptr<keyhole::Backend>(const std::shared_ptr<const keyhole::Model>&)>;
+
+/// sharing_cases() of a model of five layers and four KV heads, beside them a lane of the model itself.
+void expect_sharing_agrees(const Sharing& sharing, const BackendOf& backend_of);
+/// Lanes of a model whose own five layers share KV heads, two of them owners.
+void expect_own_sharing_agrees(const BackendOf& backend_of);
+
+/// The first row in which two lanes differ, in words; empty when there is none.
+std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other);
 
 }  // namespace reference

@@ -18,55 +18,20 @@
 namespace reference {
 namespace {
 
-struct Sharing {
-    const char* kv;
-    int m, g;
-    bool released = false;
-};
+std::unique_ptr<keyhole::Backend> on_cuda(const std::shared_ptr<const keyhole::Model>& model) {
+    return cuda_backend(model);
+}
 
 class CudaVariants : public CudaBackend, public testing::WithParamInterface<Sharing> {};
 
 TEST_P(CudaVariants, EveryRowAgreesWithTheReference) {
-    TinyShape shape;
-    shape.n_layers = 5;
-    shape.n_kv_heads = 4;
-    const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const Weights own = load_weights(tiny.folder());
-    const Sharing& p = GetParam();
-    const Weights shared = shared_weights(own, p.m, p.g, p.released);
-    const int n_prompt = 19, n_decode = 10;
-    const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
-    const std::span<const int> all(tokens);
-    std::vector<Case> cases =
-        sharing_cases(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
-    cases.push_back(preset_case("h2o", 7, n_decode));  // beside them one of the model itself
-    const auto backend = cuda_backend(model);
-    expect_agreement(
-        compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt), backend.get()));
+    expect_sharing_agrees(GetParam(), on_cuda);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharings, CudaVariants,
-                         testing::Values(Sharing{"gqa:2", 5, 2}, Sharing{"mqa", 5, 1},
-                                         Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},
-                                         Sharing{"(mlkv:m=1,g=4)", 1, 4},
-                                         Sharing{"(mlkv:m=2,g=1)", 2, 1, true}));
+INSTANTIATE_TEST_SUITE_P(Sharings, CudaVariants, testing::ValuesIn(kSharings));
 
 TEST_F(CudaBackend, AModelThatSharesBetweenLayersAgreesWithTheReference) {
-    TinyShape shape;
-    shape.n_layers = 5;
-    shape.n_kv_layers = 2;
-    shape.n_kv_heads = 2;
-    const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const std::vector<int> tokens = random_tokens(26, 6);
-    const std::span<const int> all(tokens);
-    std::vector<Case> cases;
-    for (const char* preset : {"full", "h2o", "tova", "keyformer"})
-        cases.push_back(preset_case(preset, 6, 8));
-    const auto backend = cuda_backend(model);
-    expect_agreement(compare_with_reference(model, load_weights(tiny.folder()), cases, all.first(18),
-                                            all.subspan(18), backend.get()));
+    expect_own_sharing_agrees(on_cuda);
 }
 
 TEST_F(CudaBackend, LanesOfAnySharingFollowTheCpu) {
@@ -120,13 +85,6 @@ TEST_F(CudaBackend, ProductsOfLanesOfAnySharingFollowTheCpu) {
     pair.start(
         {"full", "h2o:budget=7,kv=mqa,compensate=on", "h2o:budget=7,kv=(mlkv:m=2,g=2)", "full:kv=mqa"});
     pair.step(6);
-}
-
-std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other) {
-    for (std::size_t row = 0; row < a[lane].size(); ++row)
-        if (const std::string found = difference(a[lane][row], b[other][row]); !found.empty())
-            return fmt::format("row {}: {}", row, found);
-    return {};
 }
 
 TEST_F(CudaBackend, ALaneDoesNotDependOnTheSharingBesideIt) {

@@ -14,53 +14,16 @@
 namespace reference {
 namespace {
 
-struct Sharing {
-    const char* kv;
-    int m, g;
-    bool released = false;
-};
-
 class KvVariants : public testing::TestWithParam<Sharing> {};
 
 TEST_P(KvVariants, EveryRowAgrees) {
-    TinyShape shape;
-    shape.n_layers = 5;
-    shape.n_kv_heads = 4;
-    const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const Weights own = load_weights(tiny.folder());
-    const Sharing& p = GetParam();
-    const Weights shared = shared_weights(own, p.m, p.g, p.released);
-    const int n_prompt = 19, n_decode = 10;
-    const std::vector<int> tokens = random_tokens(n_prompt + n_decode, 5);
-    const std::span<const int> all(tokens);
-    std::vector<Case> cases =
-        sharing_cases(p.released ? fmt::format("{},merge=released", p.kv) : p.kv, &shared, n_decode);
-    cases.push_back(preset_case("h2o", 7, n_decode));  // beside them one of the model itself
-    expect_agreement(compare_with_reference(model, own, cases, all.first(n_prompt), all.subspan(n_prompt)));
+    expect_sharing_agrees(GetParam(), {});
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharings, KvVariants,
-                         testing::Values(Sharing{"gqa:2", 5, 2}, Sharing{"mqa", 5, 1},
-                                         Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},
-                                         Sharing{"(mlkv:m=1,g=4)", 1, 4},
-                                         Sharing{"(mlkv:m=2,g=1)", 2, 1, true}));
+INSTANTIATE_TEST_SUITE_P(Sharings, KvVariants, testing::ValuesIn(kSharings));
 
 TEST(KvVariantsOf, AModelThatSharesBetweenLayersAgrees) {
-    TinyShape shape;
-    shape.n_layers = 5;
-    shape.n_kv_layers = 2;
-    shape.n_kv_heads = 2;
-    const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const Weights own = load_weights(tiny.folder());
-    ASSERT_EQ(own.owner, (std::vector<int>{0, 0, 2, 2, 2}));
-    const std::vector<int> tokens = random_tokens(26, 6);
-    const std::span<const int> all(tokens);
-    std::vector<Case> cases;
-    for (const char* preset : {"full", "h2o", "tova", "keyformer"})
-        cases.push_back(preset_case(preset, 6, 8));
-    expect_agreement(compare_with_reference(model, own, cases, all.first(18), all.subspan(18)));
+    expect_own_sharing_agrees({});
 }
 
 /// Biases, norms of heads, ALiBi and a window take the same way.
@@ -92,13 +55,6 @@ TEST(KvVariantsOf, OtherFamiliesAgree) {
             expect_agreement(compare_with_reference(model, own, cases, all.first(16), all.subspan(16)));
         }
     }
-}
-
-std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other) {
-    for (std::size_t row = 0; row < a[lane].size(); ++row)
-        if (const std::string found = difference(a[lane][row], b[other][row]); !found.empty())
-            return fmt::format("row {}: {}", row, found);
-    return {};
 }
 
 TEST(KvVariantsOf, ALaneDoesNotDependOnTheVariantsBesideIt) {
