@@ -107,7 +107,8 @@ bool Script::advance(AppState& app, const FindItem& find_item) {
             const auto now = std::chrono::steady_clock::now();
             if (!waiting_) wait_begin_ = now;
             waiting_ = true;
-            if (!tried_ && app.live() && app.status.phase == EnginePhase::failed && app.idle())
+            if (!tried_ && !rest.starts_with("seconds") && app.live() &&
+                app.status.phase == EnginePhase::failed && app.idle())
                 fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
             if (!may_go_on(app, rest)) {
                 if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {

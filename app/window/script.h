@@ -52,6 +52,8 @@ class Script {
     static Script from_text(std::string name, const std::string& text);
 
     bool done() const { return next_ >= lines_.size(); }
+    /// What fails now comes of a `try`: no fault of the script.
+    bool tries() const { return tried_; }
     /// Runs the next command; false: it must wait. Throws Error(wrong_use) with the line's number and text.
     bool advance(AppState& app, const FindItem& find_item = {});
     ScriptInput input;
@@ -65,7 +67,7 @@ class Script {
     std::vector<Line> lines_;
     std::size_t next_ = 0;
     bool waiting_ = false;
-    bool tried_ = false;  // what the engine refuses is no fault of the script
+    bool tried_ = false;  // until the next wait is over
     std::optional<std::chrono::steady_clock::time_point> deadline_;
     std::chrono::steady_clock::time_point wait_begin_, progress_at_;
     double wait_progress_ = -1;

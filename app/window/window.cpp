@@ -360,7 +360,7 @@ void run_window(WindowOptions options) {
             if (const auto path = std::exchange(app.dump_cells, std::nullopt))
                 dump_cells(*path, app, shared, height);
         } catch (const std::exception& error) {
-            if (scripted) throw;
+            if (scripted && !options.script->tries()) throw;
             app.say(error.what(), true);
         }
         glfwSwapBuffers(window);

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct Sharing {
     int m, g;
     bool released = false;
 };
+/// For gtest, in the names of tests.
+inline void PrintTo(const Sharing& sharing, std::ostream* out) {
+    *out << sharing.kv << (sharing.released ? ",released" : "");
+}
 inline constexpr std::array kSharings = {
     Sharing{"gqa:2", 5, 2},          Sharing{"mqa", 5, 1},
     Sharing{"(mlkv:m=2,g=2)", 2, 2}, Sharing{"(mlkv:m=3,g=1)", 3, 1},

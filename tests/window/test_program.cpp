@@ -72,6 +72,15 @@ TEST_F(Program, ScriptFaultsNameTheLine) {
     EXPECT_NE(output_.find("budget"), std::string::npos) << output_;
 }
 
+TEST_F(Program, WhatAScriptTriesMayFail) {
+    const std::string to_a_folder = "screenshot " + path("");
+    EXPECT_EQ(run_script("wait idle\ntry " + to_a_folder +
+                         "\ntry lane 9 h2o\nwait seconds 0.1\nstep 1\nwait rows 1\nquit\n"),
+              0)
+        << output_;
+    EXPECT_NE(run_script("wait idle\n" + to_a_folder + "\nwait seconds 0.1\nquit\n"), 0) << output_;
+}
+
 TEST_F(Program, WithoutADisplayItSaysWhatToRun) {
     const int status = run("gui --model '" + kModel + "'", "env -u DISPLAY -u WAYLAND_DISPLAY");
     EXPECT_EQ(status, 1);

@@ -120,7 +120,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
         } else if (kind == 18) {
             script << "try step " << random() % 12 << "\n";
         } else {
-            script << "try wait seconds 0.05\n";  // a command may have ended the run
+            script << "wait seconds 0.05\n";
         }
         if (i == static_cast<int>(ids.size())) script << "try measure.end " << warm_report << "\n";
     }
