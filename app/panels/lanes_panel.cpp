@@ -28,8 +28,9 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
         return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not there yet",
                          theme::kWarm, context, right);
     if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
+    if (record->ended) return draw_line("ended: the model closed its text", theme::kDim, context, right);
     const auto word = [&](const TopToken& token) {
-        const std::string text = visible(app.history.run().token_display[static_cast<std::size_t>(token.id)]);
+        const std::string text = visible(token_words(app, token.id));
         return text.starts_with(' ') ? text.substr(1) : text;
     };
     const LaneRecord* full = app.record(0);

@@ -145,7 +145,7 @@ void draw_full_attention(const PanelContext& context, const TokenLife& life) {
 void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
     const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
-    if (record == nullptr || record->shadow == nullptr || !app.live()) return;
+    if (record == nullptr || !record->info->policy.shadow || !app.live()) return;
     if (app.shadow_job.running()) {
         ImGui::ProgressBar(static_cast<float>(app.shadow_job.progress()), {context.px(220), 0});
         ImGui::SameLine();
@@ -154,7 +154,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
     }
     const auto known = app.shadow_job.result();
     if (known == nullptr || known->lane_id != record->info->id || known->position != life.position ||
-        known->last_row > app.last_row()) {
+        known->history != app.history.generation() || known->last_row > app.last_row()) {
         command_button(context, "why.shadow", "What would its shadow still pay?");
         return;
     }

@@ -189,7 +189,7 @@ bool AppState::refresh() {
             say(refusal, true);
         }
     }
-    changed = changed || export_running_ || export_job.running();
+    changed = changed || export_running_ || export_job.running() || shadow_running_ || shadow_job.running();
     if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
     export_running_ = export_job.running();
     if (shadow_running_ && !shadow_job.running() && !shadow_job.fault().empty())

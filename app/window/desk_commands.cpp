@@ -87,10 +87,11 @@ void ask_shadow(AppState& app, std::string_view) {
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
     const LaneRecord* record = app.history.lane_record(app.last_row(), app.shown_lane());
-    if (record == nullptr || record->shadow == nullptr)
+    if (record == nullptr || !record->info->policy.shadow)
         fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
-    app.shadow_job.start(app.engine().model(), app.status.run, app.last_row(), app.backend_options,
-                         record->info->id, app.view.pick->position, app.wake);
+    app.shadow_job.start(
+        app.engine().model(), app.status.run, app.backend_options,
+        {app.history.generation(), record->info->id, app.view.pick->position, app.last_row(), {}}, app.wake);
 }
 
 void open_recent(AppState& app, std::string_view arguments) {

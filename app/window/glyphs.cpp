@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace keyhole {
 
@@ -71,9 +72,10 @@ bool Glyphs::learn(const RunHistory& history) {
         for (const std::vector<int>& tokens = history.lanes()[lane].tokens; n_seen_[lane] < tokens.size();)
             fresh = learn_token(run, tokens[n_seen_[lane]++]) || fresh;
     if (row_seen_ == history.last_row()) return fresh;
-    row_seen_ = history.last_row();
-    for (const LaneRecord& record : history.steps().back()->lanes)
-        for (const TopToken& top : record.top) fresh = learn_token(run, top.id) || fresh;
+    const int seen = std::exchange(row_seen_, history.last_row());
+    for (auto step = history.steps().rbegin(); step != history.steps().rend() && (*step)->row > seen; ++step)
+        for (const LaneRecord& record : (*step)->lanes)
+            for (const TopToken& top : record.top) fresh = learn_token(run, top.id) || fresh;
     return fresh;
 }
 

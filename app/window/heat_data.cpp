@@ -72,7 +72,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
             static_cast<std::size_t>(image->size) * static_cast<std::size_t>(image->size);
         while (atlas_heads_ < n_all && !out_of_time()) {
             HeadMatrix& matrix = atlas_[atlas_heads_];
-            matrix.make_room(n_rows);
+            matrix.make_room(n_image_rows);  // alike for all, however many rows come meanwhile
             const std::vector<int>& windows = run.config.window;
             const std::size_t layer = atlas_heads_ / static_cast<std::size_t>(run.config.n_heads);
             matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,

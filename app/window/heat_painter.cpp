@@ -275,7 +275,13 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
             pane.quads.size() == quads.size() && pane.version != version_ && pane.generation == generation_ &&
             pane.quads.front().canvas == quads.front().canvas &&
             pane.quads.front().clip == quads.front().clip && pane.quads.front().mode == quads.front().mode &&
-            pane.quads.front().kv_head == quads.front().kv_head;
+            pane.quads.front().kv_head == quads.front().kv_head &&
+            pane.quads.front().mask_overlay == quads.front().mask_overlay &&
+            pane.quads.front().scale.map == quads.front().scale.map &&
+            pane.quads.front().scale.marks_clips == quads.front().scale.marks_clips &&
+            pane.quads.front().scale.marks_nan == quads.front().scale.marks_nan &&
+            (quads.front().view.fitted ? pane.quads.front().view.fitted
+                                       : pane.quads.front().view == quads.front().view);
         const double since = std::chrono::duration<double, std::milli>(Clock::now() - pane.drawn_at).count();
         lags = may_lag && only_rows && pane.cost_ms > kCheapMs && since < kRest * pane.cost_ms;
     }

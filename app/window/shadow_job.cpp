@@ -7,12 +7,10 @@
 
 namespace keyhole {
 
-ShadowPicker::ShadowPicker(KvLayout of_run, int lane_id, int position, int last_row)
-    : of_run_(std::move(of_run)) {
-    result_.lane_id = lane_id;
-    result_.position = position;
-    result_.last_row = last_row;
-    result_.by_row.assign(static_cast<std::size_t>(last_row) + 1, std::numeric_limits<float>::quiet_NaN());
+ShadowPicker::ShadowPicker(KvLayout of_run, ShadowAttention about)
+    : of_run_(std::move(of_run)), result_(std::move(about)) {
+    result_.by_row.assign(static_cast<std::size_t>(result_.last_row) + 1,
+                          std::numeric_limits<float>::quiet_NaN());
 }
 
 void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
@@ -43,13 +41,13 @@ void ShadowPicker::rewind(int row) {
               result_.by_row.end(), std::numeric_limits<float>::quiet_NaN());
 }
 
-void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
-                      int lane_id, int position, std::function<void()> wake) {
+void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options,
+                      ShadowAttention about, std::function<void()> wake) {
     if (running_) return;
     running_ = true;
     progress_ = 0;
-    thread_ = std::jthread([this, model = std::move(model), run = std::move(run), last_row, options, lane_id,
-                            position, wake = std::move(wake)](std::stop_token stop) mutable {
+    thread_ = std::jthread([this, model = std::move(model), run = std::move(run), options,
+                            about = std::move(about), wake = std::move(wake)](std::stop_token stop) mutable {
         std::shared_ptr<const ShadowAttention> result;
         std::string fault;
         try {
@@ -58,7 +56,8 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
             run.wants.attention = true;  // with it come the positions that are held
             std::string notice;
             const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
-            ShadowPicker picker(model->layout(), lane_id, position, last_row);
+            const int last_row = about.last_row;
+            ShadowPicker picker(model->layout(), std::move(about));
             replay(model, *backend, run, last_row, &picker, [&](std::shared_ptr<const StepTrace> step) {
                 if (stop.stop_requested()) fail(ErrorCode::cancelled, "stopped: nothing was asked");
                 progress_ = double(step->row + 1) / (last_row + 1);

@@ -7,6 +7,7 @@
 #include "engine/trace/row_sink.h"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 namespace keyhole {
 
 struct ShadowAttention {
+    std::uint64_t history = 0;  ///< RunHistory::generation() that was asked about
     int lane_id = -1;
     int position = 0;
     int last_row = -1;  ///< that was replayed
@@ -24,10 +26,10 @@ struct ShadowAttention {
         by_row;  ///< [last_row + 1] mean over the query heads that had lost it by then; NaN: none had, or no shadow
 };
 
-/// The sink of a replay that keeps the attention of a lane's shadow on one token. last_row: the result has room for it.
+/// The sink of a replay that keeps the attention of a lane's shadow on one token. about: all of the result but its values.
 class ShadowPicker final : public RowSink {
   public:
-    ShadowPicker(KvLayout of_run, int lane_id, int position, int last_row);
+    ShadowPicker(KvLayout of_run, ShadowAttention about);
     void row(const StepTrace& step, int lane, const RowOutput& out) override;
     void rewind(int row) override;
     PrefillSink* prefill() override { return nullptr; }
@@ -40,9 +42,10 @@ class ShadowPicker final : public RowSink {
 
 class ShadowJob {
   public:
-    /// run: as the engine's status gives it. wake: when progress moved, any thread.
-    void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
-               int lane_id, int position, std::function<void()> wake);
+    /// run: as the engine's status gives it. about: history, lane, position and last row of the result. wake: when progress moved, any
+    /// thread.
+    void start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options, ShadowAttention about,
+               std::function<void()> wake);
     void cancel() { thread_.request_stop(); }
 
     bool running() const { return running_; }

@@ -129,7 +129,7 @@ Fonts add_fonts(float scale, const std::vector<SystemFont>& others) {
     ImGui::GetIO().Fonts->Clear();
     Fonts fonts;
     fonts.book = add_font("DejaVu Sans:style=Book", std::round(14.5f * scale), others);
-    fonts.bold = add_font("DejaVu Sans:style=Bold", std::round(14.5f * scale), {});
+    fonts.bold = add_font("DejaVu Sans:style=Bold", std::round(14.5f * scale), others);
     fonts.small = add_font("DejaVu Sans:style=Book", std::round(12.0f * scale), others);
     return fonts;
 }

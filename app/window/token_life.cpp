@@ -77,8 +77,8 @@ TokenLife token_life(const RunHistory& history, int lane, int position) {
             const int gone =
                 life.heads[static_cast<std::size_t>(layout.kv_head_from_head(layer, head))].evicted_at;
             const float value = values[static_cast<std::size_t>(position)];
-            if (gone < 0 || gone >= row || std::isnan(value)) return;
-            sum += double(value);
+            if (gone < 0 || gone >= row || !std::isfinite(value)) return;
+            sum += value == kHiddenValue ? 0.0 : double(value);
             ++lost;
         });
         if (lost > 0) life.full_attention[i] = static_cast<float>(sum / lost);

@@ -335,7 +335,6 @@ void run_window(WindowOptions options) {
         shared.batches.clear();
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
-        shared.panes_may_lag = !app.screenshot && !app.dump_cells;
         const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
         dispatch_keys(keys, context, panels.dialogs);
@@ -344,6 +343,8 @@ void run_window(WindowOptions options) {
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
             g_frames_wanted = std::max(g_frames_wanted, 1);
 
+        shared.panes_may_lag =
+            !app.screenshot && !app.dump_cells;  // known now that keys and menus had their say
         ImGui::Render();
         int width = 0, height = 0;
         glfwGetFramebufferSize(window, &width, &height);

@@ -36,22 +36,22 @@ void write_film(const FilmRows& film, std::optional<Colormap> map, const std::fi
     // Drawn on all cores a few at a time, written in order.
     ThreadPool pool(0);
     const std::size_t n = film.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
-    std::optional<GifWriter> gif;
-    Image canvas;
+    // The legend grows with the rows: the last one has most in it.
+    const Image last = draw(film.rows.back());
+    GifWriter gif(last.width(), last.height(), map);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
         std::vector<Image> images(std::min(chunk, n - begin));
         pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
             images[static_cast<std::size_t>(i)] = draw(film.rows[begin + static_cast<std::size_t>(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
-            if (!gif) gif.emplace(images[i].width(), images[i].height(), map);
-            canvas = Image(images[0].width(), images[0].height());
+            Image canvas(last.width(), last.height());
             canvas.paste(images[i], 0, 0);
-            gif->add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
+            gif.add(canvas, begin + i + 1 == n ? kLastFrameMs : kFrameMs);
         }
         if (progress) progress(static_cast<double>(begin + images.size()) / static_cast<double>(n));
     }
-    if (gif) write_file(path, gif->finish());
+    write_file(path, gif.finish());
 }
 
 constexpr const char* kFrameCaption = "One line a KV head, one column a position; evictions follow the row.";

@@ -240,6 +240,9 @@ struct Engine::Impl {
             s.run = session->run_spec();
             s.branch = session->branch();
             s.other_branches = session->other_branches();
+            // The row that it is about may come again with another past.
+            if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
+                s.token_back.reset();
         };
         try {
             if (session == nullptr)

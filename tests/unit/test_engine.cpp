@@ -152,6 +152,22 @@ TEST_F(EngineThread, StopsWithinOneStep) {
     EXPECT_TRUE(wait_for_row(row + 1));
 }
 
+TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
+    start(0);
+    engine_.step(8);
+    ASSERT_TRUE(wait_for_row(18 + 8));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    engine_.ask_token_back(1, 5);
+    ASSERT_TRUE(wait_for([&] { return engine_.status().token_back != nullptr; })) << engine_.status().message;
+    engine_.send(keyhole::parse_command("pin 1 24"));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    EXPECT_NE(engine_.status().token_back, nullptr);
+    engine_.send(keyhole::parse_command("rewind 22"));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    EXPECT_EQ(engine_.status().message, "");
+    EXPECT_EQ(engine_.status().token_back, nullptr);
+}
+
 // Lanes that run again from a long past: shown once it takes a while, stopped within a row, and all stays as it was.
 TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     engine_.start(tiny_.folder(), [] {

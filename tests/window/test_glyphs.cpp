@@ -65,5 +65,20 @@ TEST(Glyphs, LearnsWhatTheTextsAndCandidatesNeedAndNoMore) {
     EXPECT_EQ(glyphs.token(run, id), "\u4e2d\u6587");
 }
 
+TEST(Glyphs, LearnsCandidatesOfEveryRowOfARunThatIsOpened) {
+    StepList steps = run_of_scripts(72);
+    ASSERT_GE(steps.size(), 2u);
+    auto first = std::make_shared<StepTrace>(*steps.front()),
+         last = std::make_shared<StepTrace>(*steps.back());
+    std::swap(first->lanes[0].top, last->lanes[0].top);
+    steps.front() = first;
+    steps.back() = last;
+    RunHistory history;
+    history.update(steps);
+    Glyphs glyphs;
+    EXPECT_TRUE(glyphs.learn(history));
+    EXPECT_TRUE(glyphs.wanted().contains(U'\u0645'));
+}
+
 }  // namespace
 }  // namespace keyhole
