@@ -254,7 +254,7 @@ void draw_status(const PanelContext& context) {
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
     const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
     if (app.export_job.running()) {
-        part("exporting", theme::kDim);
+        part(app.saving() ? "saving" : "exporting", theme::kDim);
         ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(120), line}, "");
         ImGui::SameLine();
     } else {

@@ -139,10 +139,16 @@ void AppState::show_records(const StepList& steps, const std::filesystem::path& 
 
 void AppState::save_trace(const std::filesystem::path& path) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
-    write_trace(history.steps(), path);
-    save_keepsakes(keepsakes, keepsakes_file(path));
-    recent.add(path);
-    say("saved " + path.string());
+    if (export_job.running())
+        fail(ErrorCode::wrong_use, "cannot save {}: another file is being written; wait for it or cancel it",
+             path.string());
+    // A long run takes seconds.
+    export_job.save(
+        history.steps(), path, [kept = keepsakes, path] { save_keepsakes(kept, keepsakes_file(path)); },
+        wake);
+    export_running_ = true;
+    saving_ = path;
+    say("saving " + path.string());
 }
 
 void AppState::save_picture(const std::filesystem::path& path) {
@@ -190,7 +196,11 @@ bool AppState::refresh() {
         }
     }
     changed = changed || export_running_ || export_job.running() || shadow_running_ || shadow_job.running();
-    if (export_running_ && !export_job.running()) say(export_job.result(), export_job.failed());
+    if (export_running_ && !export_job.running()) {
+        say(export_job.result(), export_job.failed());
+        const std::filesystem::path saved = std::exchange(saving_, {});
+        if (!saved.empty() && !export_job.failed()) recent.add(saved);
+    }
     export_running_ = export_job.running();
     if (shadow_running_ && !shadow_job.running() && !shadow_job.fault().empty())
         say(shadow_job.fault(), true);

@@ -136,6 +136,7 @@ struct AppState {
     /// Takes what the engine and exports have made since the last frame. True when something changed that is on show.
     bool refresh();
 
+    bool saving() const { return !saving_.empty(); }  ///< a trace, in the background
     bool live() const { return opened_file.empty(); }
     bool has_run() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
@@ -176,6 +177,7 @@ struct AppState {
     std::optional<int> turned_to_;                       // row of a rewind that is under way
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
     bool export_running_ = false, shadow_running_ = false;
+    std::filesystem::path saving_;  // trace that is being written; empty: none
     std::chrono::steady_clock::time_point requested_at_;
     enum class Change { view, lane };
     std::vector<Change> changes_, taken_back_;

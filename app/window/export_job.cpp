@@ -4,6 +4,7 @@
 #include "engine/export/exporter.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
 
 #include <algorithm>
 
@@ -47,31 +48,50 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
 
 void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                       std::function<void()> wake) {
+    begin(
+        [this, model = std::move(model), run = std::move(run), last_row, options, wake,
+         w = wish](const std::stop_token& stop) {
+            return export_run(model, run, last_row, options, w, [&](double done) {
+                if (stop.stop_requested())
+                    fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+                progress_ = done;
+                if (wake) wake();
+            });
+        },
+        wake);
+}
+
+void ExportJob::save(StepList steps, std::filesystem::path path, std::function<void()> then,
+                     std::function<void()> wake) {
+    begin(
+        [steps = std::move(steps), path = std::move(path), then = std::move(then)](const std::stop_token&) {
+            write_trace(steps, path);
+            then();
+            return "saved " + path.string();
+        },
+        std::move(wake));
+}
+
+void ExportJob::begin(std::function<std::string(const std::stop_token&)> work, std::function<void()> wake) {
     if (running_) return;
     running_ = true;
     failed_ = false;
     progress_ = 0;
-    thread_ =
-        std::jthread([this, model, run, last_row, options, wake, w = wish](std::stop_token stop) mutable {
-            std::string result;
-            try {
-                result = export_run(std::move(model), std::move(run), last_row, options, w, [&](double done) {
-                    if (stop.stop_requested())
-                        fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
-                    progress_ = done;
-                    if (wake) wake();
-                });
-            } catch (const std::exception& error) {
-                failed_ = true;
-                result = error.what();
-            }
-            {
-                const std::lock_guard lock(mutex_);
-                result_ = std::move(result);
-            }
-            running_ = false;
-            if (wake) wake();
-        });
+    thread_ = std::jthread([this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
+        std::string result;
+        try {
+            result = work(stop);
+        } catch (const std::exception& error) {
+            failed_ = true;
+            result = error.what();
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            result_ = std::move(result);
+        }
+        running_ = false;
+        if (wake) wake();
+    });
 }
 
 void ExportJob::cancel() {

@@ -1,10 +1,11 @@
 /// An export from the window: the run on show is replayed, commands and all, on a backend of its own in the
-/// background, so that the files are those that `keyhole decode` writes. Started and asked on the window's
-/// thread.
+/// background, so that the files are those that `keyhole decode` writes; or a trace of what is recorded. One at a
+/// time. Started and asked on the window's thread.
 #pragma once
 
 #include "engine/backend/backend.h"
 #include "engine/session/session.h"
+#include "engine/trace/recorder.h"
 
 #include <atomic>
 #include <filesystem>
@@ -32,6 +33,10 @@ class ExportJob {
     /// run: as the engine's status gives it; rows up to last_row. wake: when progress moved, any thread.
     void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                std::function<void()> wake);
+    /// Writes these records as a trace; it goes on to its end, cancelled or not, so that quitting loses nothing.
+    /// then: done by the job when the trace is whole.
+    void save(StepList steps, std::filesystem::path path, std::function<void()> then,
+              std::function<void()> wake);
     void cancel();
 
     bool running() const { return running_; }
@@ -41,6 +46,9 @@ class ExportJob {
     bool failed() const { return failed_; }
 
   private:
+    /// work: returns what was done.
+    void begin(std::function<std::string(const std::stop_token&)> work, std::function<void()> wake);
+
     std::atomic<bool> running_{false};
     std::atomic<bool> failed_{false};
     std::atomic<double> progress_{0};

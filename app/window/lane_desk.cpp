@@ -2,6 +2,8 @@
 
 #include "engine/base/error.h"
 
+#include <utility>
+
 namespace keyhole {
 
 namespace {
@@ -65,9 +67,9 @@ void LaneDesk::set(int index, const LaneSpec& spec) {
     send_(SetLane{index, spec});
 }
 
-void LaneDesk::add(const LaneSpec& spec) {
+void LaneDesk::add(LaneSpec spec) {
     lanes_.push_back(spec);
-    send_(AddLane{spec});
+    send_(AddLane{std::move(spec)});
 }
 
 void LaneDesk::remove(int index) {

@@ -31,8 +31,8 @@ class LaneDesk {
     void adopt(const RunSpec& run, int pending_commands);
 
     void set(int index, const LaneSpec& spec);
-    void add(const LaneSpec& spec);
-    void remove(int index);  ///< lane 0 stays
+    void add(LaneSpec spec);  ///< by value: it may be one of lanes()
+    void remove(int index);   ///< lane 0 stays
     void set_follow(bool on);
     /// A command in the engine's text form; parse_command has checked the words, this checks the index.
     /// Throws Error(wrong_use).

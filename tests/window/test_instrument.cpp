@@ -9,6 +9,9 @@
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,7 +118,18 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
 TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
     run_command(app, "note kept");
     run_command(app, "file.save " + (folder / "copy.keyhole").string());
+    if (app.export_job.running()) {  // in the background, one file at a time
+        EXPECT_THROW(run_command(app, "file.save " + (folder / "other.keyhole").string()), Error);
+    }
+    while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    app.refresh();
+    EXPECT_EQ(app.notice, "saved " + (folder / "copy.keyhole").string());
     EXPECT_EQ(load_keepsakes(folder / "copy.notes.json").notes, "kept");
+    EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
+    run_command(app, "file.save " + (folder / "copy.keyhole/in-a-file.keyhole").string());
+    while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    app.refresh();
+    EXPECT_TRUE(app.notice_is_fault) << app.notice;
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
     app.keepsakes = {};
     run_command(app, "recent 1");
