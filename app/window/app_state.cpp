@@ -324,7 +324,7 @@ bool AppState::redo() {
 }
 
 int AppState::other_card() const {
-    if (view.other != view.lane) return view.other;
+    if (view.other != view.lane && view.other < desk.n_lanes()) return view.other;  // lanes may have gone
     return view.lane > 0 ? 0 : std::min(1, desk.n_lanes() - 1);
 }
 

@@ -43,6 +43,7 @@ void expect_sound(const AppState& app, const std::string& after) {
     ASSERT_TRUE(view.layer >= 0 && view.layer < config.n_layers) << after;
     ASSERT_TRUE(view.head >= 0 && view.head < config.n_heads) << after;
     ASSERT_TRUE(view.lane >= 0 && view.lane < app.desk.n_lanes()) << after;
+    ASSERT_TRUE(app.other_card() >= 0 && app.other_card() < app.desk.n_lanes()) << after;
     ASSERT_TRUE(view.row >= app.first_row() && view.row <= app.last_row()) << after;
     ASSERT_TRUE(!view.pick || (view.pick->position <= view.pick->row && view.pick->row <= app.last_row()))
         << after;
