@@ -166,6 +166,10 @@ void AppState::save_picture(const std::filesystem::path& path) {
     say("saved " + path.string());
 }
 
+void AppState::keep_lane_in_range() {
+    view.lane = std::clamp(view.lane, 0, std::max(desk.n_lanes() - 1, 0));
+}
+
 bool AppState::refresh() {
     bool changed = false;
     if (live()) {
@@ -205,6 +209,7 @@ bool AppState::refresh() {
     if (shadow_running_ && !shadow_job.running() && !shadow_job.fault().empty())
         say(shadow_job.fault(), true);
     shadow_running_ = shadow_job.running();
+    keep_lane_in_range();
     if (start_pending_) {
         const bool arrived = has_run() && history.run().id != *start_pending_;
         const bool refused =

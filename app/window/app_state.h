@@ -135,6 +135,8 @@ struct AppState {
 
     /// Takes what the engine and exports have made since the last frame. True when something changed that is on show.
     bool refresh();
+    /// Lanes may go with a command, a rewind or another file: the one in focus is one of those that are there.
+    void keep_lane_in_range();
 
     bool saving() const { return !saving_.empty(); }  ///< a trace, in the background
     bool live() const { return opened_file.empty(); }

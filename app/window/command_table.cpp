@@ -135,6 +135,7 @@ void run_command(AppState& app, std::string_view text) {
              spec_text::nearest_word(id, ids));
     }
     command->action(app, arguments);
+    app.keep_lane_in_range();
 }
 
 }  // namespace keyhole
