@@ -48,23 +48,21 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
 
 void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                       std::function<void()> wake) {
-    begin(
-        [this, model = std::move(model), run = std::move(run), last_row, options, wake,
-         w = wish](const std::stop_token& stop) {
+    job_.begin(
+        [model = std::move(model), run = std::move(run), last_row, options,
+         w = wish](const BackgroundJob<std::string>::Tell& tell) {
             return export_run(model, run, last_row, options, w, [&](double done) {
-                if (stop.stop_requested())
+                if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
-                progress_ = done;
-                if (wake) wake();
             });
         },
-        wake);
+        std::move(wake));
 }
 
 void ExportJob::save(StepList steps, std::filesystem::path path, std::function<void()> then,
                      std::function<void()> wake) {
-    begin(
-        [steps = std::move(steps), path = std::move(path), then = std::move(then)](const std::stop_token&) {
+    job_.begin(
+        [steps = std::move(steps), path = std::move(path), then = std::move(then)](const auto&) {
             write_trace(steps, path);
             then();
             return "saved " + path.string();
@@ -72,35 +70,10 @@ void ExportJob::save(StepList steps, std::filesystem::path path, std::function<v
         std::move(wake));
 }
 
-void ExportJob::begin(std::function<std::string(const std::stop_token&)> work, std::function<void()> wake) {
-    if (running_) return;
-    running_ = true;
-    failed_ = false;
-    progress_ = 0;
-    thread_ = std::jthread([this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
-        std::string result;
-        try {
-            result = work(stop);
-        } catch (const std::exception& error) {
-            failed_ = true;
-            result = error.what();
-        }
-        {
-            const std::lock_guard lock(mutex_);
-            result_ = std::move(result);
-        }
-        running_ = false;
-        if (wake) wake();
-    });
-}
-
-void ExportJob::cancel() {
-    thread_.request_stop();
-}
-
 std::string ExportJob::result() const {
-    const std::lock_guard lock(mutex_);
-    return result_;
+    if (failed()) return job_.fault();
+    const auto done = job_.result();
+    return done == nullptr ? "" : *done;
 }
 
 }  // namespace keyhole

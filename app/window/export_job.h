@@ -3,17 +3,15 @@
 /// time. Started and asked on the window's thread.
 #pragma once
 
+#include "app/window/background_job.h"
 #include "engine/backend/backend.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace keyhole {
@@ -37,24 +35,16 @@ class ExportJob {
     /// then: done by the job when the trace is whole.
     void save(StepList steps, std::filesystem::path path, std::function<void()> then,
               std::function<void()> wake);
-    void cancel();
+    void cancel() { job_.cancel(); }
 
-    bool running() const { return running_; }
-    double progress() const { return progress_; }
+    bool running() const { return job_.running(); }
+    double progress() const { return job_.progress(); }
     /// Of the last job: where the files are, or what went wrong.
     std::string result() const;
-    bool failed() const { return failed_; }
+    bool failed() const { return !job_.fault().empty(); }
 
   private:
-    /// work: returns what was done.
-    void begin(std::function<std::string(const std::stop_token&)> work, std::function<void()> wake);
-
-    std::atomic<bool> running_{false};
-    std::atomic<bool> failed_{false};
-    std::atomic<double> progress_{0};
-    mutable std::mutex mutex_;
-    std::string result_;
-    std::jthread thread_;  // last: joins first
+    BackgroundJob<std::string> job_;
 };
 
 }  // namespace keyhole

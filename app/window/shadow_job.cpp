@@ -43,48 +43,23 @@ void ShadowPicker::rewind(int row) {
 
 void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options,
                       ShadowAttention about, std::function<void()> wake) {
-    if (running_) return;
-    running_ = true;
-    progress_ = 0;
-    thread_ = std::jthread([this, model = std::move(model), run = std::move(run), options,
-                            about = std::move(about), wake = std::move(wake)](std::stop_token stop) mutable {
-        std::shared_ptr<const ShadowAttention> result;
-        std::string fault;
-        try {
-            run.wants = {};
-            run.wants.shadow = true;
-            run.wants.attention = true;  // with it come the positions that are held
+    run.wants = {};
+    run.wants.shadow = true;
+    run.wants.attention = true;  // with it come the positions that are held
+    job_.begin(
+        [model = std::move(model), run = std::move(run), options,
+         about = std::move(about)](const BackgroundJob<ShadowAttention>::Tell& tell) {
             std::string notice;
             const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
-            const int last_row = about.last_row;
-            ShadowPicker picker(model->layout(), std::move(about));
-            replay(model, *backend, run, last_row, &picker, [&](std::shared_ptr<const StepTrace> step) {
-                if (stop.stop_requested()) fail(ErrorCode::cancelled, "stopped: nothing was asked");
-                progress_ = double(step->row + 1) / (last_row + 1);
-                if (wake) wake();
-            });
-            result = std::make_shared<const ShadowAttention>(picker.result());
-        } catch (const std::exception& error) {
-            fault = error.what();
-        }
-        {
-            const std::lock_guard lock(mutex_);
-            if (result != nullptr) result_ = std::move(result);
-            fault_ = std::move(fault);
-        }
-        running_ = false;
-        if (wake) wake();
-    });
-}
-
-std::shared_ptr<const ShadowAttention> ShadowJob::result() const {
-    const std::lock_guard lock(mutex_);
-    return result_;
-}
-
-std::string ShadowJob::fault() const {
-    const std::lock_guard lock(mutex_);
-    return fault_;
+            ShadowPicker picker(model->layout(), about);
+            replay(model, *backend, run, about.last_row, &picker,
+                   [&](const std::shared_ptr<const StepTrace>& step) {
+                       if (!tell(double(step->row + 1) / (about.last_row + 1)))
+                           fail(ErrorCode::cancelled, "stopped: nothing was asked");
+                   });
+            return picker.result();
+        },
+        std::move(wake));
 }
 
 }  // namespace keyhole

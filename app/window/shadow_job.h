@@ -2,17 +2,15 @@
 /// the run on show is replayed in the background, as an export is. Started and asked on the window's thread.
 #pragma once
 
+#include "app/window/background_job.h"
 #include "engine/backend/backend.h"
 #include "engine/session/session.h"
 #include "engine/trace/row_sink.h"
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace keyhole {
@@ -46,22 +44,17 @@ class ShadowJob {
     /// thread.
     void start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options, ShadowAttention about,
                std::function<void()> wake);
-    void cancel() { thread_.request_stop(); }
+    void cancel() { job_.cancel(); }
 
-    bool running() const { return running_; }
-    double progress() const { return progress_; }
+    bool running() const { return job_.running(); }
+    double progress() const { return job_.progress(); }
     /// Of the last job that came to its end; null: none yet.
-    std::shared_ptr<const ShadowAttention> result() const;
+    std::shared_ptr<const ShadowAttention> result() const { return job_.result(); }
     /// Why the last job has none; empty: it has.
-    std::string fault() const;
+    std::string fault() const { return job_.fault(); }
 
   private:
-    std::atomic<bool> running_{false};
-    std::atomic<double> progress_{0};
-    mutable std::mutex mutex_;
-    std::shared_ptr<const ShadowAttention> result_;
-    std::string fault_;
-    std::jthread thread_;  // last: joins first
+    BackgroundJob<ShadowAttention> job_;
 };
 
 }  // namespace keyhole

@@ -1,0 +1,77 @@
+/// One piece of work at a time on a thread of its own, with its progress, result and fault. Started and asked on the window's thread.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace keyhole {
+
+template <class Result>
+class BackgroundJob {
+  public:
+    /// How far the work is, 0..1. False: cancelled, or the program ends.
+    using Tell = std::function<bool(double)>;
+
+    /// Without effect while one runs. wake: when progress moved and at the end, any thread; may be empty.
+    void begin(std::function<Result(const Tell&)> work, std::function<void()> wake) {
+        if (running_) return;
+        {
+            const std::lock_guard lock(mutex_);
+            fault_.clear();
+        }
+        running_ = true;
+        progress_ = 0;
+        thread_ = std::jthread([this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
+            std::shared_ptr<const Result> result;
+            std::string fault;
+            try {
+                result = std::make_shared<const Result>(work([&](double done) {
+                    if (stop.stop_requested()) return false;
+                    progress_ = done;
+                    if (wake) wake();
+                    return true;
+                }));
+            } catch (const std::exception& error) {
+                fault = error.what();
+            }
+            {
+                const std::lock_guard lock(mutex_);
+                if (result != nullptr) result_ = std::move(result);
+                fault_ = std::move(fault);
+            }
+            running_ = false;
+            if (wake) wake();
+        });
+    }
+    void cancel() { thread_.request_stop(); }
+
+    bool running() const { return running_; }
+    double progress() const { return progress_; }
+    /// Of the last job that came to its end; null: none yet.
+    std::shared_ptr<const Result> result() const {
+        const std::lock_guard lock(mutex_);
+        return result_;
+    }
+    /// Why the last job has no result; empty: it has.
+    std::string fault() const {
+        const std::lock_guard lock(mutex_);
+        return fault_;
+    }
+
+  private:
+    std::atomic<bool> running_{false};
+    std::atomic<double> progress_{0};
+    mutable std::mutex mutex_;
+    std::shared_ptr<const Result> result_;
+    std::string fault_;
+    std::jthread thread_;  // last: joins first
+};
+
+}  // namespace keyhole
