@@ -1,4 +1,5 @@
-/// The host executor with something wrong: a kernel that does nothing or fails, or the n-th call of a kind failing as a device would.
+/// The host executor with its calls counted, and with something wrong: a kernel that does nothing or fails, or the n-th call of a kind
+/// failing as a device would.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -68,6 +69,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
 
     Fails fails;
     int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;
+    int n_products = 0;    ///< of launches: those that cuBLAS would do
     int n_live = 0;        ///< blocks that nobody gave back
     int idle_kernel = -1;  ///< does nothing
     int bad_kernel = -1;   ///< fails
@@ -77,6 +79,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     void run(std::span<const keyhole::cuda::Launch> launches) override {
         for (const keyhole::cuda::Launch& launch : launches) {
             count(fails.launch, n_launches, keyhole::ErrorCode::device, "a launch");
+            n_products += launch.kernel == keyhole::cuda::Launch::kProduct;
             if (launch.kernel == bad_kernel) keyhole::fail(keyhole::ErrorCode::device, "an illegal address");
             if (launch.kernel != idle_kernel) host_->launch(launch);
         }

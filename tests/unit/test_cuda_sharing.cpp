@@ -7,11 +7,13 @@
 #include "tests/reference/any_model.h"
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/executor_under_test.h"
+#include "tests/reference/failing_executor.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/sharing_cases.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -106,6 +108,41 @@ TEST_F(CudaBackend, ALaneDoesNotDependOnTheSharingBesideIt) {
         const LaneRows alone = run_backend(*backend, model, one, all.first(30), all.subspan(30));
         EXPECT_EQ(first_difference(together, lane, alone, 0), "") << specs[lane];
         EXPECT_EQ(first_difference(together, lane, shuffled, lane), "") << specs[lane];
+    }
+}
+
+/// q, o and the output once for all lanes, k and v once a model, MLPs once for all models that have the same one: whatever the order.
+TEST(CudaBackendOnHost, ProductsMergeWhateverTheOrderOfLanes) {
+    TinyShape shape;
+    shape.n_layers = 2;
+    shape.n_kv_heads = 4;
+    const auto model = keyhole::load_model(TinyModel(shape).folder());
+    const std::vector<int> tokens = random_tokens(14, 8);
+    const std::span<const int> all(tokens);
+    const std::string a = "full", b = "full:kv=gqa:2", c = "h2o:budget=9", wide = "full:kv=mqa,compensate=on";
+    const std::vector<std::vector<std::string>> orders = {
+        {a, c, b, wide}, {a, wide, b, c}, {b, wide, a, c}, {wide, c, b, a}, {c, b, wide, a}};
+    const auto run = [&](const std::vector<std::string>& specs, int cublas_from, int* products_of_a_row) {
+        const auto executor = std::make_shared<FailingExecutor>();
+        const auto backend = keyhole::make_cuda_backend(model, executor, {.cublas_from = cublas_from});
+        run_backend(*backend, model, specs, all.first(13), all.last(1));
+        const int n_products = executor->n_products;
+        LaneRows rows = run_backend(*backend, model, specs, all.first(12), all.last(2));
+        if (products_of_a_row != nullptr) *products_of_a_row = executor->n_products - 2 * n_products;
+        return rows;
+    };
+    const LaneRows first = run(orders[0], 100, nullptr);
+    for (const std::vector<std::string>& order : orders) {
+        SCOPED_TRACE(fmt::format("{}", fmt::join(order, " ")));
+        const LaneRows rows = run(order, 100, nullptr);
+        for (std::size_t lane = 0; lane < order.size(); ++lane) {
+            const auto same = std::find(orders[0].begin(), orders[0].end(), order[lane]) - orders[0].begin();
+            EXPECT_EQ(first_difference(rows, lane, first, static_cast<std::size_t>(same)), "") << order[lane];
+        }
+        int n_products = 0;
+        run(order, 1, &n_products);
+        // q and o; k and v of three models; gate, up and down of two MLPs; the output.
+        EXPECT_EQ(n_products, shape.n_layers * (2 + 3 * 2 + 2 * 3) + 1);
     }
 }
 

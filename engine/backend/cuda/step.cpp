@@ -106,13 +106,19 @@ std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_p
     return variant;
 }
 
-/// In the order in which models come first.
+/// In the order in which models come first, but those of one MLP beside each other: it then multiplies for all their lanes at once.
 template <class T>
 void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
-    for (const LaneStep& first : lanes) {
-        const OnDevice<T>* of = &cache_of(first).of();
-        if (std::any_of(plan.groups.begin(), plan.groups.end(), [&](const Group& g) { return g.of == of; }))
-            continue;
+    const auto mlp = [](const OnDevice<T>* of) { return of->weights.layers.front().up.data.data(); };
+    std::vector<const OnDevice<T>*> models;
+    for (const LaneStep& lane : lanes) {
+        const OnDevice<T>* of = &cache_of(lane).of();
+        if (std::find(models.begin(), models.end(), of) != models.end()) continue;
+        const auto last = std::find_if(models.rbegin(), models.rend(),
+                                       [&](const OnDevice<T>* m) { return mlp(m) == mlp(of); });
+        models.insert(last != models.rend() ? last.base() : models.end(), of);
+    }
+    for (const OnDevice<T>* of : models) {
         Group group{of, static_cast<int>(plan.lanes.size()), 0, plan.kv_size, plan.hidden_size};
         for (const LaneStep& lane : lanes)
             if (&cache_of(lane).of() == of) plan.lanes.push_back(lane);
@@ -445,7 +451,7 @@ void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
     }
 }
 
-/// Once for neighbouring groups that share their weights.
+/// Once for groups that share their weights: they are neighbours.
 template <class T>
 void CudaBackend<T>::feed_forward(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();

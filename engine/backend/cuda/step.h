@@ -61,7 +61,7 @@ class CudaBackend final : public Backend {
 
   private:
     using Cache = CudaKvCache<T>;
-    /// Neighbouring lanes of a step whose caches are of one model.
+    /// Lanes of a step whose caches are of one model.
     struct Group {
         const OnDevice<T>* of = nullptr;
         int first = 0, n = 0;
@@ -70,7 +70,7 @@ class CudaBackend final : public Backend {
     };
     /// What one step needs to know, worked out on the host before it.
     struct Plan {
-        std::vector<LaneStep> lanes;  ///< those of one model beside each other
+        std::vector<LaneStep> lanes;  ///< those of one model beside each other, whatever order was asked for
         std::vector<Group> groups;
         std::int64_t kv_size = 0, hidden_size = 0;  ///< of all lanes
         int n_kv_heads = 0;                         ///< of the model that has most
