@@ -146,8 +146,11 @@ struct Engine::Impl {
                 s.token_back.reset();
             });
             session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
-            recorder.push(session->prefill([&](double done) {
-                set_status([&](EngineStatus& s) { s.progress = done; });
+            recorder.push(session->prefill([&, next = Clock::now()](double done) mutable {
+                if (const auto now = Clock::now(); now >= next) {
+                    next = now + kTellEvery;
+                    set_status([&](EngineStatus& s) { s.progress = done; });
+                }
                 return !queue.stops_work();
             }));
             set_status([&](EngineStatus& s) {
@@ -272,15 +275,8 @@ struct Engine::Impl {
     /// The session is at an earlier row: readers see that, rows to the end of a branch follow, and what was finished is not.
     void turned_back() {
         recorder.rewind(session->next_row() - 1);
-        while (session->catching_up() && !queue.stops_work()) {
-            const auto step = session->step();
-            KH_ASSERT(step != nullptr);
-            recorder.push(step);
-            if (wake) wake();
-        }
-        if (session->catching_up())
-            stopped_work = fmt::format("stopped at row {} on the way to the end of branch {}; Run goes on",
-                                       session->next_row() - 1, session->branch());
+        while (session->catching_up() && !queue.stops_work()) decode_one();
+        if (session->catching_up()) stopped_work = stopped_on_the_way();
         next_row_at = Clock::now();
         if (rows_left == 0 && session->finished())
             stop(EnginePhase::finished, session->finish_reason());
@@ -288,12 +284,34 @@ struct Engine::Impl {
             set_status([](EngineStatus& s) { s.phase = EnginePhase::idle; });
     }
 
+    std::string stopped_on_the_way() const {
+        return fmt::format("stopped at row {} on the way to the end of branch {}; Run goes on",
+                           session->next_row() - 1, session->branch());
+    }
+
+    /// The next row goes to the readers; false: none came, the run is finished or a command before it was stopped.
+    bool decode_one() {
+        const auto step =
+            session->catching_up()
+                ? session->step(work(fmt::format("on the way to the end of branch {}", session->branch())))
+                : session->step();
+        if (step == nullptr) return false;
+        recorder.push(step);
+        if (wake) wake();
+        return true;
+    }
+
     void decode_row() {
         try {
             const bool on_the_way = session->catching_up();
-            const auto step = session->step();
-            if (on_the_way) set_status([&](EngineStatus& s) { s.run = session->run_spec(); });
-            if (step != nullptr) recorder.push(step);
+            const bool came = decode_one();
+            if (on_the_way)
+                set_status([&](EngineStatus& s) {
+                    s.run = session->run_spec();
+                    s.work.clear();
+                });
+            if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();
+            if (!came && !session->finished()) return;  // the stop comes next
             if (rows_left > 0) --rows_left;
             next_row_at = std::max(next_row_at + period(), Clock::now());
             count_row();
@@ -301,8 +319,6 @@ struct Engine::Impl {
                 stop(EnginePhase::finished, session->finish_reason());
             else if (rows_left == 0)
                 stop(EnginePhase::idle, "");
-            else if (wake)
-                wake();
         } catch (const std::exception& error) {
             end_after(error);
             stop(EnginePhase::failed, error.what());

@@ -223,15 +223,15 @@ bool Session::catching_up() const {
     return impl_->row < impl_->caught_up_at || !impl_->scheduled.empty();
 }
 
-std::shared_ptr<const StepTrace> Session::step() {
+std::shared_ptr<const StepTrace> Session::step(const std::function<bool(double)>& progress) {
     Impl& s = *impl_;
-    if (finished()) return nullptr;
+    if (!s.apply_scheduled(progress) || finished()) return nullptr;
     const auto begin = Clock::now();
     s.feed_row();
     auto step = s.record(ms_since(begin), nullptr);
     s.tree.row_done(s.row);
     s.checkpoints.offer(s);
-    s.apply_scheduled();
+    s.apply_scheduled(progress);
     return step;
 }
 
@@ -241,7 +241,7 @@ bool Session::finished() const {
 
 std::string Session::finish_reason() const {
     const Impl& s = *impl_;
-    if (s.row < 0) return {};
+    if (s.row < 0 || s.command_waits()) return {};
     const int n_fed = s.row + 1 - s.n_prompt();
     if (s.start.n_generate > 0 && n_fed >= s.start.n_generate)
         return fmt::format("{} tokens are generated", n_fed);
@@ -273,7 +273,7 @@ RunSpec Session::run_spec() const {
     RunSpec spec = impl_->start;
     spec.commands = impl_->log;
     // On the way to a branch's end the log has what is still to come.
-    std::erase_if(spec.commands, [&](const LoggedCommand& logged) { return logged.row > impl_->row; });
+    spec.commands.resize(spec.commands.size() - impl_->scheduled.size());
     return spec;
 }
 

@@ -61,7 +61,8 @@ class Session {
     ///
     /// Rewind brings back the state right after a row, exactly: what follows equals a run that never went further. It is no part
     /// of the log; what it cuts off becomes a branch. GoToBranch goes back to where that branch parted, and step() then lives it
-    /// again with its commands while catching_up(). Records of the rows that were cut come again; a sink hears of it.
+    /// again with its commands while catching_up(). Records of the rows that were cut come again; a sink hears of it. Stopped at
+    /// the commands that come first on that way, it is done all the same, and they wait for step().
     ///
     /// What lives rows again (other KV heads, a shadow from the start, a lane that joins, a rewind) calls `progress` (0..1; may be
     /// empty) before every row of it; returning false throws Error(cancelled), and all is as it was.
@@ -69,8 +70,9 @@ class Session {
     /// On the way to the end of a branch: step() applies its commands, others are refused but for a rewind, which leaves the way.
     bool catching_up() const;
 
-    /// Feeds one token to every lane; nullptr when finished().
-    std::shared_ptr<const StepTrace> step();
+    /// Feeds one token to every lane; nullptr when finished(). progress as in apply(), for commands of a branch that live rows again:
+    /// returning false leaves them for the next call, which begins with them; where it does so before the row, nullptr.
+    std::shared_ptr<const StepTrace> step(const std::function<bool(double)>& progress = {});
 
     /// All lanes ended, or n_generate tokens were fed. Positions beyond the model's trained context are
     /// decoded.

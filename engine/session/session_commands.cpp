@@ -277,17 +277,34 @@ void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
     meet(lane, command, row);
 }
 
-void Session::Impl::apply_scheduled() {
-    for (; !scheduled.empty() && scheduled.front().row == row; scheduled.pop_front()) {
-        perform(scheduled.front().command);
+/// The branch's commands at the present row. False: stopped in one of them, which waits with those after it.
+bool Session::Impl::apply_scheduled(const std::function<bool(double)>& told) {
+    return with_progress(told, "a command of the branch", [&] { return apply_waiting(); });
+}
+
+/// The same, each command an equal share of the part at hand.
+bool Session::Impl::apply_waiting() {
+    const auto n = std::count_if(scheduled.begin(), scheduled.end(),
+                                 [&](const LoggedCommand& logged) { return logged.row == row; });
+    if (n > 0) part_share /= static_cast<double>(n);
+    for (; command_waits(); scheduled.pop_front()) {
+        try {
+            perform(scheduled.front().command);
+        } catch (const Error& error) {
+            if (error.code() == ErrorCode::cancelled) return false;
+            throw;
+        }
         commands_since.push_back(format_command(scheduled.front().command));
+        part_from += part_share;
     }
+    return true;
 }
 
 /// The state right after a row, lived again from the nearest checkpoint or the prompt. commands: those of the rows before.
 void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& commands) {
     SessionState before = std::move(static_cast<SessionState&>(*this));
     quiet = true;
+    const double whole_from = part_from, whole_share = part_share;
     checkpoints.drop_after(to_row);
     try {
         const SessionState* kept = checkpoints.latest(to_row);
@@ -304,8 +321,8 @@ void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& comman
         std::size_t next = 0;
         while (next < commands.size() && commands[next].row < row) ++next;
         while (row < to_row) {
-            part_from = (row - first) / n_rows;
-            part_share = 1 / n_rows;
+            part_from = whole_from + whole_share * (row - first) / n_rows;
+            part_share = whole_share / n_rows;
             tell_or_stop(0);
             for (; next < commands.size() && commands[next].row == row; ++next)
                 perform(commands[next].command);
@@ -346,13 +363,19 @@ void Session::Impl::rewind(const Rewind& command) {
 
 void Session::Impl::go_to_branch(const GoToBranch& command) {
     const BranchTree::Way way = tree.way_to(command.id);
+    const auto n_first =
+        std::count_if(way.commands.begin(), way.commands.end(),
+                      [&](const LoggedCommand& logged) { return logged.row == way.from_row; });
+    part_share = 1.0 / static_cast<double>(1 + n_first);
     restore(way.from_row, before_row(log, way.from_row));
     tree.go_to(command.id);
     scheduled.assign(way.commands.begin(), way.commands.end());
     caught_up_at = way.last_row;
     branches_changed();
-    progress = nullptr;  // there is no way back from here
-    apply_scheduled();
+    // There is no way back from here: stopped, the commands wait.
+    part_from = 1.0 / static_cast<double>(1 + n_first);
+    part_share = 1 - part_from;
+    apply_waiting();
 }
 
 /// The shown branch is another one, and the state that of the last row that it shares with the one before.

@@ -88,7 +88,10 @@ struct Session::Impl : SessionState {
     Lane lived_again(const Lane& from, const LaneSpec& spec);
     void force(const std::vector<int>& tokens, bool instead);
     void touch_token(const TokenPlace& at, const Command& command);
-    void apply_scheduled();
+    /// Of the branch being caught up with, at the present row: only after a stop.
+    bool command_waits() const { return !scheduled.empty() && scheduled.front().row == row; }
+    bool apply_scheduled(const std::function<bool(double)>& told);
+    bool apply_waiting();
     void restore(int to_row, const std::vector<LoggedCommand>& commands);
     void rewind(const Rewind& command);
     void go_to_branch(const GoToBranch& command);

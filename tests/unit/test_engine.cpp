@@ -273,6 +273,56 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     EXPECT_EQ(steps().back()->lanes.size(), 1u);
 }
 
+// A command of the branch that runs a lane again, on the way there and when the way goes on, is stopped too: it waits.
+TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
+    constexpr int kFar = 2500;  // rows that the lane lives again
+    keyhole::RunSpec run = spec(0);
+    run.wants = {};
+    engine_.start(tiny_.folder(), run);
+    engine_.step(kFar - 19);
+    ASSERT_TRUE(wait_for_row(kFar));
+    engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,kv=mqa"));
+    engine_.step(2);
+    ASSERT_TRUE(wait_for_row(kFar + 2));
+    engine_.send(keyhole::parse_command("rewind 30"));
+    engine_.step();
+    ASSERT_TRUE(wait_for([&] { return steps().back()->row == 31; }));
+    engine_.send(keyhole::parse_command("branch 1"));
+    ASSERT_TRUE(wait_for_row(60));
+    engine_.stop(true);
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    engine_.step(kFar - 1 - steps().back()->row);
+    ASSERT_TRUE(wait_for_row(kFar - 1));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+
+    const auto run_and_stop = [&](int n_rows) {
+        for (auto pause = 5ms; pause < 2s; pause *= 2) {  // until it has begun
+            engine_.step(n_rows);
+            std::this_thread::sleep_for(pause);
+            engine_.stop(true);
+            EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
+            const auto stopped = [&] { return engine_.status().message.find("stopped at row") == 0; };
+            if (wait_for(stopped, 100ms)) return;
+        }
+    };
+    for (int i = 0; i < 3; ++i) {
+        run_and_stop(1);
+        EXPECT_NE(engine_.status().message.find(fmt::format("stopped at row {} on the way", kFar)),
+                  std::string::npos)
+            << engine_.status().message;
+        EXPECT_EQ(steps().back()->row, kFar);
+        EXPECT_TRUE(engine_.status().run.commands.empty());
+        EXPECT_EQ(engine_.status().work, "");
+    }
+    engine_.step(2);
+    ASSERT_TRUE(wait_for_row(kFar + 2));
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    EXPECT_EQ(engine_.status().work, "");
+    ASSERT_EQ(engine_.status().run.commands.size(), 1u);
+    EXPECT_EQ(steps().back()->lanes[1].info->kv, "mqa");
+}
+
 // A new start does not wait for a lane that runs again.
 TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
     start(0);

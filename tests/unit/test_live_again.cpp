@@ -139,6 +139,118 @@ TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
     }
 }
 
+/// Commands of a branch that live rows again are stopped like any; they wait with the way to the branch's end, before the next row.
+TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
+    const auto there = [&](std::size_t checkpoint_bytes) {
+        auto l = live(checkpoint_bytes);
+        keyhole::Session& s = *l->session;
+        s.apply(parse_command("lane 1 tova:budget=7,kv=mqa"));
+        s.apply(parse_command("pin 1 20"));
+        for (int i = 0; i < 3; ++i) s.step();
+        s.apply(parse_command("add h2o:budget=4"));  // at the branch's last row
+        s.apply(parse_command("remove 2"));
+        s.apply(parse_command(fmt::format("rewind {}", kPrompt + kRows - 1)));
+        s.step();
+        return l;
+    };
+    const int from = kPrompt + kRows - 1, end = from + 3;
+    const auto straight = there(0);
+    straight->session->apply(parse_command("branch 1"));
+    EXPECT_EQ(straight->session->next_row() - 1, from);
+    while (straight->session->catching_up()) ASSERT_NE(straight->session->step(), nullptr);
+    EXPECT_EQ(straight->session->next_row() - 1, end);
+    EXPECT_EQ(straight->session->run_spec().commands.size(), 3u + 4u);
+    const auto never = [](double) { return false; };
+    for (const std::size_t checkpoint_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
+        const auto l = there(checkpoint_bytes);
+        keyhole::Session& s = *l->session;
+        // Once the branch is reached, what it begins with can wait, but there is no way back.
+        std::vector<double> told;
+        s.apply(parse_command("branch 1"), [&](double done) {
+            told.push_back(done);
+            return done < 0.5;  // two commands come after the rows that are shared
+        });
+        EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+        EXPECT_GE(told.back(), 0.5);
+        EXPECT_LT(told.back(), 0.7);
+        EXPECT_TRUE(s.catching_up());
+        EXPECT_FALSE(s.finished());
+        EXPECT_EQ(s.branch(), straight->session->branch());
+        EXPECT_EQ(s.run_spec().commands.size(), 3u);
+        EXPECT_EQ(s.step(never), nullptr);
+        EXPECT_EQ(s.next_row() - 1, from);
+        error_of([&] { s.apply(parse_command("unpin 1 3")); }, ErrorCode::wrong_use);
+        std::vector<std::shared_ptr<const keyhole::StepTrace>> steps;
+        while (s.next_row() <= end)
+            steps.push_back(s.step(steps.empty() ? std::function<bool(double)>() : never));
+        // The command of the last row waits behind its record.
+        EXPECT_EQ(steps.front()->commands.size(), 2u);
+        EXPECT_TRUE(s.catching_up());
+        EXPECT_EQ(s.run_spec().commands.size(), 3u + 2u);
+        EXPECT_EQ(steps.back()->row, end);
+        double most = 0;
+        const auto next = s.step([&](double done) {
+            most = std::max(most, done);
+            return true;
+        });
+        ASSERT_NE(next, nullptr);
+        EXPECT_GT(most, 0.4);
+        EXPECT_EQ(next->row, end + 1);
+        EXPECT_EQ(next->commands.size(), 2u);
+        EXPECT_FALSE(s.catching_up());
+        const auto same = there(0);
+        same->session->apply(parse_command("branch 1"));
+        while (same->session->catching_up()) same->session->step();
+        const auto expected = same->session->step();
+        EXPECT_EQ(next->commands, expected->commands);
+        EXPECT_EQ(next->lanes.back().entropy, expected->lanes.back().entropy);
+        expect_equal_rows(s, *same->session, "after the branch");
+    }
+}
+
+/// A rewind leaves the way, and the commands that wait with it.
+TEST_F(LiveAgain, ARewindLeavesACommandThatWaits) {
+    const auto l = live(0);
+    keyhole::Session& s = *l->session;
+    s.apply(parse_command("add h2o:budget=4"));
+    s.step();
+    s.apply(parse_command(fmt::format("rewind {}", kPrompt + kRows - 2)));
+    s.apply(parse_command("branch 1"));
+    while (s.next_row() < kPrompt + kRows) s.step([](double) { return false; });
+    ASSERT_TRUE(s.catching_up());
+    s.apply(parse_command(fmt::format("rewind {}", kPrompt + kRows - 1)));
+    EXPECT_FALSE(s.catching_up());
+    const auto plain = live(0);
+    const auto a = s.step(), b = plain->session->step();
+    EXPECT_EQ(a->lanes.size(), 4u);
+    EXPECT_TRUE(a->commands.empty());
+    EXPECT_EQ(a->lanes[1].entropy, b->lanes[1].entropy);
+}
+
+/// A long prompt is stopped within a product or a tile of attention, not a layer.
+TEST_F(LiveAgain, ThePromptTellsOfEveryProductAndTile) {
+    keyhole::RunSpec spec = run_spec(random_text(299, 3), {"full", "h2o:budget=8"}, 5);
+    std::vector<double> told;
+    keyhole::Session(model_, *backend_, spec).prefill([&](double done) {
+        told.push_back(done);
+        return true;
+    });
+    const std::size_t n_layers = 2, n_products = 7, n_tiles = 5;
+    EXPECT_EQ(told.size(), 1 + n_layers * (n_products + n_tiles));
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    EXPECT_EQ(told.front(), 0);
+    EXPECT_NEAR(told.back(), 1, 1e-9);
+    for (std::size_t i = 1; i < told.size(); ++i) EXPECT_LT(told[i] - told[i - 1], 0.2) << i;
+    for (std::size_t stop_at = 0; stop_at < told.size(); ++stop_at) {
+        std::size_t n = 0;
+        keyhole::Session session(model_, *backend_, spec);
+        const std::string why =
+            error_of([&] { session.prefill([&](double) { return n++ != stop_at; }); }, ErrorCode::cancelled);
+        EXPECT_EQ(n, stop_at + 1);
+        EXPECT_NE(why.find("300 tokens was stopped"), std::string::npos) << why;
+    }
+}
+
 /// On the way back other KV heads are a part of the way: its own measure is a share of the whole.
 TEST_F(LiveAgain, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
     const auto l = live(0);

@@ -75,6 +75,10 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
 
 void Prefill::run(const std::function<bool(double)>& progress) {
     const ModelConfig& c = model_.config();
+    progress_ = progress ? &progress : nullptr;
+    done_ = 0;
+    whole_ = all_products();
+    worked(0);
     embed();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
@@ -90,8 +94,6 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     std::vector<LayerStore> stores;
     int first_stored = 0;
     for (int l = 0; l < c.n_layers; ++l) {
-        if (progress && !progress(static_cast<double>(l) / c.n_layers))
-            fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
         project(l, stores.emplace_back());
         attend(l, stores.back(), stores[static_cast<std::size_t>(layout.owner_of_layer(l) - first_stored)]);
         feed_forward(l);
@@ -103,6 +105,39 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     }
     if (keep_all) give_to_lanes(0, stores);
     write_last_logits();
+}
+
+void Prefill::worked(double products) {
+    done_ += products;
+    if (progress_ != nullptr && !(*progress_)(std::min(done_ / whole_, 1.0)))
+        fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
+}
+
+/// Of run(): what worked() adds up to.
+double Prefill::all_products() const {
+    const ModelConfig& c = model_.config();
+    const ModelWeights& w = model_.weights();
+    const auto size = [](const Weight& weight) {
+        return weight.data == nullptr ? 0.0
+                                      : static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+    };
+    double of_a_token = size(w.project_in);
+    for (int l = 0; l < c.n_layers; ++l) {
+        const LayerWeights& layer = w.layers[static_cast<std::size_t>(l)];
+        for (const Weight* weight : {&layer.q, &layer.o, &layer.gate, &layer.up, &layer.down})
+            of_a_token += size(*weight);
+        if (model_.layout().owns(l)) of_a_token += size(layer.k) + size(layer.v);
+    }
+    double tiles = 0;
+    for (int first = 0; first < n_; first += kTileRows) tiles += tile_products(first);
+    return n_ * of_a_token + c.n_layers * tiles;
+}
+
+/// Logits and values of the tile that begins with this row, all heads of a layer.
+double Prefill::tile_products(int first_row) const {
+    const ModelConfig& c = model_.config();
+    const int last_row = std::min(n_, first_row + kTileRows);
+    return 2.0 * c.n_heads * c.head_dim * (last_row - first_row) * last_row;
 }
 
 /// Embeddings of all tokens, with those of their positions where these are learned.
@@ -173,6 +208,7 @@ void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::
         for (std::int64_t i = row; i < row + m; ++i)
             add_to(y + i * w.rows + output, bias + output, n_outputs);
     });
+    worked(static_cast<double>(n_rows) * static_cast<double>(w.rows) * static_cast<double>(w.cols));
 }
 
 void Prefill::norm_rows(const ModelTables::Norm& norm, Pages& to) {
@@ -231,6 +267,7 @@ void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) 
             fold_tile(layer, own, static_cast<int>(head), first, last, worker);
         });
         if (sink_wants_.scores) emit_scores(layer, first, last);
+        worked(tile_products(first));
     }
 }
 

@@ -17,6 +17,7 @@ class Prefill {
     Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
             std::span<const LanePrefill> lanes, PrefillSink* sink);
 
+    /// progress is called after every product and every tile.
     void run(const std::function<bool(double)>& progress);
 
   private:
@@ -49,6 +50,11 @@ class Prefill {
     void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                    std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
 
+    /// So many more multiplications of run() are done: tells of it, and throws Error(cancelled) where it is told to stop.
+    void worked(double products);
+    double all_products() const;
+    double tile_products(int first_row) const;
+
     void embed();
     /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias, which may be null
     void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y);
@@ -75,6 +81,8 @@ class Prefill {
     PrefillSink* sink_;
     RowWants sink_wants_;
     int n_;  // prompt tokens
+    const std::function<bool(double)>* progress_ = nullptr;
+    double done_ = 0, whole_ = 1;  // multiplications
 
     StreamPlan plan_;
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
