@@ -31,7 +31,7 @@ struct Options {
     int threads = 2;
     bool cpu_time = false;  // in what scores cost
     int pairs = 9;          // there
-    std::string only;       // "scores": that measurement alone
+    std::string only;       // "scores", "rows", "lanes" or "read": that measurement alone
 };
 
 double ms_of(const std::function<void()>& body) {
@@ -171,15 +171,15 @@ void run(const Options& options) {
                1e-6 * static_cast<double>(weight_bytes), options.context, options.rounds, options.tokens);
     fmt::print("{:<72} {:>7}  {:<18}  {:>12} {:>12}\n", "B over A", "median", "(over rounds)", "A", "B");
 
-    if (options.only == "scores" || options.only.empty()) {
+    const auto wanted = [&](std::string_view what) { return options.only.empty() || options.only == what; };
+    if (wanted("scores")) {
         compare_scores(options, *model, *backend, "A no scores, B all accumulators, chooses and evicts",
                        {"keyformer:alpha=0.2,"});
         compare_scores(options, *model, *backend,
                        "A no scores, B six policies side by side, budget = context",
                        {"window:", "sink:", "h2o:", "tova:", "keyformer:", "a2sf:"});
-        if (!options.only.empty()) return;
     }
-    {
+    if (wanted("rows")) {
         SessionRun plain(model, *backend, options.context, {"full"}, false),
             full(model, *backend, options.context, {"full"}, true);
         compare(
@@ -187,7 +187,7 @@ void run(const Options& options) {
             [&] { return plain.decode(options.tokens); }, [&] { return full.decode(options.tokens); });
         fmt::print("  same tokens and entropies: {}\n", plain.decoded_the_same(full) ? "yes" : "NO");
     }
-    {
+    if (wanted("lanes")) {
         const int n_prompt = std::min(options.context, 512);
         SessionRun one(model, *backend, n_prompt, {"h2o:budget=256"}, false);
         SessionRun six(model, *backend, n_prompt,
@@ -198,7 +198,7 @@ void run(const Options& options) {
             options, "A one policy, B six side by side, budget 256",
             [&] { return one.decode(options.tokens); }, [&] { return six.decode(options.tokens); });
     }
-    {
+    if (wanted("read")) {
         const auto bandwidth = host_read(options.threads, weight_bytes);
         const auto read_ms = [&] { return 1e-6 * static_cast<double>(weight_bytes) / bandwidth->measure(); };
         SessionRun shallow(model, *backend, 16, {"full"}, false);
@@ -234,7 +234,7 @@ int main(int n_args, char** args) {
             options.threads = std::stoi(value);
         else {
             fmt::print(stderr,
-                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only scores, "
+                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only scores|rows|lanes|read, "
                        "--clock cpu\n",
                        key);
             return 2;

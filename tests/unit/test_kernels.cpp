@@ -88,7 +88,7 @@ TEST_P(StoredTypes, WideningIsExact) {
 }
 
 TEST(Kernels, AttentionOfOneHeadMatchesDouble) {
-    for (int head_dim : {8, 24, 32, 64, 80})
+    for (int head_dim : {8, 24, 32, 64, 80, 128})
         for (int n : {1, 2, 3, 5, 16, 67}) {
             const std::size_t size = static_cast<std::size_t>(n * head_dim);
             const auto q = random_floats(static_cast<std::size_t>(head_dim), 1), k = random_floats(size, 2),

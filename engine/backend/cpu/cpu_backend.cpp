@@ -197,15 +197,19 @@ void CpuBackend::run_queue() {
 
 void CpuBackend::multiply(std::span<const Linear> products) {
     const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
-    // 64 KiB of weights a chunk: small enough to share out beside a busy process, large enough to pay for
-    // taking it.
-    constexpr std::int64_t kChunkBytes = 64 << 10;
+    // Chunks of 64 to 256 KiB of weights: long ones are read faster, but there must be enough of them to share out evenly and beside a
+    // busy process.
+    constexpr std::int64_t kLeast = 64 << 10, kMost = 256 << 10, kEnough = 32;
     ranges_.clear();
-    std::int64_t n_chunks = 0;
+    std::int64_t n_chunks = 0, n_bytes = 0;
+    for (const Linear& product : products)
+        n_bytes +=
+            product.w->rows * product.w->cols * static_cast<std::int64_t>(dtype_bytes(product.w->dtype));
+    const std::int64_t chunk_bytes = std::clamp(n_bytes / kEnough, kLeast, kMost);
     for (const Linear& product : products) {
         const Weight& w = *product.w;
         const std::int64_t row_bytes = w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-        const std::int64_t rows = std::max<std::int64_t>(4, kChunkBytes / row_bytes / 4 * 4);
+        const std::int64_t rows = std::max<std::int64_t>(4, chunk_bytes / row_bytes / 4 * 4);
         ranges_.emplace_back((w.rows + rows - 1) / rows, rows);
         n_chunks += ranges_.back().first;
     }

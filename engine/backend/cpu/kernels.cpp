@@ -57,24 +57,38 @@ HWY_INLINE float widen(hwy::bfloat16_t value) {
 }
 
 // kRows weight rows against kColumns inputs: as many independent sums, each over the columns in ascending
-// order, so that neither the rows nor the batch that they are computed with change a bit of them.
+// order, so that neither the rows nor the batch that they are computed with change a bit of them. Weights `ahead` of those in use
+// are fetched into the cache meanwhile. Loops are written out: only then do the sums stay in registers.
 template <int kRows, int kColumns, class T>
-HWY_INLINE void multiply_block(const T* w, std::int64_t cols, const float* x, std::int64_t x_stride, float* y,
-                               std::int64_t y_stride) {
+HWY_INLINE void multiply_block(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
+                               std::int64_t x_stride, float* y, std::int64_t y_stride) {
     Floats total[kRows][kColumns];
-    for (int r = 0; r < kRows; ++r)
+    HWY_UNROLL(8)
+    for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(8)
         for (int b = 0; b < kColumns; ++b) total[r][b] = hn::Zero(FloatTag());
+    }
     const std::int64_t step = lanes();
+    constexpr std::int64_t kLine = 64 / sizeof(T);
     std::int64_t c = 0;
     for (; c + step <= cols; c += step) {
         Floats in[kColumns];
+        HWY_UNROLL(8)
         for (int b = 0; b < kColumns; ++b) in[b] = load(x + b * x_stride + c);
+        if (c % kLine == 0) {
+            HWY_UNROLL(8)
+            for (int r = 0; r < kRows; ++r) hwy::Prefetch(w + r * cols + c + ahead);
+        }
+        HWY_UNROLL(8)
         for (int r = 0; r < kRows; ++r) {
             const Floats weight = load(w + r * cols + c);
+            HWY_UNROLL(8)
             for (int b = 0; b < kColumns; ++b) total[r][b] = hn::MulAdd(weight, in[b], total[r][b]);
         }
     }
+    HWY_UNROLL(8)
     for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(8)
         for (int b = 0; b < kColumns; ++b) {
             float rest = 0;
             for (std::int64_t i = c; i < cols; ++i) rest += widen(w[r * cols + i]) * x[b * x_stride + i];
@@ -84,45 +98,50 @@ HWY_INLINE void multiply_block(const T* w, std::int64_t cols, const float* x, st
 }
 
 template <int kRows, class T>
-HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, const float* x, std::int64_t x_stride,
-                                 int n_batch, float* y, std::int64_t y_stride) {
+HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
+                                 std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
-    // Up to six at once: weights are widened once for the six lanes of a comparison (six over one lane, 160M f16 on
-    // AVX-512: 2.65 with four and two, 2.4 with six).
+    // Up to six at once: weights are widened once for the six lanes of a comparison.
     for (; n_batch - b > 6; b += 4)
-        multiply_block<kRows, 4>(w, cols, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+        multiply_block<kRows, 4>(w, cols, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
     const float* rest = x + b * x_stride;
     switch (n_batch - b) {
         case 6:
-            multiply_block<kRows, 6>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 6>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 5:
-            multiply_block<kRows, 5>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 5>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 4:
-            multiply_block<kRows, 4>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 4>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 3:
-            multiply_block<kRows, 3>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 3>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 2:
-            multiply_block<kRows, 2>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 2>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         case 1:
-            multiply_block<kRows, 1>(w, cols, rest, x_stride, y + b * y_stride, y_stride);
+            multiply_block<kRows, 1>(w, cols, ahead, rest, x_stride, y + b * y_stride, y_stride);
             break;
         default:
             break;
     }
 }
 
+// What comes next is fetched while a block is multiplied: the same columns of the next block, which lies beside this one; where
+// blocks are too long to wait in the first cache, a little further along the same rows. Nothing at the end: what follows is
+// another thread's.
 template <class T>
 HWY_INLINE void multiply_typed(const T* w, std::int64_t n_rows, std::int64_t cols, const float* x,
                                std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
+    constexpr std::int64_t kBlock = 4, kNear = 2048 / sizeof(T), kLong = (32 << 10) / sizeof(T);
+    const std::int64_t ahead = kBlock * cols <= kLong ? kBlock * cols : kNear;
     std::int64_t r = 0;
-    for (; r + 4 <= n_rows; r += 4)
-        multiply_columns<4>(w + r * cols, cols, x, x_stride, n_batch, y + r, y_stride);
-    for (; r < n_rows; ++r) multiply_columns<1>(w + r * cols, cols, x, x_stride, n_batch, y + r, y_stride);
+    for (; r + kBlock <= n_rows; r += kBlock)
+        multiply_columns<kBlock>(w + r * cols, cols, r + 2 * kBlock <= n_rows ? ahead : 0, x, x_stride,
+                                 n_batch, y + r, y_stride);
+    for (; r < n_rows; ++r) multiply_columns<1>(w + r * cols, cols, 0, x, x_stride, n_batch, y + r, y_stride);
 }
 
 void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
@@ -162,17 +181,26 @@ void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, f
     }
 }
 
+// Keys are read from one end to the other: so much of them is fetched ahead.
+constexpr int kFetchAhead = 3072 / sizeof(float);
+
 // kKeys keys at once: independent sums hide the latency of the multiply-add.
 template <int kKeys>
 HWY_INLINE void dot_block(const float* q, const float* k, int head_dim, float scale, float* out) {
     const int step = static_cast<int>(lanes());
     Floats total[kKeys];
+    HWY_UNROLL(4)
     for (int j = 0; j < kKeys; ++j) total[j] = hn::Zero(FloatTag());
     int d = 0;
     for (; d + step <= head_dim; d += step) {
         const Floats query = load(q + d);
-        for (int j = 0; j < kKeys; ++j) total[j] = hn::MulAdd(query, load(k + j * head_dim + d), total[j]);
+        HWY_UNROLL(4)
+        for (int j = 0; j < kKeys; ++j) {
+            if (d % 16 == 0) hwy::Prefetch(k + j * head_dim + d + kFetchAhead);
+            total[j] = hn::MulAdd(query, load(k + j * head_dim + d), total[j]);
+        }
     }
+    HWY_UNROLL(4)
     for (int j = 0; j < kKeys; ++j) {
         float rest = 0;
         for (int i = d; i < head_dim; ++i) rest += q[i] * k[j * head_dim + i];
@@ -220,24 +248,48 @@ void softmax(const float* x, int n, float* p, const void* const* soon, std::size
     for (int i = whole; i < n; ++i) p[i] *= scale;
 }
 
-// Slots are dealt to four running sums by slot % 4, combined at the end: a fixed order with enough
-// independent work.
+// kVectors registers of dimensions at once, so that a value is read in one go. Slots are dealt to four running sums by slot % 4,
+// combined at the end: a fixed order with enough independent work.
+template <int kVectors>
+HWY_INLINE void weigh_block(const float* p, const float* v, int n, int head_dim, float* out) {
+    const int step = static_cast<int>(lanes());
+    Floats total[4][kVectors];
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+        HWY_UNROLL(4)
+        for (int i = 0; i < kVectors; ++i) total[j][i] = hn::Zero(FloatTag());
+    }
+    int s = 0;
+    for (; s + 4 <= n; s += 4) {
+        const float* value = v + static_cast<std::int64_t>(s) * head_dim;
+        HWY_UNROLL(4)
+        for (int j = 0; j < 4; ++j) {
+            const Floats weight = all(p[s + j]);
+            HWY_UNROLL(4)
+            for (int i = 0; i < kVectors; ++i)
+                total[j][i] = hn::MulAdd(weight, load(value + j * head_dim + i * step), total[j][i]);
+        }
+    }
+    HWY_UNROLL(3)
+    for (int j = 0; j < 3; ++j)
+        if (s + j < n) {
+            const float* value = v + static_cast<std::int64_t>(s + j) * head_dim;
+            HWY_UNROLL(4)
+            for (int i = 0; i < kVectors; ++i)
+                total[j][i] = hn::MulAdd(all(p[s + j]), load(value + i * step), total[j][i]);
+        }
+    HWY_UNROLL(4)
+    for (int i = 0; i < kVectors; ++i)
+        store(hn::Add(hn::Add(total[0][i], total[1][i]), hn::Add(total[2][i], total[3][i])), out + i * step);
+}
+
 void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
     const int step = static_cast<int>(lanes());
+    constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as there are registers for
     int d = 0;
-    for (; d + step <= head_dim; d += step) {
-        Floats total[4] = {hn::Zero(FloatTag()), hn::Zero(FloatTag()), hn::Zero(FloatTag()),
-                           hn::Zero(FloatTag())};
-        int s = 0;
-        for (; s + 4 <= n; s += 4) {
-            const float* value = v + static_cast<std::int64_t>(s) * head_dim + d;
-            for (int j = 0; j < 4; ++j)
-                total[j] = hn::MulAdd(all(p[s + j]), load(value + j * head_dim), total[j]);
-        }
-        for (int j = 0; s < n; ++s, ++j)
-            total[j] = hn::MulAdd(all(p[s]), load(v + static_cast<std::int64_t>(s) * head_dim + d), total[j]);
-        store(hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3])), out + d);
-    }
+    for (; d + kVectors * step <= head_dim; d += kVectors * step)
+        weigh_block<kVectors>(p, v + d, n, head_dim, out + d);
+    for (; d + step <= head_dim; d += step) weigh_block<1>(p, v + d, n, head_dim, out + d);
     for (; d < head_dim; ++d) {
         float total = 0;
         for (int s = 0; s < n; ++s) total += p[s] * v[static_cast<std::int64_t>(s) * head_dim + d];
