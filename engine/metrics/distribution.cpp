@@ -26,6 +26,33 @@ HWY_INLINE Vector load(const float* x) {
     return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), x));
 }
 
+/// The largest value, NaN passed over; -inf where there is no other.
+float largest(const float* x, std::size_t n) {
+    const hn::ScalableTag<float> tag;
+    const std::size_t step = hn::Lanes(tag);
+    auto top = hn::Set(tag, -std::numeric_limits<float>::infinity());
+    std::size_t v = 0;
+    for (; v + step <= n; v += step) {
+        const auto here = hn::LoadU(tag, x + v);
+        top = hn::IfThenElse(hn::Gt(here, top), here, top);
+    }
+    float most = hn::GetLane(hn::MaxOfLanes(tag, top));
+    for (; v < n; ++v) most = x[v] > most ? x[v] : most;
+    return most;
+}
+
+/// Index of the first that is `value`; n when none is.
+std::size_t first_of(const float* x, std::size_t n, float value) {
+    const hn::ScalableTag<float> tag;
+    const std::size_t step = hn::Lanes(tag);
+    const auto wanted = hn::Set(tag, value);
+    std::size_t v = 0;
+    for (; v + step <= n && hn::AllFalse(tag, hn::Eq(hn::LoadU(tag, x + v), wanted)); v += step) {
+    }
+    while (v < n && x[v] != value) ++v;
+    return v;
+}
+
 /// exp, 0 for -inf, which the library's does not take; NaN stays NaN.
 HWY_INLINE Vector exp_of(Vector x) {
     const Vector least = hn::Set(Doubles(), -1000.0);
@@ -74,15 +101,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace keyhole {
 
+HWY_EXPORT(largest);
+HWY_EXPORT(first_of);
 HWY_EXPORT(sum_exp);
 HWY_EXPORT(expected_log);
 
 void log_softmax(std::span<const float> logits, std::span<float> log_probs) {
     KH_ASSERT(!logits.empty() && logits.size() == log_probs.size(), "{} and {} values", logits.size(),
               log_probs.size());
-    const double largest = *std::max_element(logits.begin(), logits.end());
-    const double shift =
-        largest + std::log(HWY_DYNAMIC_DISPATCH(sum_exp)(logits.data(), logits.size(), largest));
+    const double most = HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
+    const double shift = most + std::log(HWY_DYNAMIC_DISPATCH(sum_exp)(logits.data(), logits.size(), most));
     for (std::size_t v = 0; v < logits.size(); ++v)
         log_probs[v] = static_cast<float>(static_cast<double>(logits[v]) - shift);
 }
@@ -95,6 +123,12 @@ double kl_divergence(std::span<const float> log_p, std::span<const float> log_q)
     KH_ASSERT(log_p.size() == log_q.size(), "{} and {} values", log_p.size(), log_q.size());
     const double sum = HWY_DYNAMIC_DISPATCH(expected_log)(log_p.data(), log_q.data(), log_p.size());
     return sum < 0 ? 0 : sum;  // rounding of float inputs; NaN passes through
+}
+
+int best(std::span<const float> values) {
+    const float most = HWY_DYNAMIC_DISPATCH(largest)(values.data(), values.size());
+    const std::size_t index = HWY_DYNAMIC_DISPATCH(first_of)(values.data(), values.size(), most);
+    return index < values.size() ? static_cast<int>(index) : 0;
 }
 
 // One pass that keeps the best so far in order: a vocabulary is long and k is small, so few values get past the first comparison.

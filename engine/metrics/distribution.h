@@ -23,6 +23,9 @@ double entropy(std::span<const float> log_probs);
 /// q rules out what p allows.
 double kl_divergence(std::span<const float> log_p, std::span<const float> log_q);
 
+/// Index of the largest value, the first among equals; NaN never, 0 when there is nothing else.
+int best(std::span<const float> values);
+
 /// Indices of the k largest values, best first; equal values in ascending index order; NaN never. Fewer when
 /// there are fewer.
 std::vector<int> top_k(std::span<const float> values, int k);

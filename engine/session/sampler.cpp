@@ -1,6 +1,7 @@
 #include "engine/session/sampler.h"
 
 #include "engine/base/philox.h"
+#include "engine/metrics/distribution.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +16,7 @@ float sampling_uniform(std::uint64_t seed, int row) {
 }
 
 int choose_token(std::span<const float> logits, const Sampling& sampling, float uniform) {
-    if (sampling.temperature <= 0)
-        return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    if (sampling.temperature <= 0) return best(logits);
     std::vector<int> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
     auto logit = [&](int id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };

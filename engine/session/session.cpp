@@ -4,7 +4,6 @@
 #include "engine/base/half.h"
 #include "engine/metrics/attention.h"
 #include "engine/metrics/distribution.h"
-#include "engine/session/sampler.h"
 #include "engine/session/session_impl.h"
 
 #include <algorithm>
@@ -104,8 +103,7 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
         r.tau = lane.policy().tau_at(row);
         if (!lane.diverged && lane.failure.empty()) {
             r.kl = static_cast<float>(kl_divergence(reference.log_probs, lane.log_probs));
-            r.agrees =
-                choose_token(reference.out.next_logits, {}, 0) == choose_token(lane.out.next_logits, {}, 0);
+            r.agrees = &lane == &reference || best(reference.out.next_logits) == best(lane.out.next_logits);
         }
         for (int id : top_k(lane.log_probs, start.n_top))
             r.top.push_back({id, lane.log_probs[static_cast<std::size_t>(id)]});

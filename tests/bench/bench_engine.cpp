@@ -234,7 +234,8 @@ int main(int n_args, char** args) {
             options.threads = std::stoi(value);
         else {
             fmt::print(stderr,
-                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only scores|rows|lanes|read, "
+                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only "
+                       "scores|rows|lanes|read, "
                        "--clock cpu\n",
                        key);
             return 2;

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace keyhole {
 namespace {
@@ -90,6 +92,24 @@ TEST(Distribution, KlWithImpossibleTokens) {
     const std::vector<float> p{0, -kInf}, q{std::log(0.5f), std::log(0.5f)};
     EXPECT_NEAR(kl_divergence(p, q), std::log(2.0), 1e-6);  // p rules out: no term
     EXPECT_EQ(kl_divergence(q, p), std::numeric_limits<double>::infinity());
+}
+
+TEST(Distribution, BestIsTheFirstOfTheLargestAndNeverNan) {
+    std::vector<float> values(1000);
+    for (std::size_t v = 0; v < values.size(); ++v) values[v] = std::sin(static_cast<float>(v)) - 5;
+    for (const std::size_t at : {0u, 1u, 15u, 16u, 17u, 500u, 996u, 999u}) {
+        const float had = std::exchange(values[at], -1.0f);
+        EXPECT_EQ(best(values), static_cast<int>(at));
+        EXPECT_EQ(best(std::span(values).first(at + 1)), static_cast<int>(at));
+        values[at] = had;
+    }
+    values[700] = values[40] = values[39] = 2;
+    values[3] = values[900] = NAN;
+    EXPECT_EQ(best(values), 39);
+    EXPECT_EQ(best(std::vector<float>{-kInf, -kInf}), 0);
+    EXPECT_EQ(best(std::vector<float>{NAN, -kInf, NAN}), 1);
+    EXPECT_EQ(best(std::vector<float>(40, NAN)), 0);
+    EXPECT_EQ(best({}), 0);
 }
 
 TEST(Distribution, TopKBreaksTiesByIndexAndSkipsNan) {
