@@ -243,19 +243,22 @@ void draw_status(const PanelContext& context) {
     std::string right;
     if (app.has_run()) {
         const int n = app.n_decoded();
-        right =
-            fmt::format("prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
-                        status.tokens_per_s > 0 ? fmt::format(" · {:.1f} rows/s", status.tokens_per_s) : "",
-                        app.history.run().backend);
+        right = fmt::format(
+            "prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
+            app.live() && status.tokens_per_s > 0 ? fmt::format(" · {:.1f} rows/s", status.tokens_per_s) : "",
+            app.history.run().backend);
         if (app.last_row() + 1 > app.history.run().config.n_ctx)
             right += fmt::format(" · beyond the trained context of {}", app.history.run().config.n_ctx);
     }
     const float right_width = ImGui::CalcTextSize(right.c_str()).x;
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
     const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
-    if (app.export_job.running()) {
-        part(app.saving() ? "saving" : "exporting", theme::kDim);
-        ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(120), line}, "");
+    if (app.opening() || app.export_job.running()) {
+        part(app.opening() ? "opening" : app.saving() ? "saving" : "exporting", theme::kDim);
+        const double done = app.opening() ? app.open_job.progress() : app.export_job.progress();
+        ImGui::ProgressBar(static_cast<float>(done), {context.px(120), line}, "");
+        ImGui::SameLine();
+        if (ImGui::SmallButton("Cancel##file")) run(context, "export.cancel");
         ImGui::SameLine();
     } else {
         const bool fault = app.notice.empty() ? status.phase == EnginePhase::failed : app.notice_is_fault;

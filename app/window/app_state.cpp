@@ -31,6 +31,7 @@ void AppState::say(std::string text, bool fault) {
 
 void AppState::start() {
     requested();
+    cancel_opening();
     opened_file.clear();
     RunSpec run;
     run.prompt = setup.prompt;
@@ -112,40 +113,53 @@ void AppState::set_speed(double rows_per_second) {
 }
 
 void AppState::open_trace(const std::filesystem::path& path) {
-    show_records(read_trace(path), path);
+    if (open_job.running())
+        fail(ErrorCode::wrong_use, "cannot open {}: {} is being read; wait for it or cancel it",
+             path.string(), opening() ? opening_.string() : "another trace");
+    open_job.take();
+    open_job.begin([path](const BackgroundJob<OpenedRun>::Tell& tell) { return open_run(path, tell); }, wake);
+    opening_ = path;
+    say("opening " + path.string());
 }
 
-void AppState::show_records(const StepList& steps, const std::filesystem::path& from) {
-    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+void AppState::cancel_opening() {
+    if (!opening()) return;
+    open_job.cancel();
+    say("no longer opening " + std::exchange(opening_, {}).string());
+}
+
+void AppState::show_run(OpenedRun run) {
     engine_->stop();
     start_pending_.reset();
     awaited_row_ = -1;
-    opened_file = from;
-    history.update({});
-    history.update(steps);
+    opened_file = std::move(run.from);
+    history = std::move(run.history);
+    curves = std::move(run.curves);
+    keepsakes = std::move(run.keepsakes);
     stride = 1;
     dense_from = first_row();
-    std::vector<LaneSpec> lanes;
-    for (const LaneRecord& record : steps.back()->lanes) lanes.push_back(parse_lane_spec(record.info->spec));
-    desk.reset(std::move(lanes), true);
+    desk.reset(std::move(run.lanes), true);
     view.follows_newest = true;
     view.heat.fitted = true;
     view.pick.reset();
     view.curve_positions.clear();
-    keepsakes = from.empty() ? Keepsakes() : load_keepsakes(keepsakes_file(from));
-    if (!from.empty()) recent.add(from);
-    say("opened " + from.string());
+    if (!opened_file.empty()) recent.add(opened_file);
+    say("opened " + opened_file.string());
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
+    save_in_background(path, [steps = history.steps(), kept = keepsakes, path] {
+        write_trace(steps, path);
+        save_keepsakes(kept, keepsakes_file(path));
+    });
+}
+
+void AppState::save_in_background(const std::filesystem::path& path, std::function<void()> write) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     if (export_job.running())
         fail(ErrorCode::wrong_use, "cannot save {}: another file is being written; wait for it or cancel it",
              path.string());
-    // A long run takes seconds.
-    export_job.save(
-        history.steps(), path, [kept = keepsakes, path] { save_keepsakes(kept, keepsakes_file(path)); },
-        wake);
+    export_job.save(path, std::move(write), wake);
     export_running_ = true;
     saving_ = path;
     say("saving " + path.string());
@@ -171,7 +185,16 @@ void AppState::keep_lane_in_range() {
 }
 
 bool AppState::refresh() {
-    bool changed = false;
+    bool changed = opening();
+    if (opening() && !open_job.running()) {
+        opening_.clear();
+        if (const std::shared_ptr<OpenedRun> run = open_job.take()) {
+            show_run(std::move(*run));
+        } else {
+            refusal = open_job.fault();
+            say(refusal, true);
+        }
+    }
     if (live()) {
         EngineStatus now = engine_->status();
         changed = now.phase != status.phase || now.progress != status.progress ||
@@ -203,7 +226,7 @@ bool AppState::refresh() {
     if (export_running_ && !export_job.running()) {
         say(export_job.result(), export_job.failed());
         const std::filesystem::path saved = std::exchange(saving_, {});
-        if (!saved.empty() && !export_job.failed()) recent.add(saved);
+        if (saved.extension() == ".keyhole" && !export_job.failed()) recent.add(saved);
     }
     export_running_ = export_job.running();
     if (shadow_running_ && !shadow_job.running() && !shadow_job.fault().empty())
@@ -230,7 +253,7 @@ bool AppState::refresh() {
 }
 
 bool AppState::idle() const {
-    if (!heat_complete || export_job.running() || shadow_job.running()) return false;
+    if (!heat_complete || opening() || export_job.running() || shadow_job.running()) return false;
     if (!live()) return true;
     const bool settled = std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(250);
     return settled && !start_pending_ && awaited_row_ < 0 && status.pending_commands == 0 &&
@@ -286,7 +309,7 @@ void AppState::open_any(const std::filesystem::path& path) {
              "{} is no trace (.keyhole), no model folder (with config.json) and no prompt (.txt)",
              path.string());
     }
-    recent.add(path);
+    if (!opening()) recent.add(path);  // a trace when it is there
 }
 
 void AppState::remember_changes() {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "app/commands/assets.h"
+#include "app/window/background_job.h"
 #include "app/window/export_job.h"
 #include "app/window/frame_meter.h"
 #include "app/window/glyphs.h"
 #include "app/window/heat_data.h"
-#include "app/window/keepsakes.h"
 #include "app/window/lane_desk.h"
-#include "app/window/measure_curves.h"
+#include "app/window/opened_run.h"
 #include "app/window/settings.h"
 #include "app/window/shadow_job.h"
 #include "app/window/view_history.h"
@@ -103,6 +103,7 @@ struct AppState {
 
     ExportJob export_job;
     ShadowJob shadow_job;
+    BackgroundJob<OpenedRun> open_job;
 
     // --- what commands do ---
     void start();  ///< a new run from setup
@@ -110,10 +111,14 @@ struct AppState {
     void stop(bool work = false);  ///< work: as Engine::stop
     void step(int n_rows);
     void set_speed(double rows_per_second);
+    /// Reads it in the background; what is on show stays until it is there. Throws Error(wrong_use) while another one is read.
     void open_trace(const std::filesystem::path& path);
-    /// Records of a finished run, from a trace, instead of a live one.
-    void show_records(const StepList& steps, const std::filesystem::path& from);
+    void cancel_opening();
+    /// A finished run instead of a live one.
+    void show_run(OpenedRun run);
     void save_trace(const std::filesystem::path& path);
+    /// write makes the file, on another thread. Throws Error(wrong_use) without a run, and while another file is being written.
+    void save_in_background(const std::filesystem::path& path, std::function<void()> write);
     /// The focused view with axes, scale and caption, drawn from the data, not from the window.
     void save_picture(const std::filesystem::path& path);
     /// Back to the state after a row; what comes after becomes a branch. Throws Error(wrong_use) for a row that is not there.
@@ -138,7 +143,8 @@ struct AppState {
     /// Lanes may go with a command, a rewind or another file: the one in focus is one of those that are there.
     void keep_lane_in_range();
 
-    bool saving() const { return !saving_.empty(); }  ///< a trace, in the background
+    bool saving() const { return !saving_.empty(); }    ///< one file, in the background
+    bool opening() const { return !opening_.empty(); }  ///< a trace, the same way
     bool live() const { return opened_file.empty(); }
     bool has_run() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
@@ -179,7 +185,7 @@ struct AppState {
     std::optional<int> turned_to_;                       // row of a rewind that is under way
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
     bool export_running_ = false, shadow_running_ = false;
-    std::filesystem::path saving_;  // trace that is being written; empty: none
+    std::filesystem::path saving_, opening_;  // files that are being written and read; empty: none
     std::chrono::steady_clock::time_point requested_at_;
     enum class Change { view, lane };
     std::vector<Change> changes_, taken_back_;

@@ -29,10 +29,10 @@ class BackgroundJob {
         running_ = true;
         progress_ = 0;
         thread_ = std::jthread([this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
-            std::shared_ptr<const Result> result;
+            std::shared_ptr<Result> result;
             std::string fault;
             try {
-                result = std::make_shared<const Result>(work([&](double done) {
+                result = std::make_shared<Result>(work([&](double done) {
                     if (stop.stop_requested()) return false;
                     progress_ = done;
                     if (wake) wake();
@@ -59,6 +59,11 @@ class BackgroundJob {
         const std::lock_guard lock(mutex_);
         return result_;
     }
+    /// The same, no longer kept here.
+    std::shared_ptr<Result> take() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(result_, nullptr);
+    }
     /// Why the last job has no result; empty: it has.
     std::string fault() const {
         const std::lock_guard lock(mutex_);
@@ -69,7 +74,7 @@ class BackgroundJob {
     std::atomic<bool> running_{false};
     std::atomic<double> progress_{0};
     mutable std::mutex mutex_;
-    std::shared_ptr<const Result> result_;
+    std::shared_ptr<Result> result_;
     std::string fault_;
     std::jthread thread_;  // last: joins first
 };

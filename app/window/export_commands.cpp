@@ -109,8 +109,9 @@ void save_curves(AppState& app, std::string_view file) {
 void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path(file.empty() ? "atlas.png" : std::string(file));
-    write_png(atlas_figure(app.history, app.view, lanes_on_show(app).front()), path);
-    app.say("saved " + path.string());
+    // A second at a thousand heads.
+    app.save_in_background(path, [history = app.history, view = app.view, lane = lanes_on_show(app).front(),
+                                  path] { write_png(atlas_figure(history, view, lane), path); });
 }
 
 void save_overlap(AppState& app, std::string_view file) {
@@ -167,12 +168,16 @@ constexpr std::array kTable = {
                 "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
                 {},
                 [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
-    UserCommand{"export.cancel",
-                menu::kFile,
-                "Cancel the export",
-                "Stops the export that is under way; files that are whole stay.",
-                {},
-                [](AppState& app, std::string_view) { app.export_job.cancel(); }},
+    UserCommand{
+        "export.cancel",
+        menu::kFile,
+        "Cancel export or opening",
+        "Stops the export that is under way (files that are whole stay) and the trace that is being read.",
+        {},
+        [](AppState& app, std::string_view) {
+            app.export_job.cancel();
+            app.cancel_opening();
+        }},
     UserCommand{"file.open",
                 menu::kFile,
                 "Open a trace…",

@@ -4,7 +4,6 @@
 #include "engine/export/exporter.h"
 #include "engine/trace/recorder.h"
 #include "engine/trace/run_history.h"
-#include "engine/trace/trace_file.h"
 
 #include <algorithm>
 
@@ -59,12 +58,10 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
         std::move(wake));
 }
 
-void ExportJob::save(StepList steps, std::filesystem::path path, std::function<void()> then,
-                     std::function<void()> wake) {
+void ExportJob::save(std::filesystem::path path, std::function<void()> write, std::function<void()> wake) {
     job_.begin(
-        [steps = std::move(steps), path = std::move(path), then = std::move(then)](const auto&) {
-            write_trace(steps, path);
-            then();
+        [path = std::move(path), write = std::move(write)](const auto&) {
+            write();
             return "saved " + path.string();
         },
         std::move(wake));

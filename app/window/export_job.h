@@ -31,10 +31,8 @@ class ExportJob {
     /// run: as the engine's status gives it; rows up to last_row. wake: when progress moved, any thread.
     void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                std::function<void()> wake);
-    /// Writes these records as a trace; it goes on to its end, cancelled or not, so that quitting loses nothing.
-    /// then: done by the job when the trace is whole.
-    void save(StepList steps, std::filesystem::path path, std::function<void()> then,
-              std::function<void()> wake);
+    /// One file, of what the window has; it goes on to its end, cancelled or not, so that quitting loses nothing.
+    void save(std::filesystem::path path, std::function<void()> write, std::function<void()> wake);
     void cancel() { job_.cancel(); }
 
     bool running() const { return job_.running(); }

@@ -264,7 +264,11 @@ void run_window(WindowOptions options) {
         app.frames.frame_begins();
 
         due = app.refresh() || due;
-        if (scripted && settle-- <= 0) {
+        // Named on the command line, it is a part of the start: without it there is nothing to show, or to run commands on.
+        const bool starting = !options.open.empty() && !app.has_run() && app.live();
+        if (starting && !app.opening() && app.status.phase == EnginePhase::idle && app.notice_is_fault)
+            fail(ErrorCode::bad_file, "{}", app.notice);
+        if (scripted && !(starting && app.opening()) && settle-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
                 const auto found = shared.items.find(name);
                 if (found == shared.items.end()) return std::nullopt;

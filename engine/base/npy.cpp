@@ -238,34 +238,55 @@ std::vector<std::byte> encode_npy(NpyType type, const NpyShape& shape, const voi
     return out;
 }
 
-NpyArray decode_npy(std::span<const std::byte> bytes, std::string_view name) {
-    const auto bad = [&](std::string_view what) {
-        fail(ErrorCode::bad_file, "{} is not a .npy array that Keyhole reads: {}", name, what);
-    };
+std::size_t npy_header_bytes(std::span<const std::byte> begin) {
+    if (begin.size() < 10) return 0;
+    return 10 + (std::to_integer<std::size_t>(begin[8]) | std::to_integer<std::size_t>(begin[9]) << 8);
+}
+
+namespace {
+
+[[noreturn]] void fail_npy(std::string_view name, std::string_view what) {
+    fail(ErrorCode::bad_file, "{} is not a .npy array that Keyhole reads: {}", name, what);
+}
+
+}  // namespace
+
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (!text.starts_with("\x93NUMPY") || text.size() < 10) bad("it does not begin with the NumPy signature");
-    if (text[6] != 1 || text[7] != 0) bad("its format version is not 1.0");
-    const std::size_t length = static_cast<unsigned char>(text[8]) |
-                               static_cast<std::size_t>(static_cast<unsigned char>(text[9])) << 8;
-    if (text.size() < 10 + length) bad("it is cut off in the header");
-    const std::string_view header = text.substr(10, length);
+    if (!text.starts_with("\x93NUMPY") || text.size() < 10)
+        fail_npy(name, "it does not begin with the NumPy signature");
+    if (text[6] != 1 || text[7] != 0) fail_npy(name, "its format version is not 1.0");
+    NpyHeader out;
+    out.header_bytes = npy_header_bytes(bytes);
+    if (text.size() < out.header_bytes) fail_npy(name, "it is cut off in the header");
+    const std::string_view header = text.substr(10, out.header_bytes - 10);
     const auto type_text = field(header, "'descr'"), order = field(header, "'fortran_order'"),
                shape_text = field(header, "'shape'");
-    if (!type_text || !order || !shape_text) bad("its header lacks descr, fortran_order or shape");
-    if (!order->starts_with("False")) bad("it is in Fortran order");
-    NpyArray array;
+    if (!type_text || !order || !shape_text) fail_npy(name, "its header lacks descr, fortran_order or shape");
+    if (!order->starts_with("False")) fail_npy(name, "it is in Fortran order");
     const auto type = std::find_if(kDescr.begin(), kDescr.end(), [&](std::string_view d) {
         return type_text->size() > d.size() + 1 && type_text->substr(1, d.size()) == d &&
                (*type_text)[d.size() + 1] == '\'';
     });
-    if (type == kDescr.end()) bad("its type is none of <f4, <f2, <i4, |u1");
-    array.type = static_cast<NpyType>(type - kDescr.begin());
+    if (type == kDescr.end()) fail_npy(name, "its type is none of <f4, <f2, <i4, |u1");
+    out.type = static_cast<NpyType>(type - kDescr.begin());
     const auto shape = parse_shape(*shape_text);
-    if (!shape) bad("its shape cannot be read");
-    array.shape = *shape;
-    const auto n = data_bytes(array.type, array.shape);
-    if (!n || *n != bytes.size() - 10 - length) bad("its size does not fit its shape");
-    array.data.assign(bytes.begin() + static_cast<std::ptrdiff_t>(10 + length), bytes.end());
+    if (!shape) fail_npy(name, "its shape cannot be read");
+    out.shape = *shape;
+    const auto n = data_bytes(out.type, out.shape);
+    if (!n) fail_npy(name, "its size does not fit its shape");
+    out.data_bytes = *n;
+    return out;
+}
+
+NpyArray decode_npy(std::span<const std::byte> bytes, std::string_view name) {
+    NpyHeader header = parse_npy_header(bytes, name);
+    if (header.data_bytes != bytes.size() - header.header_bytes)
+        fail_npy(name, "its size does not fit its shape");
+    NpyArray array;
+    array.type = header.type;
+    array.shape = std::move(header.shape);
+    array.data.assign(bytes.begin() + static_cast<std::ptrdiff_t>(header.header_bytes), bytes.end());
     return array;
 }
 

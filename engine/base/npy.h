@@ -78,7 +78,18 @@ std::vector<std::byte> encode_npy(NpyType type, const NpyShape& shape, const voi
 /// The 192 bytes that stand before the data. descr: '<f4', or a list of fields for records.
 std::string npy_header(std::string_view descr, const NpyShape& shape);
 
-/// Throws Error(bad_file) naming `name` and the part that is wrong: magic, version, header, type, size.
+/// What stands before the data.
+struct NpyHeader {
+    NpyType type = NpyType::f32;
+    NpyShape shape;
+    std::size_t header_bytes = 0, data_bytes = 0;
+};
+/// Bytes that hold the whole header of an array whose file begins with these; 0: fewer than the 10 that say so.
+std::size_t npy_header_bytes(std::span<const std::byte> begin);
+/// From the first bytes of a file, the whole header among them. Throws Error(bad_file) naming `name` and the part that is wrong: magic,
+/// version, header, type.
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
+/// The same, and its size.
 NpyArray decode_npy(std::span<const std::byte> bytes, std::string_view name);
 NpyArray read_npy(const std::filesystem::path& path);
 

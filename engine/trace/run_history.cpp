@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 namespace keyhole {
@@ -13,6 +14,9 @@ namespace {
 std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
+
+// Of all histories: one that takes another's place is not taken for it.
+std::atomic<std::uint64_t> g_generations{0};
 
 }  // namespace
 
@@ -40,7 +44,7 @@ void RunHistory::start_over() {
     lanes_.clear();
     capacity_ = 0;
     run_id_ = 0;
-    ++generation_;
+    generation_ = ++g_generations;
 }
 
 void RunHistory::reserve(int n_positions) {

@@ -17,7 +17,7 @@ class RunHistory {
     /// was rewound. Cheap when only a few rows were added.
     void update(const StepList& steps);
 
-    /// Changes when it starts over: what a reader made of earlier rows may no longer hold.
+    /// Changes when it starts over: what a reader made of earlier rows may no longer hold. No two histories that began share one.
     std::uint64_t generation() const { return generation_; }
 
     bool empty() const { return steps_.empty(); }

@@ -19,6 +19,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <system_error>
 
 namespace keyhole {
@@ -309,41 +310,107 @@ class ZipReader {
         return fmt::format("{}, member {}", path_.string(), name);
     }
 
+    /// A member, read from its beginning on.
+    class Member {
+      public:
+        Member(const ZipReader& zip, std::string name) : zip_(zip), name_(std::move(name)) {
+            zip_stat_t stat;
+            zip_stat_init(&stat);
+            if (zip_stat(zip_.zip_, name_.c_str(), 0, &stat) != 0 || !(stat.valid & ZIP_STAT_SIZE))
+                zip_.bad(name_, "it is missing");
+            size_ = stat.size;
+            file_ = zip_fopen(zip_.zip_, name_.c_str(), 0);
+            if (!file_) zip_.bad(name_, zip_strerror(zip_.zip_));
+        }
+        ~Member() { zip_fclose(file_); }
+        Member(const Member&) = delete;
+        Member& operator=(const Member&) = delete;
+
+        /// Fewer bytes than asked for at the end alone.
+        std::size_t read(std::span<std::byte> to) {
+            std::size_t n_read = 0;
+            while (n_read < to.size()) {
+                const zip_int64_t n = zip_fread(file_, to.data() + n_read, to.size() - n_read);
+                if (n < 0) zip_.bad(name_, zip_file_strerror(file_));
+                if (n == 0) break;
+                n_read += static_cast<std::size_t>(n);
+            }
+            n_read_ += n_read;
+            return n_read;
+        }
+        /// It ends here, and is as long as the directory says; its checksum is known only now.
+        void end() {
+            std::byte more;
+            if (read({&more, 1}) != 0 || n_read_ != size_) zip_.bad(name_, "it is cut off");
+        }
+
+      private:
+        const ZipReader& zip_;
+        const std::string name_;
+        zip_file_t* file_ = nullptr;
+        std::uint64_t size_ = 0, n_read_ = 0;
+    };
+
     std::vector<std::byte> read(const std::string& name) const {
-        zip_stat_t stat;
-        zip_stat_init(&stat);
-        if (zip_stat(zip_, name.c_str(), 0, &stat) != 0 || !(stat.valid & ZIP_STAT_SIZE))
-            bad(name, "it is missing");
-        zip_file_t* file = zip_fopen(zip_, name.c_str(), 0);
-        if (!file) bad(name, zip_strerror(zip_));
-        // The size is what the directory claims; memory grows with what really comes.
+        Member member(*this, name);
+        // The directory's size is a claim; memory grows with what really comes.
         std::vector<std::byte> bytes;
         constexpr std::size_t kChunk = std::size_t{1} << 20;
         for (;;) {
             const std::size_t have = bytes.size();
             bytes.resize(have + kChunk);
-            const zip_int64_t n = zip_fread(file, bytes.data() + have, kChunk);
-            if (n < 0) {
-                const std::string why = zip_file_strerror(file);
-                zip_fclose(file);
-                bad(name, why);
-            }
-            bytes.resize(have + static_cast<std::size_t>(n));
-            if (n == 0) break;
+            const std::size_t n = member.read(std::span(bytes).subspan(have));
+            bytes.resize(have + n);
+            if (n < kChunk) break;
         }
-        if (zip_fclose(file) != 0 || bytes.size() != stat.size) bad(name, "it is cut off");
+        member.end();
         return bytes;
     }
 
+    /// -1 in the expected shape: any extent.
+    void check(const std::string& name, NpyType found, const NpyShape& found_shape, NpyType type,
+               const NpyShape& shape) const {
+        bool fits = found == type && found_shape.size() == shape.size();
+        for (std::size_t d = 0; fits && d < shape.size(); ++d)
+            fits = shape[d] < 0 || shape[d] == found_shape[d];
+        if (!fits) bad(name, "its type or shape does not fit the run");
+    }
     NpyArray array(const std::string& name, NpyType type, const NpyShape& shape) const {
         NpyArray out = decode_npy(read(name), where(name));
-        // -1 in the expected shape: any extent.
-        bool fits = out.type == type && out.shape.size() == shape.size();
-        for (std::size_t d = 0; fits && d < shape.size(); ++d)
-            fits = shape[d] < 0 || shape[d] == out.shape[d];
-        if (!fits) bad(name, "its type or shape does not fit the run");
+        check(name, out.type, out.shape, type, shape);
         return out;
     }
+
+    /// A large array, line by line.
+    template <class T>
+    class Lines {
+      public:
+        Lines(const ZipReader& zip, const std::string& name, NpyType type, const NpyShape& shape)
+            : zip_(zip), name_(name), member_(zip, name), line_(static_cast<std::size_t>(shape.back())) {
+            std::vector<std::byte> bytes(10);
+            bytes.resize(member_.read(bytes));
+            if (const std::size_t n = npy_header_bytes(bytes); n > bytes.size()) {
+                bytes.resize(n);
+                bytes.resize(10 + member_.read(std::span(bytes).subspan(10)));
+            }
+            const NpyHeader header = parse_npy_header(bytes, zip.where(name));
+            zip.check(name, header.type, header.shape, type, shape);
+            KH_ASSERT(npy_type_bytes(type) == sizeof(T));
+        }
+        /// The next one; it stays until the one after.
+        const std::vector<T>& next() {
+            const std::span<std::byte> bytes = std::as_writable_bytes(std::span(line_));
+            if (member_.read(bytes) != bytes.size()) zip_.bad(name_, "it is cut off");
+            return line_;
+        }
+        void end() { member_.end(); }
+
+      private:
+        const ZipReader& zip_;
+        const std::string name_;
+        Member member_;
+        std::vector<T> line_;
+    };
 
     [[noreturn]] void bad(const std::string& name, std::string_view why) const {
         fail(ErrorCode::bad_file, "{} is damaged: {}", where(name), why);
@@ -357,7 +424,8 @@ class ZipReader {
 /// A trace being read: scalars first, then evictions, then rows, each of which needs what came before.
 class TraceReader {
   public:
-    explicit TraceReader(const fs::path& path) : zip_(path) {
+    TraceReader(const fs::path& path, std::function<bool(double)> tell)
+        : path_(path), tell_(std::move(tell)), zip_(path) {
         const std::vector<std::byte> text = zip_.read("run.json");
         const ParsedTrace parsed = parse_trace_json({reinterpret_cast<const char*>(text.data()), text.size()},
                                                     zip_.where("run.json"), nullptr);
@@ -369,6 +437,8 @@ class TraceReader {
             for (const LaneRecord& lane : step->lanes)
                 lane_index_.emplace(lane.info->id, static_cast<int>(lane_index_.size()));
         }
+        for (const auto& step : parts_)
+            for (const RowParts& parts : step) n_rows_ += parts.any ? 1 : 0;
     }
 
     StepList read() {
@@ -527,18 +597,17 @@ class TraceReader {
             zip_.array(prefix + "thresholds.npy", NpyType::f32, {n_rows, layout.n_kv_heads()});
         const bool has_attention = zip_.contains(prefix + "attention.npy"),
                    has_scores = zip_.contains(prefix + "scores.npy");
-        std::vector<std::uint16_t> attention;
-        std::vector<float> scores;
+        std::optional<ZipReader::Lines<std::uint16_t>> attention;
+        std::optional<ZipReader::Lines<float>> scores;
         if (has_attention)
-            attention = zip_.array(prefix + "attention.npy", NpyType::f16,
-                                   {n_rows, layout.n_layers(), layout.n_heads(), n_positions})
-                            .as<std::uint16_t>();
+            attention.emplace(zip_, prefix + "attention.npy", NpyType::f16,
+                              NpyShape{n_rows, layout.n_layers(), layout.n_heads(), n_positions});
         if (has_scores)
-            scores =
-                zip_.array(prefix + "scores.npy", NpyType::f32, {n_rows, layout.n_kv_heads(), n_positions})
-                    .as<float>();
+            scores.emplace(zip_, prefix + "scores.npy", NpyType::f32,
+                           NpyShape{n_rows, layout.n_kv_heads(), n_positions});
 
         for (std::size_t i = 0; i < rows.size(); ++i) {
+            told(++rows_read_);
             const auto [to, parts] = record(rows[i], id);
             if (!to || !parts.any || to->rows)
                 zip_.bad(prefix + "rows.npy", fmt::format("row {} has no such record", rows[i]));
@@ -547,14 +616,17 @@ class TraceReader {
             auto block = std::make_shared<RowBlock>();
             std::vector<std::vector<std::int32_t>> sets;
             block->offset.push_back(0);
+            const auto gather = [](auto& lines, const std::vector<std::int32_t>& set, bool wanted,
+                                   auto& out) {
+                if (!lines) return;
+                const auto& line = lines->next();
+                if (wanted)
+                    for (const std::int32_t p : set) out.push_back(line[static_cast<std::size_t>(p)]);
+            };
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
                 sets.push_back(history.held_positions(lane, g, rows[i]));
                 block->offset.push_back(block->offset.back() + static_cast<std::int32_t>(sets.back().size()));
-                const std::size_t line =
-                    (i * static_cast<std::size_t>(layout.n_kv_heads()) + static_cast<std::size_t>(g)) *
-                    static_cast<std::size_t>(n_positions);
-                for (std::int32_t p : sets.back())
-                    if (parts.scores) block->scores.push_back(scores[line + static_cast<std::size_t>(p)]);
+                gather(scores, sets.back(), parts.scores, block->scores);
                 block->threshold.push_back(
                     thresholds.value(static_cast<std::int64_t>(i) * layout.n_kv_heads() + g));
             }
@@ -564,15 +636,17 @@ class TraceReader {
                     layout.kv_head_from_head(unit / layout.n_heads(), unit % layout.n_heads()))];
                 block->head_offset.push_back(block->head_offset.back() +
                                              static_cast<std::int64_t>(set.size()));
-                const std::size_t line = (i * static_cast<std::size_t>(layout.n_layers() * layout.n_heads()) +
-                                          static_cast<std::size_t>(unit)) *
-                                         static_cast<std::size_t>(n_positions);
-                for (std::int32_t p : set)
-                    if (parts.attention)
-                        block->attention.push_back(attention[line + static_cast<std::size_t>(p)]);
+                gather(attention, set, parts.attention, block->attention);
             }
             to->rows = std::move(block);
         }
+        if (attention) attention->end();
+        if (scores) scores->end();
+    }
+
+    void told(std::int64_t n_rows) const {
+        if (tell_ && !tell_(static_cast<double>(n_rows) / static_cast<double>(n_rows_)))
+            fail(ErrorCode::cancelled, "opening {} was cancelled", path_.string());
     }
 
     void read_prompt() {
@@ -606,10 +680,13 @@ class TraceReader {
         return prompt;
     }
 
+    const fs::path path_;
+    const std::function<bool(double)> tell_;
     ZipReader zip_;
     std::vector<std::shared_ptr<StepTrace>> steps_;
     std::vector<std::vector<RowParts>> parts_;
-    std::map<int, int> lane_index_;  // lane id -> order of appearance
+    std::map<int, int> lane_index_;            // lane id -> order of appearance
+    std::int64_t n_rows_ = 0, rows_read_ = 0;  // of all lanes
 };
 
 void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& prompt,
@@ -671,8 +748,8 @@ void write_trace(const StepList& steps, const fs::path& path) {
         steps, [&](std::size_t i) { return steps[i]; }, path);
 }
 
-StepList read_trace(const fs::path& path) {
-    return TraceReader(path).read();
+StepList read_trace(const fs::path& path, const std::function<bool(double)>& tell) {
+    return TraceReader(path, tell).read();
 }
 
 namespace {

@@ -21,6 +21,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 namespace keyhole {
@@ -50,8 +51,9 @@ class TraceWriter {
 /// Records of one run. Throws Error(io).
 void write_trace(const StepList& steps, const std::filesystem::path& path);
 
-/// Records equal to those written. Throws Error(bad_file) naming file and member.
-StepList read_trace(const std::filesystem::path& path);
+/// Records equal to those written. tell: how far it is, 0..1; false from it stops. In memory beside the records: one row of one array.
+/// Throws Error(bad_file) naming file and member, Error(cancelled).
+StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& tell = {});
 
 /// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's path. Throws
 /// Error(bad_file) when nothing can be saved.

@@ -53,6 +53,24 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
     }
 }
 
+// A history that was made elsewhere takes another's place: readers have to see that.
+TEST(RunHistory, NoTwoHistoriesShareAGeneration) {
+    Maker maker;
+    maker.add_lane(0, 0);
+    const StepList steps = {maker.next().step};
+    RunHistory one, other;
+    one.update(steps);
+    other.update(steps);
+    EXPECT_NE(one.generation(), other.generation());
+    const std::uint64_t before = one.generation();
+    one = std::move(other);
+    EXPECT_NE(one.generation(), before);
+    one.update(steps);  // nothing new
+    const std::uint64_t now = one.generation();
+    one.update({});
+    EXPECT_NE(one.generation(), now);
+}
+
 // Figures are drawn by several threads from one history.
 TEST(RunHistoryThreads, ReadersOfHiddenPositionsDoNotDisturbEachOther) {
     Maker maker;

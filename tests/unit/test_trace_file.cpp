@@ -525,6 +525,32 @@ TEST_F(TraceFile, EveryTruncationIsOneErrorThatNamesTheFile) {
     EXPECT_NE(error_of(folder_ / "absent.keyhole").find("absent.keyhole"), std::string::npos);
 }
 
+TEST_F(TraceFile, ReadingTellsHowFarItIsAndCanBeStopped) {
+    const StepList steps = everything();
+    write_trace(steps, path_);
+    std::vector<double> told;
+    const auto listen = [&](double done) {
+        told.push_back(done);
+        return true;
+    };
+    EXPECT_EQ(difference(steps, read_trace(path_, listen)), "");
+    std::size_t n_rows = 0;
+    for (const auto& step : steps)
+        for (const LaneRecord& lane : step->lanes) n_rows += lane.rows != nullptr;
+    EXPECT_EQ(told.size(), n_rows);
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    EXPECT_EQ(told.back(), 1);
+    int n_told = 0;
+    try {
+        read_trace(path_, [&](double) { return ++n_told < 3; });
+        FAIL() << "it went on";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::cancelled);
+        EXPECT_NE(std::string(error.what()).find(path_.string()), std::string::npos);
+    }
+    EXPECT_EQ(n_told, 3);
+}
+
 // A flipped bit either does not matter (dates, attributes) or is one error; it never gives other records.
 TEST_F(TraceFile, EveryFlippedBitIsNoticedOrHarmless) {
     const StepList steps = everything(3);
@@ -562,6 +588,19 @@ void change_member(const fs::path& path, const char* name, const std::string* by
     ASSERT_EQ(zip_close(zip), 0);
 }
 
+std::string member_of(const fs::path& path, const char* name) {
+    int error = 0;
+    zip_t* zip = zip_open(path.c_str(), ZIP_RDONLY, &error);
+    zip_stat_t stat;
+    zip_stat(zip, name, 0, &stat);
+    std::string text(stat.size, 0);
+    zip_file_t* file = zip_fopen(zip, name, 0);
+    zip_fread(file, text.data(), text.size());
+    zip_fclose(file);
+    zip_discard(zip);
+    return text;
+}
+
 TEST_F(TraceFile, WrongMembersAreNamed) {
     const StepList steps = everything(4);
     for (const char* name : {"run.json", "lane0/evictions.npy", "lane1/rows.npy", "lane1/attention.npy",
@@ -591,24 +630,22 @@ TEST_F(TraceFile, WrongMembersAreNamed) {
         change_member(path_, name, &bytes);
         EXPECT_NE(error_of(path_).find(name), std::string::npos) << name;
     }
-}
-
-std::string run_json_of(const fs::path& path) {
-    int error = 0;
-    zip_t* zip = zip_open(path.c_str(), ZIP_RDONLY, &error);
-    zip_stat_t stat;
-    zip_stat(zip, "run.json", 0, &stat);
-    std::string text(stat.size, 0);
-    zip_file_t* file = zip_fopen(zip, "run.json", 0);
-    zip_fread(file, text.data(), text.size());
-    zip_fclose(file);
-    zip_discard(zip);
-    return text;
+    // Large arrays are read line by line: too little and too much of the right shape.
+    for (const char* name : {"lane0/scores.npy", "lane1/attention.npy"}) {
+        write_trace(steps, path_);
+        const std::string whole = member_of(path_, name);
+        for (const std::string& bytes : {whole.substr(0, whole.size() - 4), whole + "more",
+                                         whole.substr(0, 100), whole.substr(0, 7), std::string()}) {
+            write_trace(steps, path_);
+            change_member(path_, name, &bytes);
+            EXPECT_NE(error_of(path_).find(name), std::string::npos) << name << ", " << bytes.size();
+        }
+    }
 }
 
 TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
     write_trace(everything(2), path_);
-    std::string text = run_json_of(path_);
+    std::string text = member_of(path_, "run.json");
     text.replace(text.find("\"version\":2"), 11, "\"version\":3");
     change_member(path_, "run.json", &text);
     EXPECT_NE(error_of(path_).find("version 3"), std::string::npos);
@@ -618,7 +655,7 @@ TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
 TEST_F(TraceFile, VersionOneOpensWithWhatItHas) {
     write_trace(everything(), path_);
     const StepList now = read_trace(path_);
-    nlohmann::json json = nlohmann::json::parse(run_json_of(path_));
+    nlohmann::json json = nlohmann::json::parse(member_of(path_, "run.json"));
     json["version"] = 1;
     for (const char* key : {"start", "branch", "other_branches"}) json.erase(key);
     const std::string text = json.dump();

@@ -127,7 +127,7 @@ class CompareCommands : public ::testing::Test {
         changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
         steps[12] = changed;
         parting = changed->row;
-        app.show_records(steps, "synthetic");
+        app.show_run(opened_run(steps, "synthetic"));
         app.refresh();
         app.view.lane = 1;
     }

@@ -156,7 +156,7 @@ TEST(TokenLife, StoriesNameRuleAndRank) {
 
 TEST(TokenLife, CommandsNeedAPick) {
     AppState app({}, {});
-    app.show_records(testing::synthetic_run({.budgets = {0, 16}}), "");
+    app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), ""));
     app.refresh();
     app.opened_file = "synthetic";
     EXPECT_THROW(run_command(app, "why"), Error);

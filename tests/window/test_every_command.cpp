@@ -385,8 +385,22 @@ TEST_F(EveryCommand, OfFiles) {
     run("file.save " + file("run.keyhole"));
     expect_file("run.keyhole");
     run("step");
+    run_command(app, "file.open " + file("run.keyhole"));
+    EXPECT_TRUE(app.live()) << "what is on show stays until the trace is there";
+    EXPECT_TRUE(app.opening());
+    EXPECT_THROW(run_command(app, "file.open " + file("run.keyhole")), Error);
+    run("export.cancel");
+    EXPECT_TRUE(app.live());
+    refreshed_until([&] { return !app.open_job.running(); });
     run("file.open " + file("run.keyhole"));
     EXPECT_FALSE(app.live());
+    EXPECT_EQ(app.last_row(), last);
+    EXPECT_EQ(app.open_job.result(), nullptr) << "the window's history alone holds the records";
+    run_command(app, "file.open " + file("nowhere.keyhole"));
+    refreshed_until([&] { return app.idle(); });
+    EXPECT_TRUE(app.notice_is_fault);
+    EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole cannot be opened"), std::string::npos)
+        << app.notice;
     EXPECT_EQ(app.last_row(), last);
     std::ofstream(file("prompt.txt")) << "Once upon a time\n";
     run("open " + file("prompt.txt"));

@@ -30,12 +30,18 @@ class Instrument : public ::testing::Test {
                  ("keyhole-instrument-" + std::to_string(::getpid()) + "-" +
                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
         std::filesystem::create_directories(folder);
-        app.show_records(testing::synthetic_run({.budgets = {0, 16, 24}}), folder / "run.keyhole");
+        app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16, 24}}), folder / "run.keyhole"));
         app.refresh();
         app.update_heat(1e6);
         app.remember_changes();
     }
     ~Instrument() override { std::filesystem::remove_all(folder); }
+    /// Until files in the background are there.
+    void wait_for_files() {
+        while (app.export_job.running() || app.open_job.running())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        app.refresh();
+    }
     AppState app;
     std::filesystem::path folder;
 };
@@ -121,18 +127,17 @@ TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
     if (app.export_job.running()) {  // in the background, one file at a time
         EXPECT_THROW(run_command(app, "file.save " + (folder / "other.keyhole").string()), Error);
     }
-    while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    app.refresh();
+    wait_for_files();
     EXPECT_EQ(app.notice, "saved " + (folder / "copy.keyhole").string());
     EXPECT_EQ(load_keepsakes(folder / "copy.notes.json").notes, "kept");
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
     run_command(app, "file.save " + (folder / "copy.keyhole/in-a-file.keyhole").string());
-    while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    app.refresh();
+    wait_for_files();
     EXPECT_TRUE(app.notice_is_fault) << app.notice;
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
     app.keepsakes = {};
     run_command(app, "recent 1");
+    wait_for_files();
     EXPECT_EQ(app.keepsakes.notes, "kept");
     EXPECT_THROW(run_command(app, "recent 9"), Error);
     EXPECT_THROW(run_command(app, "open " + (folder / "nothing.odt").string()), Error);
@@ -285,6 +290,7 @@ TEST_F(Instrument, EveryViewIsAFile) {
         << last;
 
     run_command(app, "file.atlas " + (folder / "atlas.png").string());
+    wait_for_files();
     EXPECT_GT(std::filesystem::file_size(folder / "atlas.png"), 5000u);
     run_command(app, "file.overlap " + (folder / "overlap.csv").string());
     const std::string overlap = text_of("overlap.csv");

@@ -61,9 +61,10 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
     std::set<std::string_view> worked;
     for (const unsigned seed : {1u, 2u, 3u}) {
         AppState app({}, {});
-        app.show_records(testing::synthetic_run(
-                             {.n_layers = 2, .n_prompt = 24, .n_decoded = 46, .budgets = {0, 16, 24, 8}}),
-                         "");
+        app.show_run(
+            opened_run(testing::synthetic_run(
+                           {.n_layers = 2, .n_prompt = 24, .n_decoded = 46, .budgets = {0, 16, 24, 8}}),
+                       ""));
         app.opened_file = "synthetic";
         std::mt19937 random(seed);
         for (int i = 0; i < 1500; ++i) {

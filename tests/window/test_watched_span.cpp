@@ -84,7 +84,7 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
 TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
     AppState app({}, {});
     EXPECT_THROW(run_command(app, "watch 1 2"), Error);  // no run
-    app.show_records(testing::synthetic_run({.budgets = {0, 16}}), "synthetic");
+    app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), "synthetic"));
     app.refresh();
     EXPECT_THROW(run_command(app, "watch"), Error);  // nothing picked
     run_command(app, "pick 50 12");

@@ -1,0 +1,24 @@
+#include "app/window/opened_run.h"
+
+#include "engine/base/error.h"
+#include "engine/trace/trace_file.h"
+
+namespace keyhole {
+
+OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
+    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+    OpenedRun run;
+    run.from = from;
+    run.history.update(steps);
+    run.curves.update(run.history);
+    if (!from.empty()) run.keepsakes = load_keepsakes(keepsakes_file(from));
+    for (const LaneRecord& record : steps.back()->lanes)
+        run.lanes.push_back(parse_lane_spec(record.info->spec));
+    return run;
+}
+
+OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell) {
+    return opened_run(read_trace(trace, tell), trace);
+}
+
+}  // namespace keyhole
