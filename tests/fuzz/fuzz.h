@@ -6,12 +6,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace keyhole {
 
@@ -47,6 +50,33 @@ void expect_error_or_none(Body body) {
 
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
     return {reinterpret_cast<const char*>(data), size};
+}
+
+/// A part of an input that is a list of them, each: name '\n' length '\n' bytes
+struct Member {
+    std::string name;
+    std::string_view bytes;
+};
+
+inline std::vector<Member> members_of(std::string_view input) {
+    constexpr std::size_t kMost = 40;
+    std::vector<Member> members;
+    const auto line = [&] {
+        const std::size_t end = std::min(input.find('\n'), input.size());
+        const std::string_view text = input.substr(0, end);
+        input.remove_prefix(std::min(end + 1, input.size()));
+        return text;
+    };
+    while (!input.empty() && members.size() < kMost) {
+        Member& member = members.emplace_back();
+        member.name = std::string(line());
+        const std::string_view length_text = line();
+        std::size_t length = 0;
+        std::from_chars(length_text.data(), length_text.data() + length_text.size(), length);
+        member.bytes = input.substr(0, std::min(length, input.size()));
+        input.remove_prefix(member.bytes.size());
+    }
+    return members;
 }
 
 }  // namespace keyhole

@@ -1,6 +1,5 @@
-// A trace. What zip files protect by checksums would never be reached, so the input is a list of members,
-//     name '\n' length '\n' bytes
-// of which a zip is made; and the arrays and the scalars are read by themselves.
+// A trace. What zip files protect by checksums would never be reached, so the input is a list of members, of which a zip is made;
+// and the arrays and the scalars are read by themselves.
 #include "engine/base/npy.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
@@ -10,39 +9,11 @@
 
 #include <zip.h>
 
-#include <charconv>
 #include <span>
-#include <vector>
 
 namespace {
 
 using namespace keyhole;
-
-struct Member {
-    std::string name;
-    std::string_view bytes;
-};
-
-std::vector<Member> members_of(std::string_view input) {
-    constexpr std::size_t kMost = 40;
-    std::vector<Member> members;
-    const auto line = [&] {
-        const std::size_t end = std::min(input.find('\n'), input.size());
-        const std::string_view text = input.substr(0, end);
-        input.remove_prefix(std::min(end + 1, input.size()));
-        return text;
-    };
-    while (!input.empty() && members.size() < kMost) {
-        Member& member = members.emplace_back();
-        member.name = std::string(line());
-        const std::string_view length_text = line();
-        std::size_t length = 0;
-        std::from_chars(length_text.data(), length_text.data() + length_text.size(), length);
-        member.bytes = input.substr(0, std::min(length, input.size()));
-        input.remove_prefix(member.bytes.size());
-    }
-    return members;
-}
 
 /// False when libzip takes no such zip.
 bool write_zip(const std::vector<Member>& members, const std::filesystem::path& path) {
