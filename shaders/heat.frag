@@ -5,12 +5,15 @@
 //             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
 // evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
 // colors      x = 0..255, y = colour table
+// summaries   x = position block, y = row block, layer = KV head, levels as of `values`: 2 * (cells that are gone) + (1 where a row saw a token
+//             for the last time)
 //
 // Fetches only: data is never filtered. The arithmetic of value to colour is that of engine/figure/colormap.h.
 
 uniform sampler2DArray values;
 uniform isampler2D evicted_at;
 uniform sampler2D colors;
+uniform isampler2DArray summaries;
 
 flat in vec2 canvas_origin;  // framebuffer pixels of the canvas' top left corner, y down from the frame's top
 flat in int matrix;          // layer of `values`
@@ -35,6 +38,7 @@ uniform vec2 first_cell;      // (position, row) at that corner
 uniform vec2 cells_per_pixel;
 
 uniform int mode;  // 0 values, 1 mask
+uniform int has_summary; // of a mask's blocks; 0: they are looked at cell by cell
 uniform int shows_mask;  // hatch over evicted cells; 0: they take the colour of zero
 uniform int logarithmic;
 uniform int diverging;
@@ -110,6 +114,15 @@ void main() {
     int born = 0;
     int gone = 0;
     bool last_seen = false;
+    if (has_summary != 0) {
+        // Blocks begin at multiples of their side both ways: below the diagonal all cells are born, on it a triangle.
+        ivec2 size = end - first;
+        born = first.x < first.y ? size.x * size.y : first.x == first.y ? size.x * (size.x + 1) / 2 : 0;
+        int sums = texelFetch(summaries, ivec3(block, kv_head), level).x;
+        gone = sums >> 1;
+        last_seen = (sums & 1) != 0;
+        end.x = first.x;
+    }
     for (int p = first.x; p < end.x; ++p) {
         int first_born = max(first.y, p);
         if (first_born >= end.y) break;

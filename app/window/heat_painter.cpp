@@ -75,7 +75,7 @@ constexpr std::string_view kUniforms[] = {
     "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
     "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
     "scale_gamma", "color_unborn",    "color_missing", "color_evicted",   "color_hatch",
-    "color_kept",  "color_last_seen", "color_hidden"};
+    "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary"};
 
 /// What heat.vert reads of a quad.
 struct Instance {
@@ -137,10 +137,11 @@ HeatPainter::HeatPainter() : program_(link("heat.vert", "heat.frag")) {
     glPixelStorei(GL_UNPACK_ALIGNMENT, 4);
 }
 
-void HeatPainter::fit(MatrixTexture& target, int side, int layers) const {
+/// counts: of whole numbers. True when the texture is a new one.
+bool HeatPainter::fit(MatrixTexture& target, int side, int layers, bool counts) const {
     if (target.texture && target.side == side && target.layers == layers) {
         glBindTexture(GL_TEXTURE_2D_ARRAY, target.texture.name());
-        return;
+        return false;
     }
     target.texture = make_texture(GL_TEXTURE_2D_ARRAY);
     target.side = side;
@@ -148,39 +149,65 @@ void HeatPainter::fit(MatrixTexture& target, int side, int layers) const {
     const int n_levels = log2_of(side) + 1;
     glTexParameteri(GL_TEXTURE_2D_ARRAY, GL_TEXTURE_MAX_LEVEL, n_levels - 1);
     for (int level = 0; level < n_levels; ++level)
-        glTexImage3D(GL_TEXTURE_2D_ARRAY, level, GL_R32F, side >> level, side >> level, layers, 0, GL_RED,
-                     GL_FLOAT, nullptr);
+        glTexImage3D(GL_TEXTURE_2D_ARRAY, level, counts ? GL_R32I : GL_R32F, side >> level, side >> level,
+                     layers, 0, counts ? GL_RED_INTEGER : GL_RED, counts ? GL_INT : GL_FLOAT, nullptr);
+    return true;
 }
 
-/// Rows [first, last] of level 0 and what depends on them.
-void HeatPainter::upload(const MatrixTexture& target, int layer, const HeadMatrix& matrix, int first,
-                         int last) {
-    const std::vector<Plane>& pyramid = matrix.pyramid();
-    for (std::size_t level = 0; level < pyramid.size(); ++level) {
-        const Plane& plane = pyramid[level];
-        const int top = first >> level;
-        const int n = (last >> level) - top + 1;
-        glTexSubImage3D(
-            GL_TEXTURE_2D_ARRAY, static_cast<GLint>(level), 0, top, layer, plane.width, n, 1, GL_RED,
-            GL_FLOAT,
-            plane.values.data() + static_cast<std::size_t>(top) * static_cast<std::size_t>(plane.width));
+/// Rows [first, last] of level 0 and what depends on them, of all these matrices: one call a level.
+void HeatPainter::upload(std::span<const HeadMatrix> matrices, int first_layer, int first, int last) {
+    const std::size_t n_levels = matrices.front().pyramid().size();
+    for (std::size_t level = 0; level < n_levels; ++level) {
+        const int width = matrices.front().pyramid()[level].width, top = first >> level,
+                  n = (last >> level) - top + 1;
+        const std::size_t begin = static_cast<std::size_t>(top) * static_cast<std::size_t>(width),
+                          size = static_cast<std::size_t>(n) * static_cast<std::size_t>(width);
+        const float* from = matrices.front().pyramid()[level].values.data() + begin;
+        if (matrices.size() > 1) {
+            staged_.resize(matrices.size() * size);
+            for (std::size_t i = 0; i < matrices.size(); ++i)
+                std::copy_n(matrices[i].pyramid()[level].values.data() + begin, size,
+                            staged_.data() + i * size);
+            from = staged_.data();
+        }
+        glTexSubImage3D(GL_TEXTURE_2D_ARRAY, static_cast<GLint>(level), 0, top, first_layer, width, n,
+                        static_cast<GLsizei>(matrices.size()), GL_RED, GL_FLOAT, from);
     }
-    (void)target;
 }
 
 bool HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew) {
-    bool changed = false;
-    if (matrices.empty()) return changed;
-    fit(target, matrices.front().side(), static_cast<int>(matrices.size()));
+    if (matrices.empty()) return false;
+    anew = fit(target, matrices.front().side(), static_cast<int>(matrices.size())) || anew;
+    // Mostly the same row of all: rows and matrices from the first that changed to the last.
+    int first = matrices.front().side(), last = -1;
+    std::size_t begin = matrices.size(), end = 0;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
-        const HeadMatrix::Changes changes = matrices[i].take_changes();
-        if (anew || changes.all)
-            upload(target, static_cast<int>(i), matrices[i], 0, matrices[i].side() - 1);
-        else if (changes.first <= changes.last)
-            upload(target, static_cast<int>(i), matrices[i], changes.first, changes.last);
-        changed = changed || anew || changes.all || changes.first <= changes.last;
+        HeadMatrix::Changes changes = matrices[i].take_changes();
+        if (anew || changes.all) changes = {true, 0, matrices[i].side() - 1};
+        if (changes.last < changes.first) continue;
+        first = std::min(first, changes.first), last = std::max(last, changes.last);
+        begin = std::min(begin, i), end = i + 1;
     }
-    return changed;
+    if (last < first) return false;
+    upload(matrices.subspan(begin, end - begin), static_cast<int>(begin), first, last);
+    return true;
+}
+
+bool HeatPainter::update_summary(const RunHistory& history, int lane) {
+    summary_.update(history, lane, atlas_.side, 1 << atlas_log2_);
+    MaskSummary::Changes changes = summary_.take_changes();
+    if (fit(masks_, summary_.side(), summary_.n_heads(), true) || changes.all)
+        changes = {true, 0, summary_.side() - 1};
+    if (changes.last < changes.first) return false;
+    for (int level = 0; level < summary_.n_levels(); ++level) {
+        const int side = summary_.side() >> level, top = changes.first >> level,
+                  n = (changes.last >> level) - top + 1;
+        glPixelStorei(GL_UNPACK_IMAGE_HEIGHT, side);  // a part of each head's rows
+        glTexSubImage3D(GL_TEXTURE_2D_ARRAY, level, 0, top, 0, side, n, summary_.n_heads(), GL_RED_INTEGER,
+                        GL_INT, summary_.level(level).data() + static_cast<std::ptrdiff_t>(top) * side);
+    }
+    glPixelStorei(GL_UNPACK_IMAGE_HEIGHT, 0);
+    return true;
 }
 
 bool HeatPainter::update_evictions(const RunHistory& history, int lane) {
@@ -233,7 +260,8 @@ std::size_t HeatPainter::texture_bytes() const {
         pictures += static_cast<std::size_t>(pane.width) * static_cast<std::size_t>(pane.height) * 4;
     const std::size_t table =
         static_cast<std::size_t>(evicted_width_) * static_cast<std::size_t>(evicted_heads_);
-    return (cells(focus_) + cells(atlas_)) * sizeof(float) + table * sizeof(std::int32_t) + pictures;
+    return (cells(focus_) + cells(atlas_) + cells(masks_)) * sizeof(float) + table * sizeof(std::int32_t) +
+           pictures;
 }
 
 std::size_t HeatPainters::texture_bytes() const {
@@ -242,16 +270,19 @@ std::size_t HeatPainters::texture_bytes() const {
     return sum;
 }
 
-void HeatPainter::update(HeatData& data, const RunHistory& history, int lane) {
+void HeatPainter::update(HeatData& data, const RunHistory& history, int lane, bool masks) {
     const bool anew = generation_ != data.generation();
     generation_ = data.generation();
     bool changed = update_matrices(focus_, {&data.focus(), 1}, anew);
     changed = update_matrices(atlas_, data.atlas(), anew) || changed;
     changed = update_evictions(history, lane) || changed || n_positions_ != history.n_positions();
-    if (changed) ++version_;
     n_positions_ = history.n_positions();
     focus_log2_ = log2_of(data.focus().factor());
     atlas_log2_ = data.atlas().empty() ? 0 : log2_of(data.atlas().front().factor());
+    // The matrices may be behind the run; then the shader looks at the cells itself.
+    has_summary_ = masks && !data.atlas().empty() && (atlas_.side << atlas_log2_) >= n_positions_;
+    if (has_summary_) changed = update_summary(history, lane) || changed;
+    if (changed) ++version_;
 }
 
 void HeatPainter::draw(const HeatQuad& quad, float frame_width, float frame_height) {
@@ -364,6 +395,9 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_int("values", 0);
     set_int("evicted_at", 1);
     set_int("colors", 2);
+    set_int("summaries", 3);
+    const bool summed = has_summary_ && quad.matrix >= 0 && quad.mode == HeatMode::mask && !quad.difference;
+    set_int("has_summary", summed ? 1 : 0);
     set_int("level", level);
     set_int("log2_factor", log2_factor);
     glUniform2i(uniform("n_cells"), n_positions_, n_positions_);
@@ -397,6 +431,8 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_color("color_below", kBelowColor);
     set_color("color_nan", kNanColor);
 
+    glActiveTexture(GL_TEXTURE3);
+    glBindTexture(GL_TEXTURE_2D_ARRAY, summed ? masks_.texture.name() : 0);
     glActiveTexture(GL_TEXTURE2);
     glBindTexture(GL_TEXTURE_2D, colors_.name());
     glActiveTexture(GL_TEXTURE1);

@@ -5,6 +5,7 @@
 #include "app/window/gl.h"
 #include "app/window/heat_data.h"
 #include "app/window/heat_view.h"
+#include "app/window/mask_summary.h"
 #include "engine/figure/colormap.h"
 #include "engine/trace/run_history.h"
 
@@ -44,8 +45,9 @@ class HeatPainter {
     /// Throws Error(device) with the shader compiler's words.
     HeatPainter();
 
-    /// Brings the textures up to date with the data: usually one row.
-    void update(HeatData& data, const RunHistory& history, int lane);
+    /// Brings the textures up to date with the data: usually one row. masks: the atlas is drawn as masks, whose blocks are then
+    /// summed up here instead of cell by cell in the shader; the picture is the same.
+    void update(HeatData& data, const RunHistory& history, int lane, bool masks = false);
     void draw(const HeatQuad& quad, float frame_width, float frame_height);
     /// Matrices of one pane: they differ in canvas, clip, matrix and KV head alone.
     void draw(std::span<const HeatQuad> quads, float frame_width, float frame_height);
@@ -85,7 +87,10 @@ class HeatPainter {
     std::uint64_t version_ = 1;  // of the textures
     int n_redrawn_ = 0;
     GlVertexArray vertices_;
-    MatrixTexture focus_, atlas_;
+    MatrixTexture focus_, atlas_, masks_;
+    MaskSummary summary_;
+    bool has_summary_ = false;   // of what the other textures hold
+    std::vector<float> staged_;  // of one upload
     GlTexture colors_;
     GlTexture evicted_;
     int evicted_width_ = 0;
@@ -100,10 +105,11 @@ class HeatPainter {
 
     int uniform(std::string_view name) const { return uniforms_.at(name); }
     void draw_into(std::span<const HeatQuad> quads, const PixelRect& frame);
-    void fit(MatrixTexture& target, int side, int layers) const;
-    static void upload(const MatrixTexture& target, int layer, const HeadMatrix& matrix, int first, int last);
+    bool fit(MatrixTexture& target, int side, int layers, bool counts = false) const;
+    void upload(std::span<const HeadMatrix> matrices, int first_layer, int first, int last);
     bool update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew);
     bool update_evictions(const RunHistory& history, int lane);
+    bool update_summary(const RunHistory& history, int lane);
 };
 
 /// What a frame paints with: the focused lane with its atlas, lanes beside it, and a difference.

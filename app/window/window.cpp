@@ -131,7 +131,7 @@ float screen_scale(GLFWwindow* window) {
 
 /// Textures of what is on show.
 void update_painters(HeatPainters& painters, AppState& app) {
-    painters.focus.update(app.heat, app.history, app.shown_lane());
+    painters.focus.update(app.heat, app.history, app.shown_lane(), app.view.mode == HeatMode::mask);
     const std::vector<int> cards = app.compared_cards();
     while (painters.others.size() > app.others.size()) painters.others.pop_back();
     while (painters.others.size() < app.others.size()) painters.others.emplace_back();

@@ -255,6 +255,44 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
         }
 }
 
+// The sums that the CPU makes of the atlas' masks give the picture that the shader makes of the cells, at every zoom, as rows come.
+TEST_F(HeatPainterTest, MasksOfSumsAreThoseOfCells) {
+    const StepList steps = testing::synthetic_run({.n_prompt = 150, .n_decoded = 40, .budgets = {0, 48}});
+    RunHistory history;
+    HeatData data;
+    ViewState view;
+    view.mode = HeatMode::mask;
+    for (const std::size_t n : {std::size_t{1}, std::size_t{2}, steps.size() - 1, steps.size()}) {
+        history.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
+        prepare(data, history, 1, view);
+        for (const double cell : {0.3, 0.9, 1.5, 7.0}) {
+            std::vector<HeatQuad> quads;
+            for (int i = 0; i < 9; ++i) {
+                HeatQuad quad = whole_canvas();
+                quad.canvas = {5.0f + 98 * static_cast<float>(i % 3), 3.0f + 98 * static_cast<float>(i / 3),
+                               95, 94};
+                quad.matrix = i;
+                quad.kv_head = i;
+                quad.mode = HeatMode::mask;
+                quad.shown_row = 120;
+                quad.view.cell_width = quad.view.cell_height = cell;
+                quad.view.center_on(history.last_row() / 2, history.last_row() / 2, 95, 94);
+                quads.push_back(quad);
+            }
+            std::vector<std::uint8_t> drawn[2];
+            for (const bool masks : {false, true}) {
+                painter_->update(data, history, 1, masks);
+                glClear(GL_COLOR_BUFFER_BIT);
+                painter_->draw(quads, kSize, kSize);
+                drawn[masks].resize(kSize * kSize * 4);
+                glReadPixels(0, 0, kSize, kSize, GL_RGBA, GL_UNSIGNED_BYTE, drawn[masks].data());
+                EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
+            }
+            EXPECT_EQ(drawn[0], drawn[1]) << n << " records, cells of " << cell;
+        }
+    }
+}
+
 TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     // Every third position of the rows after the prompt is stored and unseen.
     StepList steps = testing::synthetic_run(
