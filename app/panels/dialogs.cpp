@@ -96,7 +96,7 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     if (found.empty()) ImGui::TextDisabled("nothing with these words");
     ImGui::EndChild();
     if (entered) {
-        const std::string text = panel.text;
+        const std::string text = from_field(panel.text);
         close(context);
         if (is_id && text.find(' ') != std::string::npos)
             run(context, text);
@@ -197,7 +197,8 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
         ImGui::InputTextWithHint("##field", hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     if ((ImGui::Button(button) || entered) && !panel.text.empty()) {
         close(context);
-        run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(panel.text) : panel.text));
+        const std::string typed = from_field(panel.text);
+        run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(typed) : typed));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);

@@ -14,7 +14,7 @@ void draw_notes(const PanelContext& context) {
         ImGui::PushID(static_cast<int>(i));
         if (ImGui::SmallButton("–")) asked = fmt::format("bookmark.drop {}", i + 1);
         ImGui::SameLine();
-        if (ImGui::Selectable(app.keepsakes.bookmarks[i].name.c_str()))
+        if (ImGui::Selectable(app.glyphs.text(app.keepsakes.bookmarks[i].name).c_str()))
             asked = fmt::format("bookmark.go {}", i + 1);
         mark_item(context, fmt::format("bookmark {}", i + 1));
         ImGui::PopID();
@@ -22,7 +22,9 @@ void draw_notes(const PanelContext& context) {
     if (app.keepsakes.bookmarks.empty()) dim_text(context, "none yet");
     ImGui::Separator();
     heading(context, "Notes");
-    ImGui::InputTextMultiline("##notes", &app.keepsakes.notes, {-1, context.px(150)});
+    std::string notes = for_field(app.keepsakes.notes);
+    if (ImGui::InputTextMultiline("##notes", &notes, {-1, context.px(150)}))
+        app.keepsakes.notes = from_field(notes);
     if (!app.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
     mark_item(context, "notes");
     dim_text(context, app.live()

@@ -41,7 +41,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         if (ImGui::SmallButton(name.c_str())) {
             std::ostringstream text;
             text << std::ifstream(file, std::ios::binary).rdbuf();
-            panel.draft = text.str();
+            panel.draft = for_field(text.str());
         }
     }
     const ImVec2 room = ImGui::GetContentRegionAvail();
@@ -49,7 +49,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const bool empty = panel.draft.empty();
     if (empty) ImGui::BeginDisabled();
     if (ImGui::Button("Restart with this prompt")) {
-        app.setup.prompt = panel.draft;
+        app.setup.prompt = from_field(panel.draft);
         ImGui::CloseCurrentPopup();
         run(context, "run.restart");
     }
@@ -172,9 +172,11 @@ void draw(TopBar& panel, const PanelContext& context) {
     ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
     ImGui::PushStyleVar(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
     const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
-    if (ImGui::Button((fitted(one_line(shown.substr(0, 400)), width - context.px(16)) + "##prompt").c_str(),
-                      {width, 0})) {
-        panel.draft = shown;
+    if (ImGui::Button(
+            (fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16)) + "##prompt")
+                .c_str(),
+            {width, 0})) {
+        panel.draft = for_field(shown);
         ImGui::OpenPopup("prompt");
     }
     ImGui::PopStyleVar();
@@ -263,7 +265,7 @@ void draw_status(const PanelContext& context) {
     } else {
         const bool fault = app.notice.empty() ? status.phase == EnginePhase::failed : app.notice_is_fault;
         const std::string message =
-            app.notice.empty() ? (app.live() ? status.message : std::string()) : app.notice;
+            app.glyphs.text(app.notice.empty() ? (app.live() ? status.message : std::string()) : app.notice);
         const std::string cut = fitted(message, room);
         part(cut, fault ? theme::kFault : theme::kDim);
         if (cut != message) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace keyhole {
@@ -22,6 +23,34 @@ void for_characters(std::string_view text, Each each) {
     }
 }
 
+std::string escape_of(char32_t c) {
+    return fmt::format("\\u{{{:X}}}", static_cast<std::uint32_t>(c));
+}
+
+/// Empty: there is no such character.
+std::string utf8_encode(std::uint32_t c) {
+    std::string out;
+    if (c == 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return out;
+    const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
+    const auto tail = [&](int shift) { put(0x80 | (c >> shift & 0x3F)); };
+    if (c < 0x80) {
+        put(c);
+    } else if (c < 0x800) {
+        put(0xC0 | c >> 6);
+        tail(0);
+    } else if (c < 0x10000) {
+        put(0xE0 | c >> 12);
+        tail(6);
+        tail(0);
+    } else {
+        put(0xF0 | c >> 18);
+        tail(12);
+        tail(6);
+        tail(0);
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string legible(std::string_view text, const std::set<char32_t>& missing) {
@@ -29,11 +58,40 @@ std::string legible(std::string_view text, const std::set<char32_t>& missing) {
     for_characters(text, [&](std::string_view character, char32_t c) {
         if (c != 0 && c <= Glyphs::kMost && !missing.contains(c)) {
             out += character;
-            return;
+        } else if (c != 0) {
+            out += escape_of(c);
+        } else {
+            out += fmt::format("<0x{:02X}>", static_cast<unsigned char>(character.front()));
         }
-        for (const char byte : character) out += fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte));
     });
     return out;
+}
+
+std::string for_field(std::string_view text) {
+    std::string out;
+    for_characters(text, [&](std::string_view character, char32_t c) {
+        out += c > Glyphs::kMost ? escape_of(c) : std::string(character);
+    });
+    return out;
+}
+
+std::string from_field(std::string_view text) {
+    constexpr std::string_view kBegin = "\\u{";
+    std::string out;
+    for (std::size_t at; (at = text.find(kBegin)) != std::string_view::npos;) {
+        const std::string_view rest = text.substr(at + kBegin.size());
+        std::uint32_t c = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), c, 16);
+        const bool whole = error == std::errc() && end != rest.data() + rest.size() && *end == '}';
+        const std::string character = whole ? utf8_encode(c) : "";
+        const std::size_t n = character.empty()
+                                  ? kBegin.size()
+                                  : kBegin.size() + static_cast<std::size_t>(end - rest.data()) + 1;
+        out += text.substr(0, at);
+        out += character.empty() ? std::string(kBegin) : character;
+        text.remove_prefix(at + n);
+    }
+    return out += text;
 }
 
 bool Glyphs::learn_token(const RunInfo& run, int id) {
@@ -51,12 +109,12 @@ bool Glyphs::learn_text(std::string_view text) {
     return wanted_.size() != before;
 }
 
-bool Glyphs::learn(const RunHistory& history) {
-    if (history.empty()) return false;
+bool Glyphs::learn(const RunHistory& history, std::span<const TopToken> more) {
+    bool fresh = std::exchange(fresh_, false);
+    if (history.empty()) return fresh;
     const RunInfo& run = history.run();
-    bool fresh = false;
     if (run_id_ != run.id) {
-        fresh = learn_text(run.prompt);  // its tokens may be single bytes
+        fresh = learn_text(run.prompt) || fresh;  // its tokens may be single bytes
         run_id_ = run.id;
         known_id_.assign(run.token_display.size(), false);
         drawn_.assign(run.token_display.size(), -2);
@@ -71,6 +129,7 @@ bool Glyphs::learn(const RunHistory& history) {
     for (std::size_t lane = 0; lane < n_seen_.size(); ++lane)
         for (const std::vector<int>& tokens = history.lanes()[lane].tokens; n_seen_[lane] < tokens.size();)
             fresh = learn_token(run, tokens[n_seen_[lane]++]) || fresh;
+    for (const TopToken& top : more) fresh = learn_token(run, top.id) || fresh;
     if (row_seen_ == history.last_row()) return fresh;
     const int seen = std::exchange(row_seen_, history.last_row());
     for (auto step = history.steps().rbegin(); step != history.steps().rend() && (*step)->row > seen; ++step)
@@ -99,6 +158,11 @@ const std::string& Glyphs::token(const RunInfo& run, int id) {
         }
     }
     return drawn_[i] < 0 ? text : texts_[static_cast<std::size_t>(drawn_[i])];
+}
+
+std::string Glyphs::text(std::string_view text) {
+    fresh_ = learn_text(text) || fresh_;
+    return legible(text, missing_);
 }
 
 }  // namespace keyhole

@@ -71,7 +71,7 @@ class GlfwWindow {
     }
 };
 
-/// ImGui and its two backends.
+/// ImGui and its two backends. Fields hold characters beyond 16 bits escaped; the clipboard has them as they are.
 class ImGuiHost {
   public:
     explicit ImGuiHost(GLFWwindow* window, bool own_input) {
@@ -79,6 +79,16 @@ class ImGuiHost {
         ImGui::GetIO().IniFilename = nullptr;
         ImGui::GetIO().ConfigWindowsMoveFromTitleBarOnly = true;
         ImGui_ImplGlfw_InitForOpenGL(window, !own_input);
+        ImGui::GetIO().ClipboardUserData = window;
+        ImGui::GetIO().GetClipboardTextFn = [](void* of) {
+            static std::string text;
+            const char* held = glfwGetClipboardString(static_cast<GLFWwindow*>(of));
+            text = for_field(held == nullptr ? "" : held);
+            return text.c_str();
+        };
+        ImGui::GetIO().SetClipboardTextFn = [](void* of, const char* text) {
+            glfwSetClipboardString(static_cast<GLFWwindow*>(of), from_field(text).c_str());
+        };
         ImGui_ImplOpenGL3_Init("#version 330 core");
     }
     ~ImGuiHost() {
@@ -293,7 +303,10 @@ void run_window(WindowOptions options) {
             }
         }
         const float scale = wanted_scale(app.view) * screen_scale(window);
-        app.scale_changed = app.glyphs.learn(app.history) || app.scale_changed || drawn_scale != scale;
+        const std::shared_ptr<const TokenBack>& answer = app.status.token_back;
+        app.scale_changed = app.glyphs.learn(app.history, answer != nullptr ? std::span(answer->with)
+                                                                            : std::span<const TopToken>()) ||
+                            app.scale_changed || drawn_scale != scale;
         if (app.scale_changed) {
             const bool first = std::exchange(drawn_scale, scale) == 0;
             app.scale_changed = false;
@@ -328,7 +341,8 @@ void run_window(WindowOptions options) {
             mouse_was_down = input.clicks != 0;
             io.MouseWheel = static_cast<float>(std::exchange(input.wheel, 0));
             if (!input.dropped.empty()) drop(window, std::exchange(input.dropped, {}));
-            if (!input.text.empty()) io.AddInputCharactersUTF8(std::exchange(input.text, "").c_str());
+            if (!input.text.empty())
+                io.AddInputCharactersUTF8(for_field(std::exchange(input.text, "")).c_str());
         }
         ImGui::NewFrame();
         if (io.KeyCtrl && io.MouseWheel != 0) {

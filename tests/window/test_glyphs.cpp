@@ -7,15 +7,17 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <vector>
 
 namespace keyhole {
 namespace {
 
-TEST(Glyphs, WhatCannotBeDrawnStandsAsItsBytes) {
+TEST(Glyphs, WhatCannotBeDrawnStandsAsItsNumberOrByte) {
     EXPECT_EQ(legible("caf\u00e9 gate", {}), "caf\u00e9 gate");
     EXPECT_EQ(legible("\u4e2d", {}), "\u4e2d");
-    EXPECT_EQ(legible("a\u4e2db", {U'\u4e2d'}), "a<0xE4><0xB8><0xAD>b");
-    EXPECT_EQ(legible("\U0001f600", {}), "<0xF0><0x9F><0x98><0x80>") << "beyond 16 bits";
+    EXPECT_EQ(legible("a\u4e2db", {U'\u4e2d'}), "a\\u{4E2D}b");
+    EXPECT_EQ(legible("\U0001f600!", {}), "\\u{1F600}!") << "beyond 16 bits";
+    EXPECT_EQ(legible("\xf0\x9f\x98", {}), "<0xF0><0x9F><0x98>") << "a character that is cut off";
     EXPECT_EQ(legible("x\xe4", {}), "x<0xE4>") << "no UTF-8";
     EXPECT_EQ(legible("", {}), "");
 }
@@ -60,7 +62,7 @@ TEST(Glyphs, LearnsWhatTheTextsAndCandidatesNeedAndNoMore) {
     const int id = run.prompt_tokens.at(3);
     EXPECT_EQ(glyphs.token(run, id), "\u4e2d\u6587");
     glyphs.set_missing({U'\u6587'});
-    EXPECT_EQ(glyphs.token(run, id), "\u4e2d<0xE6><0x96><0x87>");
+    EXPECT_EQ(glyphs.token(run, id), "\u4e2d\\u{6587}");
     glyphs.set_missing({});
     EXPECT_EQ(glyphs.token(run, id), "\u4e2d\u6587");
 }
@@ -78,6 +80,50 @@ TEST(Glyphs, LearnsCandidatesOfEveryRowOfARunThatIsOpened) {
     Glyphs glyphs;
     EXPECT_TRUE(glyphs.learn(history));
     EXPECT_TRUE(glyphs.wanted().contains(U'\u0645'));
+}
+
+TEST(Glyphs, LearnsTheTokensOfAnAnswer) {
+    StepList steps = run_of_scripts(73);
+    const int other = steps.back()->lanes[0].top.front().id;
+    auto last = std::make_shared<StepTrace>(*steps.back());
+    last->lanes[0].top.clear();
+    steps.back() = last;
+    RunHistory history;
+    history.update(steps);
+    Glyphs glyphs;
+    EXPECT_TRUE(glyphs.learn(history));
+    EXPECT_FALSE(glyphs.wanted().contains(U'\u0645'));
+    const std::vector<TopToken> answer = {{history.run().prompt_tokens.at(0), -0.1f}, {other, -2.0f}};
+    EXPECT_TRUE(glyphs.learn(history, answer));
+    EXPECT_TRUE(glyphs.wanted().contains(U'\u0645'));
+    EXPECT_FALSE(glyphs.learn(history, answer));
+    const std::vector<TopToken> foreign = {{1 << 20, -0.1f}};  // of another vocabulary
+    EXPECT_FALSE(glyphs.learn(history, foreign));
+}
+
+TEST(Glyphs, LearnsAnyOtherTextThatIsShown) {
+    Glyphs glyphs;
+    EXPECT_EQ(glyphs.text("caf\u00e9 \U0001f600"), "caf\u00e9 \\u{1F600}");
+    RunHistory history;
+    EXPECT_FALSE(glyphs.learn(history)) << "nothing that a font could give";
+    EXPECT_EQ(glyphs.text("\u4e2d"), "\u4e2d");
+    EXPECT_TRUE(glyphs.learn(history));
+    EXPECT_EQ(glyphs.wanted(), (std::set<char32_t>{U'\u4e2d'}));
+    EXPECT_FALSE(glyphs.learn(history));
+    glyphs.set_missing({U'\u4e2d'});
+    EXPECT_EQ(glyphs.text("\u4e2d"), "\\u{4E2D}");
+    EXPECT_FALSE(glyphs.learn(history));
+}
+
+TEST(Glyphs, FieldsHoldWhatTheyWouldLoseEscaped) {
+    const std::string text = "a \U0001f600\U00010000 \u4e2d\u00e9\xe4 b";
+    EXPECT_EQ(for_field(text), "a \\u{1F600}\\u{10000} \u4e2d\u00e9\xe4 b");
+    EXPECT_EQ(from_field(for_field(text)), text);
+    EXPECT_EQ(from_field("\\u{41}\\u{e9}\\u{4E2D}\\u{1f600}"), "A\u00e9\u4e2d\U0001f600");
+    for (const char* plain : {"", "\\u{", "\\u{}", "\\u{1F600", "\\u{D800}", "\\u{110000}", "\\u{0}",
+                              "\\u{xyz}", "\\n", "\\u{-1}", "\\u{123456789012}"})
+        EXPECT_EQ(from_field(plain), plain);
+    EXPECT_EQ(from_field("\\u{\\u{41}"), "\\u{A");
 }
 
 }  // namespace
