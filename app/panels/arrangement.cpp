@@ -4,28 +4,104 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <vector>
 
 namespace keyhole {
+
+namespace {
+
+/// Panes that take turns in one column.
+struct Turn {
+    SidePane pane;
+    const char* label;
+    ImGuiWindowFlags flags;
+    std::function<void()> draw;
+};
+
+/// What stands where, in unscaled pixels. The focused head comes first: where it would be left less than it needs, other panes take
+/// turns beside it, first lanes and what is known, then all of them, and at last the text too.
+struct Plan {
+    bool apart = true;   ///< lanes left, details right; else in turns, left
+    bool column = true;  ///< atlas and curves have a column; else in turns too
+    bool strip = true;   ///< the text has its place below; else in turns too
+    float left = 0, right = 0, atlas = 0, bottom = 0;
+};
+
+constexpr float kGap = 6;
+
+Plan plan_of(const ViewState& view, float wide, float high) {
+    constexpr float kFocus = 330, kStacked = 300, kPair = 560;  // widths, and the height of atlas and curves
+    const bool compares = view.arrangement == Arrangement::compare,
+               teaches = view.arrangement == Arrangement::teach;
+    const auto chosen = [](float by_user, float by_window) { return by_user > 0 ? by_user : by_window; };
+    Plan plan;
+    plan.strip = high >= 420;
+    plan.bottom = !plan.strip ? 46 + kGap
+                              : chosen(view.bottom_height, std::clamp(high * (teaches ? 0.25f : 0.2f),
+                                                                      high < 560 ? 130.0f : 162.0f, 260.0f));
+    plan.right = chosen(view.right_width, std::clamp(wide * 0.2f, 252.0f, 350.0f));
+    plan.left = teaches ? -kGap : chosen(view.left_width, std::clamp(wide * 0.185f, 240.0f, 320.0f));
+    const auto atlas_in = [&](float centre) {
+        const float width =
+            chosen(view.atlas_width, std::clamp(centre * 0.37f, teaches ? 270.0f : 230.0f, 420.0f));
+        return std::clamp(width, 120.0f, std::max(centre - 200, 121.0f));
+    };
+    const float middle = high - 92 - plan.bottom;  // without menu, buttons and status
+    const float centre = wide - plan.left - plan.right - 4 * kGap;
+    plan.atlas = compares ? 0 : atlas_in(centre);
+    const auto fits = [&](float room) {
+        return compares ? room >= kPair : room - plan.atlas - kGap >= kFocus && middle >= kStacked;
+    };
+    if (fits(centre)) return plan;
+    plan.apart = false;
+    plan.right = -kGap;
+    if (teaches || plan.left < 100) plan.left = 240;
+    plan.atlas = compares ? 0 : atlas_in(wide - plan.left - 3 * kGap);
+    if (compares || (!teaches && fits(wide - plan.left - 3 * kGap))) return plan;
+    plan.column = false;
+    plan.atlas = -kGap;
+    plan.left = chosen(view.left_width, std::clamp(wide * 0.34f, 240.0f, 320.0f));
+    plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
+    return plan;
+}
+
+/// A row of names, and the pane that is chosen below it.
+void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
+    SidePane& side = context.app.view.side;
+    const auto shown =
+        std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.pane == side; });
+    const Turn& on = shown == turns.end() ? turns.front() : *shown;
+    ImGui::PushFont(context.fonts.small);
+    ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
+    for (const Turn& turn : turns) {
+        if (&turn != &turns.front()) next_to(turn.label, context.px(2));
+        const bool lit = &turn == &on;
+        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
+        if (ImGui::Button(turn.label)) side = turn.pane;
+        if (lit) ImGui::PopStyleColor();
+        mark_item(context, fmt::format("side {}", side_pane_name(turn.pane)));
+        command_tooltip(context, "view.side");
+    }
+    ImGui::PopStyleVar();
+    ImGui::PopFont();
+    ImGui::BeginChild(on.label, {0, 0}, false, on.flags);
+    on.draw();
+    ImGui::EndChild();
+}
+
+}  // namespace
 
 void lay_out(Panels& panels, const PanelContext& context) {
     AppState& app = context.app;
     ViewState& view = app.view;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
-    const float s = context.scale, gap = std::round(6 * s);
-    const float wide = size.x / s;
+    const float s = context.scale, gap = std::round(kGap * s);
     const bool side_by_side = view.arrangement == Arrangement::compare,
                teaches = view.arrangement == Arrangement::teach;
-    const float left_width =
-        teaches
-            ? -gap
-            : std::round((view.left_width > 0 ? view.left_width : std::clamp(wide * 0.185f, 240.0f, 320.0f)) *
-                         s);
-    const float right_width =
-        std::round((view.right_width > 0 ? view.right_width : std::clamp(wide * 0.2f, 252.0f, 350.0f)) * s);
-    const float bottom_height = std::round(
-        (view.bottom_height > 0 ? view.bottom_height
-                                : std::clamp(size.y / s * (teaches ? 0.25f : 0.2f), 162.0f, 260.0f)) *
-        s);
+    const Plan plan = plan_of(view, size.x / s, size.y / s);
+    const float left_width = std::round(plan.left * s), right_width = std::round(plan.right * s),
+                bottom_height = std::round(plan.bottom * s);
     const float time_height = std::round(46 * s), status_height = std::round(22 * s);
 
     ImGui::SetNextWindowPos({0, 0});
@@ -47,12 +123,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const float middle_end = bottom - bottom_height - gap;
     const float centre_left = gap + left_width + gap, centre_right = size.x - gap - right_width - gap;
     const float centre = centre_right - centre_left;
-    const float atlas_width =
-        std::clamp(std::round((view.atlas_width > 0
-                                   ? view.atlas_width
-                                   : std::clamp(centre / s * 0.37f, teaches ? 270.0f : 230.0f, 420.0f)) *
-                              s),
-                   120 * s, std::max(centre - 200 * s, 121 * s));
+    const float atlas_width = std::round(plan.atlas * s);
     const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
                           ImGuiWindowFlags flags = 0) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
@@ -62,38 +133,53 @@ void lay_out(Panels& panels, const PanelContext& context) {
         ImGui::EndChild();
     };
     const float middle = middle_end - top;
-    if (!teaches) pane("lanes", gap, top, left_width, middle, [&] { draw(panels.lanes, context); });
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
-    if (side_by_side)
+    const auto lanes = [&] { draw(panels.lanes, context); };
+    const auto atlas = [&] { draw(panels.atlas, context); };
+    const auto curves = [&] { draw(panels.curves, context); };
+    const auto info = [&] { draw(panels.inspector, context); };
+    const auto text = [&] { side_by_side ? draw_texts(context) : draw(panels.strip, context); };
+    if (plan.apart) {
+        if (!teaches) pane("lanes", gap, top, left_width, middle, lanes);
+        pane("inspector", centre_right + gap, top, right_width, middle, info);
+    } else {
+        std::vector<Turn> turns = {{SidePane::lanes, "Lanes", 0, lanes}};
+        if (!plan.column) {
+            turns.push_back({SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar, atlas});
+            turns.push_back({SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar, curves});
+        }
+        turns.push_back({SidePane::info, "Info", 0, info});
+        if (!plan.strip) turns.push_back({SidePane::text, "Text", kStill, text});
         pane(
-            "compare", centre_left, top, centre, middle, [&] { draw(panels.compare, context); }, kStill);
+            "side", gap, top, left_width, middle, [&] { draw_turns(context, turns); }, kStill);
+    }
     const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
     const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
     const float atlas_height =
         std::min(middle * (teaches ? 0.38f : 0.58f), (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
-    if (!side_by_side) {
-        pane(
-            "atlas", centre_left, top, atlas_width, atlas_height, [&] { draw(panels.atlas, context); },
-            ImGuiWindowFlags_NoScrollbar);
+    if (!side_by_side && plan.column) {
+        pane("atlas", centre_left, top, atlas_width, atlas_height, atlas, ImGuiWindowFlags_NoScrollbar);
         // For a projector the lanes' cards stand here, and the curves only where there is room for both.
         const float below = middle - atlas_height - gap, n_lanes = static_cast<float>(app.desk.n_lanes());
         const float cards = std::min(below, (n_lanes * 64 + 76) * s);
         const float left_over = teaches ? below - cards - gap : below;
         if (teaches)
             pane("lanes", centre_left, top + atlas_height + gap, atlas_width,
-                 left_over < 150 * s ? below : cards, [&] { draw(panels.lanes, context); });
+                 left_over < 150 * s ? below : cards, lanes);
         if (!teaches || left_over >= 150 * s)
-            pane(
-                "curves", centre_left, middle_end - left_over, atlas_width, left_over,
-                [&] { draw(panels.curves, context); }, ImGuiWindowFlags_NoScrollbar);
+            pane("curves", centre_left, middle_end - left_over, atlas_width, left_over, curves,
+                 ImGuiWindowFlags_NoScrollbar);
+    }
+    if (side_by_side)
+        pane(
+            "compare", centre_left, top, centre, middle, [&] { draw(panels.compare, context); }, kStill);
+    else
         pane(
             "heatmap", centre_left + atlas_width + gap, top, centre - atlas_width - gap, middle,
             [&] { draw(panels.heatmap, context); }, kStill);
-    }
-    pane("inspector", centre_right + gap, top, right_width, middle, [&] { draw(panels.inspector, context); });
-    pane(
-        "strip", gap, middle_end + gap, size.x - 2 * gap, bottom_height - time_height - gap,
-        [&] { side_by_side ? draw_texts(context) : draw(panels.strip, context); }, kStill);
+    if (plan.strip)
+        pane("strip", gap, middle_end + gap, size.x - 2 * gap, bottom_height - time_height - gap, text,
+             kStill);
     pane(
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
         [&] { draw(panels.time, context); }, kStill);
@@ -106,11 +192,13 @@ void lay_out(Panels& panels, const PanelContext& context) {
         if (const float by = splitter(id, vertical, at, length, gap); by != 0)
             stored = std::max(100.0f, (now + sign * by) / s);
     };
-    if (!teaches) drag("left|", true, {gap + left_width, top}, middle, view.left_width, left_width, 1);
-    if (!side_by_side)
+    if (!teaches || !plan.apart)
+        drag("left|", true, {gap + left_width, top}, middle, view.left_width, left_width, 1);
+    if (!side_by_side && plan.column)
         drag("atlas|", true, {centre_left + atlas_width, top}, middle, view.atlas_width, atlas_width, 1);
-    drag("right|", true, {centre_right, top}, middle, view.right_width, right_width, -1);
-    drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, view.bottom_height, bottom_height, -1);
+    if (plan.apart) drag("right|", true, {centre_right, top}, middle, view.right_width, right_width, -1);
+    if (plan.strip)
+        drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, view.bottom_height, bottom_height, -1);
     ImGui::End();
     draw(panels.dialogs, context);
     draw_token_menu(context);

@@ -162,9 +162,10 @@ void draw(ComparePanel& panel, const PanelContext& context) {
         dim_text(context, "A comparison needs a second lane: + adds one.");
         return;
     }
-    ImGui::SameLine(0, context.px(12));
-    command_button(context, "compare.next", fmt::format("with {}", app.other_card()).c_str());
-    ImGui::SameLine(0, context.px(2));
+    const std::string with = fmt::format("with {}", app.other_card());
+    next_to(with.c_str(), context.px(12));
+    command_button(context, "compare.next", with.c_str());
+    next_to("all lanes", context.px(2));
     command_button(context, "compare.all", "all lanes", app.view.compares_all);
     const float gap = context.px(6);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();

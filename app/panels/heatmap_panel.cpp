@@ -6,35 +6,27 @@ void draw_heat_toolbar(const PanelContext& context) {
     AppState& app = context.app;
     ViewState& view = app.view;
     ImGui::AlignTextToFramePadding();
-    const bool narrow = ImGui::GetContentRegionAvail().x < context.px(500);
+    const bool narrow = ImGui::GetContentRegionAvail().x < context.px(570);
     heading(context, narrow ? fmt::format("L{} · H{}", view.layer, view.head)
                             : fmt::format("Layer {} · head {}", view.layer, view.head));
-    ImGui::SameLine(0, context.px(12));
-    const auto mode = [&](const char* id, const char* label, HeatMode m) {
-        command_button(context, id, label, view.mode == m);
-        ImGui::SameLine(0, context.px(2));
+    const auto button = [&](const char* id, const std::string& label, bool lit, float gap) {
+        next_to(label.c_str(), context.px(gap));
+        command_button(context, id, label.c_str(), lit);
     };
-    mode("mode.attention", "Attention", HeatMode::attention);
-    mode("mode.mask", "Mask", HeatMode::mask);
-    mode("mode.score", "Score", HeatMode::score);
-    ImGui::SameLine(0, context.px(12));
-    if (view.mode != HeatMode::mask) {
-        command_button(context, "range.log", "log", view.range().logarithmic);
-        ImGui::SameLine(0, context.px(2));
-        command_button(context, "range.sinks", "sinks", view.range().sinks_count);
-        ImGui::SameLine(0, context.px(2));
-        if (!narrow) {
-            command_button(context, "mask.overlay", "hatch", view.mask_overlay);
-            ImGui::SameLine(0, context.px(2));
-        }
+    button("mode.attention", "Attention", view.mode == HeatMode::attention, 12);
+    button("mode.mask", "Mask", view.mode == HeatMode::mask, 2);
+    button("mode.score", "Score", view.mode == HeatMode::score, 2);
+    const bool has_range = view.mode != HeatMode::mask;
+    if (has_range) {
+        button("range.log", "log", view.range().logarithmic, 12);
+        button("range.sinks", "sinks", view.range().sinks_count, 2);
+        if (!narrow) button("mask.overlay", "hatch", view.mask_overlay, 2);
     }
-    command_button(context, "view.fit", "fit", view.heat.fitted);
+    button("view.fit", "fit", view.heat.fitted, has_range ? 2 : 12);
     if (app.desk.n_lanes() < 2) return;
-    ImGui::SameLine(0, context.px(narrow ? 6 : 12));
-    command_button(context, "diff", fmt::format("– {}", app.other_card()).c_str(),
-                   view.difference && view.arrangement != Arrangement::compare);
-    ImGui::SameLine(0, context.px(2));
-    command_button(context, "blink", "blink", view.blink);
+    button("diff", fmt::format("– {}", app.other_card()),
+           view.difference && view.arrangement != Arrangement::compare, narrow ? 6 : 12);
+    button("blink", "blink", view.blink, 2);
 }
 
 HeatPane focused_pane(const PanelContext& context) {

@@ -78,13 +78,18 @@ void draw_memory(const PanelContext& context) {
     ImGui::SameLine();
     dim_text(context, "K and V, all layers");
     if (!ImGui::BeginTable("memory", 4, ImGuiTableFlags_SizingStretchProp)) return;
+    for (const float part : {1.2f, 1.0f, 1.0f, 1.0f})
+        ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch, part);
     ImGui::PushFont(context.fonts.small);
     ImGui::TableNextRow();
-    for (const char* title : {"", "tokens a head", "stored", "allocated"}) {
+    for (const auto& [title, whole] :
+         {std::pair("", ""),
+          {"tokens", "tokens of a KV head: stored after the row / attended in it"},
+          {"stored", "bytes of the tokens that are stored"},
+          {"allocated", "bytes that the system has given"}}) {
         ImGui::TableNextColumn();
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-        ImGui::TextUnformatted(title);
-        ImGui::PopStyleColor();
+        dim_text(context, title);
+        if (*whole != '\0') tooltip(context, whole);
     }
     for (int i = 0; i < app.desk.n_lanes(); ++i) {
         const LaneRecord* record = app.record(i);
@@ -93,9 +98,9 @@ void draw_memory(const PanelContext& context) {
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
         ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(i));
+        const auto preset = preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset);
         ImGui::TextUnformatted(
-            fmt::format("{} {}", i, preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset))
-                .c_str());
+            fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x).c_str());
         ImGui::PopStyleColor();
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(fmt::format("{:.0f} / {:.0f}", double(record->use.stored_tokens) / n_kv,

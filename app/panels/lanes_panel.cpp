@@ -147,7 +147,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     }
     ImGui::AlignTextToFramePadding();
     heading(context, "Lanes");
-    ImGui::SameLine(ImGui::GetContentRegionAvail().x - context.px(119));
+    ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(129));
     command_button(context, "add", "+", false, context.px(24));
     ImGui::SameLine(0, context.px(3));
     command_button(context, "lane.duplicate", "copy", false, context.px(46));

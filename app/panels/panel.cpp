@@ -85,12 +85,20 @@ bool command_button(const PanelContext& context, std::string_view id, const char
     return pressed;
 }
 
+void next_to(const char* label, float gap) {
+    const float width = ImGui::CalcTextSize(label).x + 2 * ImGui::GetStyle().FramePadding.x;
+    const float end = ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionMax().x;
+    if (ImGui::GetItemRectMax().x + gap + width <= end) ImGui::SameLine(0, gap);
+}
+
 void dim_text(const PanelContext& context, std::string_view text) {
     ImGui::PushFont(context.fonts.small);
     ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextUnformatted(text.data(), text.data() + text.size());
+    const std::string cut = fitted(text, ImGui::GetContentRegionAvail().x);
+    ImGui::TextUnformatted(cut.c_str());
     ImGui::PopStyleColor();
     ImGui::PopFont();
+    if (cut != text) tooltip(context, text);
 }
 
 void heading(const PanelContext& context, std::string_view text) {

@@ -71,6 +71,10 @@ void tooltip(const PanelContext& context, std::string_view text);
 /// Gives the last item a name, so that a script can point at it (`point NAME`).
 void mark_item(const PanelContext& context, std::string_view name);
 
+/// Goes on beside the last item where a button with this label fits, else on the next line.
+void next_to(const char* label, float gap);
+
+/// Cut where the line has no room for it; then the pointer shows the whole.
 void dim_text(const PanelContext& context, std::string_view text);
 void heading(const PanelContext& context, std::string_view text);
 /// Cut with an ellipsis where it is wider than `width` pixels, in the current font.

@@ -39,14 +39,17 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
     ImGui::TextUnformatted(fmt::format("lane {}", app.view.lane).c_str());
     ImGui::PopStyleColor();
-    ImGui::SameLine(0, context.px(12));
-    if (ImGui::RadioButton("kept share over heads", !app.view.strip_by_score))
+    const bool narrow = ImGui::GetWindowWidth() < context.px(420);
+    if (!narrow) ImGui::SameLine(0, context.px(12));
+    if (ImGui::RadioButton(narrow ? "kept share" : "kept share over heads", !app.view.strip_by_score))
         app.view.strip_by_score = false;
     ImGui::SameLine();
-    if (ImGui::RadioButton("score in the focused head", app.view.strip_by_score))
+    if (ImGui::RadioButton(narrow ? "score" : "score in the focused head", app.view.strip_by_score))
         app.view.strip_by_score = true;
-    ImGui::SameLine(0, context.px(12));
-    dim_text(context, "struck through: evicted everywhere");
+    if (!narrow) {
+        ImGui::SameLine(0, context.px(12));
+        dim_text(context, "struck through: evicted everywhere");
+    }
 
     std::vector<float> score(static_cast<std::size_t>(n));
     std::vector<float>& share = panel.share;
@@ -121,8 +124,9 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         }
     }
     ImGui::Dummy({width, y + line});
-    if (panel.last_row != app.view.row) {
+    if (panel.last_row != app.view.row || panel.width != width) {
         panel.last_row = app.view.row;
+        panel.width = width;
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, 0.9f);
     }
     ImGui::EndChild();

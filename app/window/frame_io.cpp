@@ -37,18 +37,20 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
     const Plane& plane = matrix.pyramid()[static_cast<std::size_t>(level)];
     const int block = matrix.factor() << level;
 
-    nlohmann::json out = {{"lane", app.view.lane},
-                          {"layer", app.view.layer},
-                          {"head", app.view.head},
-                          {"mode", mode_name(app.view.mode)},
-                          {"block", block},
-                          {"cell_pixels", {view.cell_width, view.cell_height}},
-                          {"scale",
-                           {{"logarithmic", shared.heat_scale.logarithmic},
-                            {"low", shared.heat_scale.low},
-                            {"high", shared.heat_scale.high},
-                            {"gamma", shared.heat_scale.gamma}}},
-                          {"cells", nlohmann::json::array()}};
+    nlohmann::json out = {
+        {"lane", app.view.lane},
+        {"layer", app.view.layer},
+        {"head", app.view.head},
+        {"mode", mode_name(app.view.mode)},
+        {"block", block},
+        {"canvas", {double(canvas.x), double(canvas.y), double(canvas.width), double(canvas.height)}},
+        {"cell_pixels", {view.cell_width, view.cell_height}},
+        {"scale",
+         {{"logarithmic", shared.heat_scale.logarithmic},
+          {"low", shared.heat_scale.low},
+          {"high", shared.heat_scale.high},
+          {"gamma", shared.heat_scale.gamma}}},
+        {"cells", nlohmann::json::array()}};
     // A fixed walk over the canvas: cells anywhere in sight, the same in every run.
     std::uint64_t state = 88172645463325252ull;
     const auto next = [&] {

@@ -26,6 +26,21 @@ void zoom(AppState& app, std::string_view arguments) {
                                             : Pick{app.view.row, app.view.row / 2};
 }
 
+void show_side(AppState& app, std::string_view name) {
+    constexpr std::array kPanes = {SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::info,
+                                   SidePane::text};
+    if (name.empty()) {
+        app.view.side = kPanes[(static_cast<std::size_t>(app.view.side) + 1) % kPanes.size()];
+        return;
+    }
+    for (const SidePane pane : kPanes)
+        if (name == side_pane_name(pane)) {
+            app.view.side = pane;
+            return;
+        }
+    fail(ErrorCode::wrong_use, "there is no pane '{}'; there are lanes, atlas, curves, info, text", name);
+}
+
 void set_scale(AppState& app, float scale) {
     app.view.interface_scale = std::clamp(scale, 0.5f, 3.0f);
     app.scale_changed = true;
@@ -318,6 +333,13 @@ constexpr std::array kTable = {
                 [](AppState& app, std::string_view a) {
                     app.view.strip_by_score = on_or_off(a, app.view.strip_by_score);
                 }},
+    UserCommand{
+        "view.side",
+        menu::kView,
+        "Next pane of the side column",
+        "[lanes|atlas|curves|info|text]: where a small window or a large interface makes panes share one.",
+        {'A', kShift},
+        show_side},
     UserCommand{"ui.larger",
                 menu::kView,
                 "Larger interface",

@@ -31,6 +31,7 @@ void keep_time(const ViewState& from, ViewState& to) {
     to.right_width = from.right_width;
     to.atlas_width = from.atlas_width;
     to.bottom_height = from.bottom_height;
+    to.side = from.side;
     to.blink = false;
 }
 

@@ -3,6 +3,7 @@
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace keyhole {
@@ -29,6 +30,11 @@ std::string_view arrangement_name(Arrangement arrangement) {
             return "teach";
     }
     return "";
+}
+
+std::string_view side_pane_name(SidePane pane) {
+    constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "info", "text"};
+    return kNames[static_cast<std::size_t>(pane)];
 }
 
 void ViewState::move_row(int by, int first_row, int last_row) {

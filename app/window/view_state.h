@@ -18,6 +18,10 @@ std::string_view mode_name(HeatMode mode);
 enum class Arrangement { explore, compare, teach };
 std::string_view arrangement_name(Arrangement arrangement);
 
+/// Panes that share a column where the window has no room for all: one is on show.
+enum class SidePane { lanes, atlas, curves, info, text };
+std::string_view side_pane_name(SidePane pane);
+
 struct RangeChoice {
     bool logarithmic = true;
     bool automatic = true;
@@ -80,6 +84,7 @@ struct ViewState {
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
     float left_width = 0, right_width = 0, atlas_width = 0, bottom_height = 0;
+    SidePane side = SidePane::lanes;
 
     RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }
     const RangeChoice& range() const { return mode == HeatMode::score ? score_range : attention_range; }

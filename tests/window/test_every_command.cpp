@@ -254,7 +254,7 @@ TEST_F(EveryCommand, OfTheView) {
               std::string::npos);
 
     cover({"pick", "pick.up", "pick.down", "pick.left", "pick.right", "pick.clear", "curves", "atlas.color",
-           "ui.larger", "ui.smaller", "ui.scale"});
+           "view.side", "ui.larger", "ui.smaller", "ui.scale"});
     run("pick 30 12");
     for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
                                    {"pick.down", Pick{30, 12}},
@@ -269,6 +269,14 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(app.view.measure_curve, curve_index("kl"));
     run("atlas.color");
     EXPECT_NE(app.view.atlas_measure, -1);
+    run("view.side curves");
+    EXPECT_EQ(app.view.side, SidePane::curves);
+    run("view.side");
+    EXPECT_EQ(app.view.side, SidePane::info);
+    run("view.side text");
+    run("view.side");
+    EXPECT_EQ(app.view.side, SidePane::lanes);
+    EXPECT_THROW(run("view.side strip"), Error);
     run("ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
     run("ui.larger");

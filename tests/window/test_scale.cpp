@@ -2,6 +2,7 @@
 #include "tests/reference/tiny_model.h"
 #include "tests/window/program_run.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace keyhole {
@@ -58,6 +59,34 @@ TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
     EXPECT_LE(many["record_bytes"].get<double>(), many["record_budget_bytes"].get<double>());
     EXPECT_LT(many["longest_cpu_ms"], 1000) << "the window's thread was held up";
     EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
+}
+
+/// Whatever the interface's scale, the focused head keeps two fifths of the window's width: other panes take turns beside it.
+TEST_F(Scale, TheFocusedHeadKeepsItsRoomAtEveryInterfaceScale) {
+    for (const auto& [width, height] : {std::pair(1280, 720), {1600, 1000}, {1920, 1080}}) {
+        std::string script = "wait idle\n";
+        for (const int scale : {100, 150, 200, 300}) {
+            script += fmt::format("ui.scale {}\nwait idle\ndump-cells {}\n", scale,
+                                  path(fmt::format("{}.json", scale)));
+            if (scale == 200 && width < 1900)  // every pane of the column can be had
+                for (const char* pane : {"atlas", "curves", "info", "lanes"})
+                    script += fmt::format("point side {}\nclick\nwait seconds 0.1\n", pane);
+        }
+        std::ofstream(path("script.txt")) << script << "quit\n";
+        ASSERT_EQ(run(fmt::format("gui --model '{}' --prompt-file '{}' {} --size {}x{} --script '{}'",
+                                  testing::kModel, testing::kPrompt, testing::kLanes, width, height,
+                                  path("script.txt"))),
+                  0)
+            << output_;
+        for (const int scale : {100, 150, 200, 300}) {
+            const auto canvas = measured(fmt::format("{}.json", scale))["canvas"];
+            // Without axis, colour bar and the time axis.
+            EXPECT_GE(canvas[2].get<double>() / width, scale == 300 ? 0.2 : 0.25)
+                << width << "x" << height << " at " << scale << " %";
+            EXPECT_GE(canvas[3].get<double>() / height, scale == 300 ? 0.1 : 0.25)
+                << width << "x" << height << " at " << scale << " %";
+        }
+    }
 }
 
 }  // namespace
