@@ -87,6 +87,12 @@ class Backend {
     virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                int last_row) = 0;
 
+    /// Runs body(i) for every i in [0, n) and waits, on the threads that steps run on, if there are any: for what has to be done with
+    /// a row besides.
+    virtual void share(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
+        for (std::int64_t i = 0; i < n; ++i) body(i);
+    }
+
     /// Adds the time of coming steps to *times, null: no longer. Steps are slower meanwhile. False where the backend cannot tell.
     virtual bool time_parts(StepTimes* times) {
         (void)times;

@@ -517,7 +517,7 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
             RowValues& values = out.values;
             values.offset = block->offset;
             values.head_offset = block->head_offset;
-            values.scores = block->scores;
+            values.scores.assign(block->scores.begin(), block->scores.end());
             values.threshold = block->threshold;
             for (int g = 0; g < layout.n_kv_heads(); ++g)
                 for (std::int32_t p : history.held_positions(lane, g, step->row))

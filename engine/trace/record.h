@@ -2,6 +2,7 @@
 /// model's plain types (config, layout).
 #pragma once
 
+#include "engine/base/unfilled.h"
 #include "engine/model/model.h"
 #include "engine/policy/row.h"
 #include "engine/policy/params.h"
@@ -86,11 +87,11 @@ struct TopToken {
 /// Rows of one lane at one row, compact: fp16 values in the ragged order of RowValues. The attended positions are not stored:
 /// they are all p <= row with evicted_at[g][p] < 0 or >= row (RunHistory::held_positions), hidden ones included.
 struct RowBlock {
-    std::vector<std::int32_t> offset;       ///< [n_kv_heads + 1]
-    std::vector<std::int64_t> head_offset;  ///< [n_layers * n_heads + 1]
-    std::vector<std::uint16_t> attention;   ///< fp16
-    std::vector<float> scores;              ///< [offset.back()] pooled
-    std::vector<float> threshold;           ///< [n_kv_heads]
+    std::vector<std::int32_t> offset;         ///< [n_kv_heads + 1]
+    std::vector<std::int64_t> head_offset;    ///< [n_layers * n_heads + 1]
+    UnfilledVector<std::uint16_t> attention;  ///< fp16
+    UnfilledVector<float> scores;             ///< [offset.back()] pooled
+    std::vector<float> threshold;             ///< [n_kv_heads]
     std::size_t bytes() const;
 };
 

@@ -22,8 +22,8 @@ std::uint64_t fnv1a(std::string_view bytes) {
 
 class Packer {
   public:
-    template <class T>
-    void put(const std::vector<T>& values) {
+    template <class T, class A>
+    void put(const std::vector<T, A>& values) {
         number(values.size());
         bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
     }
@@ -47,8 +47,8 @@ class Unpacker {
         return value;
     }
     std::string_view text() { return take(number()); }
-    template <class T>
-    void get(std::vector<T>& values) {
+    template <class T, class A>
+    void get(std::vector<T, A>& values) {
         const std::uint64_t n = number();
         const std::string_view bytes = n <= rest_.size() ? take(n * sizeof(T)) : take(n);
         values.resize(n);

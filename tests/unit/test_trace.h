@@ -161,7 +161,7 @@ class Maker {
         block->offset = v.offset;
         block->head_offset = v.head_offset;
         for (float a : v.attention) block->attention.push_back(fp16_from_float(a));
-        block->scores = v.scores;
+        block->scores.assign(v.scores.begin(), v.scores.end());
         block->threshold = v.threshold;
         r.rows = block;
         for (std::size_t g = 0; g < lane.stored.size(); ++g) {

@@ -33,8 +33,8 @@ bool same(float a, float b) {
     return a == b || (std::isnan(a) && std::isnan(b));
 }
 
-template <class T>
-bool same_all(const std::vector<T>& a, const std::vector<T>& b) {
+template <class Values>
+bool same_all(const Values& a, const Values& b) {
     if (a.size() != b.size()) return false;
     for (std::size_t i = 0; i < a.size(); ++i)
         if (!same(static_cast<float>(a[i]), static_cast<float>(b[i]))) return false;

@@ -115,6 +115,10 @@ std::unique_ptr<KvCache> CpuBackend::make_cache(std::shared_ptr<const Model> var
     return std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
 }
 
+void CpuBackend::share(std::int64_t n, const std::function<void(std::int64_t)>& body) {
+    pool_.parallel_for(n, [&](std::int64_t i, int) { body(i); });
+}
+
 bool CpuBackend::time_parts(StepTimes* times) {
     times_ = times;
     for (WorkerScratch& worker : workers_) worker.row.laps.on = times != nullptr;
