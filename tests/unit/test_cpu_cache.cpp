@@ -1,5 +1,7 @@
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
 
@@ -96,6 +98,74 @@ TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
     EXPECT_EQ(cache.capacity(0), 60);
     all_consistent(cache);
     all_consistent(static_cast<const CpuKvCache&>(*cache.clone()));
+}
+
+TEST(CpuKvCache, GrowsInPlaceWhereNothingIsEvicted) {
+    const reference::TinyModel tiny(
+        {.n_layers = 2, .n_heads = 2, .n_kv_heads = 2, .head_dim = kHeadDim, .n_ctx = 400});
+    const std::shared_ptr<const Model> model = load_model(tiny.folder());
+    CpuKvCache cache(model);
+    const int n_kv_heads = cache.layout().n_kv_heads();
+    const auto fill_scored = [&](CpuKvCache& c, int from, int to) {
+        fill(c, n_kv_heads, from, to);
+        for (int g = 0; g < n_kv_heads; ++g)
+            for (int p = from; p < to; ++p) c.score(kSum, g)[p] = static_cast<float>(p) + 0.5f;
+    };
+    const auto expect_all = [&](const CpuKvCache& c, int n) {
+        std::vector<std::int32_t> expected;
+        for (int p = 0; p < n; ++p) expected.push_back(p);
+        for (int g = 0; g < n_kv_heads; ++g) expect_consistent(c, g, g, expected);
+    };
+    cache.set_policy({});
+    cache.reserve(60);
+    fill_scored(cache, 0, 60);
+    const float* first = cache.keys(0);
+    const auto allocated = cache.use().allocated_bytes;
+    cache.reserve(300);
+    EXPECT_EQ(cache.keys(0), first);
+    EXPECT_EQ(cache.capacity(1), 300);
+    EXPECT_EQ(cache.use().allocated_bytes, 5 * allocated);
+    fill_scored(cache, 60, 300);
+    expect_all(cache, 300);
+    const auto copy = cache.clone();
+    cache.evict(0, std::vector<int>{0});
+    expect_all(static_cast<CpuKvCache&>(*copy), 300);
+    // Beyond the context it moves, and is the same.
+    CpuKvCache& moved = static_cast<CpuKvCache&>(*copy);
+    moved.reserve(500);
+    fill_scored(moved, 300, 500);
+    expect_all(moved, 500);
+    // What evicts keeps addresses for its budget alone.
+    CpuKvCache bounded(model);
+    bounded.set_policy(resolve(parse_lane_spec("h2o:budget=40").policy, 60, 64));
+    bounded.reserve(41);
+    first = bounded.keys(0);
+    EXPECT_EQ(bounded.keys(1) - first, 41 * kHeadDim);
+}
+
+TEST(CpuKvCache, CopiesValuesInTheOrderOfTheText) {
+    const KvLayout layout = KvLayout::grouped(1, 1, 1);
+    CpuKvCache cache(layout, kHeadDim);
+    cache.set_policy({});
+    cache.reserve(8);
+    fill(cache, 1, 0, 6);
+    const auto in_order = [&] {
+        std::vector<std::int32_t> out(static_cast<std::size_t>(cache.count(0)));
+        cache.copy_in_order(0, cache.positions(0), out.data());
+        return out;
+    };
+    EXPECT_TRUE(cache.is_in_order(0));
+    EXPECT_EQ(in_order(), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5}));
+    cache.evict(0, std::vector<int>{1, 3});
+    fill(cache, 1, 6, 7);
+    EXPECT_FALSE(cache.is_in_order(0));
+    EXPECT_EQ(in_order(), (std::vector<std::int32_t>{0, 2, 4, 5, 6}));
+    EXPECT_FALSE(static_cast<const CpuKvCache&>(*cache.clone()).is_in_order(0));
+    cache.clear();
+    cache.reserve(2);
+    fill(cache, 1, 3, 5);
+    EXPECT_TRUE(cache.is_in_order(0));
+    EXPECT_EQ(in_order(), (std::vector<std::int32_t>{3, 4}));
 }
 
 TEST(CpuKvCache, ANewAccumulatorStartsFromItsNearestRelative) {

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/cache.h"
 
+#include "engine/backend/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/policy/math.h"
@@ -61,6 +62,7 @@ CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
       head_dim_(head_dim),
       count_(static_cast<std::size_t>(layout.n_kv_heads()), 0),
+      in_order_(count_.size(), 1),
       pinned_(count_.size()),
       store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
 
@@ -73,14 +75,21 @@ CacheUse CpuKvCache::use() const {
     CacheUse use;
     for (int n : count_) use.stored_tokens += n;
     use.stored_bytes = use.stored_tokens * 2 * head_dim_ * static_cast<std::int64_t>(sizeof(float));
-    use.allocated_bytes = static_cast<std::int64_t>(store_.pages.size_bytes());
+    for (int g = 0; g < layout_->n_kv_heads(); ++g) {
+        // K and V, position and order, then scores and noise of each reader.
+        const auto n_running =
+            std::count(store_.running.begin(), store_.running.end(), true) + (store_.has_noise ? 1 : 0);
+        const auto words =
+            2 * head_dim_ + 2 + n_running * static_cast<std::int64_t>(layout_->kv_head(g).readers.size());
+        use.allocated_bytes += capacity(g) * words * static_cast<std::int64_t>(sizeof(float));
+    }
     if (shadow_) use.shadow_bytes = shadow_->bytes();
     return use;
 }
 
 std::vector<std::int32_t> CpuKvCache::stored_positions(int g) const {
     std::vector<std::int32_t> out(static_cast<std::size_t>(count(g)));
-    for (int i = 0; i < count(g); ++i) out[static_cast<std::size_t>(i)] = positions(g)[order(g)[i]];
+    copy_in_order(g, positions(g), out.data());
     return out;
 }
 
@@ -89,11 +98,11 @@ std::unique_ptr<KvCache> CpuKvCache::clone() const {
     copy->model_ = model_;
     copy->policy_ = policy_;
     copy->count_ = count_;
+    copy->in_order_ = in_order_;
     copy->pinned_ = pinned_;
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
-    if (store_.pages.size_bytes() > 0)
-        std::memcpy(copy->store_.pages.data(), store_.pages.data(), store_.pages.size_bytes());
+    copy->copy_from(store_);
     return copy;
 }
 
@@ -128,6 +137,7 @@ int CpuKvCache::largest_count() const {
 
 void CpuKvCache::clear() {
     std::fill(count_.begin(), count_.end(), 0);
+    std::fill(in_order_.begin(), in_order_.end(), char{1});
     for (std::vector<std::int32_t>& of_head : pinned_) of_head.clear();
     if (shadow_) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
     store_ = make_store(std::vector<int>(count_.size(), 0), store_.running, store_.has_noise);
@@ -139,17 +149,44 @@ void CpuKvCache::for_readers(int g, Visit visit) const {
         visit(reader, reader.layer * layout_->n_heads() + reader.head);
 }
 
+std::vector<int> CpuKvCache::slots_to_keep(std::span<const int> capacity) const {
+    constexpr int kMostKept = 8;  // times the capacity
+    std::vector<int> kept(capacity.begin(), capacity.end());
+    if (model_ == nullptr) return kept;
+    for (int g = 0; g < layout_->n_kv_heads(); ++g) {
+        const ResolvedPolicy& policy = unit_policy(*layout_, policy_, g);
+        int& slots = kept[static_cast<std::size_t>(g)];
+        if (slots == 0 || (policy.evicts() && !policy.keeps_memory)) continue;
+        // An odd number: heads then reach the ends of their pages in different rows.
+        slots = std::max(slots, std::min(model_->config().n_ctx, kMostKept * slots) | 1);
+    }
+    return kept;
+}
+
 CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity,
+                                         const std::array<bool, kAccumulators>& running,
+                                         bool has_noise) const {
+    std::vector<int> kept = slots_to_keep(capacity);
+    if (kept == capacity) return make_store(capacity, std::move(kept), running, has_noise);
+    try {
+        return make_store(capacity, std::move(kept), running, has_noise);
+    } catch (const Error&) {  // fewer addresses than that: room grows by moving
+        return make_store(capacity, capacity, running, has_noise);
+    }
+}
+
+CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<int> kept,
                                          const std::array<bool, kAccumulators>& running,
                                          bool has_noise) const {
     Store store;
     store.capacity = std::move(capacity);
+    store.kept = std::move(kept);
     store.running = running;
     store.has_noise = has_noise;
     std::int64_t n_slots = 0, n_scores = 0;
     store.first_score.resize(static_cast<std::size_t>(layout_->n_layers() * layout_->n_heads()));
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
-        const std::int64_t own = store.capacity[static_cast<std::size_t>(g)];
+        const std::int64_t own = store.kept[static_cast<std::size_t>(g)];
         store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
         for_readers(g, [&](const HeadRef&, int head) {
             store.first_score[static_cast<std::size_t>(head)] = std::exchange(n_scores, n_scores + own);
@@ -170,8 +207,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity,
     return store;
 }
 
-void CpuKvCache::move_to(Store store) {
-    const Store old = std::exchange(store_, std::move(store));
+void CpuKvCache::copy_from(const Store& old) {
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const std::size_t n = static_cast<std::size_t>(count(g));
         if (n == 0) continue;
@@ -191,10 +227,22 @@ void CpuKvCache::move_to(Store store) {
     }
 }
 
+void CpuKvCache::move_to(Store store) {
+    const Store old = std::exchange(store_, std::move(store));
+    copy_from(old);
+}
+
 void CpuKvCache::reserve(std::span<const int> capacity) {
     std::vector<int> room(capacity.begin(), capacity.end());
-    for (std::size_t g = 0; g < room.size(); ++g) room[g] = std::max(room[g], count_[g]);
-    move_to(make_store(std::move(room), store_.running, store_.has_noise));
+    bool in_place = true;
+    for (std::size_t g = 0; g < room.size(); ++g) {
+        room[g] = std::max(room[g], count_[g]);
+        in_place = in_place && room[g] >= store_.capacity[g] && room[g] <= store_.kept[g];
+    }
+    if (in_place)
+        store_.capacity = std::move(room);
+    else
+        move_to(make_store(std::move(room), store_.running, store_.has_noise));
 }
 
 void CpuKvCache::reserve(int capacity) {
@@ -253,6 +301,7 @@ void CpuKvCache::move_slot(int g, int from, int to) {
 
 void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     if (order_indices.empty()) return;
+    in_order_[static_cast<std::size_t>(g)] = 0;
     int& n = count_[static_cast<std::size_t>(g)];
     std::int32_t* by_position = order(g);
     const int kept = n - static_cast<int>(order_indices.size());

@@ -10,6 +10,7 @@
 #include "engine/backend/cpu/shadow.h"
 #include "engine/base/mapped_file.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -67,8 +68,9 @@ class CpuKvCache final : public KvCache {
     /// Whose K and V they are; null where the cache was made for a layout alone.
     const std::shared_ptr<const Model>& model() const { return model_; }
 
-    /// New pages with room for so many slots in every KV head, at least for what each stores; the old ones go back to the
-    /// system. One number: the same for all.
+    /// Room for so many slots in every KV head, at least for what each stores. Where nothing is evicted, addresses are kept for a
+    /// longer text and more room is had in place; else these are new pages, and the old ones go back to the system. One
+    /// number: the same for all.
     void reserve(std::span<const int> capacity);
     void reserve(int capacity);
     void clear();
@@ -94,6 +96,18 @@ class CpuKvCache final : public KvCache {
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
+    /// Slots lie in the order of the text: order(g)[i] is i, as it is until something is evicted.
+    bool is_in_order(int g) const { return in_order_[static_cast<std::size_t>(g)] != 0; }
+    /// Copies [count(g)] values by slot into the order of the text.
+    template <class T>
+    void copy_in_order(int g, const T* by_slot, T* to) const {
+        if (is_in_order(g)) {
+            std::copy_n(by_slot, count(g), to);
+            return;
+        }
+        const std::int32_t* slots = order(g);
+        for (int i = 0; i < count(g); ++i) to[i] = by_slot[slots[i]];
+    }
     /// Index into order(g) of a stored position, -1 when it is not stored.
     int order_index(int g, int position) const;
     /// Ascending; nearly always empty.
@@ -109,7 +123,9 @@ class CpuKvCache final : public KvCache {
     /// One allocation and where its parts begin, in 4-byte words. Heads have room of their own, one after the other.
     struct Store {
         Pages pages;
-        std::vector<int> capacity;              // [n_kv_heads]
+        std::vector<int> capacity;  // [n_kv_heads]
+        std::vector<int>
+            kept;  // [n_kv_heads] slots that addresses are kept for; pages come when they are written
         std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for what query heads have
         std::array<bool, kAccumulators> running{true, false, false, false};
@@ -134,6 +150,13 @@ class CpuKvCache final : public KvCache {
 
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
                      bool has_noise) const;
+    /// The same with addresses for so many slots, at least the capacity.
+    Store make_store(std::vector<int> capacity, std::vector<int> kept,
+                     const std::array<bool, kAccumulators>& running, bool has_noise) const;
+    /// By KV head, how many slots it may come to.
+    std::vector<int> slots_to_keep(std::span<const int> capacity) const;
+    /// Copies everything stored from another store.
+    void copy_from(const Store& old);
     /// Moves everything stored into a new store.
     void move_to(Store store);
     void draw_noise(int g, int slot);
@@ -146,6 +169,7 @@ class CpuKvCache final : public KvCache {
     int head_dim_;
     ResolvedPolicy policy_;
     std::vector<int> count_;
+    std::vector<char> in_order_;                     // [n_kv_heads]
     std::vector<std::vector<std::int32_t>> pinned_;  // positions, which slots that move leave alone
     Store store_;
     std::optional<ShadowStore> shadow_;

@@ -449,12 +449,10 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     }
     if (kv.owner_layer == layer) raw_key = nullptr;
     const int n = cache.count(g);
-    const std::int32_t* order = cache.order(g);
     RowValues& values = step.out->values;
     if (!values.positions.empty())
-        for (int i = 0; i < n; ++i)
-            values.positions[static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)] + i)] =
-                cache.positions(g)[order[i]];
+        cache.copy_in_order(g, cache.positions(g),
+                            values.positions.data() + values.offset[static_cast<std::size_t>(g)]);
     RowScratch& row = scratch.row;
     row.grow(n);
     const float* keys = cache.keys(g);
@@ -527,7 +525,10 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
     const auto in_order = [&](std::vector<float>& to, const float* from) {
         if (to.empty()) return;
         float* out = to.data() + values.head_offset[static_cast<std::size_t>(head)];
-        for (int i = 0; i < n; ++i) out[i] = from != nullptr ? from[order[i]] : kNone;
+        if (from == nullptr)
+            std::fill_n(out, n, kNone);
+        else
+            cache.copy_in_order(g, from, out);
     };
     in_order(values.attention, row.probabilities.data());
     in_order(values.logits, row.logits.data());

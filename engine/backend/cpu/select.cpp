@@ -37,7 +37,7 @@ std::size_t at(int index) {
 void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& out) {
     auto fill = [&](int g, std::vector<std::int32_t>& to) {
         to.resize(static_cast<std::size_t>(cache.count(g)));
-        for (std::size_t i = 0; i < to.size(); ++i) to[i] = cache.positions(g)[cache.order(g)[i]];
+        cache.copy_in_order(g, cache.positions(g), to.data());
     };
     fill(first, out.positions);
     for (int g = first + 1; g < last; ++g) {
@@ -50,31 +50,55 @@ void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& o
     }
 }
 
+/// Folds a query head's score of a token into the pooled one.
+float pool_one(Pool pool, float pooled, float score) {
+    return pool == Pool::max ? std::max(pooled, score) : pooled + score;
+}
+
+/// visit(score by slot) for every query head that reads KV head g.
+template <class Visit>
+void for_scores(const CpuKvCache& cache, int g, Visit visit) {
+    const KvLayout& layout = cache.layout();
+    for (const HeadRef& reader : layout.kv_head(g).readers) {
+        const Accumulator own = accumulator_of(cache.policy().at(reader.layer, reader.head));
+        visit(cache.score(own, reader.layer * layout.n_heads() + reader.head));
+    }
+}
+
+/// Pools for one KV head, in the order of the text. pooled [cache.count(g)]
+void pool_head(const CpuKvCache& cache, int g, float* pooled) {
+    const Pool pool = cache.policy().pool;
+    const int n = cache.count(g);
+    const std::int32_t* order = cache.order(g);
+    int n_readers = 0;
+    for_scores(cache, g, [&](const float* score) {
+        if (n_readers++ == 0) return cache.copy_in_order(g, score, pooled);
+        for (int i = 0; i < n; ++i) pooled[i] = pool_one(pool, pooled[i], score[order[i]]);
+    });
+    finish_pool(pool, n_readers, n, pooled);
+}
+
 }  // namespace
 
 void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
-    const KvLayout& layout = cache.layout();
-    const ResolvedPolicy& policy = cache.policy();
+    const Pool pool = cache.policy().pool;
     unite_positions(cache, first, last, out);
-    out.pooled.assign(out.positions.size(),
-                      policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
+    out.pooled.resize(out.positions.size());
+    if (last - first == 1) return pool_head(cache, first, out.pooled.data());
+    std::fill(out.pooled.begin(), out.pooled.end(),
+              pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
-    for (int g = first; g < last; ++g) {
-        for (const HeadRef& reader : layout.kv_head(g).readers) {
-            const Accumulator own = accumulator_of(policy.at(reader.layer, reader.head));
-            const float* score = cache.score(own, reader.layer * layout.n_heads() + reader.head);
+    for (int g = first; g < last; ++g)
+        for_scores(cache, g, [&](const float* score) {
             ++n_readers;
             std::size_t at = 0;
             for (int i = 0; i < cache.count(g); ++i, ++at) {
                 const std::int32_t slot = cache.order(g)[i];
                 while (out.positions[at] != cache.positions(g)[slot]) ++at;
-                float& pooled = out.pooled[at];
-                pooled = policy.pool == Pool::max ? std::max(pooled, score[slot]) : pooled + score[slot];
+                out.pooled[at] = pool_one(pool, out.pooled[at], score[slot]);
             }
-        }
-    }
-    if (policy.pool == Pool::mean && n_readers > 1)
-        for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
+        });
+    finish_pool(pool, n_readers, static_cast<std::int64_t>(out.pooled.size()), out.pooled.data());
 }
 
 bool must_select(const ResolvedPolicy& policy, int n, int row) {
@@ -224,6 +248,8 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
                            (unit.last - unit.first > 1 || must_select(policy, most, row));
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
+    if (!may_evict && unit.last - unit.first == 1)  // of a cache that loses nothing, the usual one to record
+        return pool_head(cache, unit.first, values->scores.data() + values->offset[at(unit.first)]);
     if (!wants_scores && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; ++g) {
