@@ -9,6 +9,10 @@
 
 #include <fmt/format.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -31,7 +35,7 @@ struct Options {
     int threads = 2;
     bool cpu_time = false;  // in what scores cost
     int pairs = 9;          // there
-    std::string only;       // "scores", "rows", "lanes" or "read": that measurement alone
+    std::string only;       // "scores", "rows", "lanes", "busy" or "read": that measurement alone
 };
 
 double ms_of(const std::function<void()>& body) {
@@ -111,6 +115,27 @@ double decode(Contender& lanes, int n_rows) {
     lanes.decode(n_rows);
     return std::accumulate(lanes.step_ms.begin(), lanes.step_ms.end(), 0.0) / n_rows;
 }
+
+/// A process that uses all it gets of a core while it is let go.
+class BusyProcess {
+  public:
+    BusyProcess() : pid_(fork()) {
+        if (pid_ == 0)
+            for (volatile std::uint64_t n = 0;;) n = n + 1;
+        stop();
+    }
+    ~BusyProcess() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+    BusyProcess(const BusyProcess&) = delete;
+    BusyProcess& operator=(const BusyProcess&) = delete;
+    void go() const { kill(pid_, SIGCONT); }
+    void stop() const { kill(pid_, SIGSTOP); }
+
+  private:
+    pid_t pid_;
+};
 
 /// Rounds of A and B in turn; prints B's time over A's.
 void compare(const Options& options, const std::string& what, const std::function<double()>& a,
@@ -198,6 +223,19 @@ void run(const Options& options) {
             options, "A one policy, B six side by side, budget 256",
             [&] { return one.decode(options.tokens); }, [&] { return six.decode(options.tokens); });
     }
+    if (wanted("busy")) {
+        SessionRun lane(model, *backend, std::min(options.context, 512), {"h2o:budget=256"}, false);
+        const BusyProcess other;
+        compare(
+            options, "A decode beside a busy process, B alone (share of the speed kept)",
+            [&] {
+                other.go();
+                const double ms = lane.decode(options.tokens);
+                other.stop();
+                return ms;
+            },
+            [&] { return lane.decode(options.tokens); });
+    }
     if (wanted("read")) {
         const auto bandwidth = host_read(options.threads, weight_bytes);
         const auto read_ms = [&] { return 1e-6 * static_cast<double>(weight_bytes) / bandwidth->measure(); };
@@ -235,7 +273,7 @@ int main(int n_args, char** args) {
         else {
             fmt::print(stderr,
                        "{}: options are --model, --context, --rounds, --tokens, --threads, --only "
-                       "scores|rows|lanes|read, "
+                       "scores|rows|lanes|busy|read, "
                        "--clock cpu\n",
                        key);
             return 2;
