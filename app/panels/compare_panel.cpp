@@ -106,7 +106,13 @@ void draw_facts(const PanelContext& context) {
     const int a = app.shown_lane(), b = app.history_lane(app.other_card()).value_or(0);
     heading(context, "Overlap of kept sets");
     ImGui::SameLine();
-    dim_text(context, fmt::format("by head, row {}", app.view.row));
+    const auto keeps_all = [&](int card) {
+        return app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
+    };
+    const bool one_keeps_all = keeps_all(app.view.lane) || keeps_all(app.other_card());
+    dim_text(context, fitted(fmt::format("by head, row {}{}", app.view.row,
+                                         one_keeps_all ? "; beside a full lane: the share that is kept" : ""),
+                             ImGui::GetContentRegionAvail().x));
     const ImVec2 room = ImGui::GetContentRegionAvail();
     draw_overlap(context, a, b, {room.x, room.y * 0.45f});
     draw_parting(context, a, b);
