@@ -110,9 +110,8 @@ void draw_facts(const PanelContext& context) {
         return app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
     };
     const bool one_keeps_all = keeps_all(app.view.lane) || keeps_all(app.other_card());
-    dim_text(context, fitted(fmt::format("by head, row {}{}", app.view.row,
-                                         one_keeps_all ? "; beside a full lane: the share that is kept" : ""),
-                             ImGui::GetContentRegionAvail().x));
+    dim_text(context,
+             fmt::format(one_keeps_all ? "kept share by head, row {}" : "by head, row {}", app.view.row));
     const ImVec2 room = ImGui::GetContentRegionAvail();
     draw_overlap(context, a, b, {room.x, room.y * 0.45f});
     draw_parting(context, a, b);
