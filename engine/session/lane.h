@@ -27,8 +27,9 @@ struct LaneState {
     bool diverged = false;  ///< consumed another token than lane 0 did: its columns mean other tokens
     bool ended = false;
     std::string failure;
-    bool out_is_new = false;  ///< `out` is of the row to be recorded
-    bool recorded = false;    ///< a record has told of it
+    std::shared_ptr<const RowBlock> rows;  ///< of `out`, for its record; null: not made yet or not wanted
+    bool out_is_new = false;               ///< `out` is of the row to be recorded
+    bool recorded = false;                 ///< a record has told of it
 
     // Its life, a parent's before a fork included: enough to live it again from the prompt.
     LaneSpec born_as;

@@ -27,38 +27,6 @@ std::uint64_t next_run_id() {
     return ++last;
 }
 
-std::shared_ptr<const RowBlock> row_block(const RowValues& values, Backend& backend) {
-    if (values.attention.empty() && values.scores.empty()) return nullptr;
-    auto block = std::make_shared<RowBlock>();
-    block->offset = values.offset;
-    block->head_offset = values.head_offset;
-    block->threshold = values.threshold;
-    block->attention.resize(values.attention.size());
-    block->scores.resize(values.scores.size());
-    // By all threads: to get a long row's pages from the system takes many times as long as to fill them.
-    constexpr std::size_t kPart = 32 << 10;
-    const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
-    const std::size_t n_attention = n_parts(values.attention.size());
-    const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
-    const auto fill = [&](std::int64_t i) {
-        const auto part = static_cast<std::size_t>(i);
-        if (part < n_attention) {
-            const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
-            fp16_from_floats(std::span(values.attention).subspan(first, n),
-                             std::span(block->attention).subspan(first, n));
-        } else {
-            const std::size_t first = (part - n_attention) * kPart;
-            std::copy_n(values.scores.data() + first, std::min(kPart, values.scores.size() - first),
-                        block->scores.data() + first);
-        }
-    };
-    if (work > 2)
-        backend.share(work, fill);
-    else  // short rows are done before another thread wakes up
-        for (std::int64_t i = 0; i < work; ++i) fill(i);
-    return block;
-}
-
 std::shared_ptr<const HiddenSet> hidden_set(const RowValues& values) {
     if (values.hidden.empty()) return nullptr;
     auto set = std::make_shared<HiddenSet>();
@@ -92,6 +60,38 @@ StepTrace Session::Impl::bare_step(int at_row) const {
     step.row = at_row;
     for (const Lane& lane : lanes) step.lanes.emplace_back().info = lane.info;
     return step;
+}
+
+std::shared_ptr<const RowBlock> Session::Impl::row_block(const RowValues& values) const {
+    if (values.attention.empty() && values.scores.empty()) return nullptr;
+    auto block = std::make_shared<RowBlock>();
+    block->offset = values.offset;
+    block->head_offset = values.head_offset;
+    block->threshold = values.threshold;
+    block->attention.resize(values.attention.size());
+    block->scores.resize(values.scores.size());
+    // By all threads: to get a long row's pages from the system takes many times as long as to fill them.
+    constexpr std::size_t kPart = 32 << 10;
+    const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
+    const std::size_t n_attention = n_parts(values.attention.size());
+    const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
+    const auto fill = [&](std::int64_t i) {
+        const auto part = static_cast<std::size_t>(i);
+        if (part < n_attention) {
+            const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
+            fp16_from_floats(std::span(values.attention).subspan(first, n),
+                             std::span(block->attention).subspan(first, n));
+        } else {
+            const std::size_t first = (part - n_attention) * kPart;
+            std::copy_n(values.scores.data() + first, std::min(kPart, values.scores.size() - first),
+                        block->scores.data() + first);
+        }
+    };
+    if (work > 2)
+        backend.share(work, fill);
+    else  // short rows are done before another thread wakes up
+        for (std::int64_t i = 0; i < work; ++i) fill(i);
+    return block;
 }
 
 std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
@@ -131,7 +131,7 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
         r.hidden = hidden_set(lane.out.values);
         r.attended_tokens = count_attended(lane.out.values);
         r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
-        r.rows = row_block(lane.out.values, backend);
+        r.rows = lane.rows != nullptr ? std::exchange(lane.rows, nullptr) : row_block(lane.out.values);
         r.measures = mean_measures(lane.model->layout(), lane.out);
         if (!lane.out.shadow.retained_mass.empty())
             r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);

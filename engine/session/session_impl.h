@@ -72,6 +72,7 @@ struct Session::Impl : SessionState {
                                      const std::map<int, std::vector<Eviction>>& gone);
 
     // Records (session.cpp).
+    std::shared_ptr<const RowBlock> row_block(const RowValues& values) const;
     StepTrace bare_step(int at_row) const;
     std::shared_ptr<const StepTrace> record(float ms, std::shared_ptr<const PromptRows> prompt_rows);
 

@@ -185,6 +185,8 @@ void Session::Impl::feed_row() {
     if (given) forced.erase(forced.begin());
     history.push_back(lanes.front().token);
     row = next;
+    // At once, while the threads that share in it are still awake.
+    for (std::size_t i : which) lanes[i].rows = row_block(lanes[i].out.values);
     const std::vector<int>& eos = model->config().eos;
     for (std::size_t i : which) {
         Lane& lane = lanes[i];
@@ -202,6 +204,7 @@ void Session::Impl::settle() {
     for (Lane& lane : lanes) {
         lane.pending.clear();
         lane.out_is_new = false;
+        lane.rows = nullptr;
         lane.recorded = true;
         lane.out.values = {};
     }
