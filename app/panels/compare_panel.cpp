@@ -111,7 +111,7 @@ void draw_facts(const PanelContext& context) {
     };
     const bool one_keeps_all = keeps_all(app.view.lane) || keeps_all(app.other_card());
     dim_text(context,
-             fmt::format(one_keeps_all ? "kept share by head, row {}" : "by head, row {}", app.view.row));
+             fmt::format("{} by head, row {}", one_keeps_all ? "share kept," : "Jaccard,", app.view.row));
     const ImVec2 room = ImGui::GetContentRegionAvail();
     draw_overlap(context, a, b, {room.x, room.y * 0.45f});
     draw_parting(context, a, b);
