@@ -3,6 +3,7 @@
 #include "app/panels/measure_plot.h"
 #include "app/panels/span_plot.h"
 #include "app/window/run_rows.h"
+#include "app/window/score_range.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -129,13 +130,11 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         lines.push_back({curves.scores[c], "", curve_color(c), 1.6f});
     ImGui::PushFont(context.fonts.small);
     const float text_line = ImGui::GetFontSize();
-    float low = std::numeric_limits<float>::max(), high = 0;
-    const auto extend = [&](const Line& l) {
-        for (float v : l.values)
-            if (v > 0) low = std::min(low, v), high = std::max(high, v);
-    };
-    extend(threshold);
-    for (const Line& l : lines) extend(l);
+    std::vector<float> picked;
+    for (const Line& l : lines) picked.insert(picked.end(), l.values.begin(), l.values.end());
+    const ScoreRange range = score_range(threshold.values, {picked});
+    const auto positive = [](float v) { return v > 0; };
+    const bool any = std::ranges::any_of(threshold.values, positive) || std::ranges::any_of(picked, positive);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const float left = context.px(44),
@@ -148,25 +147,20 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         return;
     }
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
-    if (!(high > 0)) {
+    if (!any) {
         const char* words = lines.empty()
                                 ? "Click a cell or a word: its score\nagainst the eviction threshold."
                                 : "no score recorded here";
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
     } else {
-        low = std::max(low, high * 1e-5f);
-        if (low >= high) low = high / 10;
-        const float log_low = std::log10(low) - 0.08f, log_high = std::log10(high) + 0.08f;
         const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
         const auto x_of = [&](int r) {
             return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
         };
-        const auto y_of = [&](float v) {
-            return min.y + size.y * (1 - (std::log10(v) - log_low) / (log_high - log_low));
-        };
+        // A margin, so that the ends of the axis are seen; what lies below it runs along the bottom.
+        const auto y_of = [&](float v) { return min.y + size.y * (0.97f - 0.94f * range.part(v)); };
         const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
-        for (double tick : log_ticks(std::pow(10.0, double(log_low)), std::pow(10.0, double(log_high)),
-                                     std::min(most, 8))) {
+        for (double tick : log_ticks(double(range.low), double(range.high), std::min(most, 8))) {
             const float y = y_of(static_cast<float>(tick));
             list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
             const std::string text = tick_text(tick);
@@ -175,12 +169,12 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         }
         const auto plot = [&](const Line& l, auto y) {
             for (std::size_t i = 0; i < n; ++i) {
-                if (!(l.values[i] > 0)) continue;
+                if (!(l.values[i] >= 0)) continue;
                 const ImVec2 here(x_of(steps[i]->row), y(l.values[i]));
                 const bool alone =
-                    (i == 0 || !(l.values[i - 1] > 0)) && (i + 1 == n || !(l.values[i + 1] > 0));
-                if (alone) list.AddCircleFilled(here, 2, l.color);
-                if (i + 1 < n && l.values[i + 1] > 0)
+                    (i == 0 || !(l.values[i - 1] >= 0)) && (i + 1 == n || !(l.values[i + 1] >= 0));
+                if (alone) list.AddCircleFilled(here, context.px(2.5f), l.color);
+                if (i + 1 < n && l.values[i + 1] >= 0)
                     list.AddLine(here, {x_of(steps[i + 1]->row), y(l.values[i + 1])}, l.color, l.width);
             }
         };
@@ -198,7 +192,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
             const std::int32_t evicted = app.history.evicted_at(lane, g, app.view.curve_positions[c]);
             if (evicted < first || evicted > last) continue;
             const float value = lines[c].values[static_cast<std::size_t>(evicted - first)];
-            if (!(value > 0)) continue;
+            if (!(value >= 0)) continue;
             const ImVec2 at(x_of(evicted), y_of(value));
             list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, lines[c].color, 2);
             list.AddLine({at.x - 4, at.y + 4}, {at.x + 4, at.y - 4}, lines[c].color, 2);

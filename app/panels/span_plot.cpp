@@ -78,22 +78,23 @@ void draw_span_plot(const PanelContext& context) {
             const int i = std::clamp(row - first, 0, static_cast<int>(life.share.size()) - 1);
             return life.share[static_cast<std::size_t>(i)];
         };
+        const float r = context.px(4);
         if (life.no_head_has_all && *life.no_head_has_all >= first) {
             const ImVec2 mark = at(*life.no_head_has_all, share_at(*life.no_head_has_all));
-            const float r = context.px(4);
             list.AddLine({mark.x - r, mark.y - r}, {mark.x + r, mark.y + r}, color, 2);
             list.AddLine({mark.x - r, mark.y + r}, {mark.x + r, mark.y - r}, color, 2);
         }
+        if (life.says_other && *life.says_other >= first)
+            list.AddCircle(at(*life.says_other, share_at(*life.says_other)), r, color, 0, 2);
         const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - first));
         const std::string share =
             shown < life.share.size() ? fmt::format("{:.0f} %", double(life.share[shown]) * 100) : "–";
         notes.push_back(
-            {fmt::format(
-                 "{} {}  {}{}", card,
-                 preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset), share,
-                 life.no_head_has_all ? fmt::format("  × lost at row {}", *life.no_head_has_all) : "  held"),
-             fmt::format("Lane {}\nno head stores all of it from: {}\nno head stores any of it from: {}\n"
-                         "its own next word first differs from lane 0's after: {}",
+            {fmt::format("{} {}  {}  {}", card,
+                         preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset), share,
+                         span_verdict(life)),
+             fmt::format("Lane {}\n× no head stores all of it from: {}\nno head stores any of it from: {}\n"
+                         "○ its own next word first differs from lane 0's after: {}",
                          card, when(life.no_head_has_all), when(life.all_gone), when(life.says_other)),
              color});
     }

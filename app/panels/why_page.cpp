@@ -1,6 +1,7 @@
 #include "app/panels/why_page.h"
 
 #include "app/window/run_rows.h"
+#include "app/window/score_range.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,24 +20,18 @@ void wrapped(const std::string& text, ImU32 color = theme::kText) {
 
 /// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
 void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec2 max) {
-    float low = 1e30f, high = 0;
-    for (const std::vector<float>* values : {&head.score, &head.threshold})
-        for (const float v : *values)
-            if (v > 0) low = std::min(low, v), high = std::max(high, v);
-    if (!(high > 0)) return;
-    low = std::max(low, high * 1e-3f) * 0.9f;
+    const ScoreRange range = score_range(head.threshold, {head.score});
     const std::size_t n = head.score.size();
     const auto draw_line = [&](const std::vector<float>& values, ImU32 color) {
         const auto at = [&](std::size_t i) {
             const float x = min.x + 2 +
                             (max.x - min.x - 4) * static_cast<float>(i) /
                                 static_cast<float>(std::max<std::size_t>(n - 1, 1));
-            const float part = std::log(std::max(values[i], low) / low) / std::log(high / low * 1.05f);
-            return ImVec2(x, max.y - 2 - (max.y - min.y - 4) * std::clamp(part, 0.0f, 1.0f));
+            return ImVec2(x, max.y - 2 - (max.y - min.y - 4) * 0.95f * range.part(values[i]));
         };
         for (std::size_t i = 0; i + 1 < n; ++i)
-            if (values[i] > 0 && values[i + 1] > 0) list.AddLine(at(i), at(i + 1), color, 1.3f);
-        if (n > 0 && values[0] > 0 && (n == 1 || !(values[1] > 0))) list.AddCircleFilled(at(0), 2, color);
+            if (values[i] >= 0 && values[i + 1] >= 0) list.AddLine(at(i), at(i + 1), color, 1.3f);
+        if (n > 0 && values[0] >= 0 && (n == 1 || !(values[1] >= 0))) list.AddCircleFilled(at(0), 2, color);
     };
     draw_line(head.threshold, theme::kWarm);
     draw_line(head.score, theme::rgb(140, 200, 240));
@@ -70,8 +65,10 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             list.AddRectFilled(min, max, gone ? theme::rgb(44, 40, 36) : theme::rgb(30, 52, 76), 2);
             draw_spark(list, head, min, max);
             const std::string text = head.evicted_at < 0 ? "held" : fmt::format("× {}", head.evicted_at);
-            if (ImGui::CalcTextSize(text.c_str()).x + 3 < wide)
-                list.AddText({min.x + 2, min.y}, gone ? theme::kWarm : theme::kText, text.c_str());
+            if (const ImVec2 words = ImGui::CalcTextSize(text.c_str()); words.x + 3 < wide) {
+                list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::rgb(22, 24, 29), 2);
+                list.AddText({min.x + 2, min.y}, gone ? theme::kDim : theme::kText, text.c_str());
+            }
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story = eviction_story(app.history, life.lane, l, h, life.position);

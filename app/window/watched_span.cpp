@@ -51,7 +51,7 @@ float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan spa
 SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
     SpanLife life;
     const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
-    const int n_kv = history.layout(lane).n_kv_heads();
+    const int n_kv = life.n_heads = history.layout(lane).n_kv_heads();
     // Rows at which some head loses its first token of the span, and at which the last head loses its last one.
     int whole_until = 0, some_until = 0;
     for (int g = 0; g < n_kv; ++g) {
@@ -60,6 +60,7 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
             first = std::min(first, leaves_at(history, lane, g, p));
             last = std::max(last, leaves_at(history, lane, g, p));
         }
+        life.n_heads_with_all += first > history.last_row() ? 1 : 0;
         whole_until = std::max(whole_until, first);
         some_until = std::max(some_until, last);
     }
@@ -84,6 +85,14 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
             life.says_other = row;
     }
     return life;
+}
+
+std::string span_verdict(const SpanLife& life) {
+    std::string verdict;
+    if (life.says_other) verdict = fmt::format("○ other word at {} · ", *life.says_other);
+    if (life.no_head_has_all) return verdict + fmt::format("× in no head from {}", *life.no_head_has_all);
+    if (life.n_heads_with_all == life.n_heads) return verdict + "held";
+    return verdict + fmt::format("whole in {}/{} heads", life.n_heads_with_all, life.n_heads);
 }
 
 }  // namespace keyhole

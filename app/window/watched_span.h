@@ -6,6 +6,7 @@
 #include "engine/trace/run_history.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +25,11 @@ struct SpanLife {
         no_head_has_all;  ///< first row after which no KV head stores all of it: the answer cannot be read whole
     std::optional<int> all_gone;    ///< first row after which no KV head stores any of it
     std::optional<int> says_other;  ///< first row from the span's end on whose own next token is not lane 0's
+    int n_heads_with_all = 0,
+        n_heads = 0;  ///< KV heads that store all of it after the last record, of so many
 };
 SpanLife span_life(const RunHistory& history, int lane, TokenSpan span);
+/// In words, what a person asks first: "○ other word at 370 · whole in 1/48 heads".
+std::string span_verdict(const SpanLife& life);
 
 }  // namespace keyhole

@@ -66,6 +66,11 @@ TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
         }
         EXPECT_EQ(life.no_head_has_all, lost) << lane;
         EXPECT_EQ(life.all_gone, gone) << lane;
+        int n_whole = 0;
+        for (int g = 0; g < n_kv; ++g)
+            n_whole += span_share(history, lane, g, span, history.last_row()) == 1 ? 1 : 0;
+        EXPECT_EQ(life.n_heads_with_all, n_whole);
+        EXPECT_EQ(life.n_heads, n_kv);
     }
     EXPECT_TRUE(span_life(history, 1, span).no_head_has_all.has_value());
     const SpanLife full = span_life(history, 0, span);
@@ -79,6 +84,19 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
     changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
     steps[9] = changed;
     EXPECT_EQ(span_life(history_of(steps), 1, {kFirst, kLast}).says_other, changed->row);
+}
+
+TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
+    SpanLife life;
+    life.n_heads = life.n_heads_with_all = 48;
+    EXPECT_EQ(span_verdict(life), "held");
+    life.n_heads_with_all = 1;
+    EXPECT_EQ(span_verdict(life), "whole in 1/48 heads");
+    life.says_other = 370;
+    EXPECT_EQ(span_verdict(life), "○ other word at 370 · whole in 1/48 heads");
+    life.n_heads_with_all = 0;
+    life.no_head_has_all = 381;
+    EXPECT_EQ(span_verdict(life), "○ other word at 370 · × in no head from 381");
 }
 
 TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
