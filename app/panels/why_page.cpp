@@ -247,6 +247,19 @@ void draw(WhyPage& page, const PanelContext& context) {
     heading(context, fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)),
                                  position, app.view.lane));
     ImGui::PopStyleColor();
+    // The same token in the other lanes, a click away.
+    for (int card = 0; app.desk.n_lanes() > 1 && card < app.desk.n_lanes(); ++card) {
+        ImGui::SameLine();
+        if (const auto other = app.history_lane(card); other && card != app.view.lane) {
+            ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(card));
+            if (ImGui::SmallButton(
+                    fmt::format("{} {}", card,
+                                preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset))
+                        .c_str()))
+                app.view.lane = card;
+            ImGui::PopStyleColor();
+        }
+    }
     std::string summary = position < app.history.n_prompt()
                               ? fmt::format("Born in the prompt, row {}. ", position)
                               : fmt::format("Generated, row {}. ", position);

@@ -14,9 +14,10 @@ namespace keyhole {
 namespace theme {
 
 ImU32 lane_color(int lane) {
-    static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(240, 168, 40),
-                                           rgb(40, 190, 150),  rgb(214, 139, 182), rgb(240, 228, 100),
-                                           rgb(228, 120, 60),  rgb(120, 140, 240)};
+    // Orange, of thresholds, picks and evictions, comes last.
+    static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(40, 190, 150),
+                                           rgb(214, 139, 182), rgb(240, 228, 100), rgb(120, 140, 240),
+                                           rgb(150, 200, 110), rgb(228, 120, 60)};
     return kColors[static_cast<std::size_t>(lane) % kColors.size()];
 }
 
