@@ -282,6 +282,7 @@ void HeatPainter::update(HeatData& data, const RunHistory& history, int lane, bo
     // The matrices may be behind the run; then the shader looks at the cells itself.
     has_summary_ = masks && !data.atlas().empty() && (atlas_.side << atlas_log2_) >= n_positions_;
     if (has_summary_) changed = update_summary(history, lane) || changed;
+    if (!masks) masks_ = {};
     if (changed) ++version_;
 }
 

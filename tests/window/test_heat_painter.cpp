@@ -265,7 +265,7 @@ TEST_F(HeatPainterTest, MasksOfSumsAreThoseOfCells) {
     for (const std::size_t n : {std::size_t{1}, std::size_t{2}, steps.size() - 1, steps.size()}) {
         history.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
         prepare(data, history, 1, view);
-        for (const double cell : {0.3, 0.9, 1.5, 7.0}) {
+        for (const double cell : {0.02, 0.06, 0.3, 0.9, 1.5, 7.0}) {
             std::vector<HeatQuad> quads;
             for (int i = 0; i < 9; ++i) {
                 HeatQuad quad = whole_canvas();

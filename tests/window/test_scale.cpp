@@ -52,9 +52,9 @@ TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
     const nlohmann::json many = measured("many.json");
     EXPECT_GE(many["frames"], 20);
     EXPECT_GE(many["rows"], 24);
-    // The atlas at most 22.4 MB, the focus of 256 positions, evictions and pictures little.
+    // The atlas at most 22.4 MB, as much again for its masks, the focus of 256 positions, evictions and pictures little.
     EXPECT_GT(many["texture_bytes"], 1000000);
-    EXPECT_LT(many["texture_bytes"], 40000000);
+    EXPECT_LT(many["texture_bytes"], 60000000);
     EXPECT_GT(many["record_bytes"], 1000000);
     EXPECT_LE(many["record_bytes"].get<double>(), many["record_budget_bytes"].get<double>());
     EXPECT_LT(many["longest_cpu_ms"], 1000) << "the window's thread was held up";
