@@ -24,7 +24,7 @@ void row(const PanelContext& context, const char* name, const std::string& value
     const std::string cut = fitted(value, ImGui::GetContentRegionAvail().x);
     ImGui::TextUnformatted(cut.c_str());
     ImGui::PopStyleColor();
-    if (cut != value) tooltip(context, value);
+    if (cut != value) tooltip(context, value + "\n" + help);
 }
 
 void draw_attention(const PanelContext& context, int lane, Pick cell) {
@@ -62,9 +62,8 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
     const auto standing =
         competition(app.history, lane, app.view.layer, app.view.head, cell.position, cell.row);
     if (!standing) {
-        row(context, "score",
-            cell.row < app.history.n_prompt() - 1 ? "not recorded for prompt rows" : "not recorded", kScore,
-            theme::kDim);
+        row(context, "score", cell.row < app.history.n_prompt() - 1 ? "none: a prompt row" : "not recorded",
+            kScore, theme::kDim);
         return;
     }
     row(context, "score", number_text(double(standing->score)), kScore);
@@ -93,8 +92,8 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         "Stored: in the cache after the eviction that follows the row. Attended: seen by the row.",
         is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::kWarm : theme::kText);
     row(context, "born",
-        cell.position < app.history.n_prompt() ? fmt::format("in the prompt, row {}", cell.position)
-                                               : fmt::format("decoded at row {}", cell.position),
+        cell.position < app.history.n_prompt() ? fmt::format("row {}, in the prompt", cell.position)
+                                               : fmt::format("row {}, decoded", cell.position),
         "The row that consumed the token.");
     const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
     constexpr const char* kEvicted =
@@ -114,9 +113,9 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         pins += app.history.pinned(lane, i, cell.position, app.view.row) ? 1 : 0;
     }
     row(context, "held by",
-        fmt::format("{} of {} KV heads{} at row {}", holders, n_kv,
-                    pins > 0 ? fmt::format(", pinned in {}", pins) : "", app.view.row),
-        "KV heads of all layers that store the token after the shown row.");
+        fmt::format("{} of {} KV heads{}", holders, n_kv,
+                    pins > 0 ? fmt::format(", pinned in {}", pins) : ""),
+        fmt::format("KV heads of all layers that store the token after row {}.", app.view.row).c_str());
 }
 
 /// Evict, pin, unpin, fork, go back: on the picked token.

@@ -27,7 +27,8 @@ void close(const PanelContext& context) {
 bool begin(const PanelContext& context, const char* title, float width, bool opening) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
-    ImGui::SetNextWindowSizeConstraints({context.px(width), 0}, {context.px(width), display.y * 0.78f});
+    const float wide = std::min(context.px(width), display.x * 0.96f);
+    ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y * 0.78f});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
     const bool shown = ImGui::Begin(title, &open,
@@ -40,9 +41,11 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
 /// A window that can be moved aside, at first beside the lanes; false: not to be drawn. End() it either way.
 bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
     const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
-    ImGui::SetNextWindowPos({context.px(lanes + 16), context.px(60)}, ImGuiCond_Appearing);
-    ImGui::SetNextWindowSizeConstraints({context.px(width), 0},
-                                        {context.px(width), ImGui::GetIO().DisplaySize.y - context.px(90)});
+    const ImVec2 display = ImGui::GetIO().DisplaySize;
+    const float wide = std::min(context.px(width), display.x * 0.96f);
+    ImGui::SetNextWindowPos({std::clamp(context.px(lanes + 16), 0.0f, display.x - wide), context.px(60)},
+                            ImGuiCond_Appearing);
+    ImGui::SetNextWindowSizeConstraints({wide, 0}, {wide, display.y - context.px(90)});
     if (opening) ImGui::SetNextWindowFocus();
     bool open = true;
     const bool shown = ImGui::Begin(
@@ -206,7 +209,15 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
 
 void draw_about(const PanelContext& context, bool opening) {
     if (!begin(context, "What you see", 620, opening)) return;
-    static constexpr std::array<std::pair<const char*, const char*>, 7> kParts = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 8> kParts = {{
+        {"The idea",
+         "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
+         "choose the next, each "
+         "of its attention heads looks back at the tokens before, and so keeps two vectors of every token: "
+         "the KV cache. It grows "
+         "with the text until memory or time is short. A policy keeps it small: it evicts (drops) tokens, "
+         "and what is gone cannot "
+         "be looked at again. Here you see what each policy keeps, and what the model would say otherwise."},
         {"Lanes",
          "run side by side on the same text, each with its own cache and its own policy for what to keep. "
          "Lane 0 keeps everything "

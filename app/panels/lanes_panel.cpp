@@ -1,5 +1,6 @@
 #include "app/panels/lanes_panel.h"
 
+#include "app/panels/measure_plot.h"
 #include "engine/base/error.h"
 #include "engine/policy/option_help.h"
 
@@ -63,11 +64,15 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         if (record->info->merged && !focused)
             line(fmt::format("KV heads merged ({}), not uptrained", record->info->kv), theme::kWarm);
         if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
-        if (index > 0 && record->kl)
-            line(fmt::format(
-                     "KL {:.4f} nats to lane 0{}", double(*record->kl),
-                     record->agrees ? (*record->agrees ? " · agrees" : " · would say another word") : ""),
+        if (index > 0 && record->kl) {
+            line(fmt::format("{}KL {:.4f} nats",
+                             !record->agrees   ? ""
+                             : *record->agrees ? "same next word · "
+                                               : "other next word · ",
+                             double(*record->kl)),
                  record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
+            tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
+        }
     }
     ImGui::PopFont();
 }

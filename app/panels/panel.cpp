@@ -49,7 +49,10 @@ void run(const PanelContext& context, std::string_view text) {
 }
 
 void tooltip(const PanelContext& context, std::string_view text) {
-    if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
+    if (ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) show_tooltip(context, text);
+}
+
+void show_tooltip(const PanelContext& context, std::string_view text) {
     ImGui::BeginTooltip();
     ImGui::PushTextWrapPos(context.px(340));
     ImGui::TextUnformatted(text.data(), text.data() + text.size());

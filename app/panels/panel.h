@@ -68,6 +68,8 @@ bool command_button(const PanelContext& context, std::string_view id, const char
                     float width = 0);
 /// Shows on hover of the last item, greyed ones too.
 void tooltip(const PanelContext& context, std::string_view text);
+/// At the pointer, whatever it is over; long text in several lines.
+void show_tooltip(const PanelContext& context, std::string_view text);
 /// Gives the last item a name, so that a script can point at it (`point NAME`).
 void mark_item(const PanelContext& context, std::string_view name);
 

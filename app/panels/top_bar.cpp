@@ -30,7 +30,10 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
 
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
-    ImGui::SetNextWindowSize({context.px(720), context.px(380)}, ImGuiCond_Appearing);
+    const ImVec2 display = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowSize(
+        {std::min(context.px(720), display.x * 0.96f), std::min(context.px(380), display.y * 0.8f)},
+        ImGuiCond_Appearing);
     if (!ImGui::BeginPopup("prompt", ImGuiWindowFlags_NoMove)) return;
     heading(context, "Prompt");
     for (const std::filesystem::path& file : files_in(find_assets() / "prompts", false)) {
@@ -46,6 +49,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     }
     const ImVec2 room = ImGui::GetContentRegionAvail();
     ImGui::InputTextMultiline("##text", &panel.draft, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
+    mark_item(context, "prompt.text");
     const bool empty = panel.draft.empty();
     if (empty) ImGui::BeginDisabled();
     if (ImGui::Button("Restart with this prompt")) {
@@ -53,6 +57,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         ImGui::CloseCurrentPopup();
         run(context, "run.restart");
     }
+    mark_item(context, "prompt.restart");
     if (empty) ImGui::EndDisabled();
     ImGui::SameLine();
     dim_text(context, "The lanes stay as they are set; their caches start anew.");
@@ -116,13 +121,15 @@ void draw_menus(TopBar&, const PanelContext& context) {
         }
         ImGui::EndMenu();
     }
-    const std::string hint = "Ctrl+P finds every command";
+    const std::string hint = "F1: what you see   Ctrl+P: every command";
     ImGui::PushFont(context.fonts.small);
     const float width = ImGui::CalcTextSize(hint.c_str()).x;
-    ImGui::SetCursorPosX(ImGui::GetWindowWidth() - width - context.px(14));
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kFaint);
-    ImGui::TextUnformatted(hint.c_str());
-    ImGui::PopStyleColor();
+    if (const float x = ImGui::GetWindowWidth() - width - context.px(14); x > ImGui::GetCursorPosX()) {
+        ImGui::SetCursorPosX(x);
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kFaint);
+        ImGui::TextUnformatted(hint.c_str());
+        ImGui::PopStyleColor();
+    }
     ImGui::PopFont();
     ImGui::EndMenuBar();
 }
@@ -181,6 +188,7 @@ void draw(TopBar& panel, const PanelContext& context) {
     }
     ImGui::PopStyleVar();
     ImGui::PopStyleColor();
+    mark_item(context, "prompt");
     tooltip(context, "The prompt; click to edit it.");
     draw_prompt_popup(panel, context);
     ImGui::SameLine(0, context.px(6));

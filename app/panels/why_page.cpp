@@ -72,8 +72,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story = eviction_story(app.history, life.lane, l, h, life.position);
-                ImGui::SetTooltip(
-                    "%s", story.empty() ? fmt::format("L{}.H{} holds it", l, h).c_str() : story.c_str());
+                show_tooltip(context, story.empty() ? fmt::format("L{}.H{} holds it", l, h) : story);
                 if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
             }
         }

@@ -144,6 +144,24 @@ TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
     EXPECT_NE(app.clipboard_out.find("evict 1 " + std::to_string(app.last_row())), std::string::npos);
 }
 
+/// What the fonts cannot draw is shown otherwise and copied as it is.
+TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
+    run_command(app, "prompt The cat \U0001f600 sat on \u4e2d.");
+    settle();
+    (void)app.glyphs.learn(app.history);
+    run_command(app, "file.copy run");
+    EXPECT_NE(app.clipboard_out.find(" --prompt 'The cat \U0001f600 sat on \u4e2d.' "), std::string::npos)
+        << app.clipboard_out;
+    EXPECT_EQ(app.glyphs.text(app.history.run().prompt), "The cat \\u{1F600} sat on \u4e2d.");
+    std::string bytes, shown;
+    for (const int id : app.history.run().prompt_tokens) {
+        bytes += app.history.run().token_bytes[static_cast<std::size_t>(id)];
+        shown += app.glyphs.token(app.history.run(), id);
+    }
+    EXPECT_NE(bytes.find("\U0001f600"), std::string::npos);
+    EXPECT_NE(shown.find("<0xF0><0x9F><0x98><0x80>"), std::string::npos) << shown << ": its bytes are tokens";
+}
+
 TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     const std::string words = app.setup.prompt;
     while (app.setup.prompt.size() < 3000) app.setup.prompt += " " + words;

@@ -75,6 +75,22 @@ TEST_F(Program, EveryArrangementAndPageIsDrawn) {
         EXPECT_GT(std::filesystem::file_size(path(std::string(name) + ".png")), 20000u) << name;
 }
 
+/// Beyond what Dear ImGui's characters hold: the field shows \\u{1F600} and gives back what was there and what was typed.
+TEST_F(Program, EmojiSurviveTheFieldOfThePrompt) {
+    std::ofstream(path("emoji.txt")) << "The cat \U0001f600 sat on the mat";
+    const nlohmann::json run =
+        run_of_script("--lane full --prompt-file '" + path("emoji.txt") + "'",
+                      "wait idle\npoint prompt\nclick\nwait seconds 0.3\npoint prompt.text\nclick\nwait "
+                      "seconds 0.3\ntext \U0001f431 and \\u{1F42D}\nwait seconds 0.3\nscreenshot " +
+                          path("field.png") +
+                          "\npoint prompt.restart\nclick\nwait seconds 0.5\nwait idle\nstep 2\nwait rows 2");
+    const std::string prompt = run["prompt"];
+    EXPECT_EQ(prompt.size(), std::string("The cat \U0001f600 sat on the mat\U0001f431 and \U0001f42d").size())
+        << prompt;
+    for (const char* part : {"The cat ", "\U0001f600", " sat on", "\U0001f431 and \U0001f42d"})
+        EXPECT_NE(prompt.find(part), std::string::npos) << prompt;
+}
+
 TEST_F(Program, SettingsOutliveTheWindow) {
     ASSERT_EQ(run_script("wait idle\nview.compare\nui.scale 120\ncolors cividis\nquit\n",
                          "--settings '" + path("window.json") + "'"),
