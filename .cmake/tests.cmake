@@ -89,8 +89,9 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
     keyhole_app keyhole_reference nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw
     OpenGL::GL
     GTest::gtest_main)
-  add_dependencies(keyhole_window_tests keyhole)
-  target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")
+  add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)
+  target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>"
+    KH_HOST_CUDA_MODULE="$<TARGET_FILE:keyhole_host_cuda>")
   kh_add_tests(keyhole_window_tests window)
 endif()
 

@@ -1,7 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/eval_options.h"
 #include "app/commands/eval_report.h"
-#include "engine/model/kv_sharing.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +12,7 @@ void run_eval(const EvalOptions& options, bool as_json) {
     const std::vector<LaneSpec> lanes = options.lanes();
     const LoadedModel loaded = load_for_run(options.run);
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
-    // Held, so that not every question merges K and V anew.
-    std::vector<std::shared_ptr<const Model>> variants;
-    for (const LaneSpec& lane : lanes) variants.push_back(shared_model(loaded.model, lane.sharing));
+    const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     std::vector<std::vector<LaneScore>> all;
     if (!as_json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {

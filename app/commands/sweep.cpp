@@ -2,7 +2,6 @@
 
 #include "app/commands/commands.h"
 #include "app/commands/eval_report.h"
-#include "engine/model/kv_sharing.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
@@ -27,9 +26,9 @@ void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const G
     double done = 0;
     for (std::size_t begin = 0; begin < cells.size(); begin += together) {
         const auto some = cells.subspan(begin, std::min(together, cells.size() - begin));
-        // Held, so that not every question merges K and V anew.
-        std::vector<std::shared_ptr<const Model>> variants;
-        for (const GridCell& cell : some) variants.push_back(shared_model(loaded.model, cell.spec.sharing));
+        std::vector<LaneSpec> lanes;
+        for (const GridCell& cell : some) lanes.push_back(cell.spec);
+        const auto held = hold_models(loaded.model, *loaded.backend, lanes);
         for (int i = 0; i < set.n_questions; ++i) {
             std::vector<LaneSpec> missing;
             for (const GridCell& cell : some)

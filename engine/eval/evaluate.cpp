@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/digest.h"
+#include "engine/model/kv_sharing.h"
 
 #include <algorithm>
 #include <cmath>
@@ -67,6 +68,15 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
         before = step;
     }
     return outcomes;
+}
+
+std::vector<std::unique_ptr<KvCache>> hold_models(const std::shared_ptr<const Model>& model, Backend& backend,
+                                                  std::span<const LaneSpec> lanes) {
+    std::vector<std::unique_ptr<KvCache>> held;
+    for (const LaneSpec& lane : lanes)
+        if (auto of = shared_model(model, lane.sharing); of != model)
+            held.push_back(backend.make_cache(std::move(of)));
+    return held;
 }
 
 QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view text, int context,

@@ -35,6 +35,11 @@ struct Outcome {
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
                          std::span<const LaneSpec> lanes, const Question& question);
 
+/// Empty caches of the models that the lanes run: while they are held, not every question merges K and V anew and takes them to the
+/// device.
+std::vector<std::unique_ptr<KvCache>> hold_models(const std::shared_ptr<const Model>& model, Backend& backend,
+                                                  std::span<const LaneSpec> lanes);
+
 /// Questions that are made when they are asked.
 struct QuestionSet {
     std::string name;  ///< "text" or the task's

@@ -1,10 +1,12 @@
 /// The host executor with its calls counted, and with something wrong: a kernel that does nothing or fails, or the n-th call of a kind
-/// failing as a device would.
+/// failing as a device would. Tells copies from memory that nobody wrote, as compute-sanitizer's initcheck does.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
 #include "engine/base/error.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 namespace reference {
@@ -29,7 +31,9 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     void* allocate(std::size_t n) override {
         count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
         ++n_live;
-        return host_->allocate(n);
+        void* data = host_->allocate(n);
+        std::fill_n(static_cast<std::uint32_t*>(data), n / sizeof(kUnwritten), kUnwritten);
+        return data;
     }
     void release(void* data) noexcept override {
         --n_live;
@@ -46,19 +50,24 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     }
     void upload(void* to, const void* from, std::size_t n) override {
         copied();
+        ++n_uploads;
         host_->upload(to, from, n);
     }
     void download(void* to, const void* from, std::size_t n) override {
         copied();
+        look_for_unwritten(from, n);
         host_->download(to, from, n);
     }
     void download_rows(void* to, std::size_t a, const void* from, std::size_t b, std::size_t width,
                        std::size_t n) override {
         copied();
+        for (std::size_t row = 0; row < n; ++row)
+            look_for_unwritten(static_cast<const std::byte*>(from) + row * b, width);
         host_->download_rows(to, a, from, b, width, n);
     }
     void copy(void* to, const void* from, std::size_t n) override {
         copied();
+        look_for_unwritten(from, n);
         host_->copy(to, from, n);
     }
     void clear(void* to, std::size_t n) override { host_->clear(to, n); }
@@ -69,10 +78,12 @@ class FailingExecutor final : public keyhole::cuda::Executor {
 
     Fails fails;
     int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;
-    int n_products = 0;    ///< of launches: those that cuBLAS would do
-    int n_live = 0;        ///< blocks that nobody gave back
-    int idle_kernel = -1;  ///< does nothing
-    int bad_kernel = -1;   ///< fails
+    int n_products = 0;               ///< of launches: those that cuBLAS would do
+    int n_live = 0;                   ///< blocks that nobody gave back
+    int n_unwritten = 0;              ///< copies out of memory with a word in it that nobody wrote
+    static inline int n_uploads = 0;  ///< of copies, by all executors that there were
+    int idle_kernel = -1;             ///< does nothing
+    int bad_kernel = -1;              ///< fails
     bool has_typed_products = true;
 
   protected:
@@ -90,6 +101,12 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     static void count(int fails_at, int& n, keyhole::ErrorCode code, const char* what) {
         if (++n == fails_at) keyhole::fail(code, "{}", what);
     }
+    void look_for_unwritten(const void* from, std::size_t n) {
+        const auto* words = static_cast<const std::uint32_t*>(from);
+        n_unwritten +=
+            std::find(words, words + n / sizeof(kUnwritten), kUnwritten) != words + n / sizeof(kUnwritten);
+    }
+    static constexpr std::uint32_t kUnwritten = 0xffe1ffe1;  // NaN in all types
     void copied() { count(fails.copy, n_copies, keyhole::ErrorCode::device, "a copy"); }
 
     std::unique_ptr<keyhole::cuda::Executor> host_;

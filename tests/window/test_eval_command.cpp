@@ -1,7 +1,10 @@
 // eval and sweep as typed: what they print and write, that a sweep goes on, and what they say when something is wrong.
+#include "app/commands/commands.h"
+#include "engine/eval/evaluate.h"
 #include "tests/reference/tiny_model.h"
 #include "tests/window/program_run.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -87,6 +90,50 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     const std::string before = read("s/answers.csv");
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(read("s/answers.csv"), before);
+}
+
+/// Merged weights go to the device once and not with every question: a question uploads what it does while its models are held.
+TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
+    ::setenv("KEYHOLE_CUDA_MODULE", KH_HOST_CUDA_MODULE, 1);
+    void* module = ::dlopen(KH_HOST_CUDA_MODULE, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(module, nullptr);
+    const auto n_uploads = reinterpret_cast<int (*)()>(::dlsym(module, "keyhole_test_uploads"));
+    const auto uploads_of = [&](auto work) {
+        const int before = n_uploads();
+        work();
+        return n_uploads() - before;
+    };
+    const auto loaded = load_model(tiny_.folder());
+    const auto backend = make_backend(loaded, {BackendChoice::cuda, 1, 0}, nullptr);
+    const std::vector<LaneSpec> lanes = {parse_lane_spec("window:kv=mqa,budget=200")};
+    const Question question = text_windows(loaded, read("text.txt"), 40, 36, 1).make(0);
+    const auto ask_it = [&] { ask(loaded, *backend, lanes, question); };
+    ask_it();  // turns of positions, once for all
+    const int with_weights = uploads_of(ask_it);
+    const auto held = hold_models(loaded, *backend, lanes);
+    const int of_a_question = uploads_of(ask_it);
+    EXPECT_EQ(with_weights, of_a_question + 2 * 2 + 3);  // k and v of two layers, tables of the layout
+
+    const auto uploads = [&](const std::string& command, const std::string& rest, int n_questions) {
+        CLI::App app("keyhole", "keyhole");
+        add_eval_command(app);
+        add_sweep_command(app);
+        ::testing::internal::CaptureStdout();
+        ::testing::internal::CaptureStderr();
+        const int n = uploads_of([&] {
+            app.parse(command + model() + text() + " --backend cuda --context 40 --prefill 36 --json" +
+                      " --samples " + std::to_string(n_questions) + rest);
+        });
+        ::testing::internal::GetCapturedStdout();
+        ::testing::internal::GetCapturedStderr();
+        return n;
+    };
+    const std::string lane = " --lane window:kv=mqa,budget=200",
+                      grid = " --vary budget=200 --out " + path("s");
+    EXPECT_EQ(uploads("eval", lane, 4) - uploads("eval", lane, 1), 3 * of_a_question);
+    EXPECT_EQ(uploads("sweep", lane + grid + "4", 4) - uploads("sweep", lane + grid + "1", 1),
+              3 * of_a_question);
+    ::unsetenv("KEYHOLE_CUDA_MODULE");
 }
 
 TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
