@@ -24,6 +24,9 @@ class KvCache {
   public:
     virtual ~KvCache() = default;
     virtual CacheUse use() const = 0;
+    /// Bytes that the backend took for weights which the cache's variant does not have from the backend's model, besides those in main
+    /// memory: all caches of a variant share them, and the last one gives them back.
+    virtual std::int64_t variant_bytes() const { return 0; }
     /// Positions stored by a KV head, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
     /// An exact copy, of scores and pins too: for fork.

@@ -67,7 +67,8 @@ std::map<const Model*, std::size_t> Checkpoints::only_kept(const SessionState& r
         for (const Lane& lane : kept.state.lanes) {
             const Model* model = lane.model.get();
             if (model != base_ && !models.contains(model) && !runs(running, model))
-                models[model] = merged_bytes(*model, *base_);
+                models[model] =
+                    merged_bytes(*model, *base_) + static_cast<std::size_t>(lane.cache->variant_bytes());
         }
     return models;
 }

@@ -26,8 +26,8 @@ struct SessionState {
 };
 
 /// States right after a row, before any command. Over the budget every second one goes and the spacing doubles. A model with merged
-/// KV heads that no lane runs any more counts in the budget as long as a state keeps it, once however many do; where such models
-/// take more than half of it, the states that keep the largest go first.
+/// KV heads that no lane runs any more counts in the budget, its copy on a device too, as long as a state keeps it, once however many
+/// do; where such models take more than half of it, the states that keep the largest go first.
 class Checkpoints {
   public:
     /// base: the session's own model, which counts nowhere.

@@ -1,4 +1,5 @@
 // Copies of a session's state under a byte budget, models with merged KV heads included.
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/checkpoints.h"
 #include "tests/reference/session_run.h"
@@ -62,6 +63,20 @@ TEST_F(CheckpointBytes, AModelThatOnlyStatesKeepCountsOnce) {
     EXPECT_EQ(checkpoints.bytes(plain), plain.bytes() + merged_lanes.bytes() + merged(1));
     checkpoints.drop_after(0);
     EXPECT_EQ(checkpoints.bytes(plain), plain.bytes());
+}
+
+/// There the merged weights lie in main memory and on the device.
+TEST_F(CheckpointBytes, AModelOnADeviceCountsThereToo) {
+    backend_ = keyhole::make_cuda_backend(model_, keyhole::cuda::make_host_executor());
+    Checkpoints checkpoints(std::size_t{64} << 20, model_.get());
+    const auto mqa = shared("mqa"), gqa = shared("gqa:2");
+    const SessionState plain = state(0, {model_}), merged_lanes = state(16, {mqa, mqa}),
+                       other = state(32, {gqa});
+    for (const SessionState* s : {&plain, &merged_lanes, &other}) checkpoints.offer(*s);
+    ASSERT_EQ(checkpoints.count(), 3u);
+    const std::size_t states = plain.bytes() + merged_lanes.bytes() + other.bytes();
+    EXPECT_EQ(checkpoints.bytes(plain), states + 2 * (merged(1) + merged(2)));
+    EXPECT_EQ(checkpoints.bytes(other), states + 2 * merged(1));
 }
 
 TEST_F(CheckpointBytes, ModelsBeyondHalfTheBudgetGoWithTheirStates) {

@@ -37,6 +37,7 @@ class CudaKvCache final : public KvCache {
     CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of);
 
     CacheUse use() const override;
+    std::int64_t variant_bytes() const override { return of_->uploaded_bytes; }
     std::vector<std::int32_t> stored_positions(int g) const override;
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;

@@ -127,6 +127,7 @@ SharedBuffer<V> WeightStore<T>::find(Known<V>& known, const Weight& w, std::int6
                                                        ? uploaded<V>(executor_, w)
                                                        : uploaded_wider<V>(executor_, w, rows, cols));
         there = buffer;
+        uploaded_bytes_ += static_cast<std::int64_t>(buffer->size_bytes());
     }
     return SharedBuffer<V>(std::move(buffer));
 }

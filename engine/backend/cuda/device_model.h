@@ -55,6 +55,7 @@ class WeightStore {
     explicit WeightStore(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
+    std::int64_t uploaded_bytes() const { return uploaded_bytes_; }  ///< since the beginning
     /// rows, cols: with zeros at the ends where the weight has fewer; 0: as it has.
     Matrix<T> matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
@@ -68,6 +69,7 @@ class WeightStore {
     SharedBuffer<V> find(Known<V>& known, const Weight& w, std::int64_t rows, std::int64_t cols);
 
     std::shared_ptr<Executor> executor_;
+    std::int64_t uploaded_bytes_ = 0;
     Known<T> matrices_;
     Known<float> floats_;
 };
@@ -127,11 +129,15 @@ template <class T>
 struct OnDevice {
     OnDevice(WeightStore<T>& store, std::shared_ptr<const Model> of)
         : model(std::move(of)),
+          uploaded_bytes(-store.uploaded_bytes()),
           weights(store, *model),
           layout(store.executor(), model->layout()),
-          tables(*model) {}
+          tables(*model) {
+        uploaded_bytes += store.uploaded_bytes();
+    }
 
     std::shared_ptr<const Model> model;
+    std::int64_t uploaded_bytes;  ///< of weights that nobody had on the device before
     DeviceModel<T> weights;
     DeviceLayout layout;
     cpu::ModelTables tables;  ///< what the shadow's queries and keys need, on the host
