@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/failing_executor.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -120,6 +121,40 @@ TEST_F(CudaFailures, ARunThatLacksMemoryGoesOnWhenThereIsSome) {
     }
     EXPECT_TRUE(failed_parts.contains(-1));
     EXPECT_GE(failed_parts.size(), 4u);
+}
+
+/// Of a session: all that rows and prompts give, shadows, lanes of other K and V, forks, rewinds. On a device initcheck would name each.
+TEST(CudaMemory, NothingIsCopiedThatNobodyWrote) {
+    TinyShape shape;
+    shape.n_layers = 4;
+    shape.n_kv_heads = 4;
+    const TinyModel folder(shape);
+    const auto model = keyhole::load_model(folder.folder());
+    const auto executor = std::make_shared<FailingExecutor>();
+    const auto backend = keyhole::make_cuda_backend(model, executor);
+    keyhole::RunSpec spec =
+        run_spec(random_text(40, 9),
+                 {"full:shadow=on", "h2o:budget=12,scope=layer", "keyformer:budget=12,kv=mqa,shadow=on",
+                  "keyformer:budget=9,every=4", "a2sf:budget=9,scope=shared,kv=(mlkv:m=2,g=2)",
+                  "tova:budget=9,positions=cache,kv=(mlkv:m=1,g=1),merge=released"},
+                 40);
+    spec.wants = {true, true, true, true, true};
+    spec.ignore_eos = true;
+    keyhole::Session session(model, *backend, spec, nullptr, std::size_t{64} << 20);
+    const auto steps = [&](int n) {
+        for (int i = 0; i < n; ++i) session.step();
+    };
+    session.prefill();
+    EXPECT_EQ(executor->n_unwritten, 0) << "prompt";
+    steps(6);
+    EXPECT_EQ(executor->n_unwritten, 0) << "rows";
+    for (const char* command : {"fork 1 h2o:budget=6", "pin 2 48", "evict 0 5", "lane 3 h2o:budget=5",
+                                "lane 1 tova:budget=8", "rewind 45"}) {
+        session.apply(keyhole::parse_command(command));
+        steps(3);
+        EXPECT_EQ(executor->n_unwritten, 0) << command;
+    }
+    EXPECT_GT(executor->n_copies, 500);
 }
 
 TEST_F(CudaFailures, AnyOtherFailureComesOutWithItsReasonAndLeavesNoMemory) {

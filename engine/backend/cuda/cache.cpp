@@ -251,20 +251,44 @@ std::vector<std::vector<std::int32_t>> CudaKvCache<T>::all_slots() const {
     return order_;
 }
 
+template <class T>
+typename CudaKvCache<T>::SlotLists CudaKvCache<T>::upload_slots(
+    const std::vector<std::vector<std::int32_t>>& slots) const {
+    std::vector<std::int32_t> all, offset = {0};
+    int most = 0;
+    for (const std::vector<std::int32_t>& of_head : slots) {
+        most = std::max(most, static_cast<int>(of_head.size()));
+        all.insert(all.end(), of_head.begin(), of_head.end());
+        offset.push_back(static_cast<std::int32_t>(all.size()));
+    }
+    return {uploaded(executor_, all), uploaded(executor_, offset), most};
+}
+
+template <class T>
+void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
+                                const std::array<bool, cpu::kAccumulators>& running) {
+    if (lists.most == 0) return;
+    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
+    CopySlots<T> copy{};
+    copy.from = reinterpret_cast<const DeviceHead<T>*>(from.data() + sizes.heads);
+    copy.to = device_heads();
+    copy.from_scores = reinterpret_cast<const HeadScores*>(from.data() + sizes.scores);
+    copy.to_scores = device_scores();
+    copy.kept = lists.slots.data();
+    copy.offset = lists.offset.data();
+    copy.table = of_->layout.table();
+    for (int a = 0; a < kScores; ++a) copy.relative[a] = cpu::nearest_relative(a, running);
+    copy.head_dim = head_dim_;
+    executor_->launch(copy, {n_kv_heads(), (lists.most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots},
+                      256);
+    executor_->wait();
+}
+
 /// All memory is taken before anything changes: where there is none left the cache is as it was.
 template <class T>
 void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
-    const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
-    std::vector<std::int32_t> slots, offset = {0};
-    int most = 0;
-    for (const std::vector<std::int32_t>& of_head : kept) {
-        most = std::max(most, static_cast<int>(of_head.size()));
-        slots.insert(slots.end(), of_head.begin(), of_head.end());
-        offset.push_back(static_cast<std::int32_t>(slots.size()));
-    }
-    Buffer<std::byte> tables(executor_, sizes.end);
-    const Buffer<std::int32_t> device_slots = uploaded(executor_, slots),
-                               device_offset = uploaded(executor_, offset);
+    Buffer<std::byte> tables(executor_, table_sizes<T>(n_kv_heads(), n_query_heads()).end);
+    const SlotLists lists = upload_slots(kept);
 
     // Both stores and both tables live until the slots are copied.
     const Buffer<std::byte> old_tables = std::exchange(tables_, std::move(tables));
@@ -278,19 +302,7 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     }
     find_units();
     write_tables();
-    if (most == 0) return;
-    CopySlots<T> copy{};
-    copy.from = reinterpret_cast<const DeviceHead<T>*>(old_tables.data() + sizes.heads);
-    copy.to = device_heads();
-    copy.from_scores = reinterpret_cast<const HeadScores*>(old_tables.data() + sizes.scores);
-    copy.to_scores = device_scores();
-    copy.kept = device_slots.data();
-    copy.offset = device_offset.data();
-    copy.table = of_->layout.table();
-    for (int a = 0; a < kScores; ++a) copy.relative[a] = cpu::nearest_relative(a, old.running);
-    copy.head_dim = head_dim_;
-    executor_->launch(copy, {n_kv_heads(), (most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots}, 256);
-    executor_->wait();
+    copy_slots(lists, old_tables, old.running);
 }
 
 template <class T>
@@ -319,11 +331,16 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->pinned_ = pinned_;
     copy->shadow_ = shadow_;
     copy->store_ = make_store(store_.capacity, store_.running, store_.has_noise);
-    if (store_.data.size() > 0)
-        executor_->copy(copy->store_.data.data(), store_.data.data(), store_.data.size_bytes());
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
+    // Slot by slot, where they are: sums keep their order. What nothing was stored in stays unread.
+    std::vector<std::vector<std::int32_t>> stored(positions_.size());
+    for (int g = 0; g < n_kv_heads(); ++g) {
+        stored[at(g)].resize(at(count(g)));
+        std::iota(stored[at(g)].begin(), stored[at(g)].end(), 0);
+    }
+    copy->copy_slots(upload_slots(stored), tables_, store_.running);
     return copy;
 }
 

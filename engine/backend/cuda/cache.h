@@ -128,6 +128,15 @@ class CudaKvCache final : public KvCache {
     void draw_noise(const Buffer<RowRule>& rule);
     void find_units();
     std::vector<std::vector<std::int32_t>> all_slots() const;
+    /// Slots of every KV head by number, on the device.
+    struct SlotLists {
+        Buffer<std::int32_t> slots, offset;
+        int most = 0;  ///< of one KV head
+    };
+    SlotLists upload_slots(const std::vector<std::vector<std::int32_t>>& slots) const;
+    /// Into the first slots of this store, in their order, from a store with other tables.
+    void copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
+                    const std::array<bool, cpu::kAccumulators>& running);
     /// Moves the kept slots of every KV head, in their order, into a new store.
     void rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store);
     int order_index(int g, int position) const;

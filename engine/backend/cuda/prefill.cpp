@@ -88,6 +88,9 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
     if (draws && wants_noise) floats(noise_, tile);
     if (sink_wants_.scores) floats(score_rows_, at(plan_.n_streams) * tile);
+    // Downloaded whole: noise is drawn for what a row sees, scores are folded where a head has the stream.
+    for (auto* buffer : {&noise_, &score_rows_})
+        if (buffer->size() > 0) executor_->clear(buffer->data(), buffer->size_bytes());
     rules_.grow(executor_, at(plan_.n_streams) * at(c.n_heads));
     tile_.resize(tile);
     shared_scores_.resize(lanes_.size());

@@ -187,6 +187,12 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
         raw_keys |= group.of->model->config().borrows_unrotated;
     }
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
+    // Downloaded in rectangles of which not every lane or head writes all.
+    const auto grow_clear = [&](auto& buffer, std::size_t size) {
+        if (size <= buffer.size()) return;
+        grow(buffer, size);
+        executor_->clear(buffer.data(), buffer.size_bytes());
+    };
     Scratch& s = scratch_;
     for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * at(c.d_model));
     if (weights_.project_in.rows > 0) grow(s.embedded, n * at(weights_.embedding.cols));
@@ -198,19 +204,19 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     if (raw_keys) grow(s.raw_keys, at(plan.kv_size));
     for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, at(plan.hidden_size));
     grow(s.logits, n * at(c.n_vocab));
-    grow(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
+    grow_clear(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
     grow(s.row_tempered, heads * stride);
-    if (plan.wants.attention) grow(s.row_attention, all_heads * stride);
-    if (plan.wants.noise) grow(s.row_noise, all_heads * stride);
+    if (plan.wants.attention) grow_clear(s.row_attention, all_heads * stride);
+    if (plan.wants.noise) grow_clear(s.row_noise, all_heads * stride);
     grow(s.sums, heads * at(plan.max_splits));
     grow(s.partial_values, heads * at(plan.max_splits) * at(c.head_dim));
-    grow(s.pooled, units * stride);
+    grow_clear(s.pooled, units * stride);
     grow(s.leaves, units * stride);
     grow(s.leaving, units);
-    grow(s.threshold, units);
-    grow(s.victims, kv_heads * at(plan.most_victims));
-    grow(s.n_victims, kv_heads);
-    if (plan.any_shadow) grow(s.shadow, at(c.n_layers) * shadow_parts(plan).end);
+    grow_clear(s.threshold, units);
+    grow_clear(s.victims, kv_heads * at(plan.most_victims));
+    grow_clear(s.n_victims, kv_heads);
+    if (plan.any_shadow) grow_clear(s.shadow, at(c.n_layers) * shadow_parts(plan).end);
     if (plan.any_shadow) grow(host_.shadow, at(c.n_layers) * shadow_parts(plan).end);
     grow(host_.logits, n * at(c.n_vocab));
     if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
