@@ -109,7 +109,7 @@ void Session::Impl::perform(const Command& command) {
 void Session::Impl::set_lane(const SetLane& command) {
     check(command.spec);
     Lane& lane = lane_at(command.index);
-    if (shared(command.spec.sharing) != lane.model) {
+    if (shared_model(model, command.spec.sharing) != lane.model) {
         Lane again = shared_anew(lane, command.spec);
         lane_at(command.index) = std::move(again);
         ++next_lane_id;
@@ -225,7 +225,7 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     lane.info = lane_info(identity, lane.spec, *lane.model);
     lane.recorded = false;
     if (command.spec) {
-        if (shared(command.spec->sharing) != lane.model)
+        if (shared_model(model, command.spec->sharing) != lane.model)
             lane = shared_anew(parent, *command.spec);
         else if (lacks(lane, *command.spec))
             lane = lived_again(lane, *command.spec);

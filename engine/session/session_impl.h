@@ -37,8 +37,6 @@ struct Session::Impl : SessionState {
 
     int n_prompt() const { return run->n_prompt(); }
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
-    /// The model with its KV heads shared so; the same one for all lanes that ask for it.
-    std::shared_ptr<const Model> shared(const KvSharing& sharing) const;
 
     /// Of the part at hand so much is lived again. False: stop.
     bool tell(double done) const { return !progress || progress(part_from + part_share * done); }

@@ -48,10 +48,6 @@ SessionState Session::Impl::first_state() {
     return state;
 }
 
-std::shared_ptr<const Model> Session::Impl::shared(const KvSharing& sharing) const {
-    return shared_model(model, sharing);
-}
-
 /// identity: id and parentage. shared: the lane's model.
 std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identity, const LaneSpec& spec,
                                                          const Model& shared) const {
@@ -76,7 +72,7 @@ Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) con
     Lane lane;
     lane.id = identity.id;
     lane.spec = lane.born_as = spec;
-    lane.model = shared(spec.sharing);
+    lane.model = shared_model(model, spec.sharing);
     lane.info = lane_info(identity, spec, *lane.model);
     lane.cache = backend.make_cache(lane.model != model ? lane.model : nullptr);
     backend.apply_policy(*lane.cache, lane.policy(), -1);
