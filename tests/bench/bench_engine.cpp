@@ -5,6 +5,7 @@
 #include "engine/model/seeded_model.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
+#include "tests/bench/bench_options.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -252,33 +253,18 @@ void run(const Options& options) {
 
 int main(int n_args, char** args) {
     keyhole::Options options;
-    for (int i = 1; i + 1 < n_args; i += 2) {
-        const std::string key = args[i], value = args[i + 1];
-        if (key == "--model")
-            options.model = value;
-        else if (key == "--context")
-            options.context = std::stoi(value);
-        else if (key == "--rounds")
-            options.rounds = std::stoi(value);
-        else if (key == "--tokens")
-            options.tokens = std::stoi(value);
-        else if (key == "--pairs")
-            options.pairs = std::stoi(value);
-        else if (key == "--clock")
-            options.cpu_time = value == "cpu";
-        else if (key == "--only")
-            options.only = value;
-        else if (key == "--threads")
-            options.threads = std::stoi(value);
-        else {
-            fmt::print(stderr,
-                       "{}: options are --model, --context, --rounds, --tokens, --threads, --only "
-                       "scores|rows|lanes|busy|read, "
-                       "--clock cpu\n",
-                       key);
-            return 2;
-        }
-    }
+    std::string clock;  // "cpu": of the processor
+    if (!keyhole::read_options(n_args, args,
+                               {{"--model", &options.model},
+                                {"--context", &options.context},
+                                {"--rounds", &options.rounds},
+                                {"--tokens", &options.tokens},
+                                {"--pairs", &options.pairs},
+                                {"--clock", &clock},
+                                {"--only", &options.only},
+                                {"--threads", &options.threads}}))
+        return 2;
+    options.cpu_time = clock == "cpu";
     try {
         keyhole::run(options);
     } catch (const std::exception& error) {

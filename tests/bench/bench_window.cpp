@@ -1,6 +1,7 @@
 // What the window's frames cost: a small and a large run, each in a window of its own, measured in turn (A B A B ...) while the others
 // stand still. Numbers are for tests/bench/results, never for a timed test. Needs a display (xvfb-run).
 #include "engine/base/measure.h"
+#include "tests/bench/bench_options.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -222,28 +223,14 @@ void run(const Options& options) {
 
 int main(int n_args, char** args) {
     keyhole::Options options;
-    for (int i = 1; i + 1 < n_args; i += 2) {
-        const std::string key = args[i], value = args[i + 1];
-        if (key == "--rounds")
-            options.rounds = std::stoi(value);
-        else if (key == "--tokens")
-            options.long_prompt = std::stoi(value);
-        else if (key == "--size")
-            options.size = value;
-        else if (key == "--lanes")
-            options.lanes = value;
-        else if (key == "--only")
-            options.only = value;
-        else if (key == "--view")
-            options.view = value;
-        else {
-            fmt::print(stderr,
-                       "{}: options are --rounds, --tokens, --size, --lanes, --only '32x32 4096', --view "
-                       "mode.mask\n",
-                       key);
-            return 2;
-        }
-    }
+    if (!keyhole::read_options(n_args, args,
+                               {{"--rounds", &options.rounds},
+                                {"--tokens", &options.long_prompt},
+                                {"--size", &options.size},
+                                {"--lanes", &options.lanes},
+                                {"--only", &options.only},
+                                {"--view", &options.view}}))
+        return 2;
     try {
         keyhole::run(options);
     } catch (const std::exception& error) {
