@@ -1,5 +1,7 @@
 #include "tests/reference/any_model.h"
 
+#include "tests/reference/source_folder.h"
+
 #include <cmath>
 #include <deque>
 #include <random>
@@ -110,7 +112,7 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
     return std::make_shared<const keyhole::Model>(
         "any", c, w,
         std::make_shared<const keyhole::Tokenizer>(
-            keyhole::Tokenizer::from_file(KH_SOURCE_DIR "/tests/fixtures/tokenizers/byte_level.json")),
+            keyhole::Tokenizer::from_file(source_folder() / "tests/fixtures/tokenizers/byte_level.json")),
         "any", drawer.kept());
 }
 

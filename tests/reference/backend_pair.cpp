@@ -3,6 +3,8 @@
 #include "engine/model/kv_sharing.h"
 #include "engine/trace/record.h"
 #include "tests/reference/executor_under_test.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/sharing_cases.h"
 
 #include <fmt/format.h>
 
@@ -31,6 +33,68 @@ void CudaBackend::SetUp() {
 ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt) {
     return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 20,
                             keyhole::head_grid(model.layout()));
+}
+
+void expect_lanes_stand_alone(const std::shared_ptr<const keyhole::Model>& model,
+                              const std::vector<std::string>& specs) {
+    for (const unsigned shuffle : {1u, 77u}) {
+        SCOPED_TRACE(fmt::format("threads in order {}", shuffle));
+        const auto alone = cuda_backend(model), together = cuda_backend(model, shuffle);
+        expect_lanes_stand_alone(specs, [&](auto some, auto prompt, auto decode) {
+            return run_backend(some.size() > 1 ? *together : *alone, model, some, prompt, decode);
+        });
+    }
+}
+
+int graphs_of(const std::shared_ptr<const keyhole::Model>& model, const std::vector<std::string>& specs) {
+    std::string reason;
+    const std::shared_ptr<keyhole::cuda::Executor> executor = executor_under_test(1, reason);
+    const auto backend = keyhole::make_cuda_backend(model, executor);
+    const std::vector<int> tokens = random_tokens(60, 5);
+    const std::span<const int> all(tokens);
+    run_backend(*backend, model, specs, all.first(30), all.subspan(30));
+    return executor->n_graphs();
+}
+
+void expect_sessions_follow_the_cpu(const std::shared_ptr<const keyhole::Model>& model,
+                                    const keyhole::RunSpec& spec, const std::vector<std::string>& script) {
+    LastRows rows[3];
+    for (const int run : {0, 1, 2}) {  // CPU; CUDA with checkpoints; CUDA from the prompt
+        const auto backend = run == 0
+                                 ? keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr)
+                                 : cuda_backend(model);
+        keyhole::Session session(model, *backend, spec, &rows[run], run == 2 ? 0 : std::size_t{64} << 20);
+        session.prefill();
+        for (const std::string& line : script)
+            if (line.starts_with("step "))
+                for (int i = 0; i < std::stoi(line.substr(5)); ++i) session.step();
+            else
+                session.apply(keyhole::parse_command(line));
+        if (run != 1) continue;
+        KeepRows again;
+        keyhole::replay(model, *backend, session.run_spec(), 1000, &again, [](const auto&) {});
+        int n_same = 0;
+        for (const auto& [at, kept] : again.rows) {  // it goes on to the end
+            const auto live = rows[1].rows.find(at);
+            if (live == rows[1].rows.end()) continue;
+            EXPECT_EQ(kept, live->second) << "row " << at.first << " of lane " << at.second;
+            ++n_same;
+        }
+        EXPECT_GT(n_same, 50);
+    }
+    for (const int run : {1, 2}) {
+        ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
+        for (const auto& [at, a] : rows[0].rows) {
+            const KeepRows::Kept& b = rows[run].rows.at(at);
+            SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
+            ASSERT_EQ(a.token, b.token);
+            ASSERT_EQ(a.evictions, b.evictions);
+            for (std::size_t v = 0; v < a.next_logits.size(); ++v)
+                ASSERT_NEAR(a.next_logits[v], b.next_logits[v], 2e-3);
+        }
+    }
+    for (const auto& [at, a] : rows[1].rows)
+        EXPECT_EQ(a.next_logits, rows[2].rows.at(at).next_logits) << at.first;
 }
 
 Pair::Pair(const TinyShape& shape, int n_prompt)

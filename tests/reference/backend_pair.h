@@ -3,6 +3,7 @@
 
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/session/session.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -28,6 +29,20 @@ class CudaBackend : public testing::Test {
 
 /// A lane's policy on the model that it runs (shared as the spec says), 20 tokens to generate.
 keyhole::ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt);
+
+/// Every lane gives the bits that it gives alone, and in another order of threads: one that read what another thread writes in the same
+/// phase would give others, and a lane that read another's numbers.
+void expect_lanes_stand_alone(const std::shared_ptr<const keyhole::Model>& model,
+                              const std::vector<std::string>& specs);
+
+/// Graphs that 30 rows of the lanes take. On a device a list equal to the one before runs as a graph: what changes from row to row must
+/// not be in it.
+int graphs_of(const std::shared_ptr<const keyhole::Model>& model, const std::vector<std::string>& specs);
+
+/// A session with commands in it ("step 8": rows) on the CPU, and on CUDA with checkpoints and without: the same tokens and evictions,
+/// logits within rounding, the two of CUDA and a replay of the first to the bit.
+void expect_sessions_follow_the_cpu(const std::shared_ptr<const keyhole::Model>& model,
+                                    const keyhole::RunSpec& spec, const std::vector<std::string>& script);
 
 /// A lane on both backends.
 struct Twin {

@@ -88,4 +88,14 @@ std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows
     return {};
 }
 
+void expect_lanes_stand_alone(const std::vector<std::string>& specs, const RunLanes& run) {
+    const std::vector<int> tokens = random_tokens(40, 8);
+    const std::span<const int> prompt = std::span(tokens).first(30), decode = std::span(tokens).subspan(30);
+    const LaneRows together = run(specs, prompt, decode);
+    for (std::size_t lane = 0; lane < specs.size(); ++lane)
+        EXPECT_EQ(first_difference(together, lane, run(std::span(specs).subspan(lane, 1), prompt, decode), 0),
+                  "")
+            << specs[lane];
+}
+
 }  // namespace reference

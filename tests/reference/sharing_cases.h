@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,5 +46,11 @@ void expect_own_sharing_agrees(const BackendOf& backend_of);
 
 /// The first row in which two lanes differ, in words; empty when there is none.
 std::string first_difference(const LaneRows& a, std::size_t lane, const LaneRows& b, std::size_t other);
+
+/// Runs lanes on a prompt and what is decoded after it.
+using RunLanes = std::function<LaneRows(std::span<const std::string> specs, std::span<const int> prompt,
+                                        std::span<const int> decode)>;
+/// Every lane gives the bits that it gives alone.
+void expect_lanes_stand_alone(const std::vector<std::string>& specs, const RunLanes& run);
 
 }  // namespace reference

@@ -12,6 +12,7 @@
 #include "tests/reference/failing_executor.h"
 #include "tests/reference/model_parts.h"
 #include "tests/reference/session_run.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, testing::ValuesIn(kModelParts),
 // Folders of every family, as they load; those whose widths fit no pack are refused by name.
 TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     namespace fs = std::filesystem;
-    const fs::path families = fs::path(KH_SOURCE_DIR) / "tests/fixtures/families";
+    const fs::path families = source_folder() / "tests/fixtures/families";
     if (!fs::exists(families)) GTEST_SKIP() << families << " is not here";
     int n_run = 0;
     for (const fs::directory_entry& entry : fs::directory_iterator(families)) {
@@ -283,69 +284,21 @@ TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
     }
 }
 
-// A thread that read what another one writes in the same phase would give other bits in another order; a lane that read another's
-// numbers, other bits in other company.
 TEST_F(CudaBackend, NeitherThreadOrderNorCompanyChangesBits) {
     const TinyModel folder({});
-    const auto model = keyhole::load_model(folder.folder());
-    const std::vector<int> tokens = random_tokens(45, 5);
-    const std::span<const int> all(tokens);
-    const std::vector<std::string> many = {"full", "keyformer:budget=9", "h2o:budget=9", "tova:budget=9",
-                                           "window:budget=4"};
-    const auto backend = cuda_backend(model), other = cuda_backend(model, 77);
-    const LaneRows a = run_backend(*backend, model, many, all.first(30), all.subspan(30)),
-                   b = run_backend(*other, model, many, all.first(30), all.subspan(30));
-    for (std::size_t lane = 0; lane < many.size(); ++lane) {
-        const std::vector<std::string> alone = {many[lane]};
-        const LaneRows c = run_backend(*backend, model, alone, all.first(30), all.subspan(30));
-        for (std::size_t row = 0; row < a[lane].size(); ++row) {
-            EXPECT_EQ(difference(a[lane][row], b[lane][row]), "") << many[lane] << " row " << row;
-            EXPECT_EQ(difference(a[lane][row], c[0][row]), "") << many[lane] << " row " << row;
-        }
-    }
+    expect_lanes_stand_alone(
+        keyhole::load_model(folder.folder()),
+        {"full", "keyformer:budget=9", "h2o:budget=9", "tova:budget=9", "window:budget=4"});
 }
 
 TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
     const TinyModel folder({});
-    const auto model = keyhole::load_model(folder.folder());
-    keyhole::RunSpec spec;
-    spec.prompt = random_text(30, 9);
-    for (const char* lane : {"full", "h2o:budget=12", "keyformer:budget=12"})
-        spec.lanes.push_back(keyhole::parse_lane_spec(lane));
-    spec.n_generate = 30;
+    keyhole::RunSpec spec =
+        run_spec(random_text(30, 9), {"full", "h2o:budget=12", "keyformer:budget=12"}, 30);
     spec.ignore_eos = true;
-    LastRows rows[3];
-    for (const int run : {0, 1, 2}) {  // CPU; CUDA with checkpoints; CUDA from the prompt
-        const auto backend = run == 0
-                                 ? keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr)
-                                 : cuda_backend(model);
-        keyhole::Session session(model, *backend, spec, &rows[run], run == 2 ? 0 : std::size_t{64} << 20);
-        session.prefill();
-        const auto steps = [&](int n) {
-            for (int i = 0; i < n; ++i) session.step();
-        };
-        steps(8);
-        session.apply(keyhole::parse_command("fork 1 h2o:budget=6"));
-        session.apply(keyhole::parse_command("pin 2 37"));
-        session.apply(keyhole::parse_command("evict 0 5"));
-        steps(8);
-        session.apply(keyhole::parse_command("rewind 40"));
-        session.apply(keyhole::parse_command("lane 1 tova:budget=10"));
-        steps(12);
-    }
-    for (const int run : {1, 2}) {
-        ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
-        for (const auto& [at, a] : rows[0].rows) {
-            const KeepRows::Kept& b = rows[run].rows.at(at);
-            SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
-            ASSERT_EQ(a.token, b.token);
-            ASSERT_EQ(a.evictions, b.evictions);
-            for (std::size_t v = 0; v < a.next_logits.size(); ++v)
-                ASSERT_NEAR(a.next_logits[v], b.next_logits[v], 2e-3);
-        }
-    }
-    for (const auto& [at, a] : rows[1].rows)
-        EXPECT_EQ(a.next_logits, rows[2].rows.at(at).next_logits) << at.first;
+    expect_sessions_follow_the_cpu(keyhole::load_model(folder.folder()), spec,
+                                   {"step 8", "fork 1 h2o:budget=6", "pin 2 37", "evict 0 5", "step 8",
+                                    "rewind 40", "lane 1 tova:budget=10", "step 12"});
 }
 
 /// Prompt rows put together from tiles: values by (kind, lane, layer, head, row, column).
@@ -433,19 +386,11 @@ TEST_F(CudaBackend, AStoppedPromptLeavesCachesEmpty) {
     EXPECT_EQ(cache->use().stored_tokens, 20 * 4);
 }
 
-// On a device a list equal to the one before runs as a graph: nothing that changes from row to row may be in it.
 TEST_F(CudaBackend, RowsShareOneGraph) {
     const TinyModel folder({});
-    const auto model = keyhole::load_model(folder.folder());
-    std::string reason;
-    const std::shared_ptr<keyhole::cuda::Executor> executor = executor_under_test(1, reason);
-    const auto backend = keyhole::make_cuda_backend(model, executor);
-    const std::vector<int> tokens = random_tokens(90, 5);
-    const std::span<const int> all(tokens);
-    run_backend(*backend, model,
-                std::vector<std::string>{"full", "keyformer:budget=9", "tova:budget=9,positions=cache"},
-                all.first(30), all.subspan(30));
-    EXPECT_EQ(executor->n_graphs(), 1);
+    EXPECT_EQ(graphs_of(keyhole::load_model(folder.folder()),
+                        {"full", "keyformer:budget=9", "tova:budget=9,positions=cache"}),
+              1);
 }
 
 TEST_F(CudaBackend, MemoryFollowsTheBudget) {

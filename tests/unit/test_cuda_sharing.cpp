@@ -3,13 +3,13 @@
 #include "engine/base/half.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/kv_sharing.h"
-#include "engine/session/session.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/backend_pair.h"
 #include "tests/reference/executor_under_test.h"
 #include "tests/reference/failing_executor.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/sharing_cases.h"
+#include "tests/reference/source_folder.h"
 
 #include <fmt/ranges.h>
 
@@ -94,21 +94,9 @@ TEST_F(CudaBackend, ALaneDoesNotDependOnTheSharingBesideIt) {
     shape.n_layers = 4;
     shape.n_kv_heads = 4;
     const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    const std::vector<int> tokens = random_tokens(40, 8);
-    const std::span<const int> all(tokens);
-    const std::vector<std::string> specs = {"full", "h2o:budget=6,kv=(mlkv:m=2,g=1)",
-                                            "tova:budget=6,kv=mqa,compensate=on", "h2o:budget=6",
-                                            "a2sf:budget=6,kv=(mlkv:m=2,g=1),merge=released"};
-    const auto backend = cuda_backend(model), other = cuda_backend(model, 77);
-    const LaneRows together = run_backend(*backend, model, specs, all.first(30), all.subspan(30)),
-                   shuffled = run_backend(*other, model, specs, all.first(30), all.subspan(30));
-    for (std::size_t lane = 0; lane < specs.size(); ++lane) {
-        const std::vector<std::string> one = {specs[lane]};
-        const LaneRows alone = run_backend(*backend, model, one, all.first(30), all.subspan(30));
-        EXPECT_EQ(first_difference(together, lane, alone, 0), "") << specs[lane];
-        EXPECT_EQ(first_difference(together, lane, shuffled, lane), "") << specs[lane];
-    }
+    expect_lanes_stand_alone(keyhole::load_model(tiny.folder()),
+                             {"full", "h2o:budget=6,kv=(mlkv:m=2,g=1)", "tova:budget=6,kv=mqa,compensate=on",
+                              "h2o:budget=6", "a2sf:budget=6,kv=(mlkv:m=2,g=1),merge=released"});
 }
 
 /// q, o and the output once for all lanes, k and v once a model, MLPs once for all models that have the same one: whatever the order.
@@ -151,17 +139,9 @@ TEST_F(CudaBackend, OneGraphServesLanesOfAnySharing) {
     shape.n_layers = 4;
     shape.n_kv_heads = 4;
     const TinyModel tiny(shape);
-    const auto model = keyhole::load_model(tiny.folder());
-    std::string reason;
-    const std::shared_ptr<keyhole::cuda::Executor> executor = executor_under_test(1, reason);
-    const auto backend = keyhole::make_cuda_backend(model, executor);
-    const std::vector<int> tokens = random_tokens(60, 5);
-    const std::span<const int> all(tokens);
-    run_backend(*backend, model,
-                std::vector<std::string>{"full", "h2o:budget=9,kv=(mlkv:m=2,g=1),merge=released",
-                                         "tova:budget=9,kv=mqa"},
-                all.first(30), all.subspan(30));
-    EXPECT_EQ(executor->n_graphs(), 1);
+    EXPECT_EQ(graphs_of(keyhole::load_model(tiny.folder()),
+                        {"full", "h2o:budget=9,kv=(mlkv:m=2,g=1),merge=released", "tova:budget=9,kv=mqa"}),
+              1);
 }
 
 /// The model with all weights as floats, so that K and V are stored alike on both backends.
@@ -193,7 +173,7 @@ std::shared_ptr<const keyhole::Model> in_floats(const keyhole::Model& model) {
 // The five models that Keyhole brings: own sharing, shadows, pins, forks.
 TEST_F(CudaBackend, TheDemoModelsFollowTheCpu) {
     namespace fs = std::filesystem;
-    const fs::path models = fs::path(KH_SOURCE_DIR) / "assets/models";
+    const fs::path models = source_folder() / "assets/models";
     std::set<std::string> kinds;
     for (const char* name :
          {"keyhole-base", "keyhole-gqa2", "keyhole-mqa", "keyhole-mlkv-half", "keyhole-mlkv2"}) {
@@ -220,53 +200,13 @@ TEST_F(CudaBackend, SessionsThatChangeTheSharingFollowTheCpu) {
     shape.n_layers = 4;
     shape.n_kv_heads = 4;
     const TinyModel folder(shape);
-    const auto model = keyhole::load_model(folder.folder());
     keyhole::RunSpec spec =
         run_spec(random_text(30, 9), {"full", "h2o:budget=12", "keyformer:budget=12,kv=mqa"}, 40);
     spec.ignore_eos = true;
-    LastRows rows[3];
-    for (const int run : {0, 1, 2}) {  // CPU; CUDA with checkpoints; CUDA from the prompt
-        const auto backend = run == 0
-                                 ? keyhole::make_backend(model, {keyhole::BackendChoice::cpu, 2, 0}, nullptr)
-                                 : cuda_backend(model);
-        keyhole::Session session(model, *backend, spec, &rows[run], run == 2 ? 0 : std::size_t{64} << 20);
-        session.prefill();
-        const auto steps = [&](int n) {
-            for (int i = 0; i < n; ++i) session.step();
-        };
-        steps(5);
-        session.apply(keyhole::parse_command("lane 1 h2o:budget=8,kv=(mlkv:m=2,g=1)"));
-        session.apply(keyhole::parse_command("fork 0 tova:budget=7,kv=gqa:2"));
-        steps(5);
-        session.apply(keyhole::parse_command("pin 1 39"));
-        session.apply(keyhole::parse_command("lane 2 keyformer:budget=9"));
-        steps(5);
-        session.apply(keyhole::parse_command("rewind 42"));
-        session.apply(keyhole::parse_command("lane 0 full:kv=mqa"));
-        steps(6);
-        if (run != 1) continue;
-        KeepRows again;
-        keyhole::replay(model, *backend, session.run_spec(), 1000, &again, [](const auto&) {});
-        int n_same = 0;
-        for (const auto& [at, kept] : again.rows) {  // it goes on to the end
-            const auto live = rows[1].rows.find(at);
-            if (live == rows[1].rows.end()) continue;
-            EXPECT_EQ(kept, live->second) << "row " << at.first << " of lane " << at.second;
-            ++n_same;
-        }
-        EXPECT_GT(n_same, 50);
-    }
-    for (const int run : {1, 2}) {
-        ASSERT_EQ(rows[0].rows.size(), rows[run].rows.size());
-        for (const auto& [at, a] : rows[0].rows) {
-            const KeepRows::Kept& b = rows[run].rows.at(at);
-            SCOPED_TRACE(fmt::format("run {}, row {}, lane {}", run, at.first, at.second));
-            ASSERT_EQ(a.token, b.token);
-            ASSERT_EQ(a.evictions, b.evictions);
-            for (std::size_t v = 0; v < a.next_logits.size(); ++v)
-                ASSERT_NEAR(a.next_logits[v], b.next_logits[v], 2e-3);
-        }
-    }
+    expect_sessions_follow_the_cpu(
+        keyhole::load_model(folder.folder()), spec,
+        {"step 5", "lane 1 h2o:budget=8,kv=(mlkv:m=2,g=1)", "fork 0 tova:budget=7,kv=gqa:2", "step 5",
+         "pin 1 39", "lane 2 keyformer:budget=9", "step 5", "rewind 42", "lane 0 full:kv=mqa", "step 6"});
 }
 
 }  // namespace
