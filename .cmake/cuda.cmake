@@ -50,7 +50,10 @@ find_package(CUDAToolkit REQUIRED)
 add_library(keyhole_cuda MODULE ${KH_CUDA_SOURCES})
 set_target_properties(keyhole_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20)
 target_compile_options(keyhole_cuda PRIVATE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>)
-target_link_libraries(keyhole_cuda PRIVATE keyhole_options fmt::fmt CUDA::cudart CUDA::cublas)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>
+  # So that compute-sanitizer names lines.
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Release>>>:-lineinfo>)
+# The runtime is part of the module: a box needs the driver and cuBLAS alone.
+target_link_libraries(keyhole_cuda PRIVATE keyhole_options fmt::fmt CUDA::cudart_static CUDA::cublas)
 # Compiled with the rest, opened by the factory, linked by nobody.
 add_dependencies(keyhole_engine keyhole_cuda)

@@ -1,53 +1,142 @@
 #!/usr/bin/env bash
 # Everything that a first session on a GPU should run, in the order in which results are worth most, each with a limit of its own: about
-# 30 minutes in all. Results go into a folder named by device, driver, date and commit; `summary.txt` there says what passed.
-#     tests/gpu/first_run.sh [--build DIR] [--out DIR] [--minutes N] [--commit HASH]
-# --build: where keyhole_selftest, keyhole_gpu_tests, keyhole_bench and libkeyhole_cuda.so lie (default: build/gpu, built there if the
-# sources and nvcc are at hand; else build it elsewhere with --build-only and copy the folder here).
-#     tests/gpu/first_run.sh --build-only [--build DIR] [--arch 90]
+# 30 minutes in all. Results go into a folder named by date, device, commit and part, and into one archive of the same name; `summary.txt`
+# says what passed.
+#     tests/gpu/first_run.sh [--part NAME] [--build FOLDER|ARCHIVE] [--out DIR] [--minutes N] [--commit HASH]
+# --part: checks, bench, papers, products or sanitizer, 9 minutes each (default: all, 30 minutes).
+# --build: what --build-only made (default: build/gpu, built here where the libraries and nvcc are at hand).
+#
+# A box with a GPU seldom has Keyhole's libraries and no way to get them. Build elsewhere, on a system whose C library is no newer (Debian
+# 12 for Ubuntu 22.04 and later), with a toolkit of the major version that the box has cuBLAS of, since that alone is too large to bring:
+#     tests/gpu/first_run.sh --build-only --arch 90          makes build/gpu/box.tar.gz, some 10 MB: programs, CUDA module, libraries
+# and take the working tree there with that archive, which git ignores. Where a command may take 10 minutes and a session 30, on a machine
+# that forgets, these calls, each whole in itself; look at each before the next, and mend what `checks` finds before anything else:
+#     1. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part checks       every kernel and session against the host, memcheck
+#     2. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part bench        the shapes in f16 and bf16, time of their parts
+#     3. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part sanitizer    racecheck, initcheck, synccheck
+# and, where time is left, `papers` and `products` (from how many lanes cuBLAS wins). Bring the archive of each home.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
-build=$root/build/gpu out= minutes=30 commit= arch= build_only=0
+build=$root/build/gpu out=$root/build/gpu-results minutes= commit= arch= build_only=0 part=all
+usage() { sed -n '2,8s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 while (($#)); do
     case $1 in
-        --build) build=${2:?--build needs a folder}; shift ;;
+        --build) build=${2:?--build needs a folder or an archive}; shift ;;
         --out) out=${2:?--out needs a folder}; shift ;;
         --minutes) minutes=${2:?--minutes needs a number}; shift ;;
         --commit) commit=${2:?--commit needs a hash}; shift ;;
         --arch) arch=${2:?--arch needs a number, such as 90}; shift ;;
+        --part) part=${2:?--part needs a name}; shift ;;
         --build-only) build_only=1 ;;
-        *) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;;
+        *) usage ;;
     esac
     shift
 done
-programs=(keyhole_selftest keyhole_gpu_tests keyhole_bench)
+case $part in
+    all) parts="checks bench papers products sanitizer"; minutes=${minutes:-30} ;;
+    checks | bench | papers | products | sanitizer) parts=$part; minutes=${minutes:-9} ;;
+    *) usage ;;
+esac
+say() { printf 'first_run: %s\n' "$*" >&2; }
 
-# Built without assertions for the bench, with them beside it for the checks.
-if ((build_only)) || [[ ! -x $build/release/keyhole_bench ]]; then
-    for type in Release RelWithDebInfo; do
+# glibc_of FILE...: the newest version of the C library that they ask for.
+glibc_of() { objdump -T "$@" 2>/dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -V | tail -1; }
+
+# make_box: both builds, and in $build/box all that they need to run but the C library and CUDA's own.
+make_box() {
+    local type folder file box=$build/box
+    for type in Release RelWithDebInfo; do  # without assertions for the bench, with them for the checks
         folder=$build/$([[ $type == Release ]] && echo release || echo checked)
-        cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKH_CUDA=ON ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} &&
-            ninja -C "$folder" "${programs[@]}" keyhole_cuda || exit 1
-        # For a box without them: all that the programs need but the C library, which is everywhere, and CUDA's own.
-        for program in "${programs[@]}"; do
-            ldd "$folder/$program" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(lib(c|m|dl|rt|pthread)|ld-linux[^/]*)\.so' |
-                xargs -r cp -Lnt "$folder"
-        done
+        # No oneDNN: 40 MB for products that the CPU's side of a test does as well without.
+        cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKH_CUDA=ON -DKH_BLAS=OFF \
+            ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} || {
+            say "Keyhole does not configure here (above); where its libraries are missing and cannot be had, build with"
+            say "--build-only on another machine and give its archive with --build"
+            return 1
+        }
+        local targets=(keyhole_cuda keyhole_bench)
+        [[ $type == Release ]] || targets=(keyhole_cuda keyhole_selftest keyhole_gpu_tests)
+        ninja -C "$folder" "${targets[@]}" || return 1
     done
-    ((build_only)) && exit 0
-fi
+    rm -rf "$box"
+    mkdir -p "$box"/{release,checked,lib} || return 1
+    cp "$build"/release/{keyhole_bench,libkeyhole_cuda.so} "$box/release" &&
+        cp "$build"/checked/{keyhole_selftest,keyhole_gpu_tests,libkeyhole_cuda.so} "$box/checked" || return 1
+    for file in "$box"/*/*; do
+        ldd "$file" | awk '$3 ~ /^\// {print $3}'
+    done | sort -u | grep -vE '/(lib(c|m|dl|rt|pthread|cublas|cublasLt|cuda)|ld-linux[^/]*)\.so' | xargs cp -Lt "$box/lib" || return 1
+    strip --strip-debug "$box"/*/*
+    # What asks for more than the programs do (libstdc++) is taken only where the box has none that will do.
+    local glibc
+    glibc=$(glibc_of "$box"/{release,checked}/*)
+    mkdir "$box/lib/newer" || return 1
+    for file in "$box"/lib/*.so*; do
+        [[ $(printf '%s\n' "$glibc" "$(glibc_of "$file")" | sort -V | tail -1) == "$glibc" ]] || mv "$file" "$box/lib/newer"
+    done
+    {
+        echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+        echo "built $(date +%F), $(nvcc --version 2>/dev/null | tail -1 || true), architectures ${arch:-as CMake chose}"
+        echo "needs $glibc ($(glibc_of "$box"/lib/newer/*) where $(ls "$box/lib/newer" | xargs) are missing) and" \
+            "$(objdump -p "$box/checked/libkeyhole_cuda.so" | awk '$1 == "NEEDED" && /cublas/ {print $2}' | xargs)"
+    } >"$box/built.txt"
+    tar -czf "$build/box.tar.gz" -C "$build" box && cat "$box/built.txt" && ls -l "$build/box.tar.gz"
+}
 
-[[ -n $commit ]] || commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+# find_box: sets $box.
+find_box() {
+    if [[ -f $build ]]; then
+        tar -xzf "$build" -C "$(dirname "$build")" || return 1
+        build=$(dirname "$build")
+    fi
+    box=$build
+    [[ -x $box/checked/keyhole_selftest && -d $box/lib ]] || box=$build/box
+    [[ -x $box/checked/keyhole_selftest ]] || make_box
+}
+
+# cublas_folders NAME: where it may lie besides the loader's own places: toolkits, and Python's packages.
+cublas_folders() {
+    ls -d /usr/local/cuda*/lib64 /usr/local/cuda*/lib /usr/local/cuda*/targets/*/lib 2>/dev/null
+    python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()] + sys.path))' 2>/dev/null |
+        while read -r folder; do ls -d "$folder"/nvidia/*/lib 2>/dev/null; done
+}
+
+if ((build_only)); then
+    make_box
+    exit
+fi
+find_box || exit 1
+libraries=$box/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # for these programs alone: others of the box want its own
+missing() {
+    local file
+    for file in "$box"/checked/* "$box"/release/*; do LD_LIBRARY_PATH=$libraries ldd "$file" 2>&1; done | grep 'not found' | sort -u
+}
+for name in $(missing | grep -oE 'libcublas[A-Za-z]*\.so\.[0-9]+'); do
+    for folder in $(cublas_folders); do
+        [[ -e $folder/$name ]] && libraries+=:$folder && break
+    done
+done
+[[ -z $(missing) ]] || libraries+=:$box/lib/newer
+if [[ -n $(missing) ]]; then
+    say "the programs do not run here:"
+    missing >&2
+    cat "$box/built.txt" >&2
+    exit 1
+fi
+# Fixtures and models of the tests: the build's own folder is on another machine.
+export KEYHOLE_SOURCE_DIR=$root
+
+[[ -n $commit ]] || commit=$(awk '$1 == "commit" {print $2}' "$box/built.txt")
 device=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 2>/dev/null | tr ' /' '--' || true)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0 2>/dev/null || true)
 if [[ -z $device ]]; then
-    echo "first_run: nvidia-smi lists no GPU here" >&2
+    say "the programs load, but nvidia-smi lists no GPU here"
     exit 1
 fi
-out=${out:-$root/build/gpu-results}/$(date +%F)-${device:-no-device}-$commit
-mkdir -p "$out"
+out=$out/$(date +%F)-$device-$commit-$part
+mkdir -p "$out" || exit 1
 {
-    echo "date $(date -Is), commit $commit, device ${device:-none}, driver ${driver:-none}"
+    echo "date $(date -Is), commit $commit, device $device, driver ${driver:-none}"
+    cat "$box/built.txt"
     nvidia-smi 2>&1 || true
     uname -a
 } >"$out/machine.txt"
@@ -65,48 +154,70 @@ step() {
     fi
     ((limit < left)) || limit=$left
     echo "\$ $*" >"$out/$name.txt"
-    timeout "$limit" "$@" >>"$out/$name.txt" 2>&1 || status=$?
+    LD_LIBRARY_PATH=$libraries timeout -k 5 "$limit" "$@" >>"$out/$name.txt" 2>&1 || status=$?
     printf '%s: %s (%d s)\n' "$name" "$( ((status)) && echo "FAILED, status $status" || echo passed)" $((SECONDS - begin)) |
         tee -a "$out/summary.txt"
     return $status
 }
 
-checked=$build/checked release=$build/release
-export LD_LIBRARY_PATH=$checked:${LD_LIBRARY_PATH:-}
+bench=("$box/release/keyhole_bench" bench --backend cuda)
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+# sanitize TOOL NAME COMMAND...: one tool's step.
+sanitize() {
+    local tool=$1 name=$2
+    shift 2
+    if [[ -z $sanitizer ]]; then
+        echo "sanitizer-$tool-$name: left out, compute-sanitizer is not installed" | tee -a "$out/summary.txt"
+        return
+    fi
+    step "sanitizer-$tool-$name" 240 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@"
+}
+
 # What is wrong shows first in the table of kernels; once more launch by launch where it fails.
-step selftest 90 "$checked/keyhole_selftest" ||
-    KEYHOLE_CUDA_CHECK=1 step selftest-by-launch 120 "$checked/keyhole_selftest"
-step gpu-tests 240 "$checked/keyhole_gpu_tests"
-# The numbers before the slow checks.
-bench=("$release/keyhole_bench" bench --backend cuda --rounds 5 --tokens 60 --parts)
-lanes=(--lane full --lane "h2o:budget=25%" --lane "keyformer:budget=50%")
-for shape in pythia-160m tinyllama-1.1b llama-2-7b mpt-7b llama-3-8b; do
+run_checks() {
+    step selftest 90 "$box/checked/keyhole_selftest" ||
+        KEYHOLE_CUDA_CHECK=1 step selftest-by-launch 120 "$box/checked/keyhole_selftest"
+    step gpu-tests 240 "$box/checked/keyhole_gpu_tests"
+    sanitize memcheck selftest "$box/checked/keyhole_selftest"
+}
+run_bench() {
+    local shape dtype lanes=(--lane full --lane "h2o:budget=25%" --lane "keyformer:budget=50%")
     for dtype in f16 bf16; do
-        step "bench-$shape-$dtype" 100 "${bench[@]}" --shape $shape --dtype $dtype --context 2048 "${lanes[@]}" --instrument
+        for shape in pythia-160m llama-2-7b llama-3-8b mpt-7b tinyllama-1.1b; do
+            step "bench-$shape-$dtype" 100 "${bench[@]}" --rounds 5 --tokens 60 --parts --shape $shape --dtype $dtype --context 2048 \
+                "${lanes[@]}" --instrument
+        done
     done
-done
-for paper in keyformer-table1 keyformer-figure10 tova-table1 mlkv-figure3 mlkv-figure5; do
-    step "paper-$paper" 150 "$release/keyhole_bench" bench --backend cuda --rounds 5 --tokens 40 --paper $paper
-done
+}
+run_papers() {
+    local paper
+    for paper in keyformer-table1 keyformer-figure10 tova-table1 mlkv-figure3 mlkv-figure5; do
+        step "paper-$paper" 150 "${bench[@]}" --rounds 5 --tokens 40 --paper $paper
+    done
+}
 # From how many lanes cuBLAS wins: own kernels alone, cuBLAS alone.
-for batch in 1 4 8 12 16 32 64; do
-    for from in 1 4096; do
-        step "cublas-batch$batch-from$from" 40 "$release/keyhole_bench" bench --backend cuda --shape llama-2-7b --context 512 \
-            --tokens 30 --batch $batch --cublas-from $from --lane tova:budget=256
+run_products() {
+    local batch from
+    for batch in 1 4 8 12 16 32 64; do
+        for from in 1 4096; do
+            step "cublas-batch$batch-from$from" 40 "${bench[@]}" --shape llama-2-7b --context 512 --tokens 30 --batch $batch \
+                --cublas-from $from --lane tova:budget=256
+        done
     done
-done
-step prompt-in-weight-type 60 "$release/keyhole_bench" bench --backend cuda --shape llama-2-7b --context 4096 --tokens 10 \
-    --lane full --narrow-prompt
-if sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null); then
-    for tool in memcheck racecheck initcheck synccheck; do
-        step "sanitizer-$tool-selftest" 240 "$sanitizer" --tool $tool --error-exitcode 9 "$checked/keyhole_selftest"
+    step prompt-in-weight-type 60 "${bench[@]}" --shape llama-2-7b --context 4096 --tokens 10 --lane full --narrow-prompt
+}
+run_sanitizer() {
+    local tool
+    for tool in racecheck initcheck synccheck; do
+        sanitize $tool selftest "$box/checked/keyhole_selftest"
     done
     for tool in memcheck racecheck initcheck synccheck; do
-        step "sanitizer-$tool-tests" 300 "$sanitizer" --tool $tool --error-exitcode 9 "$checked/keyhole_gpu_tests" \
+        sanitize $tool tests "$box/checked/keyhole_gpu_tests" \
             --gtest_filter="*Dialects*:*Commands*:*Clone*:*Prompt*:*Shadows*:*LanesOfAnySharing*"
     done
-else
-    echo "sanitizer: left out, compute-sanitizer is not installed" | tee -a "$out/summary.txt"
-fi
-echo "results: $out"
+}
+for name in $parts; do "run_$name"; done
+tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
+cat "$out/summary.txt"
+echo "results: $out.tar.gz"
 ! grep -q FAILED "$out/summary.txt"
