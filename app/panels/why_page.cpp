@@ -181,9 +181,10 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
     } else {
         ImGui::AlignTextToFramePadding();
         ImGui::TextUnformatted("What would it say with this token back?");
-        const auto ask = [&](int row) {
-            if (ImGui::Button(fmt::format("after row {}", row).c_str()))
-                run(context, fmt::format("why.back {}", row));
+        const auto ask = [&](int row, bool watched = false) {
+            if (ImGui::Button(
+                    fmt::format("{}after row {}", watched ? "all watched words, " : "", row).c_str()))
+                run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
             mark_item(context, row == shown ? "why.back" : "why.back picked");
             command_tooltip(context, "why.back");
         };
@@ -193,17 +194,24 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
             ImGui::SameLine();
             ask(picked);
         }
+        if (app.view.watched && app.view.watched->size() > 1) {
+            ImGui::SameLine();
+            ask(shown, true);
+        }
     }
     const auto& back = app.status.token_back;
     const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
-    if (back == nullptr || record == nullptr || back->position != life.position ||
-        back->lane_id != record->info->id)
+    if (back == nullptr || record == nullptr || back->lane_id != record->info->id ||
+        !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(life.position))
         return;
     wrapped(fmt::format(
-        "After row {}: a copy of the lane that lost everything else alike but kept this token in the {} KV "
-        "head{} that lost it: "
-        "KL {} nats.",
-        back->row, back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", number_text(back->kl)));
+        "After row {}: a copy of the lane that lost everything else alike but kept {} in the {} KV "
+        "head{} that lost {}: KL {} nats.",
+        back->row,
+        back->n_tokens == 1 ? "this token"
+                            : fmt::format("the {} tokens from {} on", back->n_tokens, back->position),
+        back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", back->n_tokens == 1 ? "it" : "any",
+        number_text(back->kl)));
     if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
     for (const char* title : {"as it is", "with it back", "lane 0"}) {
         ImGui::TableNextColumn();

@@ -281,10 +281,10 @@ int AppState::focused_kv_head() const {
     return history.layout(shown_lane()).kv_head_from_head(view.layer, view.head);
 }
 
-void AppState::ask_token_back(int card, int position, int row) {
+void AppState::ask_token_back(int card, int position, int row, int n_tokens) {
     requested();
     message_before_command_ = status.message;
-    engine_->ask_token_back(card, position, row);
+    engine_->ask_token_back(card, position, row, n_tokens);
 }
 
 void AppState::open_any(const std::filesystem::path& path) {

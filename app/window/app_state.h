@@ -128,7 +128,7 @@ struct AppState {
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
     void need_live_run() const;
     /// Engine::ask_token_back; the answer comes with the status.
-    void ask_token_back(int card, int position, int row = -1);
+    void ask_token_back(int card, int position, int row, int n_tokens);
     /// A trace, a model folder or a prompt (.txt), whichever the path is. Throws Error(wrong_use) for another thing.
     void open_any(const std::filesystem::path& path);
     /// Notes what changed since the last call, in the view or in a lane's settings, for undo(). Once a frame, with no button held.

@@ -72,12 +72,20 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-void ask_token_back(AppState& app, std::string_view row) {
+/// [watched] [ROW]
+void ask_token_back(AppState& app, std::string_view arguments) {
     app.need_live_run();
+    constexpr std::string_view kWatched = "watched";
+    const bool watched = arguments.starts_with(kWatched);
+    if (watched) arguments.remove_prefix(std::min(arguments.size(), kWatched.size() + 1));
+    const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
+    if (watched) {
+        if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some, then W");
+        return app.ask_token_back(app.view.lane, app.view.watched->first, row, app.view.watched->size());
+    }
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.ask_token_back(app.view.lane, app.view.pick->position,
-                       row.empty() ? app.view.row : whole_numbers(row, 1, 1)[0]);
+    app.ask_token_back(app.view.lane, app.view.pick->position, row, 1);
 }
 
 /// What the focused lane's shadow went on paying to the picked token.
@@ -150,12 +158,14 @@ constexpr std::array kTable = {
                 "The life of the picked token in the focused lane, on one page.",
                 {'Y', 0},
                 ask_why},
-    UserCommand{"why.back",
-                menu::kTokens,
-                "What would it say with this token back?",
-                "[ROW]: asks a throw-away copy of the lane; after the shown row without.",
-                {'Y', kShift},
-                ask_token_back},
+    UserCommand{
+        "why.back",
+        menu::kTokens,
+        "What would it say with this token back?",
+        "[watched] [ROW]: asks a throw-away copy of the lane; after the shown row without. watched: with all "
+        "watched words back.",
+        {'Y', kShift},
+        ask_token_back},
     UserCommand{"why.shadow",
                 menu::kTokens,
                 "What would its shadow still pay?",

@@ -33,6 +33,7 @@ struct AskTokenBack {  ///< Session::with_token_back
     int index = 0;
     int position = 0;
     int row = -1;
+    int n_tokens = 1;
 };
 struct Quit {};
 

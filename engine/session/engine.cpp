@@ -265,7 +265,11 @@ struct Engine::Impl {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
             auto result = std::make_shared<const TokenBack>(session->with_token_back(
                 ask.index, ask.position,
-                work(fmt::format("lane {} runs once more with token {}", ask.index, ask.position)), ask.row));
+                work(ask.n_tokens == 1
+                         ? fmt::format("lane {} runs once more with token {}", ask.index, ask.position)
+                         : fmt::format("lane {} runs once more with tokens {} to {}", ask.index, ask.position,
+                                       ask.position + ask.n_tokens - 1)),
+                ask.row, ask.n_tokens));
             done(nullptr, [&](EngineStatus& s) { s.token_back = std::move(result); });
         } catch (const std::exception& error) {
             done(&error, [](EngineStatus&) {});
@@ -378,9 +382,9 @@ void Engine::send(Command command) {
     impl_->queue.push(std::move(command));
 }
 
-void Engine::ask_token_back(int index, int position, int row) {
+void Engine::ask_token_back(int index, int position, int row, int n_tokens) {
     impl_->pending_commands.fetch_add(1);
-    impl_->queue.push(AskTokenBack{index, position, row});
+    impl_->queue.push(AskTokenBack{index, position, row, n_tokens});
 }
 
 Recorder& Engine::recorder() {

@@ -51,7 +51,7 @@ class Engine {
     /// loses the rows that were cut. The rows to a branch's end are decoded at once.
     void send(Command command);
     /// Session::with_token_back after a row (-1: the present one): the answer comes with the status, a refusal as its message.
-    void ask_token_back(int index, int position, int row = -1);
+    void ask_token_back(int index, int position, int row = -1, int n_tokens = 1);
 
     Recorder& recorder();
     EngineStatus status() const;

@@ -36,12 +36,12 @@ struct RunSpec {
 /// What a lane would say next had a token never left it.
 struct TokenBack {
     int lane_id = 0;
-    int position = 0;
-    int row = 0;                 ///< after which
-    std::vector<int> kv_heads;   ///< that had lost it: there it stays
-    std::vector<TopToken> with;  ///< most likely next tokens with it back, best first
-    double kl = 0;               ///< KL(as it is || with it back), nats
-    float log_prob_as_is = 0;    ///< of with.front() as it is
+    int position = 0, n_tokens = 1;  ///< the first one, and how many from it on
+    int row = 0;                     ///< after which
+    std::vector<int> kv_heads;       ///< that had lost it: there it stays
+    std::vector<TopToken> with;      ///< most likely next tokens with it back, best first
+    double kl = 0;                   ///< KL(as it is || with it back), nats
+    float log_prob_as_is = 0;        ///< of with.front() as it is
 };
 
 class Session {
@@ -80,12 +80,13 @@ class Session {
     /// Why, one sentence; empty while it goes on.
     std::string finish_reason() const;
 
-    /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for this token. Nothing of the
-    /// session changes. kv_heads of the result: where it was gone. Throws Error(wrong_use): no such lane or token, or it is held
-    /// everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
+    /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for these n_tokens from
+    /// position on. Nothing of the
+    /// session changes. kv_heads of the result: where one of them was gone. Throws Error(wrong_use): no such lane or token, or they are
+    /// held everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
     /// as in apply(). row: after which it is asked, n_prompt - 1 at least; -1: the newest.
     TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {},
-                              int row = -1);
+                              int row = -1, int n_tokens = 1);
 
     int next_row() const;
     const RunInfo& run() const;

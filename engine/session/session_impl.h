@@ -65,7 +65,7 @@ struct Session::Impl : SessionState {
     static std::vector<int> kv_heads_at(const KvLayout& layout, const TokenPlace& at);
 
     // Questions (session_probe.cpp).
-    TokenBack with_token_back(int index, int position, int at_row);
+    TokenBack with_token_back(int index, int position, int n_tokens, int at_row);
     std::vector<float> lived_by_hand(const Lane& asked, int at_row,
                                      const std::map<int, std::vector<Eviction>>& gone);
 

@@ -23,6 +23,11 @@ bool attends_plainly(const ResolvedPolicy& policy) {
            policy.gap != ResolvedPolicy::Gap::hidden;
 }
 
+std::string token_text(int position, int n_tokens) {
+    return n_tokens == 1 ? fmt::format("token {}", position)
+                         : fmt::format("tokens {} to {}", position, position + n_tokens - 1);
+}
+
 }  // namespace
 
 /// What the lane's text says after a row in a throw-away copy that keeps all but what `gone` takes from it, by the row after which.
@@ -70,14 +75,16 @@ std::vector<float> Session::Impl::lived_by_hand(const Lane& asked, int at_row,
     return log_probs;
 }
 
-TokenBack Session::Impl::with_token_back(int index, int position, int at_row) {
+TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, int at_row) {
     if (at_row < 0) at_row = row;
     if (at_row > row || at_row < n_prompt() - 1)
         fail(ErrorCode::wrong_use, "rows that say a next token are {} to {}; row {} is none of them",
              n_prompt() - 1, row, at_row);
     const Lane& asked = lane_at(index);
-    if (position < 0 || position > at_row)
-        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}", position, at_row);
+    const int last = position + n_tokens - 1;
+    if (n_tokens < 1 || position < 0 || last > at_row)
+        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}",
+             position < 0 ? position : last, at_row);
     // In all its life: what it stores comes from rows that saw otherwise.
     const HeadGrid grid = head_grid(asked.model->layout());
     const auto plain = [&](const LaneSpec& spec) {
@@ -96,20 +103,21 @@ TokenBack Session::Impl::with_token_back(int index, int position, int at_row) {
     TokenBack result;
     result.lane_id = asked.id;
     result.position = position;
+    result.n_tokens = n_tokens;
     result.row = at_row;
-    std::map<int, std::vector<Eviction>> left, left_with;  // by the row after which; but for the token
+    std::map<int, std::vector<Eviction>> left, left_with;  // by the row after which; but for the tokens
     std::set<int> heads;
     for (const auto& gone : asked.left)
         for (const Eviction& e : *gone) {
             left[e.row].push_back(e);
-            if (e.position != position)
+            if (e.position < position || e.position > last)
                 left_with[e.row].push_back(e);
             else if (e.row <= at_row)
                 heads.insert(e.kv_head);
         }
     if (heads.empty())
-        fail(ErrorCode::wrong_use, "token {} of lane {} is held everywhere{}", position, index,
-             at_row < row ? fmt::format(" after row {}", at_row) : "");
+        fail(ErrorCode::wrong_use, "{} of lane {} {} held everywhere{}", token_text(position, n_tokens),
+             index, n_tokens == 1 ? "is" : "are", at_row < row ? fmt::format(" after row {}", at_row) : "");
     result.kv_heads.assign(heads.begin(), heads.end());
 
     // The newest row's own distribution is at hand; that of an earlier one is lived again too.
@@ -129,10 +137,11 @@ TokenBack Session::Impl::with_token_back(int index, int position, int at_row) {
 }
 
 TokenBack Session::with_token_back(int index, int position, const std::function<bool(double)>& progress,
-                                   int row) {
+                                   int row, int n_tokens) {
     KH_ASSERT(impl_->row >= 0);
-    return impl_->with_progress(progress, fmt::format("asking for token {} of lane {}", position, index),
-                                [&] { return impl_->with_token_back(index, position, row); });
+    return impl_->with_progress(
+        progress, fmt::format("asking for {} of lane {}", token_text(position, n_tokens), index),
+        [&] { return impl_->with_token_back(index, position, n_tokens, row); });
 }
 
 }  // namespace keyhole

@@ -140,6 +140,32 @@ TEST_F(TokenBack, OfAnEarlierRowIsWhatItWasThere) {
     }
 }
 
+/// With everything back that it ever lost, a lane is the full lane beside it.
+TEST_F(TokenBack, OfAllTokensGivesTheFullLane) {
+    for (const char* spec : {"h2o:budget=10", "window:budget=8", "tova:budget=9,scope=layer"}) {
+        keyhole::RunSpec run = run_spec(random_text(kPrompt - 1, 3), {"full", spec}, 40);
+        run.follow = true;
+        keyhole::Session s(model_, *backend_, run, nullptr, 0);
+        s.prefill();
+        std::shared_ptr<const keyhole::StepTrace> step;
+        for (int i = 0; i < 10; ++i) step = s.step();
+        const std::vector<keyhole::TopToken>& full = step->lanes[0].top;
+        const auto expect_full = [&](const keyhole::TokenBack& back, bool same) {
+            ASSERT_EQ(back.with.size(), full.size());
+            double apart = 0;
+            for (std::size_t k = 0; k < full.size(); ++k)
+                apart = std::max<double>(apart, std::abs(back.with[k].log_prob - full[k].log_prob));
+            EXPECT_EQ(apart < 1e-5, same) << spec << " " << apart;
+            EXPECT_EQ(back.kv_heads.size(), 4u);
+        };
+        const keyhole::TokenBack all = s.with_token_back(1, 0, {}, -1, step->row + 1);
+        expect_full(all, true);
+        EXPECT_EQ(all.position, 0);
+        EXPECT_EQ(all.n_tokens, step->row + 1);
+        expect_full(s.with_token_back(1, 0, {}, -1, 6), false);
+    }
+}
+
 TEST_F(TokenBack, SaysWhatItCannot) {
     keyhole::Session s = session({"full", "sink:budget=8,positions=cache", "sink:budget=8", "sink:budget=8"});
     s.prefill();
@@ -149,6 +175,13 @@ TEST_F(TokenBack, SaysWhatItCannot) {
     };
     EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
+    EXPECT_NE(error_of([&] { s.with_token_back(0, 3, {}, -1, 4); }, keyhole::ErrorCode::wrong_use)
+                  .find("tokens 3 to 6 of lane 0 are held everywhere"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] { s.with_token_back(0, kPrompt, {}, -1, 2); }, keyhole::ErrorCode::wrong_use)
+                  .find(fmt::format("no token {}", kPrompt + 1)),
+              std::string::npos);
+    EXPECT_THROW(s.with_token_back(2, 3, {}, -1, 0), keyhole::Error);
     for (const int row : {kPrompt - 2, kPrompt + 1})
         EXPECT_NE(error_of([&] { s.with_token_back(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
                       .find("rows that say a next token"),

@@ -190,6 +190,14 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_EQ(app.status.token_back->row, app.last_row());
     run("why.back " + std::to_string(app.last_row() - 1));
     EXPECT_EQ(app.status.token_back->row, app.last_row() - 1);
+    EXPECT_EQ(app.status.token_back->n_tokens, 1);
+    run(fmt::format("watch {} {}", gone, gone + 2));
+    run(fmt::format("why.back watched {}", app.last_row() - 1));
+    EXPECT_EQ(app.status.token_back->position, gone);
+    EXPECT_EQ(app.status.token_back->n_tokens, 3);
+    EXPECT_EQ(app.status.token_back->row, app.last_row() - 1);
+    run("watch.clear");
+    EXPECT_THROW(run_command(app, "why.back watched"), Error);
     EXPECT_THROW(run_command(app, "why.shadow"), Error);  // the lane has none
     run("lane.set shadow=on");
     run("step");
