@@ -183,9 +183,10 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         ImGui::TextUnformatted("What would it say with this token back?");
         const auto ask = [&](int row, bool watched = false) {
             if (ImGui::Button(
-                    fmt::format("{}after row {}", watched ? "all watched words, " : "", row).c_str()))
+                    fmt::format("{}after row {}", watched ? "With all watched words back, " : "", row)
+                        .c_str()))
                 run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
-            mark_item(context, row == shown ? "why.back" : "why.back picked");
+            mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
             command_tooltip(context, "why.back");
         };
         ImGui::SameLine();
@@ -194,10 +195,7 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
             ImGui::SameLine();
             ask(picked);
         }
-        if (app.view.watched && app.view.watched->size() > 1) {
-            ImGui::SameLine();
-            ask(shown, true);
-        }
+        if (app.view.watched && app.view.watched->size() > 1) ask(shown, true);
     }
     const auto& back = app.status.token_back;
     const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
@@ -256,8 +254,8 @@ void draw(WhyPage& page, const PanelContext& context) {
     ImGui::PopStyleColor();
     // The same token in the other lanes, a click away.
     for (int card = 0; app.desk.n_lanes() > 1 && card < app.desk.n_lanes(); ++card) {
-        ImGui::SameLine();
         if (const auto other = app.history_lane(card); other && card != app.view.lane) {
+            ImGui::SameLine();
             ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(card));
             if (ImGui::SmallButton(
                     fmt::format("{} {}", card,
