@@ -12,10 +12,10 @@
 namespace keyhole {
 
 /// Where a key's value goes.
-using BenchOptions = std::map<std::string, std::variant<int*, std::string*>>;
+using OptionPlaces = std::map<std::string, std::variant<int*, std::string*>>;
 
 /// False where a key is unknown, lacks its value or wants a number, after a line on stderr that names all.
-inline bool read_options(int n_args, char** args, const BenchOptions& options) {
+inline bool read_options(int n_args, char** args, const OptionPlaces& options) {
     for (int i = 1; i < n_args; i += 2) {
         const auto option = options.find(args[i]);
         bool known = option != options.end() && i + 1 < n_args;

@@ -218,6 +218,5 @@ run_sanitizer() {
 }
 for name in $parts; do "run_$name"; done
 tar -czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")"
-cat "$out/summary.txt"
 echo "results: $out.tar.gz"
 ! grep -q FAILED "$out/summary.txt"
