@@ -143,7 +143,7 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
     Plan plan;
     group_lanes(lanes, plan);
     for (const LaneStep& lane : plan.lanes) {
-        const ModelConfig& c = model_->config();
+        [[maybe_unused]] const ModelConfig& c = model_->config();
         KH_ASSERT(lane.token >= 0 && lane.token < c.n_vocab, "token={}", lane.token);
         KH_ASSERT(c.positions != PositionKind::learned || lane.row < c.n_ctx, "row={} n_ctx={}", lane.row,
                   c.n_ctx);
