@@ -32,65 +32,107 @@ TextStyle upward(TextStyle style) {
     return style;
 }
 
+TextStyle scaled(TextStyle style, double scale) {
+    style.size = static_cast<float>(style.size * scale);
+    return style;
+}
+
+int scaled(int pixels, double scale) {
+    return static_cast<int>(std::lround(pixels * scale));
+}
+
 /// One label of an axis: the index, and the token's text beside it.
 struct Label {
     int index = 0;  ///< in the matrix
     std::string number, token;
-    int width() const {
-        return static_cast<int>(std::ceil(text_width(number, kTick))) +
-               (token.empty() ? 0 : 5 + static_cast<int>(std::ceil(text_width(token, kTickToken))));
+    int width(double scale) const {
+        return static_cast<int>(std::ceil(text_width(number, scaled(kTick, scale)))) +
+               (token.empty()
+                    ? 0
+                    : scaled(5, scale) +
+                          static_cast<int>(std::ceil(text_width(token, scaled(kTickToken, scale)))));
     }
 };
 
-std::vector<Label> axis_labels(const MatrixAxis& axis, int n, double pixels_per_index) {
+std::vector<Label> axis_labels(const MatrixAxis& axis, int n, double pixels_per_index, double scale) {
     std::vector<Label> labels;
-    const int gap = static_cast<int>(std::ceil(12 / pixels_per_index));
+    const int gap = static_cast<int>(std::ceil(12 * scale / pixels_per_index));
     for (int i : index_ticks(axis.first, n, gap)) {
         Label label{i - axis.first, std::to_string(i), {}};
         const auto t = static_cast<std::size_t>(label.index);
-        if (t < axis.tokens.size()) label.token = fit_text(axis.tokens[t], kTokenWidth, kTickToken);
+        if (t < axis.tokens.size())
+            label.token =
+                fit_text(axis.tokens[t], static_cast<float>(kTokenWidth * scale), scaled(kTickToken, scale));
         labels.push_back(std::move(label));
     }
     return labels;
 }
 
-int widest(const std::vector<Label>& labels) {
+int widest(const std::vector<Label>& labels, double scale) {
     int width = 0;
-    for (const Label& label : labels) width = std::max(width, label.width());
+    for (const Label& label : labels) width = std::max(width, label.width(scale));
     return width;
 }
 
-/// Matrix index to pixels from the plot's edge: the middle of the index.
-float middle(int index, int factor, int cell) {
-    return (static_cast<float>(index) + 0.5f) * static_cast<float>(cell) / static_cast<float>(factor);
+std::vector<Label> row_labels(const MatrixAxis& axis, const CellLayout& cells) {
+    const int n = cells.rows * cells.factor;
+    return axis_labels(axis, n, static_cast<double>(cells.height()) / std::max(n, 1), cells.scale);
+}
+
+std::vector<Label> column_labels(const MatrixAxis& axis, const CellLayout& cells) {
+    const int n = cells.columns * cells.factor;
+    return axis_labels(axis, n, static_cast<double>(cells.width()) / std::max(n, 1), cells.scale);
+}
+
+/// Of a plot beside these labels.
+int left_of(const std::vector<Label>& rows, double scale) {
+    return scaled(kFigurePadding + 20, scale) + widest(rows, scale) + scaled(10, scale);
+}
+
+int right_of(double scale) {
+    return scaled(kFigurePadding + 6, scale);
+}
+
+/// Matrix index to pixels from the plot's edge: the middle of the index, of n that share the pixels.
+float middle(int index, int n, int pixels) {
+    return static_cast<float>((index + 0.5) * pixels / n);
 }
 
 /// Left of the plot: tick, token, number nearest to the plot.
 void draw_row_labels(Image& image, const std::vector<Label>& labels, int x, int y, const CellLayout& cells) {
+    const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
+    const TextStyle number = scaled(kTick, cells.scale), token = scaled(kTickToken, cells.scale);
     for (const Label& label : labels) {
-        const float at = static_cast<float>(y) + middle(label.index, cells.factor, cells.cell_height);
+        const float at =
+            static_cast<float>(y) + middle(label.index, cells.rows * cells.factor, cells.height());
         const auto tick_y = static_cast<int>(at);
-        image.fill(x - 5, tick_y, 4, 1, kLine);
-        const float baseline = std::round(at + 4);
-        image.text(static_cast<float>(x - 8), baseline, label.number, aligned(kTick, TextAlign::right));
+        image.fill(x - px(5), tick_y, px(4), std::max(px(1), 1), kLine);
+        const float baseline = std::round(at + static_cast<float>(4 * cells.scale));
+        image.text(static_cast<float>(x - px(8)), baseline, label.number, aligned(number, TextAlign::right));
         if (!label.token.empty())
-            image.text(static_cast<float>(x - 8) - text_width(label.number, kTick) - 5, baseline, label.token,
-                       aligned(kTickToken, TextAlign::right));
+            image.text(
+                static_cast<float>(x - px(8)) - text_width(label.number, number) - static_cast<float>(px(5)),
+                baseline, label.token, aligned(token, TextAlign::right));
     }
 }
 
 /// Below the plot, reading upward: the number ends at the plot, the token stands before it.
 void draw_column_labels(Image& image, const std::vector<Label>& labels, int x, int y,
                         const CellLayout& cells) {
+    const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
+    const TextStyle number = scaled(kTick, cells.scale), token = scaled(kTickToken, cells.scale);
     for (const Label& label : labels) {
-        const float at = static_cast<float>(x) + middle(label.index, cells.factor, cells.cell_width);
-        image.fill(static_cast<int>(at), y + 1, 1, 4, kLine);
-        const float baseline = std::round(at + 4);
-        image.text(baseline, static_cast<float>(y + 8), label.number,
-                   upward(aligned(kTick, TextAlign::right)));
+        const float at =
+            static_cast<float>(x) + middle(label.index, cells.columns * cells.factor, cells.width());
+        image.fill(static_cast<int>(at), y + px(1), std::max(px(1), 1), px(4), kLine);
+        const float baseline = std::round(at + static_cast<float>(4 * cells.scale));
+        image.text(baseline, static_cast<float>(y + px(8)), label.number,
+                   upward(aligned(number, TextAlign::right)));
         if (!label.token.empty())
-            image.text(baseline, static_cast<float>(y + 8) + text_width(label.number, kTick) + 5, label.token,
-                       upward(aligned(kTickToken, TextAlign::right)));
+            image.text(
+                baseline,
+                static_cast<float>(y + px(8)) + text_width(label.number, number) + static_cast<float>(px(5)),
+                label.token, upward(aligned(token, TextAlign::right)));
     }
 }
 
@@ -117,18 +159,19 @@ std::vector<double> bar_ticks(const ColorScale& scale) {
     return ticks;
 }
 
-void draw_bar(Image& image, int x, int y, const ColorScale& scale) {
-    for (int i = 0; i < kBarWidth; ++i) {
-        const auto entry = static_cast<std::size_t>(i * 256 / kBarWidth);
-        image.fill(x + i, y, 1, kBarHeight, colormap_table(scale.map)[entry]);
+void draw_bar(Image& image, int x, int y, const ColorScale& scale, double size) {
+    const int width = scaled(kBarWidth, size), height = scaled(kBarHeight, size);
+    for (int i = 0; i < width; ++i) {
+        const auto entry = static_cast<std::size_t>(i * 256 / width);
+        image.fill(x + i, y, 1, height, colormap_table(scale.map)[entry]);
     }
-    image.outline(x - 1, y - 1, kBarWidth + 2, kBarHeight + 2, kLine);
+    image.outline(x - 1, y - 1, width + 2, height + 2, kLine);
     for (double tick : bar_ticks(scale)) {
         const int at =
-            x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick)) * (kBarWidth - 1)));
-        image.fill(at, y + kBarHeight + 1, 1, 4, kLine);
-        image.text(static_cast<float>(at), static_cast<float>(y + kBarHeight + 16), tick_text(tick),
-                   aligned(kTick, TextAlign::center));
+            x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick)) * (width - 1)));
+        image.fill(at, y + height + 1, 1, scaled(4, size), kLine);
+        image.text(static_cast<float>(at), static_cast<float>(y + height + scaled(16, size)), tick_text(tick),
+                   aligned(scaled(kTick, size), TextAlign::center));
     }
 }
 
@@ -153,18 +196,47 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
     return cells;
 }
 
-int draw_heading(Image* image, int y, int width, const FigureTexts& texts) {
-    const auto room = static_cast<float>(width - 2 * kFigurePadding);
+CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
+    if (size.width <= 0) return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
+    constexpr int kUsual = 1100;  // of a picture with text of the usual size
+    constexpr int kHighest =
+        20'000;  // cells of one long row among many would ask for more memory than there is
+    const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
+    CellLayout cells;
+    cells.scale = std::clamp(static_cast<double>(size.width) / kUsual, 0.7, 12.0);
+    // The labels' width follows from the cells, and the other way round: what the widest labels take stays.
+    cells.left = left_of({}, cells.scale);
+    for (int round = 0; round < 3; ++round) {
+        cells.plot_width = std::max(size.width - cells.left - right_of(cells.scale), 16);
+        cells.plot_height = std::clamp(static_cast<int>(std::lround(cells.plot_width * size.cell_aspect *
+                                                                    n_rows / std::max(n_columns, 1))),
+                                       1, kHighest);
+        cells.factor =
+            std::max({1, ceil_div(n_columns, cells.plot_width), ceil_div(n_rows, cells.plot_height)});
+        cells.columns = ceil_div(n_columns, cells.factor);
+        cells.rows = ceil_div(n_rows, cells.factor);
+        const int left = left_of(row_labels(row_axis, cells), cells.scale);
+        if (left <= cells.left) break;
+        cells.left = left;
+    }
+    return cells;
+}
+
+int draw_heading(Image* image, int y, int width, const FigureTexts& texts, double scale) {
+    const int padding = scaled(kFigurePadding, scale);
+    const auto room = static_cast<float>(width - 2 * padding);
     int used = 0;
-    for (const std::string& line : wrap_text(texts.title, room, kTitle)) {
-        used += 24;
-        if (image) image->text(kFigurePadding, static_cast<float>(y + used - 6), line, kTitle);
-    }
-    for (const std::string& line : wrap_text(texts.subtitle, room, kSubtitle)) {
-        used += 19;
-        if (image) image->text(kFigurePadding, static_cast<float>(y + used - 5), line, kSubtitle);
-    }
-    return used + 8;
+    const auto lines = [&](const std::string& text, const TextStyle& style, int height, int below) {
+        for (const std::string& line : wrap_text(text, room, scaled(style, scale))) {
+            used += scaled(height, scale);
+            if (image)
+                image->text(static_cast<float>(padding), static_cast<float>(y + used - scaled(below, scale)),
+                            line, scaled(style, scale));
+        }
+    };
+    lines(texts.title, kTitle, 24, 6);
+    lines(texts.subtitle, kSubtitle, 19, 5);
+    return used + scaled(8, scale);
 }
 
 int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items) {
@@ -175,71 +247,92 @@ int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items) {
     return width;
 }
 
-int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items) {
+int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
+                double scale, int width) {
     if (!bar && items.empty()) return 0;
-    if (image) {
-        if (bar) {
-            image->text(static_cast<float>(x), static_cast<float>(y + 12), bar->label, kBody);
-            x += static_cast<int>(text_width(bar->label, kBody)) + 12;
-            draw_bar(*image, x, y + 2, bar->scale);
-            x += kBarWidth + 28;
-        }
-        for (const LegendItem& item : items) {
-            item.paint(*image, x, y, kSwatch, kSwatch);
-            image->outline(x, y, kSwatch, kSwatch, kLine);
-            image->text(static_cast<float>(x + kSwatch + 7), static_cast<float>(y + 12), item.text, kBody);
-            x += kSwatch + 7 + static_cast<int>(text_width(item.text, kBody)) + 20;
-        }
+    const auto px = [&](int pixels) { return scaled(pixels, scale); };
+    const TextStyle body = scaled(kBody, scale);
+    const int first_x = x, first_y = y, swatch = px(kSwatch);
+    int line = bar ? px(42) : px(28);
+    if (bar) {
+        if (image) image->text(static_cast<float>(x), static_cast<float>(y + px(12)), bar->label, body);
+        x += static_cast<int>(text_width(bar->label, body)) + px(12);
+        if (image) draw_bar(*image, x, y + px(2), bar->scale, scale);
+        x += px(kBarWidth) + px(28);
     }
-    return bar ? 42 : 28;
+    for (const LegendItem& item : items) {
+        const int room = swatch + px(7) + static_cast<int>(text_width(item.text, body));
+        if (width > 0 && x > first_x && x + room > width - first_x) {
+            x = first_x;
+            y += line;
+            line = px(28);
+        }
+        if (image) {
+            item.paint(*image, x, y, swatch, swatch);
+            image->outline(x, y, swatch, swatch, kLine);
+            image->text(static_cast<float>(x + swatch + px(7)), static_cast<float>(y + px(12)), item.text,
+                        body);
+        }
+        x += room + px(20);
+    }
+    return y - first_y + line;
 }
 
-int draw_caption(Image* image, int y, int width, const std::string& caption) {
+int draw_caption(Image* image, int y, int width, const std::string& caption, double scale) {
+    const int padding = scaled(kFigurePadding, scale);
     int used = 0;
     for (const std::string& line :
-         wrap_text(caption, static_cast<float>(width - 2 * kFigurePadding), kCaption)) {
-        used += 18;
-        if (image) image->text(kFigurePadding, static_cast<float>(y + used - 5), line, kCaption);
+         wrap_text(caption, static_cast<float>(width - 2 * padding), scaled(kCaption, scale))) {
+        used += scaled(18, scale);
+        if (image)
+            image->text(static_cast<float>(padding), static_cast<float>(y + used - scaled(5, scale)), line,
+                        scaled(kCaption, scale));
     }
     return used;
 }
 
 Image draw_matrix(const MatrixFrame& frame) {
     const CellLayout& cells = frame.cells;
-    const auto per_index = [&](int cell) { return static_cast<double>(cell) / cells.factor; };
-    const std::vector<Label> rows =
-        axis_labels(frame.row_axis, cells.rows * cells.factor, per_index(cells.cell_height));
-    const std::vector<Label> columns =
-        axis_labels(frame.column_axis, cells.columns * cells.factor, per_index(cells.cell_width));
+    const double scale = cells.scale;
+    const auto px = [&](int pixels) { return scaled(pixels, scale); };
+    const TextStyle body = scaled(kBody, scale);
+    const int padding = px(kFigurePadding);
+    const std::vector<Label> rows = row_labels(frame.row_axis, cells);
+    const std::vector<Label> columns = column_labels(frame.column_axis, cells);
 
-    const int left = kFigurePadding + 20 + widest(rows) + 10;
-    const int width = std::max({left + cells.width() + kFigurePadding + 6, kLeastFigureWidth,
-                                legend_width(frame.bar, frame.items) + 2 * kFigurePadding});
-    const int heading = draw_heading(nullptr, 0, width, frame.texts);
-    const int legend = draw_legend(nullptr, 0, 0, frame.bar, frame.items);
-    const int top = kFigurePadding - 6 + heading + legend + 6;
-    const int row_label_height = static_cast<int>(text_width(frame.row_axis.label, kBody)) - 4;
-    const int axis_bottom = top + std::max(cells.height() + 10 + widest(columns) + 6, row_label_height - 10);
-    const int caption_y = axis_bottom + 26;
-    const int height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption) + kFigurePadding;
+    const bool exact = cells.plot_width > 0;  // the picture's width was asked for
+    const int left = exact ? cells.left : left_of(rows, scale);
+    const int width = exact ? left + cells.width() + right_of(scale)
+                            : std::max({left + cells.width() + right_of(scale), kLeastFigureWidth,
+                                        legend_width(frame.bar, frame.items) + 2 * padding});
+    const int legend_room = exact ? width : 0;
+    const int heading = draw_heading(nullptr, 0, width, frame.texts, scale);
+    const int legend = draw_legend(nullptr, padding, 0, frame.bar, frame.items, scale, legend_room);
+    const int top = padding - px(6) + heading + legend + px(6);
+    const int row_label_height = static_cast<int>(text_width(frame.row_axis.label, body)) - px(4);
+    const int axis_bottom =
+        top + std::max(cells.height() + px(10) + widest(columns, scale) + px(6), row_label_height - px(10));
+    const int caption_y = axis_bottom + px(26);
+    const int height = caption_y + draw_caption(nullptr, 0, width, frame.texts.caption, scale) + padding;
 
     Image image(width, height);
-    draw_heading(&image, kFigurePadding - 6, width, frame.texts);
-    draw_legend(&image, kFigurePadding, kFigurePadding - 6 + heading, frame.bar, frame.items);
+    draw_heading(&image, padding - px(6), width, frame.texts, scale);
+    draw_legend(&image, padding, padding - px(6) + heading, frame.bar, frame.items, scale, legend_room);
     for (int y = 0; y < cells.rows; ++y)
         for (int x = 0; x < cells.columns; ++x)
-            frame.paint(image, left + x * cells.cell_width, top + y * cells.cell_height, x, y);
+            frame.paint(image, left + cells.x(x), top + cells.y(y), cells.x(x + 1) - cells.x(x),
+                        cells.y(y + 1) - cells.y(y), x, y);
     image.outline(left - 1, top - 1, cells.width() + 2, cells.height() + 2, kLine);
     draw_row_labels(image, rows, left, top, cells);
     draw_column_labels(image, columns, left, top + cells.height(), cells);
     // The label of a low matrix starts at its top and runs on below it rather than into the legend.
-    const float row_label =
-        std::max(static_cast<float>(cells.height()) / 2, text_width(frame.row_axis.label, kBody) / 2 - 4);
-    image.text(static_cast<float>(kFigurePadding + 8), static_cast<float>(top) + row_label,
-               frame.row_axis.label, upward(aligned(kBody, TextAlign::center)));
-    image.text(static_cast<float>(left + cells.width() / 2), static_cast<float>(axis_bottom + 10),
-               frame.column_axis.label, aligned(kBody, TextAlign::center));
-    draw_caption(&image, caption_y, width, frame.texts.caption);
+    const float row_label = std::max(static_cast<float>(cells.height()) / 2,
+                                     text_width(frame.row_axis.label, body) / 2 - static_cast<float>(px(4)));
+    image.text(static_cast<float>(padding + px(8)), static_cast<float>(top) + row_label, frame.row_axis.label,
+               upward(aligned(body, TextAlign::center)));
+    image.text(static_cast<float>(left + cells.width() / 2), static_cast<float>(axis_bottom + px(10)),
+               frame.column_axis.label, aligned(body, TextAlign::center));
+    draw_caption(&image, caption_y, width, frame.texts.caption, scale);
     return image;
 }
 

@@ -147,7 +147,7 @@ Image draw_heatmap(const HeatmapFigure& figure) {
     KH_ASSERT(figure.states.empty() || figure.states.size() == values.values.size());
     MatrixFrame frame{
         figure.texts, figure.row_axis, figure.column_axis, {}, nullptr, state_items(figure.states), {}};
-    frame.cells = layout_cells(values.width, values.height, figure.size.max_width, figure.size.max_height);
+    frame.cells = layout_cells(values.width, values.height, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
         append_sentence(frame.texts.caption, fmt::format("Reduced: each cell shows {} of {} x {} cells.",
@@ -159,11 +159,11 @@ Image draw_heatmap(const HeatmapFigure& figure) {
                                             ? std::vector<MaskCell>{}
                                             : reduce_mask(figure.states, values.width, values.height, factor);
     append_value_items(frame.items, reduced, masks, figure.scale);
-    frame.paint = [&](Image& image, int x, int y, int column, int row) {
+    frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
         const auto i = static_cast<std::size_t>(row) * static_cast<std::size_t>(reduced.width) +
                        static_cast<std::size_t>(column);
-        paint_value(image, x, y, frame.cells.cell_width, frame.cells.cell_height, reduced.values[i],
-                    masks.empty() ? nullptr : &masks[i], figure.scale);
+        paint_value(image, x, y, width, height, reduced.values[i], masks.empty() ? nullptr : &masks[i],
+                    figure.scale);
     };
     return draw_matrix(frame);
 }
@@ -172,8 +172,7 @@ Image draw_mask(const MaskFigure& figure) {
     KH_ASSERT(figure.states.size() ==
               static_cast<std::size_t>(figure.n_columns) * static_cast<std::size_t>(figure.n_rows));
     MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, nullptr, {}, {}};
-    frame.cells =
-        layout_cells(figure.n_columns, figure.n_rows, figure.size.max_width, figure.size.max_height);
+    frame.cells = layout_cells(figure.n_columns, figure.n_rows, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
     if (factor > 1)
         append_sentence(frame.texts.caption,
@@ -186,8 +185,8 @@ Image draw_mask(const MaskFigure& figure) {
     for (LegendItem& item : state_items({CellState::evicted, CellState::unborn}))
         frame.items.push_back(std::move(item));
     const std::vector<MaskCell> masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor);
-    frame.paint = [&](Image& image, int x, int y, int column, int row) {
-        paint_mask(image, x, y, frame.cells.cell_width, frame.cells.cell_height,
+    frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
+        paint_mask(image, x, y, width, height,
                    masks[static_cast<std::size_t>(row) * static_cast<std::size_t>(frame.cells.columns) +
                          static_cast<std::size_t>(column)]);
     };

@@ -11,12 +11,6 @@
 
 namespace keyhole {
 
-/// Pixels of the matrix itself; what does not fit is reduced.
-struct FigureSize {
-    int max_width = 1400;
-    int max_height = 1100;
-};
-
 struct HeatmapFigure {
     FigureTexts texts;
     Plane
