@@ -53,7 +53,7 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
 
 }  // namespace
 
-void draw(AtlasPanel&, const PanelContext& context) {
+void draw(AtlasPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     heading(context, "Atlas");
     ImGui::SameLine();
@@ -72,9 +72,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
         dim_text(context, fmt::format("{} at row {}", m.label, app.view.row));
         tooltip(context, measure_tooltip(m.name) + "\nShift+V: the next one.");
     } else
-        dim_text(context, factor > 1 ? fmt::format("{} layers × {} heads · maxima of {}×{} cells", n_layers,
-                                                   n_heads, factor, factor)
-                                     : fmt::format("{} layers × {} heads · attention", n_layers, n_heads));
+        dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
 
     ImGui::PushFont(context.fonts.small);
     const float label = ImGui::CalcTextSize("L00").x + context.px(4);
@@ -128,6 +126,7 @@ void draw(AtlasPanel&, const PanelContext& context) {
             quad.canvas = frame_rect(context, min, max);
             quad.view.fit(app.history.n_positions(), app.history.n_positions(), quad.canvas.width,
                           quad.canvas.height);
+            panel.side = 1 << std::max(quad.view.level(), 0);
             quad.matrix = l * n_heads + h;
             quad.kv_head = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
             quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
@@ -175,8 +174,8 @@ void draw(AtlasPanel&, const PanelContext& context) {
         const int g = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
         tooltip(context,
                 fmt::format(
-                    "Layer {}, head {}\nKV head {}: {} of {} tokens kept\nlargest attention {}", l, h, g,
-                    n_stored(app, lane, g), app.view.row + 1,
+                    "Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
+                    kv_head_text(app.history.layout(lane), g), n_stored(app, lane, g), app.view.row + 1,
                     number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
         if (ImGui::IsMouseClicked(0)) {
             app.view.layer = l;

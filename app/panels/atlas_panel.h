@@ -5,7 +5,9 @@
 
 namespace keyhole {
 
-struct AtlasPanel {};
+struct AtlasPanel {
+    int side = 1;  ///< cells that a pixel of a thumbnail stood for in the last frame, each way
+};
 
 void draw(AtlasPanel& panel, const PanelContext& context);
 

@@ -117,7 +117,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();
-    dim_text(context, fmt::format("KV head {} · against the row", g));
+    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · against the row");
     const StepList& steps = app.history.steps();
     const std::size_t n = steps.size();
 

@@ -217,6 +217,8 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
         text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     if (score_values(app.history, lane, cell.row, g, values))
         text += fmt::format("   score {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
+    else if (app.view.mode == HeatMode::score && cell.row < app.history.n_prompt() - 1)
+        text += "   prompt rows have no scores";
     return text;
 }
 
@@ -346,13 +348,12 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         text = pane.versus >= 0 ? difference_caption(app, pane, *cell) : cell_caption(app, lane, *cell);
     } else {
         text = recording_note(app.history, lane, app.stride, app.dense_from);
-        if (pane.data.focus().factor() > 1)
-            text += fmt::format("{}drawn as maxima of {}×{} cells", text.empty() ? "" : ", ",
-                                pane.data.focus().factor(), pane.data.focus().factor());
-        const int level = quad.view.level();
-        if (level > 0)
-            text += fmt::format("{}each pixel the {} of {}×{} cells", text.empty() ? "" : ", ",
-                                quad.difference ? "largest difference" : "maximum", 1 << level, 1 << level);
+        const int side = std::max(pane.data.focus().factor(), 1 << std::max(quad.view.level(), 0));
+        const auto add = [&](const std::string& words) {
+            if (!words.empty()) text += (text.empty() ? "" : ", ") + words;
+        };
+        if (view.mode == HeatMode::score && app.history.n_prompt() > 1) add("prompt rows have no scores");
+        add(reduction_note(view.mode, quad.difference, side));
         if (text.empty())
             text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";
     }

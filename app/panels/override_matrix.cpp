@@ -1,5 +1,6 @@
 #include "app/panels/override_matrix.h"
 
+#include "app/window/run_rows.h"
 #include "engine/base/error.h"
 #include "engine/figure/colormap.h"
 #include "engine/policy/lane_spec.h"
@@ -257,8 +258,9 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         const auto [l, h] = *under;
         const auto& told = shown.at(l, h);
         tooltip(context,
-                fmt::format("Layer {}, head {} (KV head {}): {} {}{}", l, h,
-                            heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)],
+                fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
+                            kv_head_text(app.history.layout(app.shown_lane()),
+                                         heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
                             told ? ", set apart" : ", as the lane"));

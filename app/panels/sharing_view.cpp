@@ -1,5 +1,6 @@
 #include "app/panels/sharing_view.h"
 
+#include "app/window/run_rows.h"
 #include "engine/policy/lane_spec.h"
 
 #include <algorithm>
@@ -71,10 +72,9 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
             if (!hovered || mouse.x < x || mouse.x >= x + cell || mouse.y < y || mouse.y >= y + height)
                 continue;
             const KvHead& kv = layout.kv_head(g);
-            tooltip(context, fmt::format("Layer {}, query head {} reads KV head {}: number {} of layer "
-                                         "{}{}.\n{} query heads read it.",
-                                         l, h, g, kv.index, kv.owner_layer,
-                                         layout.owns(l) ? "" : ", which it borrows", kv.readers.size()));
+            tooltip(context, fmt::format("Layer {}, query head {} reads {}{}.\n{} query heads read it.", l, h,
+                                         kv_head_text(layout, g), layout.owns(l) ? "" : ", which it borrows",
+                                         kv.readers.size()));
         }
 }
 

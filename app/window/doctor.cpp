@@ -1,5 +1,6 @@
 #include "app/window/doctor.h"
 
+#include "app/window/run_rows.h"
 #include "engine/base/half.h"
 
 #include <algorithm>
@@ -22,10 +23,7 @@ struct Patient {
     const ResolvedPolicy& policy(int g) const {
         return record.info->policy.at(reader(g).layer, reader(g).head);
     }
-    std::string head_name(int g) const {
-        const KvHead& head = history.layout(lane).kv_head(g);
-        return fmt::format("L{} KV head {}", head.owner_layer, head.index);
-    }
+    std::string head_name(int g) const { return kv_head_text(history.layout(lane), g); }
     int n_stored(int g) const {
         int n = 0;
         for (int p = 0; p <= row; ++p) n += history.stored(lane, g, p, row) ? 1 : 0;

@@ -232,16 +232,40 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
     const int first = history.lanes()[at(lane)].first_row;
     const int parent = history.lanes()[at(lane)].forked_from;
-    if (parent >= 0 && history.lanes()[at(lane)].relived)
-        note += fmt::format("{}KV heads shared otherwise after row {}: earlier rows are of lane id {}",
-                            note.empty() ? "" : ", ", history.lanes()[at(lane)].forked_at,
-                            history.lanes()[at(parent)].id);
-    else if (parent >= 0)
+    if (parent >= 0 && history.lanes()[at(lane)].relived) {
+        // The mask is whole, for its evictions came with the first record.
+        const int begin = std::max(history.n_prompt() - 1, start.row);
+        if (begin < first)
+            note += fmt::format("{}KV heads changed after row {}: rows {} to {} ran again without a record",
+                                note.empty() ? "" : ", ", first - 1, begin, first - 1);
+    } else if (parent >= 0)
         note += fmt::format("{}lane forked after row {}", note.empty() ? "" : ", ",
                             history.lanes()[at(lane)].forked_at);
     else if (first > history.steps().front()->row)
         note += fmt::format("{}lane added at row {}", note.empty() ? "" : ", ", first);
     return note;
+}
+
+std::string kv_head_text(const KvLayout& layout, int kv_head) {
+    const KvHead& head = layout.kv_head(kv_head);
+    return fmt::format("L{} KV head {}", head.owner_layer, head.index);
+}
+
+std::string reduction_note(HeatMode mode, bool difference, int side) {
+    if (side <= 1) return "";
+    const char* words = difference                ? "the largest difference"
+                        : mode == HeatMode::mask  ? "the kept share"
+                        : mode == HeatMode::score ? "the highest score"
+                                                  : "the highest attention";
+    return fmt::format("each pixel {} of {}×{} cells", words, side, side);
+}
+
+std::string atlas_note(HeatMode mode, int n_layers, int n_heads, int factor) {
+    std::string note = fmt::format("{} layers × {} heads · ", n_layers, n_heads);
+    if (mode == HeatMode::mask)
+        return note + (factor > 1 ? fmt::format("kept share of {0}×{0} cells", factor) : "kept tokens");
+    note += mode == HeatMode::score ? "attention, not scores" : "attention";
+    return note + (factor > 1 ? fmt::format(", maxima of {0}×{0} cells", factor) : "");
 }
 
 const std::string& token_text(const RunHistory& history, int lane, int position) {

@@ -59,6 +59,14 @@ void kept_share(const RunHistory& history, int lane, int row, int first, int las
 /// What the picture lacks or reduces, one sentence; empty: nothing.
 std::string recording_note(const RunHistory& history, int lane, int stride, int dense_from);
 
+/// "L4 KV head 3": layer and number within it, as files name it; indices over all layers are for no one's eyes.
+std::string kv_head_text(const KvLayout& layout, int kv_head);
+
+/// What one pixel of a reduced matrix stands for: "each pixel the highest attention of 4×4 cells"; side: cells each way. Empty for 1.
+std::string reduction_note(HeatMode mode, bool difference, int side);
+/// What an atlas thumbnail shows beside the focused view's mode: it has no scores. factor: cells of a block, each way.
+std::string atlas_note(HeatMode mode, int n_layers, int n_heads, int factor);
+
 /// Text of the token that a lane consumed at a position, "" beyond its end.
 const std::string& token_text(const RunHistory& history, int lane, int position);
 

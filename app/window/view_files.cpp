@@ -32,7 +32,7 @@ Curve curve_over_rows(const RunHistory& history, std::string name, std::span<con
 
 void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& view, const ShownLane& lane) {
     const int g = history.layout(lane.lane).kv_head_from_head(view.layer, view.head);
-    plot.title = fmt::format("Scores of picked tokens, layer {}, KV head {}", view.layer, g);
+    plot.title = "Scores of picked tokens, " + kv_head_text(history.layout(lane.lane), g);
     plot.y_label = "score (logarithmic)";
     plot.log_y = true;
     plot.caption =
