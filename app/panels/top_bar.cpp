@@ -93,6 +93,21 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
     ImGui::EndPopup();
 }
 
+/// Traces, models and prompts that were open, newest first.
+void draw_recent_files(const PanelContext& context) {
+    const std::vector<std::string>& paths = context.app.recent.paths;
+    if (!ImGui::BeginMenu("Recent files", !paths.empty())) return;
+    std::string asked;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        ImGui::PushID(static_cast<int>(i));
+        if (ImGui::MenuItem(fitted(paths[i], context.px(480)).c_str()))
+            asked = fmt::format("recent {}", i + 1);
+        ImGui::PopID();
+    }
+    ImGui::EndMenu();
+    if (!asked.empty()) run(context, asked);  // it changes the list
+}
+
 }  // namespace
 
 void draw_menus(TopBar&, const PanelContext& context) {
@@ -118,6 +133,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
             if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
                 run(context, command.id);
             if (!command.help.empty()) tooltip(context, command.help);
+            if (command.id == "file.open") draw_recent_files(context);
         }
         ImGui::EndMenu();
     }

@@ -1,6 +1,7 @@
 #include "app/window/command_areas.h"
 #include "engine/base/error.h"
 
+#include <algorithm>
 #include <array>
 
 namespace keyhole {
@@ -22,13 +23,23 @@ void keep(AppState& app) {
 }
 
 void add_bookmark(AppState& app, std::string_view name) {
-    const ModelConfig& config = config_of(app);
+    (void)config_of(app);
     const ViewState& view = app.view;
-    (void)config;
-    app.keepsakes.bookmarks.push_back(
-        {name.empty() ? fmt::format("row {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
-                      : std::string(name),
-         view.lane, view.layer, view.head, view.row, view.mode, view.pick});
+    Bookmark b;
+    b.name = name.empty()
+                 ? fmt::format("row {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
+                 : std::string(name);
+    b.lane = view.lane;
+    b.layer = view.layer;
+    b.head = view.head;
+    b.row = view.row;
+    b.mode = view.mode;
+    b.pick = view.pick;
+    b.other = view.other;
+    b.difference = view.difference;
+    b.arrangement = view.arrangement;
+    if (!view.heat.fitted) b.zoom = view.heat;
+    app.keepsakes.bookmarks.push_back(std::move(b));
     keep(app);
     app.say(
         fmt::format("bookmark {}: {}", app.keepsakes.bookmarks.size(), app.keepsakes.bookmarks.back().name));
@@ -43,6 +54,13 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     app.view.head = b.head;
     app.view.mode = b.mode;
     app.view.pick = b.pick;
+    app.view.other = std::clamp(b.other, 0, std::max(app.desk.n_lanes() - 1, 0));
+    app.view.difference = b.difference;
+    app.view.arrangement = b.arrangement;
+    if (b.zoom)
+        app.view.heat = *b.zoom;
+    else
+        app.view.heat.fitted = true;
     move_time(app, b.row - app.view.row);
     app.view.fit_to(app.desk.n_lanes(), config_of(app).n_layers, config_of(app).n_heads, app.first_row(),
                     app.last_row());
@@ -128,7 +146,7 @@ constexpr std::array kTable = {
     UserCommand{"bookmark",
                 menu::kView,
                 "Bookmark this view",
-                "[NAME]: lane, head, mode, row and pick.",
+                "[NAME]: lane and the other one, head, mode, row, pick, zoom and arrangement.",
                 {'M', kCtrl},
                 add_bookmark},
     UserCommand{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -29,6 +30,10 @@ void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& fil
     for (const Bookmark& b : keepsakes.bookmarks) {
         nlohmann::json one = {{"name", b.name}, {"lane", b.lane}, {"layer", b.layer},
                               {"head", b.head}, {"row", b.row},   {"mode", mode_name(b.mode)}};
+        one["other"] = b.other;
+        one["difference"] = b.difference;
+        one["arrangement"] = arrangement_name(b.arrangement);
+        if (b.zoom) one["zoom"] = {b.zoom->left, b.zoom->top, b.zoom->cell_width, b.zoom->cell_height};
         if (b.pick) one["pick"] = {b.pick->row, b.pick->position};
         out["bookmarks"].push_back(std::move(one));
     }
@@ -46,8 +51,23 @@ Keepsakes load_keepsakes(const std::filesystem::path& file) {
         const nlohmann::json in = nlohmann::json::parse(stream);
         keepsakes.notes = in.at("notes").get<std::string>();
         for (const nlohmann::json& one : in.at("bookmarks")) {
-            Bookmark b{
-                one.at("name"), one.at("lane"), one.at("layer"), one.at("head"), one.at("row"), {}, {}};
+            Bookmark b;
+            one.at("name").get_to(b.name);
+            for (const auto& [name, to] :
+                 {std::pair("lane", &b.lane), {"layer", &b.layer}, {"head", &b.head}, {"row", &b.row}})
+                one.at(name).get_to(*to);
+            // Not in files of older versions.
+            b.other = one.value("other", 0);
+            b.difference = one.value("difference", false);
+            for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+                if (one.value("arrangement", "") == arrangement_name(a)) b.arrangement = a;
+            if (one.contains("zoom")) {
+                const nlohmann::json& zoom = one["zoom"];
+                b.zoom = HeatView{
+                    zoom.at(0), zoom.at(1),
+                    std::clamp(zoom.at(2).get<double>(), HeatView::kMinCell, HeatView::kMaxCell),
+                    std::clamp(zoom.at(3).get<double>(), HeatView::kMinCell, HeatView::kMaxCell), false};
+            }
             for (const HeatMode mode : kModes)
                 if (one.at("mode").get<std::string>() == mode_name(mode)) b.mode = mode;
             if (one.contains("pick")) b.pick = Pick{one["pick"].at(0), one["pick"].at(1)};

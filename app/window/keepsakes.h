@@ -17,6 +17,10 @@ struct Bookmark {
     int lane = 0, layer = 0, head = 0, row = 0;
     HeatMode mode = HeatMode::attention;
     std::optional<Pick> pick;
+    int other = 0;  ///< lane that the focused one is compared with
+    bool difference = false;
+    Arrangement arrangement = Arrangement::explore;
+    std::optional<HeatView> zoom;  ///< empty: the whole matrix
     bool operator==(const Bookmark&) const = default;
 };
 
