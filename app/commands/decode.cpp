@@ -88,7 +88,8 @@ void run_decode(const DecodeOptions& options) {
     const int n_prompt = static_cast<int>(loaded.model->tokenizer().encode(spec.prompt).size());
     if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
     spec.wants = exports.wants();
-    if (!options.save.empty()) spec.wants.attention = spec.wants.scores = true;
+    const std::vector<ViewWord> views = options.exports.views();
+    if (!options.save.empty() || !views.empty()) spec.wants.attention = spec.wants.scores = true;
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
     if (shadows) spec.wants.attention = true;  // for the sink share
@@ -98,7 +99,7 @@ void run_decode(const DecodeOptions& options) {
     const int last_row = n_prompt + spec.n_generate - 1;
 
     std::unique_ptr<ExportSink> sink;
-    if (options.exports.given()) {
+    if (options.exports.has_files()) {
         sink = std::make_unique<ExportSink>(
             exports, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
                                  last_row, layouts_of(*loaded.model, spec.lanes)});
@@ -110,6 +111,7 @@ void run_decode(const DecodeOptions& options) {
 
     Recorder recorder;
     RunHistory history;
+    int stride = 1, dense_from = 0;
     {
         Progress progress("decode", spec.n_generate);
         replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
@@ -118,7 +120,10 @@ void run_decode(const DecodeOptions& options) {
                    if (trace != nullptr) trace->append(*step);
                    progress.update(step->row + 1 - n_prompt);
                });
-        history.update(recorder.snapshot().steps);
+        const auto kept = recorder.snapshot();
+        history.update(kept.steps);
+        stride = kept.stride;
+        dense_from = kept.dense_from;
     }
     if (options.json)
         print_json(history);
@@ -128,6 +133,12 @@ void run_decode(const DecodeOptions& options) {
         Progress progress("export", 1);
         sink->finish(history, [&](double done, const std::string&) { progress.update(done); });
         fmt::print(stderr, "written to {}\n", exports.folder.string());
+    }
+    if (!views.empty()) {
+        Progress progress("views", 1);
+        write_views(history, views, options.exports.view_export(), stride, dense_from,
+                    [&](double done) { progress.update(done); });
+        fmt::print(stderr, "views written to {}\n", options.exports.folder);
     }
     if (trace != nullptr) {
         trace->finish();

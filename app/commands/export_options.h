@@ -1,6 +1,7 @@
 /// The export part of a command line, shared by decode and replay. Main thread.
 #pragma once
 
+#include "app/window/view_export.h"
 #include "engine/export/options.h"
 
 #include <CLI/CLI.hpp>
@@ -18,11 +19,19 @@ struct ExportArguments {
     int last_rows = 0;
     std::string dtype = "f32";
     bool yes = false;
+    int row = -1;  ///< of views: the shown row; -1: the last
+    int focus = 0;
+    std::string look;
 
     void add(CLI::App& command);
     bool given() const { return !folder.empty(); }
     /// Throws Error(wrong_use) for an unknown name in the list.
     ExportOptions parsed() const;
+    /// The words of views among the list, which parsed() leaves out.
+    std::vector<ViewWord> views() const;
+    ViewExport view_export() const;
+    /// Something else than views is asked for.
+    bool has_files() const;
 };
 
 }  // namespace keyhole

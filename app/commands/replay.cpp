@@ -39,9 +39,16 @@ void run_replay(ReplayOptions options) {
     }
     fmt::print("\n{}", metrics_table(history, run_metrics(history)));
     if (!options.exports.given()) return;
-    Progress progress("export", 1);
-    export_history(history, options.exports.parsed(),
-                   [&](double done, const std::string&) { progress.update(done); });
+    if (options.exports.has_files()) {
+        Progress progress("export", 1);
+        export_history(history, options.exports.parsed(),
+                       [&](double done, const std::string&) { progress.update(done); });
+    }
+    if (const std::vector<ViewWord> views = options.exports.views(); !views.empty()) {
+        Progress progress("views", 1);
+        write_views(history, views, options.exports.view_export(), 1, history.steps().front()->row,
+                    [&](double done) { progress.update(done); });
+    }
     fmt::print(stderr, "written to {}; attention and scores are in the half precision that the trace holds\n",
                options.exports.folder);
 }

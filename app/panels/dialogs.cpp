@@ -1,6 +1,7 @@
 #include "app/panels/dialogs.h"
 
 #include "app/panels/notes_dialog.h"
+#include "app/window/focus_picture.h"
 #include "app/window/steer.h"
 #include "engine/export/options.h"
 
@@ -162,15 +163,18 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::Checkbox("prompt rows too", &wish.all_rows);
     ImGui::PushFont(context.fonts.small);
     ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextWrapped(
-        "The run is replayed in the background with its changes at their rows, so that the files are exact "
-        "and the same as those of keyhole decode.");
+    ImGui::TextWrapped(app.live() ? "The run is replayed in the background with its changes at their rows, "
+                                    "so that the files are exact "
+                                    "and the same as those of keyhole decode."
+                                  : "What the opened trace holds: attention and scores in half precision, "
+                                    "the same files as those of "
+                                    "keyhole replay. Logits, noise and shadow need a run.");
     ImGui::PopStyleColor();
     ImGui::PopFont();
     command_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
-    const bool off = app.export_job.running() || list.empty() || !app.live() || !app.has_run();
+    const bool off = app.export_job.running() || list.empty() || !app.has_run();
     if (off) ImGui::BeginDisabled();
     if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
     if (off) ImGui::EndDisabled();
@@ -202,6 +206,41 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
         close(context);
         const std::string typed = from_field(panel.text);
         run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(typed) : typed));
+    }
+    ImGui::SameLine();
+    if (ImGui::Button("Cancel")) close(context);
+}
+
+/// The path, the width and how much of the view.
+void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
+    if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
+    if (opening) {
+        panel.text = "heatmap.png";
+        ImGui::SetKeyboardFocusHere();
+    }
+    ImGui::SetNextItemWidth(-1);
+    const bool entered =
+        ImGui::InputTextWithHint("##field", "path", &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
+    for (const int width : kWidths) {
+        if (width != 0) ImGui::SameLine();
+        const std::string name = width == 0 ? "as the cells ask" : std::to_string(width);
+        if (ImGui::RadioButton(name.c_str(), panel.picture_width == width)) panel.picture_width = width;
+        mark_item(context, "picture width " + std::to_string(width));
+    }
+    ImGui::SetNextItemWidth(context.px(120));
+    ImGui::InputInt("pixels wide", &panel.picture_width, 100, 500);
+    panel.picture_width = std::clamp(panel.picture_width, 0, PictureWish::kMostWidth);
+    if (ImGui::IsItemDeactivated() && panel.picture_width > 0)
+        panel.picture_width = std::max(panel.picture_width, PictureWish::kLeastWidth);
+    ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
+    mark_item(context, "picture of shown");
+    if ((ImGui::Button("Save") || entered) && !panel.text.empty()) {
+        close(context);
+        run(context,
+            fmt::format("file.picture {}{}{}", from_field(panel.text),
+                        panel.picture_width > 0 ? fmt::format(" {}", panel.picture_width) : std::string(),
+                        panel.picture_of_shown ? " shown" : ""));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
@@ -276,8 +315,7 @@ void draw(Dialogs& panel, const PanelContext& context) {
             draw_field(panel, context, opening, "Save the trace", "path", "Save", "file.save", "run.keyhole");
             break;
         case Dialog::save_picture:
-            draw_field(panel, context, opening, "Save a picture of the focused view", "path", "Save",
-                       "file.picture", "heatmap.png");
+            draw_picture(panel, context, opening);
             break;
         case Dialog::save_screenshot:
             draw_field(panel, context, opening, "Save a screenshot", "path", "Save", "screenshot",

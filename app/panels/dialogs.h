@@ -14,8 +14,10 @@ struct Dialogs {
     DoctorPanel doctor;
     WhyPage why;
     Dialog shown = Dialog::none;
-    std::string text;  ///< of the palette or of the one field
-    int selected = 0;  ///< in the palette
+    std::string text;       ///< of the palette or of the one field
+    int selected = 0;       ///< in the palette
+    int picture_width = 0;  ///< 0: as the cells ask
+    bool picture_of_shown = false;
     bool keys_down = false, keys_up = false;
 };
 

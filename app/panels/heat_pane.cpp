@@ -285,6 +285,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         ImGui::PopFont();
         return;
     }
+    app.heat_canvas = {canvas.size.x, canvas.size.y};
     if (view.center_request) {
         view.heat.center_on(view.center_request->position, view.center_request->row, canvas.size.x,
                             canvas.size.y);

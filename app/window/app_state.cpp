@@ -165,18 +165,27 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
     say("saving " + path.string());
 }
 
-void AppState::save_picture(const std::filesystem::path& path) {
+void AppState::save_picture(const std::filesystem::path& path, int width, bool shown) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
+    if (path.extension() != ".png")
+        fail(ErrorCode::wrong_use, "cannot save {}: a picture of this view can be .png alone", path.string());
+    if (width != 0 && (width < PictureWish::kLeastWidth || width > PictureWish::kMostWidth))
+        fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureWish::kLeastWidth,
+             PictureWish::kMostWidth, width);
+    PictureWish wish{width, {}, 1, stride, dense_from};
+    if (shown) {
+        wish.shown = shown_cells(view.heat, heat_canvas, view.row);
+        wish.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
+    }
     if (view.difference && shows_difference()) {
         const float most = difference.focus().largest(view.range().sinks_count);
         write_png(difference_picture(history, shown_lane(), history_lane(other_card()).value_or(0), view,
-                                     difference_scale(view, most)),
+                                     difference_scale(view, most), wish),
                   path);
-        say("saved " + path.string());
-        return;
+    } else {
+        const float largest = heat.focus().largest(view.range().sinks_count);
+        write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest), wish), path);
     }
-    const float largest = heat.focus().largest(view.range().sinks_count);
-    write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest)), path);
     say("saved " + path.string());
 }
 

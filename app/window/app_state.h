@@ -83,6 +83,7 @@ struct AppState {
 
     // --- the view ---
     ViewState view;
+    CanvasPoint heat_canvas;  ///< pixels of the large heat map in the last frame; 0: none was drawn
     ViewHistory views;
     Keepsakes keepsakes;
     RecentFiles recent;
@@ -119,8 +120,9 @@ struct AppState {
     void save_trace(const std::filesystem::path& path);
     /// write makes the file, on another thread. Throws Error(wrong_use) without a run, and while another file is being written.
     void save_in_background(const std::filesystem::path& path, std::function<void()> write);
-    /// The focused view with axes, scale and caption, drawn from the data, not from the window.
-    void save_picture(const std::filesystem::path& path);
+    /// The focused view with axes, scale and caption, drawn from the data, not from the window. width: pixels, 0: as the cells ask;
+    /// shown: only what the zoom shows. Throws Error(wrong_use) for another ending than .png and a width out of bounds.
+    void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false);
     /// Back to the state after a row; what comes after becomes a branch. Throws Error(wrong_use) for a row that is not there.
     void rewind(int row);
     /// To the end of a branch that a rewind left. Throws Error(wrong_use).

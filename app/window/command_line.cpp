@@ -35,10 +35,6 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
     return text + ")";
 }
 
-std::string_view export_of_mode(HeatMode mode) {
-    return mode == HeatMode::mask ? "mask" : mode == HeatMode::score ? "scores" : "heatmap";
-}
-
 std::string_view gif_of_mode(HeatMode mode) {
     return mode == HeatMode::mask ? "gif-mask" : mode == HeatMode::score ? "gif-scores" : "gif-attention";
 }

@@ -18,9 +18,7 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
                            const std::string& list, const std::filesystem::path& folder,
                            const std::string& extra);
 
-/// Words of --export that make what the focused view shows.
-std::string_view export_of_mode(HeatMode mode);
-/// The same as a film.
+/// Words of --export that make a film of what the focused view shows.
 std::string_view gif_of_mode(HeatMode mode);
 
 }  // namespace keyhole

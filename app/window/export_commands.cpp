@@ -1,11 +1,16 @@
 #include "app/window/command_areas.h"
 
 #include "app/window/command_line.h"
+#include "app/window/view_export.h"
 #include "app/window/view_files.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "engine/figure/curves.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <optional>
 #include <utility>
 
 namespace keyhole {
@@ -15,8 +20,8 @@ namespace {
 using namespace key;
 
 void start_export(AppState& app) {
-    if (!app.live() || !app.has_run())
-        fail(ErrorCode::wrong_use, "an export re-runs a live run; for an opened trace use keyhole replay");
+    (void)config_of(app);
+    if (!app.live()) return app.export_job.start(app.history, app.wake);
     app.export_job.start(app.engine().model(), app.status.run, app.last_row(), app.backend_options, app.wake);
 }
 
@@ -31,40 +36,104 @@ void export_run(AppState& app, std::string_view arguments) {
     start_export(app);
 }
 
-/// What a word of the user's stands for: nothing: the focused view; "run": all that the export dialog has; "frames" and "gif": the mask
-/// over time; "gif-view": the focused view over time.
+/// What a word of the user's stands for: "run": all that the export dialog has; "frames" and "gif": the mask over time; "gif-view": the
+/// focused view over time.
 ExportWish wish_of(const AppState& app, std::string_view what) {
     ExportWish wish = app.export_job.wish;
     if (what == "run") return wish;
     if (what == "frames" || what == "gif") {
         wish.list = what;
-    } else if (what.empty() || what == "gif-view") {
-        wish.list = what.empty() ? export_of_mode(app.view.mode) : gif_of_mode(app.view.mode);
+    } else if (what == "gif-view") {
+        wish.list = gif_of_mode(app.view.mode);
         wish.layers = {app.view.layer};
         wish.heads = {app.view.head};
-        wish.all_rows = wish.all_rows || what.empty();
     } else {
-        fail(ErrorCode::wrong_use, "'{}': nothing, run, frames, gif or gif-view", what);
+        fail(ErrorCode::wrong_use, "'{}': nothing, curves, overlap, atlas, run, frames, gif or gif-view",
+             what);
     }
     return wish;
+}
+
+/// The curves panel as a word of --export. Throws Error(wrong_use) where it shows nothing.
+ViewWord curves_word(const ViewState& view) {
+    ViewWord word;
+    if (view.measure_curve == ViewState::kWatchedSpan) {
+        if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
+        word.kind = ViewWord::Kind::watched;
+        word.positions = {view.watched->first, view.watched->last};
+    } else if (view.measure_curve >= 0) {
+        word.kind = ViewWord::Kind::measure;
+        word.words = curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure;
+    } else {
+        if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
+        word.kind = ViewWord::Kind::tokens;
+        word.positions = view.curve_positions;
+    }
+    return word;
+}
+
+/// What file.picture (without words), file.curves, file.overlap and file.atlas save. Nothing: no view's word.
+std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
+    if (what == "curves") return curves_word(app.view);
+    ViewWord word;
+    word.mode = app.view.mode;
+    word.a = app.view.lane;
+    word.b = app.other_card();
+    if (what == "overlap") {
+        if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+        word.kind = ViewWord::Kind::overlap;
+    } else if (what == "atlas") {
+        word.kind = ViewWord::Kind::atlas;
+    } else if (what.empty()) {
+        if (app.view.difference && app.shows_difference()) word.kind = ViewWord::Kind::difference;
+    } else {
+        return std::nullopt;
+    }
+    return word;
+}
+
+/// Options of a view's word.
+std::string view_options(const AppState& app, const ViewWord& word) {
+    using Kind = ViewWord::Kind;
+    for (const int card : {app.view.lane, word.b})
+        if (!app.history_lane(card))
+            fail(ErrorCode::wrong_use, "lane {} has no row yet, so no command can show it; step once", card);
+    std::vector<std::string> options;
+    if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
+        options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
+    if (app.view.lane != 0 && word.kind != Kind::difference && word.kind != Kind::overlap)
+        options.push_back(fmt::format("--focus {}", app.view.lane));
+    const bool of_rows =
+        word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
+    if (app.view.row < app.last_row() && !of_rows) options.push_back(fmt::format("--row {}", app.view.row));
+    const std::string look = format_look(app.view);
+    if (!look.empty() && !of_rows && word.kind != Kind::overlap) options.push_back("--look " + look);
+    return fmt::format("{}", fmt::join(options, " "));
 }
 
 /// The command line that makes the files.
 void copy_command(AppState& app, std::string_view what) {
     (void)config_of(app);
-    const ExportWish wish = wish_of(app, what);
-    std::string extra;
-    if (!wish.layers.empty())
-        extra =
-            fmt::format("--layers {} --heads {}", fmt::join(wish.layers, ","), fmt::join(wish.heads, ","));
-    if (wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+    std::string list, extra;
+    if (const std::optional<ViewWord> word = view_word(app, what)) {
+        list = format_view_word(*word);
+        extra = view_options(app, *word);
+    } else {
+        const ExportWish wish = wish_of(app, what);
+        list = wish.list;
+        if (!wish.layers.empty())
+            extra = fmt::format("--layers {} --heads {}", fmt::join(wish.layers, ","),
+                                fmt::join(wish.heads, ","));
+        if (wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+    }
+    const std::filesystem::path& folder = app.export_job.wish.folder;
     if (app.live())
-        app.clipboard_out = decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), wish.list,
-                                           wish.folder, extra);
+        app.clipboard_out =
+            decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), list, folder, extra);
     else
         app.clipboard_out =
-            fmt::format("keyhole replay {} --export {} --out {} {}", shell_word(app.opened_file.string()),
-                        wish.list, shell_word(wish.folder.string()), extra);
+            fmt::format("keyhole replay {} --export {} --out {}{}{}", shell_word(app.opened_file.string()),
+                        list, shell_word(folder.string()), extra.empty() ? "" : " ", extra);
     app.say("copied " + app.clipboard_out);
 }
 
@@ -81,53 +150,73 @@ void export_one(AppState& app, std::string_view what, std::string_view folder) {
     app.export_job.wish = before;
 }
 
-/// Lanes with a record, the focused one first.
-std::vector<ShownLane> lanes_on_show(const AppState& app) {
-    std::vector<ShownLane> lanes;
-    const auto add = [&](int card) {
-        if (const auto lane = app.history_lane(card))
-            lanes.push_back(
-                {card, *lane,
-                 fmt::format("{} {}", card,
-                             preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset))});
-    };
-    add(app.view.lane);
-    for (int card = 0; card < app.desk.n_lanes(); ++card)
-        if (card != app.view.lane) add(card);
-    return lanes;
+/// The file that a command writes. Throws Error(wrong_use) for an ending that it does not write: which says what it can be.
+std::filesystem::path file_of(std::string_view file, std::string_view usual, std::string_view what,
+                              std::initializer_list<std::string_view> endings) {
+    const std::filesystem::path path(file.empty() ? usual : file);
+    const std::string ending = path.extension().string();
+    if (std::find(endings.begin(), endings.end(), ending) == endings.end())
+        fail(ErrorCode::wrong_use, "cannot save {}: {} can be {}", path.string(), what,
+             fmt::join(endings, " or "));
+    return path;
 }
 
-/// FILE.svg: a picture; FILE.csv: the numbers.
+/// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
-    const std::filesystem::path path(file.empty() ? "curves.svg" : std::string(file));
-    const CurvePlot plot = curve_figure(app.history, app.curves, app.view, lanes_on_show(app));
-    write_text_file(path, path.extension() == ".csv" ? curve_table(plot) : draw_curves(plot));
+    const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
+    const CurvePlot plot =
+        curve_figure(app.history, app.curves, app.view, shown_lanes(app.history, app.view.lane));
+    if (path.extension() == ".png")
+        write_png(draw_curves_image(plot), path);
+    else
+        write_text_file(path, path.extension() == ".csv" ? curve_table(plot) : draw_curves(plot));
     app.say("saved " + path.string());
 }
 
 void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
-    const std::filesystem::path path(file.empty() ? "atlas.png" : std::string(file));
+    const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
     // A second at a thousand heads.
-    app.save_in_background(path, [history = app.history, view = app.view, lane = lanes_on_show(app).front(),
-                                  path] { write_png(atlas_figure(history, view, lane), path); });
+    app.save_in_background(
+        path, [history = app.history, view = app.view, lane = shown_lanes(app.history, app.view.lane).front(),
+               stride = app.stride, dense_from = app.dense_from,
+               path] { write_png(atlas_figure(history, view, lane, stride, dense_from), path); });
 }
 
 void save_overlap(AppState& app, std::string_view file) {
     (void)config_of(app);
     if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
-    const std::filesystem::path path(file.empty() ? "overlap.csv" : std::string(file));
+    const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
     write_text_file(path, overlap_table(app.history, app.shown_lane(),
                                         app.history_lane(app.other_card()).value_or(0), app.view.row));
     app.say("saved " + path.string());
+}
+
+/// FILE [WIDTH] [shown]; the file may have blanks in its name.
+void save_picture(AppState& app, std::string_view arguments) {
+    if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
+    int width = 0;
+    bool shown = false;
+    const auto last_word = [&] { return arguments.substr(arguments.rfind(' ') + 1); };
+    const auto drop_word = [&] { arguments.remove_suffix(last_word().size() + 1); };
+    if (arguments.ends_with(" shown")) {
+        shown = true;
+        drop_word();
+    }
+    const std::string_view word = last_word();
+    if (word.size() < arguments.size() && word.find_first_not_of("0123456789") == std::string_view::npos) {
+        width = whole_numbers(word, 1, 1)[0];
+        drop_word();
+    }
+    app.save_picture(std::filesystem::path(arguments), width, shown);
 }
 
 constexpr std::array kTable = {
     UserCommand{"file.curves",
                 menu::kFile,
                 "Save the curves",
-                "[FILE.svg|FILE.csv]: what the curves panel draws, or its numbers.",
+                "[FILE.svg|FILE.png|FILE.csv]: what the curves panel draws, or its numbers.",
                 {},
                 save_curves},
     UserCommand{"file.atlas",
@@ -142,14 +231,14 @@ constexpr std::array kTable = {
                 "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
                 {},
                 save_overlap},
-    UserCommand{
-        "file.copy",
-        menu::kFile,
-        "Copy as command",
-        "[run|frames|gif|gif-view]: the command line that makes the focused view's files, or those of the "
-        "export.",
-        {'C', kCtrl | kShift},
-        copy_command},
+    UserCommand{"file.copy",
+                menu::kFile,
+                "Copy as command",
+                "[curves|overlap|atlas|run|frames|gif|gif-view]: the command line that makes the same file "
+                "as the focused "
+                "view's, or those of the export.",
+                {'C', kCtrl | kShift},
+                copy_command},
     UserCommand{"file.frames",
                 menu::kFile,
                 "Export the mask over time",
@@ -199,18 +288,16 @@ constexpr std::array kTable = {
     UserCommand{"file.export",
                 menu::kFile,
                 "Export the run…",
-                "[FOLDER [LIST]]: the same files as keyhole decode.",
+                "[FOLDER [LIST]]: the same files as keyhole decode; of an opened trace as keyhole replay.",
                 {'E', kCtrl},
                 export_run},
     UserCommand{"file.picture",
                 menu::kFile,
                 "Save a picture of the focused view…",
-                "[FILE.png]: with axes, scale and caption.",
+                "[FILE.png [WIDTH] [shown]]: with axes, scale and caption; so many pixels wide; only what "
+                "the zoom shows.",
                 {'E', kCtrl | kShift},
-                [](AppState& app, std::string_view a) {
-                    a.empty() ? open_dialog<Dialog::save_picture>(app, {})
-                              : app.save_picture(std::filesystem::path(a));
-                }},
+                save_picture},
     UserCommand{"screenshot",
                 menu::kFile,
                 "Save a screenshot…",

@@ -11,16 +11,21 @@ namespace keyhole {
 
 namespace {
 
-/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
-std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
-                       const BackendOptions& options, const ExportWish& wish,
-                       const std::function<void(double)>& progress) {
+ExportOptions options_of(const ExportWish& wish) {
     ExportOptions exports;
     exports.folder = wish.folder;
     exports.all_rows = wish.all_rows;
     exports.layers = wish.layers;
     exports.heads = wish.heads;
     parse_export_list(wish.list, exports);
+    return exports;
+}
+
+/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
+std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
+                       const BackendOptions& options, const ExportWish& wish,
+                       const std::function<void(double)>& progress) {
+    const ExportOptions exports = options_of(wish);
     run.wants = exports.wants();
     if (exports.next) run.n_top = 64;
     std::string notice;
@@ -54,6 +59,19 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
                 if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });
+        },
+        std::move(wake));
+}
+
+void ExportJob::start(RunHistory history, std::function<void()> wake) {
+    job_.begin(
+        [history = std::move(history), w = wish](const BackgroundJob<std::string>::Tell& tell) {
+            export_history(history, options_of(w), [&](double done, const std::string&) {
+                if (!tell(done))
+                    fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+            });
+            return fmt::format("exported what the trace holds, in its half precision, to {}",
+                               std::filesystem::absolute(w.folder).string());
         },
         std::move(wake));
 }

@@ -120,13 +120,14 @@ std::string curve_table(const CurvePlot& plot) {
     return text;
 }
 
-Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane) {
+Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride,
+                   int dense_from) {
     const KvLayout& layout = history.layout(lane.lane);
     const int n = view.row + 1;
     AtlasFigure figure;
     figure.texts = {fmt::format("Attention of all layers and heads, rows 0 to {}", view.row),
                     fmt::format("{} · lane {}", model_name(history), lane.name),
-                    recording_note(history, lane.lane, 1, 0)};
+                    recording_note(history, lane.lane, stride, dense_from)};
     for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
     for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);
     float largest = 0;

@@ -26,8 +26,9 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
 /// The same numbers: `row` and a column a curve; empty where there is none. With a header line.
 std::string curve_table(const CurvePlot& plot);
 
-/// All heads of a lane up to the shown row: attention, or mask as hatch over it.
-Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane);
+/// All heads of a lane up to the shown row: attention, or mask as hatch over it. stride, dense_from: which rows the recorder kept.
+Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride = 1,
+                   int dense_from = 0);
 
 /// Overlap of the kept sets of two lanes after the shown row, a line a KV head: layer, KV head, both, only a, only b, neither, overlap.
 std::string overlap_table(const RunHistory& history, int a, int b, int row);

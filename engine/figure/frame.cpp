@@ -167,8 +167,8 @@ void draw_bar(Image& image, int x, int y, const ColorScale& scale, double size) 
     }
     image.outline(x - 1, y - 1, width + 2, height + 2, kLine);
     for (double tick : bar_ticks(scale)) {
-        const int at =
-            x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick)) * (width - 1)));
+        const int at = x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick)) *
+                                                        static_cast<float>(width - 1)));
         image.fill(at, y + height + 1, 1, scaled(4, size), kLine);
         image.text(static_cast<float>(at), static_cast<float>(y + height + scaled(16, size)), tick_text(tick),
                    aligned(scaled(kTick, size), TextAlign::center));

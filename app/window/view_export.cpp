@@ -1,0 +1,354 @@
+#include "app/window/view_export.h"
+
+#include "app/window/heat_data.h"
+#include "app/window/measure_curves.h"
+#include "app/window/watched_span.h"
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/policy/lane_spec.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+using Kind = ViewWord::Kind;
+
+struct Name {
+    std::string_view name;
+    Kind kind;
+    HeatMode mode = HeatMode::attention;
+    std::string_view arguments = {};
+};
+constexpr std::array kNames = {Name{"view", Kind::picture},
+                               Name{"view-mask", Kind::picture, HeatMode::mask},
+                               Name{"view-scores", Kind::picture, HeatMode::score},
+                               Name{"difference", Kind::difference, HeatMode::attention, "A-B"},
+                               Name{"difference-mask", Kind::difference, HeatMode::mask, "A-B"},
+                               Name{"difference-scores", Kind::difference, HeatMode::score, "A-B"},
+                               Name{"overlap", Kind::overlap, HeatMode::attention, "A-B"},
+                               Name{"curve", Kind::measure, HeatMode::attention, "MEASURE"},
+                               Name{"tokens", Kind::tokens, HeatMode::attention, "P+P"},
+                               Name{"watched", Kind::watched, HeatMode::attention, "FIRST..LAST or WORDS"},
+                               Name{"atlas", Kind::atlas}};
+
+std::string_view name_of(const ViewWord& word) {
+    return std::find_if(
+               kNames.begin(), kNames.end(),
+               [&](const Name& n) {
+                   return n.kind == word.kind &&
+                          (n.mode == word.mode || (n.kind != Kind::picture && n.kind != Kind::difference));
+               })
+        ->name;
+}
+
+std::optional<int> number(std::string_view text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0)
+        return std::nullopt;
+    return value;
+}
+
+/// Numbers with `between`; nullopt: the text is something else.
+std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
+    std::vector<int> out;
+    while (true) {
+        const std::size_t at = text.find(between);
+        const auto value = number(text.substr(0, at));
+        if (!value) return std::nullopt;
+        out.push_back(*value);
+        if (at == std::string_view::npos) return out;
+        text.remove_prefix(at + between.size());
+    }
+}
+
+ViewWord parse_view_word(const Name& name, std::string_view arguments) {
+    ViewWord word;
+    word.kind = name.kind;
+    word.mode = name.mode;
+    const auto wrong = [&] {
+        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}", name.name, name.name,
+             name.arguments.empty() ? "" : ":", name.arguments);
+    };
+    const bool has = !arguments.empty();
+    if (has == name.arguments.empty()) wrong();
+    if (name.kind == Kind::difference || name.kind == Kind::overlap) {
+        const auto lanes = numbers(arguments, "-");
+        if (!lanes || lanes->size() != 2) wrong();
+        word.a = (*lanes)[0];
+        word.b = (*lanes)[1];
+    } else if (name.kind == Kind::tokens) {
+        const auto positions = numbers(arguments, "+");
+        if (!positions || positions->size() > ViewState::kMaxCurves) wrong();
+        word.positions = *positions;
+    } else if (name.kind == Kind::watched) {
+        const auto span = numbers(arguments, "..");
+        if (span && span->size() == 2 && (*span)[0] <= (*span)[1])
+            word.positions = *span;
+        else
+            word.words = arguments;
+    } else {
+        word.words = arguments;
+    }
+    return word;
+}
+
+int lane_of(const RunHistory& history, int card) {
+    const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
+    if (card >= static_cast<int>(lanes.size()))
+        fail(ErrorCode::wrong_use, "lane {} does not exist; at its end the run has lanes 0 to {}", card,
+             lanes.size() - 1);
+    return *history.lane_from_id(lanes[static_cast<std::size_t>(card)].info->id);
+}
+
+/// "" for all.
+std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view what) {
+    std::vector<int> out;
+    for (int i = 0; asked.empty() && i < n; ++i) out.push_back(i);
+    for (const int i : asked) {
+        if (i < 0 || i >= n)
+            fail(ErrorCode::wrong_use, "--{0}s: {0} {1} does not exist; the model has {0}s 0 to {2}", what, i,
+                 n - 1);
+        out.push_back(i);
+    }
+    return out;
+}
+
+/// Everything that the words of one export share.
+struct Writer {
+    const RunHistory& history;
+    const ViewExport& how;
+    PictureWish wish;
+    ViewState view;
+    std::vector<std::string> files;
+
+    std::filesystem::path path(std::string name) {
+        files.push_back(name);
+        return how.folder / name;
+    }
+    /// write(name of the head) for each one, with the view on it.
+    template <class Write>
+    void each_head(Write write) {
+        const ModelConfig& config = history.run().config;
+        for (const int layer : chosen(how.layers, config.n_layers, "layer"))
+            for (const int head : chosen(how.heads, config.n_heads, "head")) {
+                view.layer = layer;
+                view.head = head;
+                write(fmt::format("L{}_H{}", layer, head));
+            }
+    }
+    void picture(const ViewWord& word) {
+        view.mode = word.mode;
+        const int lane = lane_of(history, how.focus);
+        each_head([&](const std::string& head) {
+            HeatData data(HeatData::Kind::head);
+            data.update(history, lane, view, std::numeric_limits<double>::infinity());
+            const float most = data.focus().largest(view.range().sinks_count);
+            write_png(focus_picture(history, lane, view, color_scale(view, most), wish),
+                      path(fmt::format("{}_lane{}_{}.png", name_of(word), how.focus, head)));
+        });
+    }
+    void difference(const ViewWord& word) {
+        view.mode = word.mode;
+        const int a = lane_of(history, word.a), b = lane_of(history, word.b);
+        each_head([&](const std::string& head) {
+            HeatData data(HeatData::Kind::difference);
+            data.update(history, a, view, std::numeric_limits<double>::infinity(), b);
+            const float most = data.focus().largest(view.range().sinks_count);
+            write_png(difference_picture(history, a, b, view, difference_scale(view, most), wish),
+                      path(fmt::format("{}_{}-{}_{}.png", name_of(word), word.a, word.b, head)));
+        });
+    }
+    void curves(const std::string& name) {
+        MeasureCurves measures;
+        measures.update(history);
+        const CurvePlot plot = curve_figure(history, measures, view, shown_lanes(history, how.focus));
+        write_text_file(path(name + ".svg"), draw_curves(plot));
+        write_text_file(path(name + ".csv"), curve_table(plot));
+    }
+    void write(const ViewWord& word) {
+        switch (word.kind) {
+            case Kind::picture:
+                return picture(word);
+            case Kind::difference:
+                return difference(word);
+            case Kind::overlap:
+                return write_text_file(
+                    path(fmt::format("overlap_{}-{}.csv", word.a, word.b)),
+                    overlap_table(history, lane_of(history, word.a), lane_of(history, word.b), view.row));
+            case Kind::measure:
+                view.measure_curve = curve_index(word.words);
+                if (view.measure_curve < 0) {
+                    std::vector<std::string_view> known;
+                    for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
+                    fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", word.words,
+                         fmt::join(known, ", "));
+                }
+                return curves("curve_" + word.words);
+            case Kind::tokens:
+                view.measure_curve = -1;
+                for (const int p : word.positions)
+                    if (p > history.last_row())
+                        fail(ErrorCode::wrong_use, "--export tokens: positions are 0 to {}, not {}",
+                             history.last_row(), p);
+                view.curve_positions = word.positions;
+                return each_head([&](const std::string& head) { curves("tokens_" + head); });
+            case Kind::watched:
+                return watched(word);
+            case Kind::atlas:
+                const std::vector<ShownLane> lanes = shown_lanes(history, how.focus);
+                return write_png(atlas_figure(history, view, lanes.front(), wish.stride, wish.dense_from),
+                                 path(fmt::format("atlas_lane{}.png", how.focus)));
+        }
+    }
+    void watched(const ViewWord& word) {
+        view.measure_curve = ViewState::kWatchedSpan;
+        if (word.positions.empty()) {
+            view.watched = find_span(history, lane_of(history, how.focus), word.words);
+            if (!view.watched)
+                fail(ErrorCode::wrong_use, "--export watched: '{}' is not in the text", word.words);
+        } else {
+            view.watched = TokenSpan{word.positions.front(), word.positions.back()};
+            if (view.watched->last > history.last_row())
+                fail(ErrorCode::wrong_use, "--export watched: positions are 0 to {}", history.last_row());
+        }
+        curves(fmt::format("watched_{}-{}", view.watched->first, view.watched->last));
+    }
+};
+
+}  // namespace
+
+std::vector<ViewWord> take_view_words(std::string& list) {
+    std::vector<ViewWord> words;
+    std::string rest;
+    std::string_view left = list;
+    while (!left.empty()) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        std::string_view one = left.substr(0, comma);
+        left.remove_prefix(std::min(comma + 1, left.size()));
+        while (one.starts_with(' ')) one.remove_prefix(1);
+        const std::size_t colon = std::min(one.find(':'), one.size());
+        const auto it = std::find_if(kNames.begin(), kNames.end(),
+                                     [&](const Name& n) { return n.name == one.substr(0, colon); });
+        if (it != kNames.end())
+            words.push_back(parse_view_word(*it, one.substr(std::min(colon + 1, one.size()))));
+        else
+            rest += (rest.empty() ? "" : ",") + std::string(one);
+    }
+    list = rest;
+    return words;
+}
+
+std::string format_view_word(const ViewWord& word) {
+    std::string text(name_of(word));
+    if (word.kind == Kind::difference || word.kind == Kind::overlap)
+        return text + fmt::format(":{}-{}", word.a, word.b);
+    if (word.kind == Kind::tokens) return text + fmt::format(":{}", fmt::join(word.positions, "+"));
+    if (word.kind == Kind::watched && !word.positions.empty())
+        return text + fmt::format(":{}..{}", word.positions.front(), word.positions.back());
+    return word.words.empty() ? text : text + ":" + word.words;
+}
+
+std::string view_word_list() {
+    std::string list;
+    for (const Name& name : kNames)
+        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", name.name,
+                            name.arguments.empty() ? "" : ":", name.arguments);
+    return list;
+}
+
+std::string format_look(const ViewState& view) {
+    const ViewState usual;
+    std::vector<std::string> parts;
+    if (view.colors != usual.colors) parts.emplace_back(colormap_name(view.colors));
+    const RangeChoice& range = view.range();
+    if (!range.logarithmic) parts.emplace_back("linear");
+    if (!range.automatic)
+        parts.push_back(fmt::format("{}..{}", range.low, range.high));
+    else if (!range.sinks_count)
+        parts.emplace_back("no-sinks");
+    if (!view.marks_nan) parts.emplace_back("no-nan");
+    if (view.marks_clips) parts.emplace_back("clips");
+    return fmt::format("{}", fmt::join(parts, ","));
+}
+
+void parse_look(std::string_view look, ViewState& view) {
+    RangeChoice range;
+    while (!look.empty()) {
+        const std::size_t comma = std::min(look.find(','), look.size());
+        const std::string part(look.substr(0, comma));
+        look.remove_prefix(std::min(comma + 1, look.size()));
+        const std::size_t dots = part.find("..");
+        if (const auto map = colormap_from_name(part)) {
+            view.colors = *map;
+        } else if (part == "linear") {
+            range.logarithmic = false;
+        } else if (part == "no-sinks") {
+            range.sinks_count = false;
+        } else if (part == "no-nan") {
+            view.marks_nan = false;
+        } else if (part == "clips") {
+            view.marks_clips = true;
+        } else if (dots != std::string::npos) {
+            const auto real = [&](const std::string& text) {
+                float value = 0;
+                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+                if (error != std::errc() || end != text.data() + text.size())
+                    fail(ErrorCode::wrong_use, "--look: '{}' is no range; write LOW..HIGH", part);
+                return value;
+            };
+            range.automatic = false;
+            range.low = real(part.substr(0, dots));
+            range.high = real(part.substr(dots + 2));
+        } else {
+            fail(ErrorCode::wrong_use,
+                 "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, no-sinks, no-nan or clips", part);
+        }
+    }
+    view.attention_range = view.score_range = range;
+}
+
+std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
+    const std::vector<LaneRecord>& last = history.steps().back()->lanes;
+    std::vector<ShownLane> lanes;
+    const auto add = [&](int card) {
+        const LaneSpec spec = parse_lane_spec(last[static_cast<std::size_t>(card)].info->spec);
+        lanes.push_back(
+            {card, lane_of(history, card), fmt::format("{} {}", card, preset_name(spec.policy.preset))});
+    };
+    (void)lane_of(history, focus);
+    add(focus);
+    for (int card = 0; card < static_cast<int>(last.size()); ++card)
+        if (card != focus) add(card);
+    return lanes;
+}
+
+std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
+                                     const ViewExport& how, int stride, int dense_from,
+                                     const std::function<void(double)>& progress) {
+    if (how.row > history.last_row() || (how.row >= 0 && how.row < history.steps().front()->row))
+        fail(ErrorCode::wrong_use, "--row {}: the run has rows {} to {}", how.row,
+             history.steps().front()->row, history.last_row());
+    std::error_code ignored;
+    std::filesystem::create_directories(how.folder, ignored);
+    Writer writer{history, how, {}, {}, {}};
+    writer.wish.stride = stride;
+    writer.wish.dense_from = dense_from;
+    parse_look(how.look, writer.view);
+    writer.view.row = how.row < 0 ? history.last_row() : how.row;
+    double done = 0;
+    for (const ViewWord& word : words) {
+        writer.write(word);
+        if (progress) progress(++done / static_cast<double>(words.size()));
+    }
+    return std::move(writer.files);
+}
+
+}  // namespace keyhole

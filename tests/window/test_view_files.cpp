@@ -1,0 +1,328 @@
+// Files of what views show: how wide, how much, what they say of themselves; and the words of --export that make the same.
+#include "app/window/command_table.h"
+#include "app/window/compare.h"
+#include "app/window/focus_picture.h"
+#include "app/window/run_rows.h"
+#include "app/window/view_export.h"
+#include "engine/base/error.h"
+#include "tests/window/live_run.h"
+#include "tests/window/synthetic_run.h"
+
+#include <gtest/gtest.h>
+#include <stb/stb_image.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace keyhole {
+namespace {
+
+class ViewFiles : public ::testing::Test {
+  protected:
+    ViewFiles() : app({}, {}) {
+        folder = std::filesystem::temp_directory_path() /
+                 ("keyhole-views-" + std::to_string(::getpid()) + "-" +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+        std::filesystem::create_directories(folder);
+        app.show_run(opened_run(testing::synthetic_run({.n_kv_heads = 2, .budgets = {0, 16, 24}}),
+                                folder / "run.keyhole"));
+        app.refresh();
+        app.update_heat(1e6);
+    }
+    ~ViewFiles() override { std::filesystem::remove_all(folder); }
+    void wait_for_files() {
+        while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        app.refresh();
+    }
+    std::string path(const std::string& name) const { return (folder / name).string(); }
+    std::string bytes(const std::filesystem::path& file) const {
+        std::ostringstream text;
+        text << std::ifstream(folder / file, std::ios::binary).rdbuf();
+        return text.str();
+    }
+    /// Width and height of a picture.
+    std::pair<int, int> size_of(const std::string& name) const {
+        int width = 0, height = 0, channels = 0;
+        EXPECT_TRUE(stbi_info(path(name).c_str(), &width, &height, &channels)) << name;
+        return {width, height};
+    }
+    /// The one sentence of a refusal.
+    std::string refusal(const std::string& command) {
+        try {
+            run_command(app, command);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    }
+    /// Does what a copied `keyhole replay` would do, for views, and returns the files' names.
+    std::vector<std::string> views_of(std::string command) const {
+        const auto option = [&](const std::string& name) {
+            const std::size_t at = command.find(" " + name + " ");
+            if (at == std::string::npos) return std::string();
+            const std::size_t begin = at + name.size() + 2;
+            return command.substr(begin, std::min(command.find(' ', begin), command.size()) - begin);
+        };
+        const auto number = [&](const std::string& name, int otherwise) {
+            return option(name).empty() ? otherwise : std::stoi(option(name));
+        };
+        ViewExport how{folder / "out", {}, {}, number("--focus", 0), number("--row", -1), option("--look")};
+        if (!option("--layers").empty()) how.layers = {number("--layers", 0)};
+        if (!option("--heads").empty()) how.heads = {number("--heads", 0)};
+        std::string list = option("--export");
+        const std::vector<ViewWord> words = take_view_words(list);
+        EXPECT_EQ(list, "") << command;
+        return write_views(app.history, words, how, app.stride, app.dense_from);
+    }
+    AppState app;
+    std::filesystem::path folder;
+};
+
+TEST_F(ViewFiles, PicturesAreAsWideAsAsked) {
+    for (const int width : {400, 1000, 3000}) {
+        run_command(app, "file.picture " + path("a b.png") + " " + std::to_string(width));
+        const auto [w, h] = size_of("a b.png");
+        EXPECT_EQ(w, width);
+        EXPECT_GT(h, width * 3 / 4);  // a square matrix with text
+        EXPECT_LT(h, width * 5 / 3);
+    }
+    run_command(app, "file.picture " + path("usual.png"));
+    EXPECT_GT(size_of("usual.png").first, 720);
+    for (const char* width : {"10", "99999"})
+        EXPECT_NE(refusal("file.picture " + path("x.png") + " " + width).find("320 to 12000"),
+                  std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(folder / "x.png"));
+}
+
+TEST_F(ViewFiles, TextGrowsWithThePictureAndCellsFillIt) {
+    app.view.mode = HeatMode::mask;
+    const int n = app.view.row + 1;
+    for (const int width : {600, 1900}) {
+        const Image image = focus_picture(app.history, 1, app.view, color_scale(app.view, 1),
+                                          PictureWish{width, {}, 1, 1, 0});
+        ASSERT_EQ(image.width(), width);
+        // The diagonal is kept: its colour reaches from the plot's left edge to its right one.
+        int first = width, last = -1, top = image.height(), bottom = -1;
+        const int below_legend = static_cast<int>(88 * std::max(width / 1100.0, 0.7));
+        for (int y = below_legend; y < image.height(); ++y)
+            for (int x = 0; x < width; ++x)
+                if (image.at(x, y) == kKeptColor) {
+                    first = std::min(first, x);
+                    last = std::max(last, x);
+                    top = std::min(top, y);
+                    bottom = std::max(bottom, y);
+                }
+        EXPECT_NEAR(width - last, 24 * std::max(width / 1100.0, 0.7), 3 + width / n);
+        EXPECT_NEAR(last - first, bottom - top, 3) << "cells are square";
+        EXPECT_GT(last - first, width * 6 / 10);
+    }
+}
+
+TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
+    HeatView view;
+    view.left = 10.5;
+    view.top = 20;
+    view.cell_width = view.cell_height = 10;
+    EXPECT_EQ(shown_cells(view, {200, 150}, 69), (CellRect{20, 34, 10, 30}));
+    EXPECT_EQ(shown_cells(view, {200, 150}, 25), (CellRect{20, 25, 10, 25}));
+    EXPECT_EQ(shown_cells(view, {0, 0}, 69), (CellRect{0, 69, 0, 69}));
+    view.top = 500;
+    EXPECT_EQ(shown_cells(view, {200, 150}, 69), (CellRect{0, 69, 0, 69}));  // nothing is on show
+
+    // The part has the colours of the same cells of the whole.
+    app.view.mode = HeatMode::attention;
+    const ColorScale scale = color_scale(app.view, 1);
+    const CellRect part{40, 49, 30, 49};
+    const Image image = focus_picture(app.history, 0, app.view, scale, PictureWish{0, part, 1, 1, 0});
+    std::vector<float> row(50);
+    ASSERT_TRUE(picture_values(app.history, 0, 45, 0, 0, HeatMode::attention, row));
+    int seen = 0;
+    for (int y = 0; y < image.height(); ++y)
+        for (int x = 0; x < image.width(); ++x) seen += image.at(x, y) == color_of(scale, row[33]) ? 1 : 0;
+    EXPECT_GE(seen, 12 * 12) << "a cell of 12 pixels a side";
+    app.view.heat = {30, 40, 20, 20, false};
+    app.heat_canvas = {400, 200};
+    run_command(app, "file.picture " + path("shown.png") + " 900 shown");
+    const auto [w, h] = size_of("shown.png");
+    EXPECT_EQ(w, 900);
+    EXPECT_LT(h, 750) << "twice as many columns as rows";
+    EXPECT_GT(h, 400);
+}
+
+TEST_F(ViewFiles, OtherEndingsAreRefusedWithThoseThatArePossible) {
+    run_command(app, "curves kl");
+    const auto expect = [&](const std::string& command, const std::string& file, const std::string& words) {
+        EXPECT_NE(refusal(command + " " + path(file)).find(words), std::string::npos) << command;
+        EXPECT_FALSE(std::filesystem::exists(folder / file));
+    };
+    expect("file.curves", "x.jpg", ".svg or .png or .csv");
+    expect("file.overlap", "x.png", ".csv");
+    expect("file.atlas", "x.svg", ".png");
+    expect("file.picture", "x.svg", ".png");
+    run_command(app, "file.curves " + path("kl.png"));
+    EXPECT_GT(size_of("kl.png").first, 500);
+    EXPECT_EQ(bytes("kl.png").substr(1, 3), "PNG");
+}
+
+TEST_F(ViewFiles, AnOpenedTraceGivesWhatItHolds) {
+    run_command(app, "file.export " + path("data") + " run,mask,scores");
+    wait_for_files();
+    EXPECT_NE(app.export_job.result().find("half precision"), std::string::npos) << app.export_job.result();
+    for (const char* file : {"run.json", "lane1/evicted_at.npy", "lane1/scores.npy"})
+        EXPECT_TRUE(std::filesystem::exists(folder / "data" / file)) << file;
+    run_command(app, "file.export " + path("data") + " logits");
+    wait_for_files();
+    EXPECT_TRUE(app.export_job.failed());
+    EXPECT_NE(app.export_job.result().find("records hold no logits"), std::string::npos);
+}
+
+TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
+    app.view.lane = 1;
+    run_command(app, "goto 2 3 61");
+    app.view.colors = Colormap::cividis;
+    app.view.marks_clips = true;
+    for (const char* mode : {"mode.attention", "mode.mask", "mode.score"})
+        for (const bool differs : {false, true}) {
+            run_command(app, mode);
+            run_command(app, differs ? "diff on" : "diff off");
+            app.update_heat(1e6);
+            run_command(app, "file.picture " + path("window.png"));
+            run_command(app, "file.copy");
+            const auto files = views_of(app.clipboard_out);
+            ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
+            EXPECT_EQ(files[0].starts_with("difference"), differs) << files[0];
+            EXPECT_TRUE(bytes("window.png") == bytes("out/" + files[0])) << app.clipboard_out;
+        }
+    run_command(app, "diff off");
+    const auto same = [&](const std::string& what, const std::string& save, const std::string& ending) {
+        run_command(app, save + " " + path("window" + ending));
+        wait_for_files();
+        run_command(app, "file.copy " + what);
+        std::vector<std::string> files = views_of(app.clipboard_out);
+        std::erase_if(files, [&](const std::string& name) { return !name.ends_with(ending); });
+        ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
+        EXPECT_TRUE(bytes("window" + ending) == bytes("out/" + files[0])) << app.clipboard_out;
+        EXPECT_GT(bytes("window" + ending).size(), 50u);
+    };
+    same("overlap", "file.overlap", ".csv");
+    same("atlas", "file.atlas", ".png");
+    run_command(app, "curves agreement");
+    same("curves", "file.curves", ".svg");
+    same("curves", "file.curves", ".csv");
+    run_command(app, "watch 12 15");
+    same("curves", "file.curves", ".svg");
+    run_command(app, "pick 60 12");
+    run_command(app, "curves scores");
+    same("curves", "file.curves", ".svg");
+    run_command(app, "pick.clear");
+    EXPECT_NE(refusal("file.copy curves").find("no tokens are picked"), std::string::npos);
+}
+
+class LiveViews : public testing::LiveRun {};
+
+TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
+    app.view.lane = 1;
+    EXPECT_EQ(recording_note(app.history, app.shown_lane(), 1, 0), "");
+    run_command(app, "lane.set kv=gqa:2");
+    settle();
+    run_command(app, "step 2");
+    settle();
+    const int lane = app.shown_lane(), first = app.history.lanes()[static_cast<std::size_t>(lane)].first_row,
+              begin = app.history.n_prompt() - 1;
+    const std::string note = recording_note(app.history, lane, 1, 0);
+    EXPECT_NE(note.find(fmt::format("rows {} to {} ran again without a record", begin, first - 1)),
+              std::string::npos)
+        << note;
+    EXPECT_EQ(note.find("lane id"), std::string::npos);
+    std::vector<float> row(static_cast<std::size_t>(first) + 1);
+    for (int i = begin; i <= first; ++i)
+        EXPECT_EQ(attention_values(app.history, lane, i, 0, 0, row), i == first) << i;
+    EXPECT_EQ(recording_note(app.history, 0, 1, 0), "");
+}
+
+TEST_F(LiveViews, TheCommandOfALiveRunNamesItsViews) {
+    app.view.lane = 1;
+    app.view.mode = HeatMode::score;
+    run_command(app, "diff on");
+    run_command(app, "file.copy");
+    for (const char* part :
+         {"keyhole decode ", " --tokens 4 ", " --export difference-scores:1-0 ", " --layers 0 --heads 0"})
+        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
+    run_command(app, "diff off");
+    run_command(app, "file.copy");
+    for (const char* part : {" --export view-scores ", " --focus 1"})
+        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
+}
+
+TEST(ViewWords, AreTakenOutOfAListAndWrittenAgain) {
+    std::string list = "run,difference-mask:2-0,mask,watched:12..15,view,tokens:3+40,curve:kl,overlap:0-1";
+    const std::vector<ViewWord> words = take_view_words(list);
+    EXPECT_EQ(list, "run,mask");
+    std::string again;
+    for (const ViewWord& word : words) again += (again.empty() ? "" : ",") + format_view_word(word);
+    EXPECT_EQ(again, "difference-mask:2-0,watched:12..15,view,tokens:3+40,curve:kl,overlap:0-1");
+    EXPECT_EQ(take_view_words(again), words);
+    for (const char* wrong : {"difference", "difference:1", "overlap:a-b", "view:1", "tokens:x", "curve"}) {
+        std::string one = wrong;
+        EXPECT_THROW(take_view_words(one), Error) << wrong;
+    }
+    ViewState view;
+    EXPECT_EQ(format_look(view), "");
+    view.colors = Colormap::cividis;
+    view.attention_range = {false, false, true, 0.01f, 0.5f};
+    ViewState read;
+    parse_look(format_look(view), read);
+    EXPECT_EQ(read.colors, view.colors);
+    EXPECT_EQ(read.attention_range, view.attention_range);
+    EXPECT_THROW(parse_look("brightly", read), Error);
+}
+
+TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
+    EXPECT_EQ(reduction_note(HeatMode::attention, false, 1), "");
+    EXPECT_EQ(reduction_note(HeatMode::attention, false, 4), "each pixel the highest attention of 4×4 cells");
+    EXPECT_EQ(reduction_note(HeatMode::mask, false, 4), "each pixel the kept share of 4×4 cells");
+    EXPECT_EQ(reduction_note(HeatMode::score, false, 2), "each pixel the highest score of 2×2 cells");
+    EXPECT_EQ(reduction_note(HeatMode::mask, true, 2), "each pixel the largest difference of 2×2 cells");
+    EXPECT_EQ(atlas_note(HeatMode::mask, 4, 8, 4), "4 layers × 8 heads · kept share of 4×4 cells");
+    EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 1), "4 layers × 8 heads · attention, not scores");
+    EXPECT_EQ(atlas_note(HeatMode::attention, 4, 8, 2),
+              "4 layers × 8 heads · attention, maxima of 2×2 cells");
+    // Two KV heads a layer: number 5 over all layers is the second of layer 2.
+    EXPECT_EQ(kv_head_text(app.history.layout(0), 5), "L2 KV head 1");
+}
+
+TEST_F(ViewFiles, BookmarksKeepZoomArrangementAndTheOtherLane) {
+    app.view.lane = 1;
+    app.view.other = 2;
+    app.view.difference = true;
+    app.view.arrangement = Arrangement::compare;
+    app.view.heat = {12.5, 30, 9, 8, false};
+    run_command(app, "bookmark");
+    const ViewState before = app.view;
+    run_command(app, "mode.mask");
+    app.view.lane = app.view.other = 0;
+    app.view.difference = false;
+    app.view.arrangement = Arrangement::explore;
+    app.view.heat = {};
+    app.keepsakes = load_keepsakes(folder / "run.notes.json");
+    run_command(app, "bookmark.go 1");
+    EXPECT_EQ(app.view.lane, 1);
+    EXPECT_EQ(app.view.other, 2);
+    EXPECT_TRUE(app.view.difference);
+    EXPECT_EQ(app.view.arrangement, Arrangement::compare);
+    EXPECT_EQ(app.view.heat, before.heat);
+    // A file of an older version has none of these.
+    std::ofstream(folder / "old.notes.json")
+        << R"({"notes": "", "bookmarks": [{"name": "a", "lane": 0, "layer": 1, "head": 2, "row": 45, "mode": "mask"}]})";
+    const Keepsakes old = load_keepsakes(folder / "old.notes.json");
+    ASSERT_EQ(old.bookmarks.size(), 1u);
+    EXPECT_EQ(old.bookmarks[0].head, 2);
+    EXPECT_FALSE(old.bookmarks[0].zoom);
+}
+
+}  // namespace
+}  // namespace keyhole
