@@ -81,28 +81,48 @@ void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int 
     list.PopClipRect();
 }
 
-void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    float y = canvas.min.y;
-    const float x = canvas.max().x + context.px(8), box = context.px(10);
-    const auto item = [&](Rgb8 color, bool hatched, const char* text) {
-        list.AddRectFilled({x, y}, {x + box, y + box}, theme::rgb(color.r, color.g, color.b));
+/// Beside the canvas, an item below the other: what a colour means.
+class Legend {
+  public:
+    Legend(const PanelContext& context, const Canvas& canvas)
+        : context_(context), x_(canvas.max().x + context.px(8)), y_(canvas.min.y) {}
+    void item(Rgb8 color, bool hatched, const std::string& text) {
+        ImDrawList& list = *ImGui::GetWindowDrawList();
+        const float box = context_.px(10);
+        list.AddRectFilled({x_, y_}, {x_ + box, y_ + box}, theme::rgb(color.r, color.g, color.b));
         if (hatched)
             for (float d = 2; d < 2 * box; d += 4) {
                 const float a = std::min(d, box), b = std::max(0.0f, d - box);
-                list.AddLine({x + a, y + b}, {x + b, y + a},
+                list.AddLine({x_ + a, y_ + b}, {x_ + b, y_ + a},
                              theme::rgb(HeatGround::kHatch.r, HeatGround::kHatch.g, HeatGround::kHatch.b),
                              1.5f);
             }
-        list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, text);
-        y += context.px(18);
-    };
-    item(HeatGround::kKept, false, "kept");
-    item(HeatGround::kHidden, false, "hidden");
-    item(HeatGround::kLastSeen, false, "last seen");
-    item(HeatGround::kEvicted, true, "evicted");
-    list.AddRectFilled({x + box / 2 - 1, y}, {x + box / 2 + 1, y + box}, theme::kText);
-    list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, "pinned");
+        say(text);
+    }
+    void pin(const std::string& text) {
+        const float box = context_.px(10);
+        ImGui::GetWindowDrawList()->AddRectFilled({x_ + box / 2 - 1, y_}, {x_ + box / 2 + 1, y_ + box},
+                                                  theme::kText);
+        say(text);
+    }
+
+  private:
+    const PanelContext& context_;
+    float x_, y_;
+    void say(const std::string& text) {
+        ImGui::GetWindowDrawList()->AddText({x_ + context_.px(14), y_ - context_.px(2)}, theme::kDim,
+                                            text.c_str());
+        y_ += context_.px(18);
+    }
+};
+
+void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
+    Legend legend(context, canvas);
+    legend.item(HeatGround::kKept, false, "kept");
+    legend.item(HeatGround::kHidden, false, "hidden");
+    legend.item(HeatGround::kLastSeen, false, "last seen");
+    legend.item(HeatGround::kEvicted, true, "evicted");
+    legend.pin("pinned");
 }
 
 void handle_mouse(HeatPaneState& panel, const PanelContext& context, const Canvas& canvas, int n) {
@@ -224,19 +244,12 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 
 /// Colours of a difference of masks, by lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
-    ImDrawList& list = *ImGui::GetWindowDrawList();
     const ColorScale scale = difference_scale(context.app.view, 1);
-    float y = canvas.min.y;
-    const float x = canvas.max().x + context.px(8), box = context.px(10);
-    const auto item = [&](Rgb8 color, const std::string& text) {
-        list.AddRectFilled({x, y}, {x + box, y + box}, theme::rgb(color.r, color.g, color.b));
-        list.AddText({x + box + context.px(4), y - context.px(2)}, theme::kDim, text.c_str());
-        y += context.px(18);
-    };
-    item(color_of(scale, 1), fmt::format("only {}", pane.card));
-    item(color_of(scale, -1), fmt::format("only {}", pane.versus));
-    item(color_of(scale, 0), "both");
-    item(HeatGround::kHatch, "neither");
+    Legend legend(context, canvas);
+    legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.card));
+    legend.item(color_of(scale, -1), false, fmt::format("only {}", pane.versus));
+    legend.item(color_of(scale, 0), false, "both");
+    legend.item(HeatGround::kEvicted, true, "neither");
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
@@ -258,7 +271,22 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     return text;
 }
 
+/// That an automatic range goes up to. Equal colours mean equal values: lanes side by side have one range, and so has a lane that
+/// blinks in another one's place.
+float largest_in(const AppState& app, const HeatPane& pane) {
+    const bool sinks = app.view.range().sinks_count;
+    if (pane.versus >= 0) return pane.data.focus().largest(sinks);
+    float largest = app.heat.focus().largest(sinks);
+    if (app.view.arrangement == Arrangement::compare)
+        for (const HeatData& other : app.others) largest = std::max(largest, other.focus().largest(sinks));
+    return largest;
+}
+
 }  // namespace
+
+float heat_scale_width(const PanelContext& context) {
+    return context.px(70);
+}
 
 void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
     AppState& app = context.app;
@@ -269,15 +297,20 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     const int n = app.history.n_positions();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
-    const float right = context.px(70), caption = line + context.px(6);
+    const float right = pane.scale ? heat_scale_width(context) : context.px(14),
+                caption = line + context.px(6);
     // Margins hold token texts where a cell is as large as a line; whether they fit is asked of the smaller canvas.
     const float text_left = context.px(92), text_below = context.px(76);
-    const double n_cells = n;
-    const bool row_texts =
-        (view.heat.fitted ? (room.y - text_below - caption) / n_cells : view.heat.cell_height) >= line;
+    const int first_row = app.first_fitted_row();
+    const bool row_texts = pane.rows && pane.scale && room.x - text_left - right >= context.px(120) &&
+                           (view.heat.fitted ? (room.y - text_below - caption) / double(n - first_row)
+                                             : view.heat.cell_height) >= line;
     const bool texts =
-        (view.heat.fitted ? (room.x - text_left - right) / n_cells : view.heat.cell_width) >= line;
-    const float left = row_texts ? text_left : context.px(40), below = texts ? text_below : context.px(20);
+        (view.heat.fitted ? (room.x - text_left - right) / double(n) : view.heat.cell_width) >= line;
+    const float left = row_texts   ? text_left
+                       : pane.rows ? context.px(40)
+                                   : context.px(6),
+                below = texts ? text_below : context.px(20);
     Canvas canvas;
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
     canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
@@ -291,7 +324,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
                             canvas.size.y);
         view.center_request.reset();
     }
-    if (view.heat.fitted) view.heat.fit(n, n, canvas.size.x, canvas.size.y);
+    if (view.heat.fitted) view.heat.fit(n, n, canvas.size.x, canvas.size.y, first_row);
 
     ImDrawList& list = *ImGui::GetWindowDrawList();
     HeatQuad quad;
@@ -303,7 +336,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     quad.mode = view.mode;
     quad.mask_overlay = view.mask_overlay;
     quad.difference = pane.versus >= 0;
-    const float largest = pane.data.focus().largest(view.range().sinks_count);
+    const float largest = largest_in(app, pane);
     quad.scale = quad.difference ? difference_scale(view, largest) : color_scale(view, largest);
     quad.shown_row = view.row;
     if (&pane.data == &app.heat) {
@@ -316,7 +349,9 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
                  theme::kLine);
 
     draw_axes(context, lane, canvas, n, left, row_texts, texts);
-    if (view.mode == HeatMode::mask)
+    if (!pane.scale) {
+        // The pane at the end of the line has it.
+    } else if (view.mode == HeatMode::mask)
         quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
     else
         draw_range_bar(panel.range, context, pane.data.focus(), quad.scale,

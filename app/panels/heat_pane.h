@@ -18,7 +18,12 @@ struct HeatPane {
     int versus = -1;  ///< of a difference: the lane that is taken away
     const HeatData& data;
     HeatPainter& painter;
+    bool scale = true;  ///< has the bar or the legend of its colours beside it
+    bool rows = true;   ///< has the rows' numbers
 };
+
+/// Pixels that the bar or the legend takes.
+float heat_scale_width(const PanelContext& context);
 
 /// In the room that is left.
 void draw_heat_pane(HeatPaneState& state, const PanelContext& context, const HeatPane& pane);

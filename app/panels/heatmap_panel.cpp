@@ -22,10 +22,12 @@ void draw_heat_toolbar(const PanelContext& context) {
         button("range.sinks", "sinks", view.range().sinks_count, 2);
         if (!narrow) button("mask.overlay", "hatch", view.mask_overlay, 2);
     }
-    button("view.fit", "fit", view.heat.fitted, has_range ? 2 : 12);
-    if (app.desk.n_lanes() < 2) return;
-    button("diff", fmt::format("– {}", app.other_card()),
-           view.difference && view.arrangement != Arrangement::compare, narrow ? 6 : 12);
+    const bool decoded = app.first_fitted_row() > 0;
+    button("view.fit", "fit", view.heat.fitted && !decoded, has_range ? 2 : 12);
+    button("view.decoded", "decoded", view.heat.fitted && decoded, 2);
+    // Side by side the difference has a pane, and so has the other lane.
+    if (app.desk.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
+    button("diff", fmt::format("– {}", app.other_card()), view.difference, narrow ? 6 : 12);
     button("blink", "blink", view.blink, 2);
 }
 
@@ -52,12 +54,12 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
     if (!context.app.has_run()) return draw_waiting(context);
     const HeatPane pane = focused_pane(context);
     const bool other = pane.versus >= 0 || pane.card != context.app.view.lane;
-    if (other && ImGui::GetWindowWidth() > context.px(560)) {
-        ImGui::SameLine(0, context.px(10));
+    if (other) {
+        const std::string title = pane.versus >= 0 ? fmt::format("lane {} – lane {}", pane.card, pane.versus)
+                                                   : fmt::format("lane {}", pane.card);
+        next_to(title.c_str(), context.px(10));
         ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(pane.card));
-        ImGui::TextUnformatted(pane.versus >= 0
-                                   ? fmt::format("lane {} – lane {}", pane.card, pane.versus).c_str()
-                                   : fmt::format("lane {}", pane.card).c_str());
+        ImGui::TextUnformatted(title.c_str());
         ImGui::PopStyleColor();
     }
     draw_heat_pane(panel.pane, context, pane);

@@ -75,11 +75,14 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         double u =
             ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
         if (u < -0.01 || u > 1.01) continue;
-        if (scale.diverging) u = 0.5 + 0.5 * u;  // the lower half has the same with a minus
-        const float y = top + height * static_cast<float>(1 - u);
-        list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
-        list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::kDim,
-                     tick_text(tick).c_str());
+        const auto mark = [&](double place, const std::string& text) {
+            const float y = top + height * static_cast<float>(1 - place);
+            list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
+            list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::kDim,
+                         text.c_str());
+        };
+        mark(scale.diverging ? 0.5 + 0.5 * u : u, tick_text(tick));
+        if (scale.diverging && u > 0.02) mark(0.5 - 0.5 * u, "-" + tick_text(tick));
     }
     ImGui::SetCursorScreenPos({x - context.px(3), top});
     ImGui::InvisibleButton("range", {context.px(52), height});

@@ -46,6 +46,7 @@ void AppState::start() {
     awaited_row_ = -1;
     view.follows_newest = true;
     view.heat.fitted = true;
+    view.fitted_rows = FittedRows::automatic;
     view.pick.reset();
     view.curve_positions.clear();
     say("");
@@ -141,6 +142,7 @@ void AppState::show_run(OpenedRun run) {
     desk.reset(std::move(run.lanes), true);
     view.follows_newest = true;
     view.heat.fitted = true;
+    view.fitted_rows = FittedRows::automatic;
     view.pick.reset();
     view.curve_positions.clear();
     if (!opened_file.empty()) recent.add(opened_file);
@@ -377,6 +379,30 @@ std::vector<int> AppState::compared_cards() const {
 
 bool AppState::shows_difference() const {
     return (view.arrangement == Arrangement::compare || view.difference) && desk.n_lanes() > 1;
+}
+
+int AppState::first_fitted_row() const {
+    const int from_prompt = has_run() ? std::max(history.n_prompt() - 1, 0) : 0;
+    if (view.fitted_rows != FittedRows::automatic)
+        return view.fitted_rows == FittedRows::decoded ? from_prompt : 0;
+    constexpr int kSome = 4;  // fewer rows would be bars
+    if (n_decoded() < kSome || (view.mode == HeatMode::attention && !shows_difference())) return 0;
+    std::vector<int> cards = compared_cards();
+    cards.push_back(view.lane);
+    if (shows_difference()) cards.push_back(other_card());
+    for (const int card : cards)
+        if (const LaneRecord* known = record(card);
+            known != nullptr && known->info->policy.prefill != PrefillMode::oneshot)
+            return 0;
+    return from_prompt;
+}
+
+void AppState::fit_rows(FittedRows rows) {
+    view.heat.fitted = true;
+    view.fitted_rows = FittedRows::automatic;
+    const int by_itself = first_fitted_row();
+    view.fitted_rows = rows;
+    if (first_fitted_row() == by_itself) view.fitted_rows = FittedRows::automatic;
 }
 
 void AppState::update_heat(double budget_ms) {

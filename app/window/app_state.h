@@ -173,6 +173,13 @@ struct AppState {
     /// Cards on show beside the focused one, the other first; at most three. Empty unless something shows them.
     std::vector<int> compared_cards() const;
     bool shows_difference() const;
+    /// Side by side: the watched words in place of overlap and agreement.
+    bool compares_watched() const { return view.watched && view.measure_curve == ViewState::kWatchedSpan; }
+    /// Where a fitted zoom begins: at row 0 or at the prompt's last row. By itself it leaves the prompt out once a few rows are decoded
+    /// and the mask, scores or a difference are on show: with one-shot prefill no lane evicts in the prompt, and lanes are alike there.
+    int first_fitted_row() const;
+    /// Fits, by choice; what would be shown anyway stays automatic.
+    void fit_rows(FittedRows rows);
     /// Brings the matrices on show up to the run, a slice a frame: see heat_complete.
     void update_heat(double budget_ms);
     Engine& engine() { return *engine_; }

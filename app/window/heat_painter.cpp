@@ -312,8 +312,9 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
             pane.quads.front().scale.map == quads.front().scale.map &&
             pane.quads.front().scale.marks_clips == quads.front().scale.marks_clips &&
             pane.quads.front().scale.marks_nan == quads.front().scale.marks_nan &&
-            (quads.front().view.fitted ? pane.quads.front().view.fitted
-                                       : pane.quads.front().view == quads.front().view);
+            (quads.front().view.fitted
+                 ? pane.quads.front().view.fitted && pane.quads.front().view.top == quads.front().view.top
+                 : pane.quads.front().view == quads.front().view);
         const double since = std::chrono::duration<double, std::milli>(Clock::now() - pane.drawn_at).count();
         lags = may_lag && only_rows && pane.cost_ms > kCheapMs && since < kRest * pane.cost_ms;
     }

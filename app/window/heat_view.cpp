@@ -4,10 +4,11 @@
 
 namespace keyhole {
 
-void HeatView::fit(int n_columns, int n_rows, double canvas_width, double canvas_height) {
-    left = top = 0;
+void HeatView::fit(int n_columns, int n_rows, double canvas_width, double canvas_height, int first_row) {
+    left = 0;
+    top = first_row;
     cell_width = std::clamp(canvas_width / std::max(n_columns, 1), kMinCell, kMaxCell);
-    cell_height = std::clamp(canvas_height / std::max(n_rows, 1), kMinCell, kMaxCell);
+    cell_height = std::clamp(canvas_height / std::max(n_rows - first_row, 1), kMinCell, kMaxCell);
     fitted = true;
 }
 

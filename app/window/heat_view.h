@@ -20,8 +20,8 @@ struct HeatView {
     static constexpr double kMinCell = 1.0 / 256;  ///< pixels of a cell, zoomed out
     static constexpr double kMaxCell = 160;
 
-    /// The whole matrix, stretched over the canvas.
-    void fit(int n_columns, int n_rows, double canvas_width, double canvas_height);
+    /// All columns of the rows from first_row on, stretched over the canvas.
+    void fit(int n_columns, int n_rows, double canvas_width, double canvas_height, int first_row = 0);
     /// Makes the cell under the point larger by the factor and leaves it under the point.
     void zoom_at(CanvasPoint point, double factor);
     void pan(double dx_pixels, double dy_pixels);

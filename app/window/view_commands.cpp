@@ -236,7 +236,16 @@ constexpr std::array kTable = {
                 "Whole matrix",
                 "",
                 {'0', kCtrl},
-                [](AppState& app, std::string_view) { app.view.heat.fitted = true; }},
+                [](AppState& app, std::string_view) { app.fit_rows(FittedRows::whole); }},
+    UserCommand{"view.decoded",
+                menu::kView,
+                "Decoded rows",
+                "From the prompt's last row on, where lanes evict and differ; all positions.",
+                {'9', kCtrl},
+                [](AppState& app, std::string_view) {
+                    (void)config_of(app);
+                    app.fit_rows(FittedRows::decoded);
+                }},
     UserCommand{"view.zoom",
                 "",
                 "Zoom",

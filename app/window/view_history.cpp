@@ -17,9 +17,10 @@ bool same_view(const ViewState& a, const ViewState& b) {
            a.compares_all == b.compares_all && a.difference == b.difference && a.colors == b.colors &&
            a.marks_clips == b.marks_clips && a.marks_nan == b.marks_nan &&
            a.attention_range == b.attention_range && a.score_range == b.score_range &&
-           same_zoom(a.heat, b.heat) && a.pick == b.pick && a.curve_positions == b.curve_positions &&
-           a.measure_curve == b.measure_curve && a.atlas_measure == b.atlas_measure &&
-           a.watched == b.watched && a.strip_by_score == b.strip_by_score;
+           same_zoom(a.heat, b.heat) && a.fitted_rows == b.fitted_rows && a.pick == b.pick &&
+           a.curve_positions == b.curve_positions && a.measure_curve == b.measure_curve &&
+           a.atlas_measure == b.atlas_measure && a.watched == b.watched &&
+           a.strip_by_score == b.strip_by_score;
 }
 
 /// What undoing does not touch.

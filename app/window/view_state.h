@@ -22,6 +22,9 @@ std::string_view arrangement_name(Arrangement arrangement);
 enum class SidePane { lanes, atlas, curves, info, text };
 std::string_view side_pane_name(SidePane pane);
 
+/// Which rows a fitted zoom shows. automatic: see AppState::first_fitted_row().
+enum class FittedRows { automatic, whole, decoded };
+
 struct RangeChoice {
     bool logarithmic = true;
     bool automatic = true;
@@ -64,6 +67,7 @@ struct ViewState {
     RangeChoice attention_range;
     RangeChoice score_range;
     HeatView heat;
+    FittedRows fitted_rows = FittedRows::automatic;
 
     bool follows_newest = true;
     int row = 0;  ///< the shown row; the newest while following

@@ -41,6 +41,15 @@ TEST(HeatView, HitTestIsTheInverseOfThePlace) {
     }
 }
 
+TEST(HeatView, FitsTheRowsFromOneOn) {
+    HeatView view;
+    view.fit(390, 390, 700, 400, 370);
+    EXPECT_NEAR(view.pixel_of({0, 370}).y, 0, 1e-9);
+    EXPECT_NEAR(view.pixel_of({390, 390}).y, 400, 1e-9);
+    EXPECT_NEAR(view.pixel_of({390, 390}).x, 700, 1e-9);
+    EXPECT_TRUE(view.fitted);
+}
+
 TEST(HeatView, PanMovesByPixels) {
     HeatView view;
     view.fit(100, 100, 500, 500);
