@@ -138,7 +138,9 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const auto atlas = [&] { draw(panels.atlas, context); };
     const auto curves = [&] { draw(panels.curves, context); };
     const auto info = [&] { draw(panels.inspector, context); };
-    const auto text = [&] { side_by_side ? draw_texts(context) : draw(panels.strip, context); };
+    const auto text = [&] {
+        side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
+    };
     if (plan.apart) {
         if (!teaches) pane("lanes", gap, top, left_width, middle, lanes);
         pane("inspector", centre_right + gap, top, right_width, middle, info);

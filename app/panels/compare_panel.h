@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/panels/heat_pane.h"
+#include "app/panels/token_strip.h"
 
 #include <array>
 
@@ -10,11 +11,12 @@ namespace keyhole {
 
 struct ComparePanel {
     std::array<HeatPaneState, 5> panes;  ///< lanes, then the difference
+    int last_words = -1;                 ///< row that their own words are scrolled to
 };
 
 void draw(ComparePanel& panel, const PanelContext& context);
 
-/// In place of the token strip: what the two lanes chose to say, differing words marked.
-void draw_texts(const PanelContext& context);
+/// The text as the strip has it, and beside it what the two lanes chose to say, differing words marked.
+void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context);
 
 }  // namespace keyhole

@@ -20,14 +20,12 @@ struct Axis {
     }
 };
 
-/// From the values of all lanes; nothing there: false.
-bool fit(const AppState& app, int kind, Axis& axis) {
+/// From the values of all lines; nothing there: false.
+bool fit(std::span<const RowLine> lines, Axis& axis) {
     double low = 1e300, high = -1e300;
-    for (int card = 0; card < app.desk.n_lanes(); ++card)
-        if (const auto lane = app.history_lane(card))
-            for (const float value : app.curves.curve(kind, *lane))
-                if (!std::isnan(value))
-                    low = std::min(low, double(value)), high = std::max(high, double(value));
+    for (const RowLine& row_line : lines)
+        for (const float value : row_line.values)
+            if (!std::isnan(value)) low = std::min(low, double(value)), high = std::max(high, double(value));
     if (high < low) return false;
     if (axis.logarithmic) {
         axis.low = 1e-5;
@@ -86,29 +84,26 @@ std::string measure_tooltip(std::string_view name) {
     return fmt::format("{}\n{}\n{}   unit: {}", m.label, m.help, m.equation, m.unit);
 }
 
-void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool legend) {
+std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<const RowLine> lines,
+                                     bool logarithmic, const char* nothing, ImVec2 room) {
     const AppState& app = context.app;
-    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
     ImGui::PushFont(context.fonts.small);
     const float line = ImGui::GetFontSize(), left = context.px(46);
-    const float below =
-        line + context.px(8) + (legend ? line * static_cast<float>((app.desk.n_lanes() + 1) / 2) : 0);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 min(origin.x + left, origin.y + context.px(3)),
-        size(room.x - left - context.px(6), room.y - below - context.px(4));
+        size(room.x - left - context.px(6), room.y - line - context.px(12));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     Axis axis;
-    axis.logarithmic = about.logarithmic;
+    axis.logarithmic = logarithmic;
     if (size.x < 30 || size.y < 30) {
         ImGui::PopFont();
-        return;
+        return std::nullopt;
     }
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
-    if (!fit(app, kind, axis)) {
-        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim,
-                     about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet");
+    if (!fit(lines, axis)) {
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, nothing);
         ImGui::PopFont();
-        return;
+        return std::nullopt;
     }
     draw_scale(context, list, axis, min, size);
     const StepList& steps = app.history.steps();
@@ -117,10 +112,8 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
         return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
     };
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
-    for (int card = 0; card < app.desk.n_lanes(); ++card) {
-        const auto lane = app.history_lane(card);
-        if (!lane || (card == 0 && about.measure == "kl")) continue;
-        const std::span<const float> values = app.curves.curve(kind, *lane);
+    for (const RowLine& row_line : lines) {
+        const std::span<const float> values = row_line.values;
         std::optional<ImVec2> before;
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (std::isnan(values[i])) {
@@ -130,20 +123,38 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
             const ImVec2 here(x_of(steps[i]->row),
                               min.y + size.y * static_cast<float>(1 - axis.part(double(values[i]))));
             if (before)
-                list.AddLine(*before, here, theme::lane_color(card), app.view.lane == card ? 2.2f : 1.4f);
+                list.AddLine(*before, here, row_line.color, row_line.in_focus ? 2.2f : 1.4f);
             else if (i + 1 == values.size() || std::isnan(values[i + 1]))
-                list.AddCircleFilled(here, 2, theme::lane_color(card));
+                list.AddCircleFilled(here, 2, row_line.color);
             before = here;
         }
     }
     finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
-    if (legend) draw_legend(context, list, kind, {origin.x, min.y + size.y + line + context.px(6)}, room.x);
     ImGui::PopFont();
     ImGui::SetCursorScreenPos(min);
-    ImGui::PushID(kind);
     ImGui::InvisibleButton("plot", size);
-    tooltip(context, measure_tooltip(about.measure));
+    return ImVec2(origin.x, min.y + size.y + line + context.px(6));
+}
+
+void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool legend) {
+    const AppState& app = context.app;
+    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
+    std::vector<RowLine> lines;
+    for (int card = 0; card < app.desk.n_lanes(); ++card)
+        if (const auto lane = app.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
+            lines.push_back({app.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
+    ImGui::PushFont(context.fonts.small);
+    const float below = legend ? ImGui::GetFontSize() * static_cast<float>((app.desk.n_lanes() + 1) / 2) : 0;
+    ImGui::PopFont();
+    ImGui::PushID(kind);
+    const char* nothing = about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet";
+    const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});
+    if (end) tooltip(context, measure_tooltip(about.measure));
     ImGui::PopID();
+    if (!end || !legend) return;
+    ImGui::PushFont(context.fonts.small);
+    draw_legend(context, *ImGui::GetWindowDrawList(), kind, *end, room.x);
+    ImGui::PopFont();
 }
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #include "app/window/run_rows.h"
 #include "engine/figure/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -78,6 +79,28 @@ int own_choice(const RunHistory& history, int lane, int position) {
     if (position < history.n_prompt() || position - 1 > history.last_row()) return -1;
     const LaneRecord* record = history.lane_record(position - 1, lane_of_row(history, lane, position - 1));
     return record == nullptr ? -1 : record->predicted;
+}
+
+std::optional<int> first_other_token(const RunHistory& history, int a, int b) {
+    const auto& of_a = history.lanes()[static_cast<std::size_t>(a)].tokens;
+    const auto& of_b = history.lanes()[static_cast<std::size_t>(b)].tokens;
+    const std::size_t n = std::min(of_a.size(), of_b.size());
+    const auto parted =
+        std::mismatch(of_a.begin(), of_a.begin() + static_cast<std::ptrdiff_t>(n), of_b.begin());
+    if (parted.first == of_a.begin() + static_cast<std::ptrdiff_t>(n)) return std::nullopt;
+    return static_cast<int>(parted.first - of_a.begin());
+}
+
+std::vector<float> agreement_so_far(const RunHistory& history, int a, int b) {
+    std::vector<float> share;
+    int n = 0, n_same = 0;
+    for (const auto& step : history.steps()) {
+        const int of_a = own_choice(history, a, step->row + 1), of_b = own_choice(history, b, step->row + 1);
+        const bool known = of_a >= 0 && of_b >= 0;
+        if (known) ++n, n_same += of_a == of_b ? 1 : 0;
+        share.push_back(known ? static_cast<float>(n_same) / static_cast<float>(n) : kNone);
+    }
+    return share;
 }
 
 std::optional<int> first_divergence(const RunHistory& history, int a, int b) {

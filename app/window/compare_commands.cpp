@@ -15,9 +15,20 @@ void arrange(AppState& app, std::string_view) {
     app.view.arrangement = kArrangement;
 }
 
+/// Side by side; a full lane 0 steps back for two policies as long as nobody has chosen a pair.
+void arrange_compare(AppState& app, std::string_view) {
+    app.view.arrangement = Arrangement::compare;
+    if (app.view.lane == 0 && app.view.other == 0 && app.desk.n_lanes() > 2 &&
+        app.desk.lanes().front().policy.preset == Preset::full) {
+        app.view.lane = 1;
+        app.view.other = 2;
+    }
+}
+
 void arrange_by_name(AppState& app, std::string_view name) {
     for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
         if (name == arrangement_name(a)) {
+            if (a == Arrangement::compare) return arrange_compare(app, {});
             app.view.arrangement = a;
             return;
         }
@@ -73,7 +84,7 @@ constexpr std::array kTable = {
                 "Compare",
                 "Lanes side by side, with what they differ by.",
                 {kF1 + 2, 0},
-                arrange<Arrangement::compare>},
+                arrange_compare},
     UserCommand{"view.teach",
                 menu::kView,
                 "Teach",
@@ -118,6 +129,17 @@ constexpr std::array kTable = {
                 {},
                 [](AppState& app, std::string_view a) {
                     app.view.compares_all = on_or_off(a, app.view.compares_all);
+                }},
+    UserCommand{"compare.watched",
+                "",
+                "Watched words of both lanes",
+                "[on|off]: their share by head and over time, in place of overlap and agreement.",
+                {},
+                [](AppState& app, std::string_view a) {
+                    const bool on = on_or_off(a, app.compares_watched());
+                    if (on && !app.view.watched)
+                        fail(ErrorCode::wrong_use, "no words are watched; W watches");
+                    app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
                 }},
     UserCommand{"compare.parting",
                 menu::kView,

@@ -119,6 +119,20 @@ TEST(Compare, WhoHoldsStandsOutFromTheGround) {
     }
 }
 
+TEST(Compare, TextsDifferFromTheFirstTokenReadOtherwise) {
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    RunHistory same;
+    same.update(steps);
+    EXPECT_EQ(first_other_token(same, 0, 1), std::nullopt);
+    auto changed = std::make_shared<StepTrace>(*steps[12]);
+    changed->lanes[1].token = (changed->lanes[1].token + 1) % 12;
+    steps[12] = changed;
+    RunHistory parted;
+    parted.update(steps);
+    EXPECT_EQ(first_other_token(parted, 0, 1), changed->row);
+    EXPECT_EQ(first_other_token(parted, 1, 0), changed->row);
+}
+
 class CompareCommands : public ::testing::Test {
   protected:
     CompareCommands() : app({}, {}) {
@@ -165,6 +179,100 @@ TEST_F(CompareCommands, ChangeTheView) {
     run_command(app, "view.arrange explore");
     EXPECT_EQ(app.view.arrangement, Arrangement::explore);
     EXPECT_THROW(run_command(app, "view.arrange sideways"), Error);
+}
+
+TEST_F(CompareCommands, AFullLaneStepsBackForTwoPolicies) {
+    app.view.lane = 0;
+    run_command(app, "view.compare");
+    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 2));
+    run_command(app, "lane.focus 0");
+    run_command(app, "view.explore");
+    run_command(app, "view.compare");
+    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(0, 2));  // chosen
+}
+
+TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
+    EXPECT_FALSE(app.compares_watched());
+    EXPECT_THROW(run_command(app, "compare.watched on"), Error);
+    run_command(app, "watch 12 15");
+    EXPECT_TRUE(app.compares_watched());
+    run_command(app, "compare.watched off");
+    EXPECT_FALSE(app.compares_watched());
+    run_command(app, "compare.watched");
+    EXPECT_TRUE(app.compares_watched());
+    run_command(app, "watch.clear");
+    EXPECT_FALSE(app.compares_watched());
+}
+
+TEST_F(CompareCommands, APairAgreesWhereItsOwnChoicesDo) {
+    const std::vector<float> share = agreement_so_far(app.history, 1, 2);
+    ASSERT_EQ(share.size(), app.history.steps().size());
+    int n = 0, n_same = 0;
+    for (std::size_t i = 0; i < share.size(); ++i) {
+        const auto& lanes = app.history.steps()[i]->lanes;
+        ++n;
+        n_same += lanes[1].predicted == lanes[2].predicted ? 1 : 0;
+        EXPECT_FLOAT_EQ(share[i], static_cast<float>(n_same) / static_cast<float>(n)) << i;
+    }
+    EXPECT_LT(share.back(), 1);
+    EXPECT_EQ(agreement_so_far(app.history, 0, 2).back(), 1);
+}
+
+TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
+    const int from_prompt = app.history.n_prompt() - 1;
+    EXPECT_EQ(app.first_fitted_row(), 0);  // attention
+    for (const char* mode : {"mode.mask", "mode.score"}) {
+        run_command(app, mode);
+        EXPECT_EQ(app.first_fitted_row(), from_prompt) << mode;
+    }
+    run_command(app, "mode.attention");
+    run_command(app, "diff on");
+    EXPECT_EQ(app.first_fitted_row(), from_prompt);
+    run_command(app, "diff off");
+    EXPECT_EQ(app.first_fitted_row(), 0);
+    run_command(app, "view.compare");
+    EXPECT_EQ(app.first_fitted_row(), from_prompt);
+
+    run_command(app, "view.zoom 9 50 20");
+    run_command(app, "mode.mask");
+    EXPECT_FALSE(app.view.heat.fitted);  // a zoom of the user's stays
+    run_command(app, "view.fit");
+    EXPECT_TRUE(app.view.heat.fitted);
+    EXPECT_EQ(app.first_fitted_row(), 0);
+    run_command(app, "mode.score");
+    EXPECT_EQ(app.first_fitted_row(), 0);  // a choice holds in every mode
+    run_command(app, "view.decoded");
+    EXPECT_EQ(app.first_fitted_row(), from_prompt);
+    run_command(app, "view.explore");
+    run_command(app, "mode.attention");
+    EXPECT_EQ(app.first_fitted_row(), 0);  // what scores show anyway was no choice
+    run_command(app, "view.decoded");
+    EXPECT_EQ(app.first_fitted_row(), from_prompt);
+    app.remember_changes();
+    run_command(app, "view.fit");
+    EXPECT_TRUE(app.undo());
+    EXPECT_EQ(app.first_fitted_row(), from_prompt);
+}
+
+TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
+    run_command(app, "mode.mask");
+    app.show_run(opened_run(testing::synthetic_run({.n_decoded = 3}), "short"));
+    app.refresh();
+    EXPECT_EQ(app.first_fitted_row(), 0);
+    StepList steps = testing::synthetic_run({.budgets = {0, 16}, .run_id = 2});
+    auto info = std::make_shared<LaneInfo>(*steps.front()->lanes[1].info);
+    info->policy.prefill = PrefillMode::stepwise;
+    for (auto& step : steps) {
+        auto changed = std::make_shared<StepTrace>(*step);
+        changed->lanes[1].info = info;
+        step = changed;
+    }
+    app.show_run(opened_run(steps, "stepwise"));
+    app.refresh();
+    app.view.lane = 1;
+    EXPECT_EQ(app.first_fitted_row(), 0);  // evicts in the prompt
+    app.view.lane = 0;
+    EXPECT_GT(app.first_fitted_row(), 0);
 }
 
 TEST_F(CompareCommands, PartingIsShownAtItsRow) {

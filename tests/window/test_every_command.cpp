@@ -172,6 +172,11 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_TRUE(last_command().starts_with("say!") || last_command().starts_with("force!")) << last_command();
     run("watch 12 15");
     EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
+    cover({"compare.watched"});
+    run("compare.watched off");
+    EXPECT_FALSE(app.compares_watched());
+    run("compare.watched on");
+    EXPECT_TRUE(app.compares_watched());
     run("watch.clear");
     EXPECT_FALSE(app.view.watched);
 
@@ -230,7 +235,8 @@ TEST_F(EveryCommand, OfTheView) {
     switches("blink", [&] { return app.view.blink; });
     switches("compare.all", [&] { return app.view.compares_all; });
     cover({"mode.attention", "mode.mask", "mode.score", "range.set", "range.fit", "colors", "view.fit",
-           "view.zoom", "layer.previous", "layer.next", "head.previous", "head.next", "goto", "find"});
+           "view.decoded", "view.zoom", "layer.previous", "layer.next", "head.previous", "head.next", "goto",
+           "find"});
     for (const auto& [id, mode] : {std::pair("mode.mask", HeatMode::mask),
                                    {"mode.score", HeatMode::score},
                                    {"mode.attention", HeatMode::attention}}) {
@@ -248,6 +254,9 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_FALSE(app.view.heat.fitted);
     run("view.fit");
     EXPECT_TRUE(app.view.heat.fitted);
+    run("view.decoded");
+    EXPECT_EQ(app.first_fitted_row(), app.history.n_prompt() - 1);
+    run("view.fit");
     run("goto 2 3");
     EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
     run("layer.next");

@@ -1,0 +1,201 @@
+#include "app/panels/compare_facts.h"
+
+#include "app/panels/measure_plot.h"
+#include "app/window/compare.h"
+#include "app/window/watched_span.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace keyhole {
+
+namespace {
+
+/// A cell of the matrix of heads: one value, or one a lane.
+struct HeadValue {
+    std::string of_both;       ///< for the pointer
+    std::array<float, 2> u{};  ///< 0..1, NaN: none
+    int n = 1;
+};
+
+HeadValue overlap_of(const AppState& app, const HeldBy& held) {
+    return {fmt::format("both hold {} tokens, lane {} alone {}, lane {} alone {}, neither {}\noverlap {:.3f}",
+                        held.both, app.view.lane, held.only_a, app.other_card(), held.only_b, held.neither,
+                        held.jaccard()),
+            {static_cast<float>(held.jaccard())}};
+}
+
+/// How much of the watched words the head holds in either lane.
+HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
+    HeadValue value{"of the watched words", {}, 2};
+    const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_card()};
+    for (std::size_t i = 0; i < 2; ++i) {
+        const int g = app.history.layout(lanes[i]).kv_head_from_head(layer, head);
+        value.u[i] = span_share(app.history, lanes[i], g, *app.view.watched, app.view.row);
+        value.of_both +=
+            fmt::format("{} lane {} holds {:.0f} %", i == 0 ? "" : ",", cards[i], double(value.u[i]) * 100);
+    }
+    return value;
+}
+
+/// A matrix of layers and query heads after the shown row: overlap of what the two lanes hold, or the watched words that either holds.
+void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
+    AppState& app = context.app;
+    const KvLayout& layout = finer_layout(app.history, a, b);
+    const int n_layers = layout.n_layers(), n_heads = layout.n_heads();
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const float label = context.px(24);
+    const float wide = std::floor((room.x - label) / static_cast<float>(n_heads)),
+                high = std::floor(std::min(room.y / static_cast<float>(n_layers), context.px(26)));
+    if (wide < 3 || high < 3) return;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    ImGui::PushFont(context.fonts.small);
+    const bool watched = app.compares_watched();
+    std::vector<HeldBy> held;
+    for (int g = 0; g < layout.n_kv_heads() && !watched; ++g)
+        held.push_back(held_by(app.history, a, b, g, app.view.row));
+    const auto value_of = [&](int l, int h) {
+        return watched ? watched_of(app, a, b, l, h)
+                       : overlap_of(app, held[static_cast<std::size_t>(layout.kv_head_from_head(l, h))]);
+    };
+    const auto box = [&](int l, int h) {
+        const ImVec2 min(origin.x + label + wide * static_cast<float>(h),
+                         origin.y + high * static_cast<float>(l));
+        return std::pair(min, ImVec2(min.x + wide - 1, min.y + high - 1));
+    };
+    const auto part = [&](ImVec2 min, ImVec2 max, float u) {
+        if (std::isnan(u)) return list.AddRectFilled(min, max, theme::rgb(34, 38, 46));
+        const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
+        list.AddRectFilled(min, max, theme::rgb(c.r, c.g, c.b));
+        const std::string text = watched ? fmt::format("{:.0f}", u * 100) : fmt::format("{:.2f}", u);
+        const ImVec2 size = ImGui::CalcTextSize(text.c_str());
+        if (size.x < max.x - min.x && size.y <= max.y - min.y)
+            list.AddText({(min.x + max.x - size.x) / 2, (min.y + max.y - size.y) / 2},
+                         u > 0.6 ? theme::rgb(16, 20, 24) : theme::kText, text.c_str());
+    };
+    for (int l = 0; l < n_layers; ++l) {
+        if (high >= ImGui::GetFontSize())
+            list.AddText({origin.x, box(l, 0).first.y}, l == app.view.layer ? theme::kText : theme::kFaint,
+                         fmt::format("L{}", l).c_str());
+        for (int h = 0; h < n_heads; ++h) {
+            const auto [min, max] = box(l, h);
+            const HeadValue value = value_of(l, h);
+            const float middle = value.n == 1 ? max.x : std::floor((min.x + max.x) / 2);
+            part(min, {middle, max.y}, value.u[0]);
+            if (value.n == 2) part({middle, min.y}, max, value.u[1]);
+        }
+    }
+    const auto [min, max] = box(app.view.layer, app.view.head);
+    list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 1, 0, 2);
+    const ImVec2 size(wide * static_cast<float>(n_heads), high * static_cast<float>(n_layers));
+    ImGui::SetCursorScreenPos({origin.x + label, origin.y});
+    ImGui::InvisibleButton("overlap", size);
+    mark_item(context, "overlap");
+    if (ImGui::IsItemHovered()) {
+        const ImVec2 mouse = ImGui::GetMousePos();
+        const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / wide), 0, n_heads - 1),
+                  l = std::clamp(static_cast<int>((mouse.y - origin.y) / high), 0, n_layers - 1);
+        tooltip(context, fmt::format("Layer {}, head {} after row {}\n{}", l, h, app.view.row,
+                                     value_of(l, h).of_both));
+        if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
+    }
+    ImGui::PopFont();
+    ImGui::SetCursorScreenPos({origin.x, origin.y + size.y + context.px(4)});
+}
+
+/// Where the lanes' own choices part; a click shows the row before.
+void draw_parting(const PanelContext& context, int a, int b) {
+    AppState& app = context.app;
+    const std::optional<int> at = first_divergence(app.history, a, b);
+    ImGui::PushFont(context.fonts.small);
+    if (!at) {
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kGood);
+        ImGui::TextUnformatted("Both have chosen the same tokens so far.");
+        ImGui::PopStyleColor();
+    } else {
+        const std::string text = fmt::format("They part at position {}: “{}” against “{}”", *at,
+                                             visible(token_words(app, own_choice(app.history, a, *at))),
+                                             visible(token_words(app, own_choice(app.history, b, *at))));
+        ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
+        if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
+            run(context, "compare.parting");
+        ImGui::PopStyleColor();
+        mark_item(context, "compare.parting");
+        tooltip(context, text + "\nClick: the row whose distribution it was.");
+    }
+    ImGui::PopFont();
+}
+
+/// Share of the rows so far after which the lanes of the pair chose the same token; of a pair with lane 0, beside all others.
+void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
+    AppState& app = context.app;
+    if (app.view.lane == 0 || app.other_card() == 0)
+        return draw_measure_plot(context, curve_index("agreement"), room, false);
+    const std::vector<float> share = agreement_so_far(app.history, a, b);
+    const RowLine line{share, theme::kText, true};
+    if (draw_row_lines(context, {&line, 1}, false, "nothing recorded yet", room))
+        tooltip(context,
+                fmt::format("Share of the rows so far after which lanes {} and {} chose the same token",
+                            app.view.lane, app.other_card()));
+}
+
+/// How much of the watched words each lane holds, a mean over its heads.
+void draw_watched(const PanelContext& context, ImVec2 room) {
+    AppState& app = context.app;
+    std::vector<std::vector<float>> shares;
+    std::vector<RowLine> lines;
+    for (int card = 0; card < app.desk.n_lanes(); ++card)
+        if (const auto lane = app.history_lane(card)) {
+            shares.push_back(span_life(app.history, *lane, *app.view.watched).share);
+            lines.push_back({shares.back(), theme::lane_color(card), card == app.view.lane});
+        }
+    if (draw_row_lines(context, lines, false, "the watched words are not read yet", room))
+        tooltip(context, "Share of the watched words that each lane holds, a mean over its KV heads");
+}
+
+}  // namespace
+
+void draw_compare_facts(const PanelContext& context) {
+    AppState& app = context.app;
+    const int a = app.shown_lane(), b = app.history_lane(app.other_card()).value_or(0);
+    const bool watched = app.compares_watched();
+    const int cards[2] = {app.view.lane, app.other_card()};
+    heading(context, watched ? "Watched words" : "Overlap of kept sets");
+    ImGui::SameLine();
+    const auto keeps_all = [&](int card) {
+        return app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
+    };
+    const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
+    dim_text(context, watched ? fmt::format("% held by lane {} | {}, by head, row {}", cards[0], cards[1],
+                                            app.view.row)
+                              : fmt::format("{} by head, row {}", one_keeps_all ? "share kept," : "Jaccard,",
+                                            app.view.row));
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    draw_heads(context, a, b, {room.x, room.y * 0.45f});
+    draw_parting(context, a, b);
+    const float left = ImGui::GetContentRegionAvail().y;
+    if (left < context.px(60)) return;
+    const ImVec2 at = ImGui::GetCursorScreenPos(), plots = ImGui::GetContentRegionAvail();
+    const float half = std::floor(plots.x / 2);
+    const auto plot = [&](const std::string& title, float x, auto&& draw_it) {
+        ImGui::SetCursorScreenPos({at.x + x, at.y});
+        ImGui::PushID(static_cast<int>(x));
+        ImGui::BeginChild("plot", {half, plots.y}, false, ImGuiWindowFlags_NoScrollbar);
+        dim_text(context, title);
+        draw_it(ImGui::GetContentRegionAvail());
+        ImGui::EndChild();
+        ImGui::PopID();
+    };
+    const bool with_first = cards[0] == 0 || cards[1] == 0;
+    plot(with_first ? "KL to lane 0, nats" : "KL of each to lane 0, nats", 0,
+         [&](ImVec2 size) { draw_measure_plot(context, curve_index("kl"), size, false); });
+    if (watched)
+        plot("watched words held, share", half, [&](ImVec2 size) { draw_watched(context, size); });
+    else
+        plot(with_first ? "agrees with lane 0, share"
+                        : fmt::format("{} and {} agree, share", cards[0], cards[1]),
+             half, [&](ImVec2 size) { draw_agreement(context, a, b, size); });
+}
+
+}  // namespace keyhole
