@@ -27,6 +27,18 @@ bool light(float u) {
     return u > 0.62f;
 }
 
+/// Of lanes side by side the one that alone keeps the token in the focused head; -1: both do, or neither.
+int lone_holder(const AppState& app, int position) {
+    if (app.view.arrangement != Arrangement::compare || app.desk.n_lanes() < 2) return -1;
+    const auto keeps = [&](int card) {
+        const int lane = lane_of_row(app.history, app.history_lane(card).value_or(0), app.view.row);
+        const int g = app.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
+        return app.history.stored(lane, g, position, app.view.row);
+    };
+    const bool here = keeps(app.view.lane), there = keeps(app.other_card());
+    return here == there ? -1 : here ? app.view.lane : app.other_card();
+}
+
 }  // namespace
 
 void draw(TokenStrip& panel, const PanelContext& context) {
@@ -48,6 +60,10 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         app.view.strip_by_score = true;
     if (!narrow) {
         ImGui::SameLine(0, context.px(12));
+        if (app.view.arrangement == Arrangement::compare) {
+            dim_text(context, "bar above: the lane that alone keeps it in the focused head");
+            ImGui::SameLine(0, context.px(12));
+        }
         dim_text(context, "struck through: evicted everywhere");
     }
 
@@ -109,6 +125,10 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (picked) list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 2, 0, 1.5f);
         if (over && over->position == p)
             list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+        const int alone = lone_holder(app, p);
+        if (alone >= 0)
+            list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},
+                               theme::lane_color(alone));
         context.shared.items[fmt::format("token {}", p)] = {min, max};
         if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
             context.shared.next_hovered = Pick{app.view.row, p};
@@ -121,6 +141,11 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                               scored && score[i] >= 0
                                   ? fmt::format("\nscore {}", number_text(double(score[i]))).c_str()
                                   : "");
+            if (alone >= 0) {
+                ImGui::BeginTooltip();
+                ImGui::Text("in the focused head lane %d alone keeps it", alone);
+                ImGui::EndTooltip();
+            }
         }
     }
     ImGui::Dummy({width, y + line});

@@ -2,6 +2,7 @@
 #include "app/window/compare.h"
 #include "engine/base/error.h"
 
+#include <algorithm>
 #include <array>
 
 namespace keyhole {
@@ -15,13 +16,13 @@ void arrange(AppState& app, std::string_view) {
     app.view.arrangement = kArrangement;
 }
 
-/// Side by side; a full lane 0 steps back for two policies as long as nobody has chosen a pair.
+/// Side by side. Before any difference was on show nobody has chosen a pair: a full lane 0 steps back for two policies.
 void arrange_compare(AppState& app, std::string_view) {
     app.view.arrangement = Arrangement::compare;
-    if (app.view.lane == 0 && app.view.other == 0 && app.desk.n_lanes() > 2 &&
+    if (app.difference.generation() == 0 && app.view.other == 0 && app.desk.n_lanes() > 2 &&
         app.desk.lanes().front().policy.preset == Preset::full) {
-        app.view.lane = 1;
-        app.view.other = 2;
+        app.view.lane = std::max(app.view.lane, 1);
+        app.view.other = app.view.lane == 1 ? 2 : 1;
     }
 }
 

@@ -152,11 +152,11 @@ class CompareCommands : public ::testing::Test {
 TEST_F(CompareCommands, ChangeTheView) {
     run_command(app, "view.compare");
     EXPECT_EQ(app.view.arrangement, Arrangement::compare);
-    EXPECT_EQ(app.compared_cards(), (std::vector<int>{0}));
-    run_command(app, "compare.next");
-    EXPECT_EQ(app.other_card(), 2);
+    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
     run_command(app, "compare.next");
     EXPECT_EQ(app.other_card(), 0);
+    run_command(app, "compare.next");
+    EXPECT_EQ(app.other_card(), 2);
     run_command(app, "compare.with 2");
     EXPECT_EQ(app.other_card(), 2);
     EXPECT_THROW(run_command(app, "compare.with 1"), Error);
@@ -185,10 +185,11 @@ TEST_F(CompareCommands, AFullLaneStepsBackForTwoPolicies) {
     app.view.lane = 0;
     run_command(app, "view.compare");
     EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 2));
-    run_command(app, "lane.focus 0");
+    app.update_heat(1e6);
+    run_command(app, "compare.with 0");
     run_command(app, "view.explore");
     run_command(app, "view.compare");
-    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(0, 2));  // chosen
+    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 0));  // chosen
 }
 
 TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
