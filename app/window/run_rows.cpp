@@ -261,11 +261,12 @@ std::string reduction_note(HeatMode mode, bool difference, int side) {
 }
 
 std::string atlas_note(HeatMode mode, int n_layers, int n_heads, int factor) {
-    std::string note = fmt::format("{} layers × {} heads · ", n_layers, n_heads);
+    if (mode == HeatMode::score)  // the words must fit in a line
+        return "attention, not scores" + (factor > 1 ? fmt::format(", maxima of {0}×{0}", factor) : "");
+    const std::string grid = fmt::format("{} layers × {} heads · ", n_layers, n_heads);
     if (mode == HeatMode::mask)
-        return note + (factor > 1 ? fmt::format("kept share of {0}×{0} cells", factor) : "kept tokens");
-    note += mode == HeatMode::score ? "attention, not scores" : "attention";
-    return note + (factor > 1 ? fmt::format(", maxima of {0}×{0} cells", factor) : "");
+        return grid + (factor > 1 ? fmt::format("kept share of {0}×{0} cells", factor) : "kept tokens");
+    return grid + (factor > 1 ? fmt::format("maxima of {0}×{0} cells", factor) : "attention");
 }
 
 const std::string& token_text(const RunHistory& history, int lane, int position) {

@@ -288,9 +288,9 @@ TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
     EXPECT_EQ(reduction_note(HeatMode::score, false, 2), "each pixel the highest score of 2×2 cells");
     EXPECT_EQ(reduction_note(HeatMode::mask, true, 2), "each pixel the largest difference of 2×2 cells");
     EXPECT_EQ(atlas_note(HeatMode::mask, 4, 8, 4), "4 layers × 8 heads · kept share of 4×4 cells");
-    EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 1), "4 layers × 8 heads · attention, not scores");
-    EXPECT_EQ(atlas_note(HeatMode::attention, 4, 8, 2),
-              "4 layers × 8 heads · attention, maxima of 2×2 cells");
+    EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 1), "attention, not scores");
+    EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 16), "attention, not scores, maxima of 16×16");
+    EXPECT_EQ(atlas_note(HeatMode::attention, 4, 8, 2), "4 layers × 8 heads · maxima of 2×2 cells");
     // Two KV heads a layer: number 5 over all layers is the second of layer 2.
     EXPECT_EQ(kv_head_text(app.history.layout(0), 5), "L2 KV head 1");
 }
