@@ -270,7 +270,9 @@ void draw_about(const PanelContext& context, bool opening) {
          "decide who stays: the token with the lowest score below the threshold goes. A cross marks an "
          "eviction."},
         {"Text",
-         "is coloured by how many heads still hold the token; struck through means evicted everywhere."},
+         "is coloured by how many heads still hold the token; struck through means evicted everywhere, "
+         "underlined "
+         "that the lane was fed the word and would have said another."},
         {"Time",
          "scrubs back through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles "
          "your changes."},

@@ -1,5 +1,6 @@
 #include "app/panels/token_strip.h"
 
+#include "app/window/compare.h"
 #include "app/window/run_rows.h"
 
 #include <algorithm>
@@ -53,19 +54,16 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     ImGui::PopStyleColor();
     const bool narrow = ImGui::GetWindowWidth() < context.px(420);
     if (!narrow) ImGui::SameLine(0, context.px(12));
-    if (ImGui::RadioButton(narrow ? "kept share" : "kept share over heads", !app.view.strip_by_score))
-        app.view.strip_by_score = false;
-    ImGui::SameLine();
-    if (ImGui::RadioButton(narrow ? "score" : "score in the focused head", app.view.strip_by_score))
-        app.view.strip_by_score = true;
-    if (!narrow) {
-        ImGui::SameLine(0, context.px(12));
-        if (app.view.arrangement == Arrangement::compare) {
-            dim_text(context, "bar above: the lane that alone keeps it in the focused head");
-            ImGui::SameLine(0, context.px(12));
-        }
-        dim_text(context, "struck through: evicted everywhere");
-    }
+    const StripColor by = app.view.strip;
+    const auto choice = [&](StripColor color, const char* label) {
+        if (color != StripColor::share) ImGui::SameLine();
+        if (ImGui::RadioButton(label, by == color)) app.view.strip = color;
+        mark_item(context, fmt::format("strip {}", strip_color_name(color)));
+    };
+    choice(StripColor::share, narrow ? "kept share" : "kept share over heads");
+    choice(StripColor::score, narrow ? "score" : "score in the focused head");
+    choice(StripColor::age, "age");
+    tooltip(context, "Rows since the token was read, bright where they are few; on a logarithmic scale.");
 
     std::vector<float> score(static_cast<std::size_t>(n));
     std::vector<float>& share = panel.share;
@@ -74,8 +72,23 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         panel.share_of = shown;
         share.resize(static_cast<std::size_t>(n));
         kept_share(app.history, lane, app.view.row, 0, app.history.layout(lane).n_kv_heads(), share);
+        panel.own.assign(static_cast<std::size_t>(n), -1);
+        for (int p = app.history.n_prompt(); p < n; ++p)
+            panel.own[static_cast<std::size_t>(p)] = choice_passed_over(app.history, lane, p);
+        panel.any_fed = std::any_of(panel.own.begin(), panel.own.end(), [](int id) { return id >= 0; });
     }
-    const bool scored = app.view.strip_by_score && score_values(app.history, lane, app.view.row, g, score);
+    if (!narrow) {
+        ImGui::SameLine(0, context.px(12));
+        if (app.view.arrangement == Arrangement::compare) {
+            dim_text(context, "bar above: the lane that alone keeps it in the focused head");
+            ImGui::SameLine(0, context.px(12));
+        }
+        dim_text(context, panel.any_fed
+                              ? "struck through: evicted everywhere · underlined: the lane itself would have "
+                                "said another word"
+                              : "struck through: evicted everywhere");
+    }
+    const bool scored = by == StripColor::score && score_values(app.history, lane, app.view.row, g, score);
     float most = 0;
     if (scored)
         for (float s : score)
@@ -106,15 +119,20 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (max.y < clip_top || min.y > clip_bottom) continue;
         const std::size_t i = static_cast<std::size_t>(p);
         float u = share[i];
-        if (app.view.strip_by_score)
+        if (by == StripColor::score)
             u = scored && score[i] > 0 && most > 0 ? std::max(0.0f, 1 + std::log10(score[i] / most) / 3) : 0;
+        if (by == StripColor::age)
+            u = 1 - std::log1p(static_cast<float>(app.view.row - p)) / std::log1p(static_cast<float>(n));
         const bool gone = share[i] == 0;
         const float place = 0.08f + 0.8f * u;
-        if (!gone) list.AddRectFilled(min, max, app.view.strip_by_score ? heat(place) : share_color(u), 2);
-        const bool on_light = app.view.strip_by_score && light(place);
+        if (!gone) list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
+        const bool on_light = by != StripColor::share && light(place);
         const ImU32 color = gone ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
+        if (panel.own[i] >= 0)  // fed: these are not its words
+            list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::kWarm,
+                         context.px(1.5f));
         const bool prompt_end = p == app.history.n_prompt();
         if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::kWarm, 2);
         const std::optional<Pick>& over = context.shared.hovered;
@@ -137,15 +155,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 app.view.pick_cell({app.view.row, p}, false);
                 context.shared.open_token_menu = true;
             }
-            ImGui::SetTooltip("position %d: kept by %.0f %% of the KV heads%s", p, double(share[i]) * 100,
-                              scored && score[i] >= 0
-                                  ? fmt::format("\nscore {}", number_text(double(score[i]))).c_str()
-                                  : "");
-            if (alone >= 0) {
-                ImGui::BeginTooltip();
-                ImGui::Text("in the focused head lane %d alone keeps it", alone);
-                ImGui::EndTooltip();
-            }
+            std::string words = fmt::format("position {}, {} rows old: kept by {:.0f} % of the KV heads", p,
+                                            app.view.row - p, double(share[i]) * 100);
+            if (scored && score[i] >= 0) words += fmt::format("\nscore {}", number_text(double(score[i])));
+            if (panel.own[i] >= 0)
+                words += fmt::format("\nlane {} was fed this; it would have said “{}”", app.view.lane,
+                                     visible(token_words(app, panel.own[i])));
+            if (alone >= 0) words += fmt::format("\nin the focused head lane {} alone keeps it", alone);
+            ImGui::SetTooltip("%s", words.c_str());
         }
     }
     ImGui::Dummy({width, y + line});

@@ -1,4 +1,5 @@
-/// The text, coloured by kept share or score; evicted tokens struck through. Window thread.
+/// The text, coloured by kept share, score or age; evicted tokens struck through, words that a lane was fed against its own choice
+/// underlined. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -10,9 +11,12 @@
 namespace keyhole {
 
 struct TokenStrip {
-    int last_row = -1;         ///< scrolled to
-    float width = 0;           ///< of the text then
-    std::vector<float> share;  ///< of KV heads that keep each token: of this state
+    int last_row = -1;  ///< scrolled to
+    float width = 0;    ///< of the text then
+    // Of this state:
+    std::vector<float> share;  ///< of KV heads that keep each token
+    std::vector<int> own;      ///< token that the lane would have taken instead, -1: none
+    bool any_fed = false;      ///< there is one
     std::tuple<std::uint64_t, int, int, int> share_of{0, -1, -1, -1};
 };
 

@@ -81,6 +81,15 @@ int own_choice(const RunHistory& history, int lane, int position) {
     return record == nullptr ? -1 : record->predicted;
 }
 
+int choice_passed_over(const RunHistory& history, int lane, int position) {
+    const int own = own_choice(history, lane, position);
+    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    return own < 0 || static_cast<std::size_t>(position) >= tokens.size() ||
+                   tokens[static_cast<std::size_t>(position)] == own
+               ? -1
+               : own;
+}
+
 std::optional<int> first_other_token(const RunHistory& history, int a, int b) {
     const auto& of_a = history.lanes()[static_cast<std::size_t>(a)].tokens;
     const auto& of_b = history.lanes()[static_cast<std::size_t>(b)].tokens;

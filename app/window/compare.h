@@ -31,6 +31,8 @@ HeldBy held_by(const RunHistory& history, int a, int b, int kv_head, int row);
 
 /// The token that a lane chose for a position itself, whatever it was fed; -1 inside the prompt or where it has no record.
 int own_choice(const RunHistory& history, int lane, int position);
+/// The same where the lane was fed another token (lane 0's, a forced one, one that was said); -1 where it took its own.
+int choice_passed_over(const RunHistory& history, int lane, int position);
 /// The first row at which the lanes read different tokens.
 std::optional<int> first_other_token(const RunHistory& history, int a, int b);
 /// Share of the rows so far after which the two lanes chose the same token, one a record; NaN before the first row of both.

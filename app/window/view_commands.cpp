@@ -41,6 +41,20 @@ void show_side(AppState& app, std::string_view name) {
     fail(ErrorCode::wrong_use, "there is no pane '{}'; there are lanes, atlas, curves, info, text", name);
 }
 
+void color_strip(AppState& app, std::string_view name) {
+    constexpr std::array kColors = {StripColor::share, StripColor::score, StripColor::age};
+    if (name.empty()) {
+        app.view.strip = kColors[(static_cast<std::size_t>(app.view.strip) + 1) % kColors.size()];
+        return;
+    }
+    for (const StripColor color : kColors)
+        if (name == strip_color_name(color)) {
+            app.view.strip = color;
+            return;
+        }
+    fail(ErrorCode::wrong_use, "the text has no colours by '{}'; it has share, score, age", name);
+}
+
 void set_scale(AppState& app, float scale) {
     app.view.interface_scale = std::clamp(scale, 0.5f, 3.0f);
     app.scale_changed = true;
@@ -334,14 +348,14 @@ constexpr std::array kTable = {
                 [](AppState& app, std::string_view a) {
                     app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
                 }},
-    UserCommand{"strip.score",
-                menu::kView,
-                "Token strip by score",
-                "Colours the text by score in the focused head instead of kept share.",
-                {'T', 0},
-                [](AppState& app, std::string_view a) {
-                    app.view.strip_by_score = on_or_off(a, app.view.strip_by_score);
-                }},
+    UserCommand{
+        "strip.color",
+        menu::kView,
+        "Colour the text by the next measure",
+        "[share|score|age]: share of the heads that hold a token, its score in the focused head, rows since "
+        "it was read.",
+        {'T', 0},
+        color_strip},
     UserCommand{
         "view.side",
         menu::kView,

@@ -19,8 +19,7 @@ bool same_view(const ViewState& a, const ViewState& b) {
            a.attention_range == b.attention_range && a.score_range == b.score_range &&
            same_zoom(a.heat, b.heat) && a.fitted_rows == b.fitted_rows && a.pick == b.pick &&
            a.curve_positions == b.curve_positions && a.measure_curve == b.measure_curve &&
-           a.atlas_measure == b.atlas_measure && a.watched == b.watched &&
-           a.strip_by_score == b.strip_by_score;
+           a.atlas_measure == b.atlas_measure && a.watched == b.watched && a.strip == b.strip;
 }
 
 /// What undoing does not touch.

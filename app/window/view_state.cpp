@@ -32,6 +32,11 @@ std::string_view arrangement_name(Arrangement arrangement) {
     return "";
 }
 
+std::string_view strip_color_name(StripColor color) {
+    constexpr std::array<std::string_view, 3> kNames = {"share", "score", "age"};
+    return kNames[static_cast<std::size_t>(color)];
+}
+
 std::string_view side_pane_name(SidePane pane) {
     constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "info", "text"};
     return kNames[static_cast<std::size_t>(pane)];

@@ -18,6 +18,10 @@ std::string_view mode_name(HeatMode mode);
 enum class Arrangement { explore, compare, teach };
 std::string_view arrangement_name(Arrangement arrangement);
 
+/// What colours the words of the text: share of the KV heads that hold them, score in the focused head, rows since they were read.
+enum class StripColor { share, score, age };
+std::string_view strip_color_name(StripColor color);
+
 /// Panes that share a column where the window has no room for all: one is on show.
 enum class SidePane { lanes, atlas, curves, info, text };
 std::string_view side_pane_name(SidePane pane);
@@ -83,7 +87,7 @@ struct ViewState {
     static constexpr int kWatchedSpan = -2;  ///< in place of a measure, for both
     std::optional<TokenSpan> watched;
 
-    bool strip_by_score = false;  ///< token strip: colour by score in the focused head instead of kept share
+    StripColor strip = StripColor::share;
 
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.

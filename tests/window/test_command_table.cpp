@@ -67,10 +67,10 @@ TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
     EXPECT_EQ(app.view.mode, HeatMode::mask);
     run_command(app, "ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
-    run_command(app, "strip.score on");
-    run_command(app, "strip.score on");
-    EXPECT_TRUE(app.view.strip_by_score);
-    EXPECT_THROW(run_command(app, "strip.score perhaps"), Error);
+    run_command(app, "strip.color score");
+    run_command(app, "strip.color score");
+    EXPECT_EQ(app.view.strip, StripColor::score);
+    EXPECT_THROW(run_command(app, "strip.color perhaps"), Error);
     EXPECT_THROW(run_command(app, "range.set 3 1"), Error);
     EXPECT_THROW(run_command(app, "layer.next"), Error);  // no run
     EXPECT_THROW(run_command(app, "lane 4 full"), Error);

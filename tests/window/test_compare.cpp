@@ -287,5 +287,20 @@ TEST_F(CompareCommands, AgreementIsTheShareOfRowsSoFar) {
     EXPECT_EQ(curve.back(), 1);  // the synthetic records all agree
 }
 
+TEST(Compare, WordsThatALaneWasFedAreToldFromItsOwn) {
+    StepList steps = testing::synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}});
+    RunHistory history;
+    history.update(steps);
+    for (int p = 0; p < 55; ++p) EXPECT_EQ(choice_passed_over(history, 1, p), -1) << p;
+    const int fed = history.lanes()[1].tokens[45];
+    auto changed = std::make_shared<StepTrace>(history.at_row(44));
+    changed->lanes[1].predicted = fed + 1;
+    steps[44 - 39] = changed;
+    RunHistory parted;
+    parted.update(steps);
+    for (int p = 0; p < 55; ++p) EXPECT_EQ(choice_passed_over(parted, 1, p), p == 45 ? fed + 1 : -1) << p;
+    EXPECT_EQ(choice_passed_over(parted, 0, 45), -1);
+}
+
 }  // namespace
 }  // namespace keyhole

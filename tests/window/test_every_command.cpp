@@ -230,7 +230,6 @@ TEST_F(EveryCommand, OfTheView) {
     switches("range.sinks", [&] { return app.view.range().sinks_count; });
     switches("range.clips", [&] { return app.view.marks_clips; });
     switches("range.nan", [&] { return app.view.marks_nan; });
-    switches("strip.score", [&] { return app.view.strip_by_score; });
     switches("diff", [&] { return app.view.difference; });
     switches("blink", [&] { return app.view.blink; });
     switches("compare.all", [&] { return app.view.compares_all; });
@@ -271,7 +270,13 @@ TEST_F(EveryCommand, OfTheView) {
               std::string::npos);
 
     cover({"pick", "pick.up", "pick.down", "pick.left", "pick.right", "pick.clear", "curves", "atlas.color",
-           "view.side", "ui.larger", "ui.smaller", "ui.scale"});
+           "view.side", "ui.larger", "ui.smaller", "ui.scale", "strip.color"});
+    for (const StripColor color : {StripColor::score, StripColor::age, StripColor::share}) {
+        run("strip.color");
+        EXPECT_EQ(app.view.strip, color);
+    }
+    run("strip.color age");
+    EXPECT_EQ(app.view.strip, StripColor::age);
     run("pick 30 12");
     for (const auto& [id, cell] : {std::pair("pick.up", Pick{29, 12}),
                                    {"pick.down", Pick{30, 12}},
