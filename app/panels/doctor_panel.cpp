@@ -27,7 +27,8 @@ void draw_findings(const PanelContext& context) {
         dim_text(context, "not there at this row");
         return;
     }
-    const std::vector<Finding> findings = examine(app.history, app.shown_lane(), app.view.row);
+    if (app.view.lane >= app.doctor.n_cards()) return;
+    const std::vector<Finding>& findings = app.doctor.of(app.view.lane).findings;
     if (!ImGui::BeginTable("findings", 3, ImGuiTableFlags_SizingFixedFit)) return;
     ImGui::TableSetupColumn("state", 0, context.px(58));
     ImGui::TableSetupColumn("name", 0, context.px(280));
@@ -106,6 +107,31 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
 }
 
 }  // namespace
+
+void draw_doctor_line(const PanelContext& context) {
+    AppState& app = context.app;
+    const DoctorWatch::Verdict verdict = app.doctor.verdict();
+    const bool broken = verdict.n_broken > 0;
+    heading(context, "Doctor");
+    ImGui::SameLine();
+    const std::string text =
+        broken ? fmt::format("BROKEN in lane {}: {}", verdict.card, verdict.fault.name)
+               : fmt::format("{} hold, {} not known, in all lanes", verdict.n_hold, verdict.n_unknown);
+    ImGui::PushFont(context.fonts.small);
+    const float width = ImGui::GetContentRegionAvail().x;
+    ImGui::PushStyleColor(ImGuiCol_Text, broken ? theme::kFault : theme::kGood);
+    const bool pressed = ImGui::Selectable((fitted(text, width) + "##doctor").c_str(), false, 0, {width, 0});
+    ImGui::PopStyleColor();
+    ImGui::PopFont();
+    mark_item(context, "doctor line");
+    tooltip(context,
+            (broken ? fmt::format("lane {}: {}\n\n", verdict.card, verdict.fault.detail) : "") +
+                verdict.each +
+                fmt::format("\n\nOver all lanes after row {}. Click for each lane (F5).", app.view.row));
+    if (!pressed) return;
+    if (broken) app.view.lane = verdict.card;
+    if (app.dialog != Dialog::doctor) run(context, "doctor");
+}
 
 void draw(DoctorPanel& panel, const PanelContext& context) {
     if (!context.app.has_run()) {

@@ -10,6 +10,8 @@ struct DoctorPanel {
     MemoryWish wish;
 };
 
+/// The line of the inspector: how many of the invariants hold over all lanes, red where one is broken. Opens the panel.
+void draw_doctor_line(const PanelContext& context);
 void draw(DoctorPanel& panel, const PanelContext& context);
 
 }  // namespace keyhole

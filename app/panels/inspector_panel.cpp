@@ -1,6 +1,7 @@
 #include "app/panels/inspector_panel.h"
 
 #include "app/panels/cell_view.h"
+#include "app/panels/doctor_panel.h"
 #include "app/panels/measure_plot.h"
 
 #include <algorithm>
@@ -137,6 +138,8 @@ void draw(InspectorPanel&, const PanelContext& context) {
     draw_next_tokens(context);
     ImGui::Dummy({0, context.px(6)});
     draw_cell_view(context);
+    ImGui::Dummy({0, context.px(6)});
+    draw_doctor_line(context);
     ImGui::Dummy({0, context.px(6)});
     if (context.app.view.arrangement != Arrangement::teach) {
         draw_memory(context);

@@ -420,4 +420,10 @@ void AppState::update_heat(double budget_ms) {
                         heat_complete;
 }
 
+void AppState::update_doctor(double budget_ms) {
+    std::vector<int> lanes;
+    for (int card = 0; card < desk.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
+    doctor.update(history, lanes, view.row, budget_ms, running());
+}
+
 }  // namespace keyhole

@@ -4,6 +4,7 @@
 
 #include "app/commands/assets.h"
 #include "app/window/background_job.h"
+#include "app/window/doctor.h"
 #include "app/window/export_job.h"
 #include "app/window/frame_meter.h"
 #include "app/window/glyphs.h"
@@ -72,6 +73,7 @@ struct AppState {
     HeatData difference{HeatData::Kind::difference};
     MeasureCurves curves;
     bool heat_complete = true;  ///< no rows remain for the next frame
+    DoctorWatch doctor;         ///< of the cards, at the shown row
 
     mutable Glyphs glyphs;  ///< mutable: keeps texts that were asked for
 
@@ -182,6 +184,8 @@ struct AppState {
     void fit_rows(FittedRows rows);
     /// Brings the matrices on show up to the run, a slice a frame: see heat_complete.
     void update_heat(double budget_ms);
+    /// The doctor's findings on all lanes up to the run, as much as fits the time.
+    void update_doctor(double budget_ms);
     Engine& engine() { return *engine_; }
 
   private:

@@ -24,10 +24,19 @@ struct Patient {
         return record.info->policy.at(reader(g).layer, reader(g).head);
     }
     std::string head_name(int g) const { return kv_head_text(history.layout(lane), g); }
-    int n_stored(int g) const {
-        int n = 0;
-        for (int p = 0; p <= row; ++p) n += history.stored(lane, g, p, row) ? 1 : 0;
-        return n;
+    std::vector<int> stored = {};  // [kv_head] tokens
+    int n_stored(int g) const { return stored[static_cast<std::size_t>(g)]; }
+    void count_stored() {
+        const RunHistory::Lane& of = history.lanes()[static_cast<std::size_t>(lane)];
+        const auto shown = static_cast<std::uint32_t>(row);
+        for (int g = 0; g < n_kv(); ++g) {
+            const std::int32_t* evicted =
+                &of.evicted_at[static_cast<std::size_t>(std::int64_t{g} * history.capacity())];
+            int n = 0;
+            for (int p = 0; p <= row; ++p)
+                n += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1, never, is the largest
+            stored.push_back(n);
+        }
     }
     int n_pinned(int g) const {
         if (record.pins == nullptr) return 0;
@@ -79,37 +88,14 @@ Finding window_advances(const Patient& x) {
                         : good(kName, fmt::format("the newest of {} KV heads stay", guarded));
 }
 
-Finding rows_ascend(const Patient& x) {
-    constexpr std::string_view kName = "rows and positions ascend, none twice";
-    const StepList& steps = x.history.steps();
-    std::vector<std::vector<bool>> gone(static_cast<std::size_t>(x.n_kv()));
-    int before = -1;
-    for (const auto& step : steps) {
-        if (step->row > x.row) break;
-        if (step->row <= before)
-            return broken(kName, fmt::format("row {} follows row {}", step->row, before));
-        before = step->row;
-        const LaneRecord* record = x.history.lane_record(step->row, x.lane);
-        if (record == nullptr) continue;
-        for (const Eviction& e : record->evictions) {
-            std::vector<bool>& of_head = gone[static_cast<std::size_t>(e.kv_head)];
-            of_head.resize(std::max(of_head.size(), static_cast<std::size_t>(e.position) + 1), false);
-            if (e.position > step->row)
-                return broken(
-                    kName, fmt::format("row {} evicted token {}, which came later", step->row, e.position));
-            if (of_head[static_cast<std::size_t>(e.position)])
-                return broken(kName,
-                              fmt::format("token {} left {} twice", e.position, x.head_name(e.kv_head)));
-            of_head[static_cast<std::size_t>(e.position)] = true;
-        }
-    }
-    return good(kName, fmt::format("{} rows", before - steps.front()->row + 1));
-}
-
 Finding counts_agree(const Patient& x) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     std::int64_t n = 0;
     for (int g = 0; g < x.n_kv(); ++g) n += x.n_stored(g);
+    // What a command took after the row was in the cache when the row was recorded.
+    if (const LaneRecord* next = x.history.lane_record(x.row + 1, x.lane))
+        n += std::count_if(next->evictions.begin(), next->evictions.end(),
+                           [&](const Eviction& e) { return e.row == x.row; });
     if (n != x.record.use.stored_tokens)
         return broken(kName,
                       fmt::format("the mask has {} tokens, the cache {}", n, x.record.use.stored_tokens));
@@ -169,17 +155,129 @@ Finding lost_mass(const Patient& x) {
 
 }  // namespace
 
-std::vector<Finding> examine(const RunHistory& history, int lane, int row) {
+void EvictionOrder::update(const RunHistory& history, int lane) {
+    if (generation_ != history.generation() || lane_ != lane) {
+        *this = EvictionOrder();
+        generation_ = history.generation();
+        lane_ = lane;
+    }
+    const StepList& steps = history.steps();
+    gone_.resize(static_cast<std::size_t>(history.layout(lane).n_kv_heads()));
+    for (; n_seen_ < steps.size() && fault_row_ < 0; ++n_seen_) {
+        const StepTrace& step = *steps[n_seen_];
+        const auto fault = [&](std::string text) {
+            if (fault_row_ >= 0) return;
+            fault_row_ = step.row;
+            fault_ = std::move(text);
+        };
+        if (step.row <= before_) fault(fmt::format("row {} follows row {}", step.row, before_));
+        before_ = step.row;
+        const LaneRecord* record = history.lane_record(step.row, lane);
+        if (record == nullptr) continue;
+        for (const Eviction& e : record->evictions) {
+            std::vector<bool>& of_head = gone_[static_cast<std::size_t>(e.kv_head)];
+            const auto p = static_cast<std::size_t>(e.position);
+            if (p >= of_head.size()) of_head.resize(std::max(p + 1, 2 * of_head.size()), false);
+            if (e.position > step.row)
+                fault(fmt::format("row {} evicted token {}, which came later", step.row, e.position));
+            if (of_head[p])
+                fault(fmt::format("token {} left {} twice", e.position,
+                                  kv_head_text(history.layout(lane), e.kv_head)));
+            of_head[p] = true;
+        }
+    }
+}
+
+Finding EvictionOrder::at(const RunHistory& history, int row) const {
+    constexpr std::string_view kName = "rows and positions ascend, none twice";
+    if (fault_row_ >= 0 && fault_row_ <= row) return broken(kName, fault_);
+    return good(kName, fmt::format("{} rows", row - history.steps().front()->row + 1));
+}
+
+std::vector<Finding> examine(const RunHistory& history, int lane, int row, EvictionOrder& order) {
     const LaneRecord* record = history.lane_record(row, lane);
     if (record == nullptr) return {};
-    const Patient x{history, lane, row, *record};
-    return {budget(x),      window_advances(x), rows_ascend(x), counts_agree(x),
-            sums_to_one(x), equals_full(x),     lost_mass(x)};
+    order.update(history, lane);
+    Patient x{history, lane, row, *record};
+    x.count_stored();
+    return {budget(x),      window_advances(x), order.at(history, row), counts_agree(x), sums_to_one(x),
+            equals_full(x), lost_mass(x)};
+}
+
+std::vector<Finding> examine(const RunHistory& history, int lane, int row) {
+    EvictionOrder order;
+    return examine(history, lane, row, order);
 }
 
 bool healthy(const std::vector<Finding>& findings) {
     return std::none_of(findings.begin(), findings.end(),
                         [](const Finding& f) { return f.state == State::broken; });
+}
+
+void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
+                         bool rows_come) {
+    using Clock = std::chrono::steady_clock;
+    cards_.resize(lanes.size());
+    complete_ = true;
+    if (history.empty()) return;
+    const bool last = row >= history.last_row();
+    const auto stale = [&](std::size_t i) {
+        const Card& card = cards_[i];
+        return card.generation != history.generation() || card.lane != lanes[i] || card.patient.row != row ||
+               card.last != last;
+    };
+    Clock::time_point begin{};  // asked for only where there is something to do
+    for (std::size_t n = 0; n < lanes.size(); ++n) {
+        const std::size_t i = next_ % lanes.size();
+        if (!stale(i)) {
+            ++next_;
+            continue;
+        }
+        if (begin == Clock::time_point{}) {
+            begin = Clock::now();
+            if (rows_come && begin < not_before_) {
+                complete_ = false;
+                return;
+            }
+        } else if (std::chrono::duration<double, std::milli>(Clock::now() - begin).count() >= budget_ms) {
+            complete_ = false;
+            break;
+        }
+        Card& card = cards_[i];
+        card.generation = history.generation();
+        card.lane = lanes[i];
+        card.last = last;
+        card.patient.row = row;
+        card.patient.findings =
+            lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, card.order);
+        ++n_examined_;
+        ++next_;
+    }
+    if (begin != Clock::time_point{}) not_before_ = Clock::now() + 7 * (Clock::now() - begin);
+}
+
+DoctorWatch::Verdict DoctorWatch::verdict() const {
+    Verdict all;
+    std::vector<Finding> worst;  // an invariant each, in the order of the findings
+    const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
+    for (std::size_t card = 0; card < cards_.size(); ++card) {
+        const std::vector<Finding>& findings = cards_[card].patient.findings;
+        for (std::size_t i = 0; i < findings.size(); ++i) {
+            if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
+            if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;
+            if (findings[i].state != State::broken || all.card >= 0) continue;
+            all.card = static_cast<int>(card);
+            all.fault = findings[i];
+        }
+    }
+    for (const Finding& f : worst) {
+        (f.state == State::broken ? all.n_broken : f.state == State::good ? all.n_hold : all.n_unknown) += 1;
+        all.each += fmt::format("{}{}: {}", all.each.empty() ? "" : "\n", f.name,
+                                f.state == State::broken ? "BROKEN"
+                                : f.state == State::good ? "holds"
+                                                         : "not known");
+    }
+    return all;
 }
 
 }  // namespace keyhole

@@ -260,7 +260,8 @@ void run_window(WindowOptions options) {
     int settle = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
-        const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
+        const bool behind = !app.heat_complete || (!app.doctor.complete() && !app.running()) ||
+                            std::exchange(shared.panes_lag, false);
         if (g_frames_wanted > 0 || behind)
             glfwPollEvents();
         else
@@ -294,6 +295,7 @@ void run_window(WindowOptions options) {
         if (!due && !app.quit) continue;  // nothing to show that is not on show
         if (app.has_run()) {
             app.update_heat(12);
+            app.update_doctor(4);
             update_painters(painters, app);
             if (picked_run != app.history.run().id) {
                 // The first layers attend evenly: begin where there is something to see.

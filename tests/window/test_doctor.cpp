@@ -84,6 +84,67 @@ TEST(Doctor, ALaneThatLostNothingMustBeTheReference) {
     EXPECT_EQ(state_of(examine(history_of(same), 0, kRow), kName), Finding::State::unknown);
 }
 
+TEST(Doctor, WhatACommandTakesBetweenRowsIsNoFault) {
+    const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
+    const RunHistory before = history_of(steps);
+    int position = -1;  // one that no policy takes
+    for (const int p : before.held_positions(1, 2, kRow))
+        if (before.evicted_at(1, 2, p) < 0) position = p;
+    const StepList taken = with(steps, kRow + 1, [&](LaneRecord& r) {
+        r.evictions.push_back({2, position, kRow});
+    });
+    constexpr std::string_view kName = "the cache stores what the mask says";
+    EXPECT_EQ(state_of(examine(history_of(taken), 1, kRow), kName), Finding::State::good);
+    EXPECT_EQ(state_of(examine(history_of(taken), 1, kRow + 1), kName),
+              Finding::State::broken);  // not counted there
+}
+
+TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
+    const StepList all = testing::synthetic_run({.budgets = {0, 16}});
+    const StepList steps = with(all, kRow, [](LaneRecord& r) { ++r.use.stored_tokens; });
+    const StepList some(steps.begin(), steps.end() - 3);
+    RunHistory history;
+    history.update(some);
+    const std::vector<int> lanes = {0, 1};
+    DoctorWatch watch;
+    const auto update = [&](int row) { watch.update(history, lanes, row, 1e6, false); };
+    update(kRow - 1);
+    EXPECT_EQ(watch.n_examined(), 2);
+    for (int i = 0; i < 5; ++i) update(kRow - 1);
+    EXPECT_EQ(watch.n_examined(), 2);  // nothing changed
+    history.update(steps);
+    update(kRow - 1);
+    EXPECT_EQ(watch.n_examined(), 2);  // nor by rows beyond the next one
+    update(kRow);
+    EXPECT_EQ(watch.n_examined(), 4);
+    for (const int lane : lanes) {
+        const std::vector<Finding> fresh = examine(history, lane, kRow), &kept = watch.of(lane).findings;
+        ASSERT_EQ(kept.size(), fresh.size());
+        for (std::size_t i = 0; i < fresh.size(); ++i) {
+            EXPECT_EQ(kept[i].state, fresh[i].state) << fresh[i].name;
+            EXPECT_EQ(kept[i].detail, fresh[i].detail);
+        }
+    }
+    const DoctorWatch::Verdict verdict = watch.verdict();
+    EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 7);
+    EXPECT_GE(verdict.n_broken, 2);
+    EXPECT_EQ(verdict.card, 0);  // the synthetic attention sums to no 1 in either lane
+    EXPECT_EQ(verdict.fault.name, "attention sums to 1");
+    EXPECT_NE(verdict.each.find("the cache stores what the mask says: BROKEN"), std::string::npos)
+        << verdict.each;
+    // A lane at a time where there is no time; and again after rows of another run.
+    DoctorWatch slow;
+    slow.update(history, lanes, kRow, 0, false);
+    EXPECT_FALSE(slow.complete());
+    EXPECT_EQ(slow.n_examined(), 1);
+    slow.update(history, lanes, kRow, 0, false);
+    EXPECT_TRUE(slow.complete());
+    EXPECT_EQ(slow.n_examined(), 2);
+    RunHistory other = history_of(all);
+    slow.update(other, lanes, kRow, 1e6, false);
+    EXPECT_EQ(slow.n_examined(), 4);
+}
+
 TEST(MemoryPlan, CountsBytes) {
     const auto schemes = memory_schemes(6, 8, 32, 48, {1000, 2, 2}, 64);
     const auto find = [&](std::string_view name) {
