@@ -217,6 +217,9 @@ void draw_token_menu(const PanelContext& context) {
     item("Watch the picked tokens", "watch");
     if (cell.position >= app.history.n_prompt()) item("Put other words here…", "token.edit");
     item(fmt::format("Go back to row {}", cell.row), fmt::format("rewind {}", cell.row));
+    if (app.settings_differ_at(cell.row))
+        item(fmt::format("Go back to row {}, settings as now", cell.row),
+             fmt::format("rewind {} keep", cell.row));
     item(fmt::format("Fork lane {} at row {}", app.view.lane, app.view.row), "fork.here");
     item(fmt::format("Show row {}", cell.row), fmt::format("row {}", cell.row));
     ImGui::EndPopup();

@@ -29,6 +29,16 @@ void draw_branch_buttons(const PanelContext& context) {
     const std::span<const Branch> branches = other_branches(app);
     if (!app.live()) ImGui::BeginDisabled();
     command_button(context, "rewind", fmt::format("go back to {}", app.view.row).c_str());
+    if (app.view.row < app.last_row() && app.settings_differ_at(app.view.row)) {
+        ImGui::SameLine(0, context.px(2));
+        if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
+        mark_item(context, "rewind keep");
+        tooltip(context,
+                fmt::format(
+                    "Goes back to row {0} with lanes, follow and sampling as they are set now. “Go back to "
+                    "{0}” sets them as they were there.",
+                    app.view.row));
+    }
     ImGui::SameLine(0, context.px(2));
     command_button(context, "fork.here", "fork");
     if (!app.live()) ImGui::EndDisabled();

@@ -81,7 +81,11 @@ void AppState::need_live_run() const {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
 }
 
-void AppState::rewind(int row) {
+bool AppState::settings_differ_at(int row) const {
+    return live() && has_run() && !settings_since(status.run, row, desk.lanes(), desk.follow()).empty();
+}
+
+void AppState::rewind(int row, bool keeps_settings) {
     need_live_run();
     if (row < first_row() || row > last_row())
         fail(ErrorCode::wrong_use, "rows to go back to are {} (the end of the prompt) to {}", first_row(),
@@ -90,8 +94,16 @@ void AppState::rewind(int row) {
     turned_to_ = row;
     view.follows_newest = true;
     view.pick.reset();
-    desk.run(Rewind{row});
-    say(fmt::format("went back to row {}; what came after is kept as a branch", row));
+    const bool differ = settings_differ_at(row);
+    desk.rewind(status.run, row, keeps_settings);
+    const std::string settings = !differ ? "."
+                                 : keeps_settings
+                                     ? ". The lanes stay as they were set last."
+                                     : fmt::format(
+                                           ". The lanes are as they were set at row {0}; "
+                                           "'rewind {0} keep' goes there with the later settings.",
+                                           row);
+    say(fmt::format("went back to row {}; what came after is kept as a branch{}", row, settings));
 }
 
 void AppState::go_to_branch(int id) {

@@ -125,8 +125,11 @@ struct AppState {
     /// The focused view with axes, scale and caption, drawn from the data, not from the window. width: pixels, 0: as the cells ask;
     /// shown: only what the zoom shows. Throws Error(wrong_use) for another ending than .png and a width out of bounds.
     void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false);
-    /// Back to the state after a row; what comes after becomes a branch. Throws Error(wrong_use) for a row that is not there.
-    void rewind(int row);
+    /// Back to the state after a row; what comes after becomes a branch. The lanes are set as they were there, or with `keeps_settings`
+    /// as they are now. Throws Error(wrong_use) for a row that is not there.
+    void rewind(int row, bool keeps_settings = false);
+    /// Going back to the row would set a lane, follow or sampling otherwise than now.
+    bool settings_differ_at(int row) const;
     /// To the end of a branch that a rewind left. Throws Error(wrong_use).
     void go_to_branch(int id);
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.

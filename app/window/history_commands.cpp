@@ -36,7 +36,9 @@ void fork_here(AppState& app, std::string_view) {
 
 void rewind_run(AppState& app, std::string_view arguments) {
     app.need_live_run();
-    app.rewind(arguments.empty() ? app.view.row : whole_number(arguments, "the row to go back to"));
+    const bool keeps = arguments == "keep" || arguments.ends_with(" keep");
+    if (keeps) arguments.remove_suffix(arguments == "keep" ? 4 : 5);
+    app.rewind(arguments.empty() ? app.view.row : whole_number(arguments, "the row to go back to"), keeps);
 }
 
 void go_to_branch(AppState& app, std::string_view arguments) {

@@ -12,7 +12,7 @@ namespace keyhole {
 void fork_lane(AppState& app, std::string_view arguments);
 /// The focused lane as it was at the shown row: rewinds there first, where that is not the newest row.
 void fork_here(AppState& app, std::string_view arguments);
-/// [ROW]: the shown row without. What comes after it becomes a branch.
+/// [ROW] [keep]: the shown row without. What comes after it becomes a branch; keep: with the settings of now.
 void rewind_run(AppState& app, std::string_view arguments);
 /// ID: of a branch that a rewind left.
 void go_to_branch(AppState& app, std::string_view arguments);

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace keyhole {
@@ -20,30 +21,76 @@ const TokenPlace* place_of(const Command& command) {
     return nullptr;
 }
 
-}  // namespace
+/// A lane by its place in the log, which tells it from another one at its index.
+struct LoggedLane {
+    int id = 0;
+    LaneSpec spec;
+};
 
-std::vector<LaneSpec> lanes_after_log(const RunSpec& run) {
-    std::vector<LaneSpec> lanes = run.lanes;
+struct LoggedSettings {
+    std::vector<LoggedLane> lanes;
+    bool follow = false;
+    Sampling sampling;
+};
+
+LoggedSettings settings_at(const RunSpec& run, int row) {
+    LoggedSettings now{{}, run.follow, run.sampling};
+    int id = 0;
+    for (const LaneSpec& spec : run.lanes) now.lanes.push_back({id++, spec});
+    const auto there = [&](int index) { return index < static_cast<int>(now.lanes.size()); };
     for (const LoggedCommand& logged : run.commands) {
+        if (logged.row >= row) break;  // a rewind ends before what is stamped with its row
         if (const auto* set = std::get_if<SetLane>(&logged.command)) {
-            if (set->index < static_cast<int>(lanes.size())) lanes[at(set->index)] = set->spec;
+            if (there(set->index)) now.lanes[at(set->index)].spec = set->spec;
         } else if (const auto* add = std::get_if<AddLane>(&logged.command)) {
-            lanes.push_back(add->spec);
+            now.lanes.push_back({id++, add->spec});
         } else if (const auto* remove = std::get_if<RemoveLane>(&logged.command)) {
-            if (remove->index < static_cast<int>(lanes.size())) lanes.erase(lanes.begin() + remove->index);
+            if (there(remove->index)) now.lanes.erase(now.lanes.begin() + remove->index);
         } else if (const auto* fork = std::get_if<ForkLane>(&logged.command)) {
-            if (fork->index < static_cast<int>(lanes.size()))
-                lanes.push_back(fork->spec.value_or(lanes[at(fork->index)]));
+            if (there(fork->index))
+                now.lanes.push_back({id++, fork->spec.value_or(now.lanes[at(fork->index)].spec)});
+        } else if (const auto* follow = std::get_if<SetFollow>(&logged.command)) {
+            now.follow = follow->on;
+        } else if (const auto* sampling = std::get_if<SetSampling>(&logged.command)) {
+            now.sampling = sampling->sampling;
         }
     }
+    return now;
+}
+
+}  // namespace
+
+std::vector<LaneSpec> lanes_after_log(const RunSpec& run, int row) {
+    std::vector<LaneSpec> lanes;
+    for (LoggedLane& lane : settings_at(run, row).lanes) lanes.push_back(std::move(lane.spec));
     return lanes;
 }
 
-bool follows_after_log(const RunSpec& run) {
-    bool follow = run.follow;
-    for (const LoggedCommand& logged : run.commands)
-        if (const auto* set = std::get_if<SetFollow>(&logged.command)) follow = set->on;
-    return follow;
+bool follows_after_log(const RunSpec& run, int row) {
+    return settings_at(run, row).follow;
+}
+
+std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const LaneSpec> lanes,
+                                    bool follow) {
+    LoggedSettings then = settings_at(run, row), now = settings_at(run, kWholeLog);
+    now.lanes.resize(lanes.size(), {-1, {}});  // those that are under way are not in the log
+    std::vector<Command> commands;
+    for (int i = static_cast<int>(then.lanes.size()) - 1; i > 0; --i) {
+        const int id = then.lanes[at(i)].id;
+        if (std::any_of(now.lanes.begin(), now.lanes.end(), [&](const LoggedLane& l) { return l.id == id; }))
+            continue;
+        commands.push_back(RemoveLane{i});
+        then.lanes.erase(then.lanes.begin() + i);
+    }
+    // Lanes join at the end: those that were there then come first, in their order.
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+        if (i >= then.lanes.size())
+            commands.push_back(AddLane{lanes[i]});
+        else if (!(then.lanes[i].spec == lanes[i]))
+            commands.push_back(SetLane{static_cast<int>(i), lanes[i]});
+    if (then.follow != follow) commands.push_back(SetFollow{follow});
+    if (!(then.sampling == now.sampling)) commands.push_back(SetSampling{now.sampling});
+    return commands;
 }
 
 void LaneDesk::reset(std::vector<LaneSpec> lanes, bool follow) {
@@ -114,6 +161,13 @@ void LaneDesk::run(const Command& command) {
         if (const TokenPlace* place = place_of(command)) check(place->index, 0);
         send_(command);
     }
+}
+
+void LaneDesk::rewind(const RunSpec& log, int row, bool keeps) {
+    const std::vector<Command> kept =
+        keeps ? settings_since(log, row, lanes_, follow_) : std::vector<Command>();
+    run(Rewind{row});
+    for (const Command& command : kept) send_(command);
 }
 
 bool LaneDesk::undo() {

@@ -7,14 +7,20 @@
 #include "engine/session/session.h"
 
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
 namespace keyhole {
 
-/// The lanes of a run after its logged commands.
-std::vector<LaneSpec> lanes_after_log(const RunSpec& run);
-bool follows_after_log(const RunSpec& run);
+inline constexpr int kWholeLog = std::numeric_limits<int>::max();
+/// The lanes of a run after its logged commands, or as going back to `row` leaves them.
+std::vector<LaneSpec> lanes_after_log(const RunSpec& run, int row = kWholeLog);
+bool follows_after_log(const RunSpec& run, int row = kWholeLog);
+/// What, after going back to `row`, makes lanes, follow and sampling what they are now; empty: nothing was changed since. Lanes that came
+/// since are added anew and read the text up to the row.
+std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const LaneSpec> lanes,
+                                    bool follow);
 
 class LaneDesk {
   public:
@@ -41,6 +47,8 @@ class LaneDesk {
     /// Takes back the last change of a lane's settings. What was evicted stays gone: eviction is final.
     bool undo();
     bool redo();
+    /// Goes back to a row of the run; `keeps`: with the settings of now, which the log then has at that row.
+    void rewind(const RunSpec& run, int row, bool keeps);
     std::size_t n_changes() const { return done_.size(); }
 
   private:

@@ -144,12 +144,14 @@ constexpr std::array kTable = {
         "N: the state after row N.",
         {},
         [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); }},
-    UserCommand{"rewind",
-                menu::kTime,
-                "Go back to the shown row",
-                "[ROW]: the run goes on from there, anew; what came after is kept as a branch.",
-                {'B', kCtrl},
-                rewind_run},
+    UserCommand{
+        "rewind",
+        menu::kTime,
+        "Go back to the shown row",
+        "[ROW] [keep]: the run goes on from there, anew; what came after is kept as a branch. Lanes are "
+        "set as they were there, with keep as they are now.",
+        {'B', kCtrl},
+        rewind_run},
     UserCommand{
         "fork.here",
         menu::kTime,

@@ -114,6 +114,33 @@ TEST_F(EveryCommand, OfTime) {
     ASSERT_EQ(app.status.other_branches.size(), 1u);
     run("branch " + std::to_string(app.status.other_branches[0].id));
     EXPECT_EQ(app.last_row(), last);
+
+    // Going back takes the settings along, unless they are kept.
+    const LaneSpec before = app.desk.lanes()[1], after = parse_lane_spec("h2o:budget=9");
+    run("lane 1 h2o:budget=9");
+    run("follow off");
+    run("step 2");
+    EXPECT_TRUE(app.settings_differ_at(last));
+    EXPECT_FALSE(app.settings_differ_at(last + 2));
+    run("rewind " + std::to_string(last));
+    EXPECT_NE(app.notice.find("as they were set at row " + std::to_string(last)), std::string::npos)
+        << app.notice;
+    EXPECT_EQ(app.desk.lanes()[1], before);
+    EXPECT_TRUE(app.desk.follow());
+    run("branch " + std::to_string(app.status.other_branches.back().id));
+    EXPECT_EQ(app.desk.lanes()[1], after);
+    run("row " + std::to_string(last - 1));
+    run("rewind keep");
+    EXPECT_EQ(app.last_row(), last - 1);
+    EXPECT_EQ(app.desk.lanes()[1], after);
+    EXPECT_FALSE(app.desk.follow());
+    EXPECT_EQ(app.status.run.commands.back().row, last - 1);
+    run("step");
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
+    run("rewind " + std::to_string(last - 2) + " keep");
+    EXPECT_EQ(app.desk.lanes()[1], after);
+    EXPECT_THROW(run_command(app, "rewind keep keep"), Error);
+
     run("fork 1 tova:budget=9");
     EXPECT_EQ(app.desk.n_lanes(), 3);
     EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
