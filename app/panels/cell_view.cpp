@@ -49,6 +49,11 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     }
     row(context, "attention", fmt::format("{}   rank {} of {}", number_text(double(value)), above + 1, n),
         kHelp);
+    row(context, "ln p",
+        value > 0 ? fmt::format("{:.3f}", std::log(double(value))) : "below what is recorded",
+        "The logit up to a constant of the row and head: ln p = logit - ln(sum of exp(logits)). Differences "
+        "between "
+        "tokens of a row are those of their logits.");
 }
 
 void draw_score(const PanelContext& context, int lane, Pick cell) {
@@ -77,11 +82,11 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
         return;
     }
     const bool below = standing->margin < 0;
-    row(context, "threshold",
-        standing->competes ? fmt::format("{}   margin {}{}", number_text(double(standing->threshold)),
-                                         below ? "" : "+", number_text(double(standing->margin)))
-                           : number_text(double(standing->threshold)),
-        kThreshold, below ? theme::kWarm : theme::kText);
+    row(context, "threshold", number_text(double(standing->threshold)), kThreshold,
+        below ? theme::kWarm : theme::kText);
+    if (standing->competes)
+        row(context, "margin", fmt::format("{}{}", below ? "" : "+", number_text(double(standing->margin))),
+            kThreshold, below ? theme::kWarm : theme::kText);
 }
 
 void draw_history(const PanelContext& context, int lane, Pick cell) {
@@ -104,9 +109,11 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         row(context, "evicted",
             fmt::format("after row {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
             theme::kWarm);
-    if (evicted >= 0)
-        row(context, "by", eviction_cause(app.history, lane, g, cell.position),
+    if (evicted >= 0) {
+        const std::string cause = eviction_cause(app.history, lane, g, cell.position);
+        row(context, "by", cause.starts_with("by ") ? cause.substr(3) : cause,
             "The policy, a command by hand, or a change of the lane's settings.", theme::kWarm);
+    }
     int holders = 0, pins = 0;
     for (int i = 0; i < n_kv; ++i) {
         holders += app.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
@@ -116,6 +123,34 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         fmt::format("{} of {} KV heads{}", holders, n_kv,
                     pins > 0 ? fmt::format(", pinned in {}", pins) : ""),
         fmt::format("KV heads of all layers that store the token after row {}.", app.view.row).c_str());
+}
+
+/// Several tokens together: those that are picked, those that are watched.
+void draw_together(const PanelContext& context) {
+    AppState& app = context.app;
+    const auto line = [&](const char* name, std::vector<int> positions) {
+        std::erase_if(positions, [&](int p) { return p > app.view.row; });
+        if (positions.size() < 2) return;
+        const auto sum = attention_sum(app.history, app.shown_lane(), app.view.row, app.view.layer,
+                                       app.view.head, positions);
+        std::string text = fmt::format("{} {}: ", positions.size(), name);
+        if (!sum)
+            text += "attention not recorded";
+        else
+            text += fmt::format("attention {} together", number_text(sum->sum));
+        if (sum && sum->n_seen < sum->n) text += fmt::format(", {} not seen", sum->n - sum->n_seen);
+        dim_text(context, text);
+        tooltip(
+            context,
+            fmt::format("What row {} of lane {} paid to them in L{}.H{}, summed. Shift+click picks several "
+                        "tokens, W watches words.",
+                        app.view.row, app.view.lane, app.view.layer, app.view.head));
+    };
+    line("picked tokens", app.view.curve_positions);
+    if (!app.view.watched) return;
+    std::vector<int> watched;
+    for (int p = app.view.watched->first; p <= app.view.watched->last; ++p) watched.push_back(p);
+    line("watched tokens", watched);
 }
 
 /// Evict, pin, unpin, fork, go back: on the picked token.
@@ -149,6 +184,7 @@ void draw_cell_view(const PanelContext& context) {
         ImGui::TextWrapped("Point at a cell of the heat map or a word of the text; a click picks it.");
         ImGui::PopStyleColor();
         ImGui::PopFont();
+        draw_together(context);
         return;
     }
     const int lane = app.shown_lane();
@@ -167,6 +203,7 @@ void draw_cell_view(const PanelContext& context) {
         draw_history(context, lane, cell);
         ImGui::EndTable();
     }
+    draw_together(context);
     draw_actions(context);
 }
 

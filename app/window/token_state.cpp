@@ -151,6 +151,22 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
     return out;
 }
 
+std::optional<AttentionSum> attention_sum(const RunHistory& history, int lane, int row, int layer, int head,
+                                          std::span<const int> positions) {
+    std::vector<float> values(static_cast<std::size_t>(row) + 1);
+    if (!attention_values(history, lane, row, layer, head, values)) return std::nullopt;
+    AttentionSum out;
+    for (const int p : positions) {
+        if (p > row) continue;
+        ++out.n;
+        const float value = values[static_cast<std::size_t>(p)];
+        if (std::isnan(value) || value == kHiddenValue) continue;
+        ++out.n_seen;
+        out.sum += double(value);
+    }
+    return out;
+}
+
 std::string eviction_cause(const RunHistory& history, int lane, int kv_head, int position) {
     const int row = history.evicted_at(lane, kv_head, position);
     if (row < 0) return {};

@@ -4,6 +4,8 @@
 
 #include "engine/trace/run_history.h"
 
+#include <optional>
+#include <span>
 #include <string>
 
 namespace keyhole {
@@ -29,6 +31,16 @@ struct Competition {
 /// The head as a query head, since overrides are told per query head. nullopt: no scores are recorded for the row.
 std::optional<Competition> competition(const RunHistory& history, int lane, int layer, int head, int position,
                                        int row);
+
+/// What a row paid to several tokens in one head.
+struct AttentionSum {
+    double sum = 0;
+    int n_seen = 0;  ///< of them, by the row
+    int n = 0;       ///< that were there
+};
+/// positions: none twice; those after the row do not count. nullopt: the row is not recorded.
+std::optional<AttentionSum> attention_sum(const RunHistory& history, int lane, int row, int layer, int head,
+                                          std::span<const int> positions);
 
 /// Who evicted a token: "the policy h2o", "by hand (evict 1 34 L2)", "a change (lane 1 h2o:budget=32)"; empty while it is held.
 std::string eviction_cause(const RunHistory& history, int lane, int kv_head, int position);

@@ -151,5 +151,30 @@ TEST(TokenState, SaysWhoTookAToken) {
     EXPECT_EQ(cause({"evict 1 POS L" + std::to_string(reader.layer + 1)}), "by a command");  // another layer
 }
 
+TEST(TokenState, SumsWhatARowPaysToSeveralTokens) {
+    const RunHistory history =
+        history_of(synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}}));
+    const int row = 45;
+    std::vector<int> positions = {3, 7, 12, 44, 47};
+    for (const int lane : {0, 1}) {
+        double sum = 0;
+        int seen = 0;
+        for (const int p : positions) {
+            if (!history.attended(lane, history.layout(lane).kv_head_from_head(1, 2), p, row)) continue;
+            sum += double(testing::synthetic_attention(row, 1, 2, p));
+            ++seen;
+        }
+        const auto together = attention_sum(history, lane, row, 1, 2, positions);
+        ASSERT_TRUE(together);
+        EXPECT_NEAR(together->sum, sum, 2e-3 * sum);
+        EXPECT_EQ(together->n_seen, seen);
+        EXPECT_EQ(together->n, 4);
+        EXPECT_EQ(lane == 0, seen == 4);
+    }
+    StepList bare = synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}});
+    change(bare, row, [](StepTrace& step) { step.lanes[1].rows = nullptr; });
+    EXPECT_FALSE(attention_sum(history_of(bare), 1, row, 1, 2, positions));
+}
+
 }  // namespace
 }  // namespace keyhole
