@@ -24,8 +24,9 @@ void ExportArguments::add(CLI::App& command) {
     command.add_option("--dtype", dtype, "of arrays")->check(CLI::IsMember({"f32", "f16"}));
     command.add_option("--row", row, "of views: up to this row, not the last")->check(CLI::NonNegativeNumber);
     command.add_option("--focus", focus, "of views: the lane on show")->check(CLI::NonNegativeNumber);
-    command.add_option("--look", look,
-                       "of views: colour map, linear, LOW..HIGH, no-sinks, no-nan, clips, comma between");
+    command.add_option(
+        "--look", look,
+        "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
     command.add_flag("--yes", yes, "write more than 2 GB without asking");
 }
 

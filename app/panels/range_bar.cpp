@@ -75,6 +75,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         double u =
             ((scale.logarithmic ? std::log2(tick) : tick) - double(terms.offset)) * double(terms.factor);
         if (u < -0.01 || u > 1.01) continue;
+        u = std::pow(std::max(u, 0.0), double(terms.gamma));
         const auto mark = [&](double place, const std::string& text) {
             const float y = top + height * static_cast<float>(1 - place);
             list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
@@ -107,6 +108,11 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
             if (ImGui::RadioButton(std::string(colormap_name(map)).c_str(), context.app.view.colors == map))
                 context.app.view.colors = map;
         }
+        ImGui::SetNextItemWidth(context.px(110));
+        ImGui::SliderFloat("gamma", &range.gamma, 0.2f, 5, "%.2f",
+                           ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp);
+        mark_item(context, "gamma");
+        command_tooltip(context, "range.gamma");
         ImGui::SetNextItemWidth(context.px(110));
         const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
         ImGui::SetNextItemWidth(context.px(110));

@@ -211,6 +211,16 @@ constexpr std::array kTable = {
                     app.view.range().low = static_cast<float>(v[0]);
                     app.view.range().high = static_cast<float>(v[1]);
                 }},
+    UserCommand{"range.gamma",
+                "",
+                "Set the colours' gamma",
+                "GAMMA: 0.2 to 5; below 1 lifts small values, 1 leaves the scale straight.",
+                {},
+                [](AppState& app, std::string_view a) {
+                    const double gamma = real_numbers(a, 1, 1)[0];
+                    if (!(gamma >= 0.2 && gamma <= 5)) fail(ErrorCode::wrong_use, "gamma is 0.2 to 5");
+                    app.view.range().gamma = static_cast<float>(gamma);
+                }},
     UserCommand{"range.fit",
                 menu::kView,
                 "Fit the range to the cells",

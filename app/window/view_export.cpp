@@ -274,6 +274,7 @@ std::string format_look(const ViewState& view) {
         parts.push_back(fmt::format("{}..{}", range.low, range.high));
     else if (!range.sinks_count)
         parts.emplace_back("no-sinks");
+    if (range.gamma != 1) parts.push_back(fmt::format("gamma={}", range.gamma));
     if (!view.marks_nan) parts.emplace_back("no-nan");
     if (view.marks_clips) parts.emplace_back("clips");
     return fmt::format("{}", fmt::join(parts, ","));
@@ -285,6 +286,13 @@ void parse_look(std::string_view look, ViewState& view) {
         const std::size_t comma = std::min(look.find(','), look.size());
         const std::string part(look.substr(0, comma));
         look.remove_prefix(std::min(comma + 1, look.size()));
+        const auto real = [&](const std::string& text) {
+            float value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error != std::errc() || end != text.data() + text.size())
+                fail(ErrorCode::wrong_use, "--look: '{}' is no range; write LOW..HIGH, or gamma=G", part);
+            return value;
+        };
         const std::size_t dots = part.find("..");
         if (const auto map = colormap_from_name(part)) {
             view.colors = *map;
@@ -296,20 +304,19 @@ void parse_look(std::string_view look, ViewState& view) {
             view.marks_nan = false;
         } else if (part == "clips") {
             view.marks_clips = true;
+        } else if (part.starts_with("gamma=")) {
+            range.gamma = real(part.substr(6));
+            if (!(range.gamma >= 0.2f && range.gamma <= 5))
+                fail(ErrorCode::wrong_use, "--look: '{}': gamma is 0.2 to 5", part);
         } else if (dots != std::string::npos) {
-            const auto real = [&](const std::string& text) {
-                float value = 0;
-                const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-                if (error != std::errc() || end != text.data() + text.size())
-                    fail(ErrorCode::wrong_use, "--look: '{}' is no range; write LOW..HIGH", part);
-                return value;
-            };
             range.automatic = false;
             range.low = real(part.substr(0, dots));
             range.high = real(part.substr(dots + 2));
         } else {
             fail(ErrorCode::wrong_use,
-                 "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, no-sinks, no-nan or clips", part);
+                 "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan or "
+                 "clips",
+                 part);
         }
     }
     view.attention_range = view.score_range = range;

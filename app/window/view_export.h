@@ -48,7 +48,7 @@ struct ViewExport {
     std::string look;                ///< see format_look
 };
 
-/// Colours and range where they are not those of a new window, comma between: "cividis", "linear", "0.001..0.5", "no-sinks", "no-nan",
+/// Colours and range where they are not those of a new window, comma between: "cividis", "linear", "0.001..0.5", "gamma=0.5", "no-sinks", "no-nan",
 /// "clips". Empty: as a new window has them.
 std::string format_look(const ViewState& view);
 /// Throws Error(wrong_use).

@@ -89,6 +89,7 @@ ColorScale color_scale(const ViewState& view, float largest) {
     scale.marks_clips = view.marks_clips;
     scale.marks_nan = view.marks_nan;
     scale.map = view.colors;
+    scale.gamma = range.gamma;
     if (!(largest > 0)) largest = 1;
     if (!range.automatic) {
         scale.low = range.low;
@@ -118,6 +119,7 @@ ColorScale difference_scale(const ViewState& view, float largest) {
         scale.marks_clips = false;
         return scale;
     }
+    scale.gamma = range.gamma;
     scale.high = !range.automatic ? range.high : largest > 0 ? largest : 1;
     scale.logarithmic = range.logarithmic;
     if (range.logarithmic) scale.low = range.automatic ? scale.high * 1e-3f : range.low;

@@ -35,6 +35,7 @@ struct RangeChoice {
     bool sinks_count = true;  ///< the first tokens take part in the automatic range
     float low = 1e-4f;        ///< when not automatic
     float high = 1;
+    float gamma = 1;  ///< of the colours, ColorScale::gamma
     bool operator==(const RangeChoice&) const = default;
 };
 

@@ -152,6 +152,8 @@ Image draw_heatmap(const HeatmapFigure& figure) {
     if (factor > 1)
         append_sentence(frame.texts.caption, fmt::format("Reduced: each cell shows {} of {} x {} cells.",
                                                          reduction_words(figure.reduction), factor, factor));
+    if (figure.scale.gamma != 1)
+        append_sentence(frame.texts.caption, fmt::format("Colours: gamma {:.2g}.", figure.scale.gamma));
     const LegendBar bar{figure.value_label, figure.scale};
     frame.bar = &bar;
     const Plane reduced = reduce_by(with_holes(values, figure.states), factor, figure.reduction);

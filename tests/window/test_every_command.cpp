@@ -271,6 +271,12 @@ TEST_F(EveryCommand, OfTheView) {
     }
     run("range.set 0.01 0.5");
     EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
+    cover({"range.gamma"});
+    run("range.gamma 0.5");
+    EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
+    EXPECT_EQ(difference_scale(app.view, 1).gamma, 0.5f);
+    EXPECT_THROW(run_command(app, "range.gamma 0"), Error);
+    run("range.gamma 1");
     run("range.fit");
     EXPECT_NE(app.view.range().high, 0.5f);
     run("colors");

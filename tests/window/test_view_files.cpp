@@ -273,12 +273,13 @@ TEST(ViewWords, AreTakenOutOfAListAndWrittenAgain) {
     ViewState view;
     EXPECT_EQ(format_look(view), "");
     view.colors = Colormap::cividis;
-    view.attention_range = {false, false, true, 0.01f, 0.5f};
+    view.attention_range = {false, false, true, 0.01f, 0.5f, 0.4f};
     ViewState read;
     parse_look(format_look(view), read);
     EXPECT_EQ(read.colors, view.colors);
     EXPECT_EQ(read.attention_range, view.attention_range);
     EXPECT_THROW(parse_look("brightly", read), Error);
+    EXPECT_THROW(parse_look("gamma=0", read), Error);
 }
 
 TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
