@@ -157,13 +157,15 @@ void lay_out(Panels& panels, const PanelContext& context) {
     }
     const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
     const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
+    const float n_lanes = static_cast<float>(app.desk.n_lanes());
+    const float cards_height = (n_lanes * 41 + 78) * s;  // for a projector
     const float atlas_height =
-        std::min(middle * (teaches ? 0.38f : 0.58f), (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
+        std::min(teaches ? std::max(middle - cards_height - gap, middle * 0.3f) : middle * 0.58f,
+                 (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
     if (!side_by_side && plan.column) {
         pane("atlas", centre_left, top, atlas_width, atlas_height, atlas, ImGuiWindowFlags_NoScrollbar);
         // For a projector the lanes' cards stand here, and the curves only where there is room for both.
-        const float below = middle - atlas_height - gap, n_lanes = static_cast<float>(app.desk.n_lanes());
-        const float cards = std::min(below, (n_lanes * 64 + 76) * s);
+        const float below = middle - atlas_height - gap, cards = std::min(below, cards_height);
         const float left_over = teaches ? below - cards - gap : below;
         if (teaches)
             pane("lanes", centre_left, top + atlas_height + gap, atlas_width,

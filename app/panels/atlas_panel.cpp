@@ -80,8 +80,15 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const float cell_width = std::floor((room.x - label) / static_cast<float>(n_heads));
-    const float cell_height =
-        std::floor(std::min((room.y - line) / static_cast<float>(n_layers), cell_width * 1.25f));
+    // On a projector fewer and square: the layers about the focused one.
+    const bool few = app.view.arrangement == Arrangement::teach;
+    const int n_shown =
+        few ? std::clamp(static_cast<int>((room.y - line) / std::max(cell_width, 1.0f)), 1, n_layers)
+            : n_layers;
+    const int first_layer = std::clamp(app.view.layer - n_shown / 2, 0, n_layers - n_shown),
+              last_layer = first_layer + n_shown;
+    const float cell_height = std::floor(
+        std::min((room.y - line) / static_cast<float>(n_shown), cell_width * (few ? 1.0f : 1.25f)));
     const float gap = std::clamp(std::floor(cell_width / 20), 1.0f, context.px(4));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (cell_width < 3 || cell_height < 3) {
@@ -113,8 +120,8 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
                 {origin.x + label + cell_width * (static_cast<float>(h) + 0.5f) - width / 2, origin.y},
                 h == app.view.head ? theme::kText : theme::kFaint, text.c_str());
     }
-    for (int l = 0; l < n_layers; ++l) {
-        const float top = origin.y + line + cell_height * static_cast<float>(l);
+    for (int l = first_layer; l < last_layer; ++l) {
+        const float top = origin.y + line + cell_height * static_cast<float>(l - first_layer);
         const std::string text = fmt::format("L{}", l);
         if (cell_height > line)
             list.AddText({origin.x, top + (cell_height - line) / 2},
@@ -141,17 +148,17 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     }
     paint_heat(context, context.painters.focus, list, std::move(quads));
 
-    const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_layers));
+    const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_shown));
     ImGui::SetCursorScreenPos({origin.x + label, origin.y + line});
     ImGui::InvisibleButton("atlas", grid);
     const auto rect_of = [&](int l, int h) {
         const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h),
-                         origin.y + line + cell_height * static_cast<float>(l));
+                         origin.y + line + cell_height * static_cast<float>(l - first_layer));
         return std::pair(min, ImVec2(min.x + cell_width - gap, min.y + cell_height - gap));
     };
     if (by_group) {  // heads that share one KV head stand on one line
         const int group = n_heads / info.config.n_kv_heads;
-        for (int l = 0; l < n_layers; ++l)
+        for (int l = first_layer; l < last_layer; ++l)
             for (int g = 0; g < info.config.n_kv_heads; ++g) {
                 const auto [min, unused] = rect_of(l, g * group);
                 const auto [unused2, max] = rect_of(l, g * group + group - 1);
@@ -167,8 +174,8 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     if (ImGui::IsItemHovered()) {
         const ImVec2 mouse = ImGui::GetMousePos();
         const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / cell_width), 0, n_heads - 1);
-        const int l =
-            std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_layers - 1);
+        const int l = first_layer +
+                      std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_shown - 1);
         const auto [min, max] = rect_of(l, h);
         list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
         const int g = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);

@@ -3,6 +3,7 @@
 #include "app/panels/cell_view.h"
 #include "app/panels/doctor_panel.h"
 #include "app/panels/measure_plot.h"
+#include "app/panels/span_plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -122,6 +123,12 @@ void draw_memory(const PanelContext& context) {
 
 /// KL to lane 0 of every lane against the row, in the room that is left.
 void draw_divergence(const PanelContext& context) {
+    if (context.app.view.arrangement == Arrangement::teach && context.app.view.watched) {
+        if (ImGui::GetContentRegionAvail().y < context.px(84)) return;
+        heading(context, "Watched words");
+        draw_span_plot(context);
+        return;
+    }
     if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");
     tooltip(context, measure_tooltip("kl"));

@@ -22,7 +22,7 @@ void draw_line(const std::string& text, ImU32 color, const PanelContext& context
 
 constexpr const char* kNoNumbers = "NaN: no next token can be told; see the model's warnings";
 
-/// For a projector: the word that the lane would say, and whether lane 0 would say another.
+/// For a projector: the word that the lane would say, and the one of lane 0 where that is another.
 void draw_next_word(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
     if (record == nullptr || record->top.empty())
@@ -37,9 +37,8 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
     const LaneRecord* full = app.record(0);
     const bool differs =
         index > 0 && full != nullptr && !full->top.empty() && full->top.front().id != record->top.front().id;
-    draw_line(fmt::format("says “{}” {:.0f} %{}", word(record->top.front()),
-                          std::exp(double(record->top.front().log_prob)) * 100,
-                          differs ? fmt::format(", lane 0 “{}”", word(full->top.front())) : ""),
+    draw_line(fmt::format("says {}{}", word(record->top.front()),
+                          differs ? fmt::format(", lane 0: {}", word(full->top.front())) : ""),
               differs ? theme::kWarm : theme::kText, context, right);
 }
 
@@ -61,8 +60,6 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
             spec != parse_lane_spec(record->info->spec))
             line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
         line(record->info->effective, theme::kDim);
-        if (record->info->merged && !focused)
-            line(fmt::format("KV heads merged ({}), not uptrained", record->info->kv), theme::kWarm);
         if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
@@ -95,16 +92,26 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 
     // Heading: what it is, and how it does.
     const float right = min.x + width - pad;
+    const bool brief = app.view.arrangement == Arrangement::teach;
     heading(context, fmt::format("{}  {}", index, preset_name(preset)));
+    float kept_width = 0;
     if (record != nullptr) {
         const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
-        const std::string kept =
-            fmt::format("{:.0f} of {} kept", double(record->use.stored_tokens) / n_kv, app.view.row + 1);
+        const std::string kept = fmt::format("{:.0f} of {}{}", double(record->use.stored_tokens) / n_kv,
+                                             app.view.row + 1, brief ? "" : " kept");
         ImGui::PushFont(context.fonts.small);
         const float text_width = ImGui::CalcTextSize(kept.c_str()).x;
+        kept_width = text_width + pad;
         list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::kDim, kept.c_str());
         ImGui::PopFont();
+    }
+    if (brief) {  // all in one line: three lanes stand below each other on a projector
+        ImGui::SameLine(0, context.px(10));
+        draw_next_word(context, index, record, right - kept_width);
+    }
+    if (record != nullptr) {
         // How full: share of the tokens so far.
+        const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
         const float share = static_cast<float>(double(record->use.stored_tokens) / n_kv / (app.view.row + 1));
         const ImVec2 bar = ImGui::GetCursorScreenPos();
         list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::rgb(28, 31, 37), 2);
@@ -113,11 +120,13 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
                            theme::lane_color(index), 2);
         ImGui::Dummy({0, context.px(4)});
     }
-    const bool brief = app.view.arrangement == Arrangement::teach;
-    if (brief)
-        draw_next_word(context, index, record, right);
-    else
-        draw_words(context, index, record, right);
+    if (record != nullptr && record->info->merged) {  // before the rest: it says what that is worth
+        ImGui::PushFont(context.fonts.small);
+        draw_line(fmt::format("merged ({}), not uptrained: another, damaged model", record->info->kv),
+                  theme::kWarm, context, right);
+        ImGui::PopFont();
+    }
+    if (!brief) draw_words(context, index, record, right);
     if (focused)
         brief ? draw_brief(panel.card, context, index, right) : draw(panel.card, context, index, right);
 
@@ -133,9 +142,22 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     if (ImGui::IsMouseHoveringRect(min, max) && ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0) &&
         !ImGui::IsAnyItemHovered())
         app.view.lane = index;
-    ImGui::SetCursorScreenPos({min.x, max.y + context.px(6)});
+    ImGui::SetCursorScreenPos({min.x, max.y + context.px(brief ? 3 : 6)});
     ImGui::Dummy({0, 0});
     ImGui::PopID();
+}
+
+/// Until a budget is full every policy keeps everything.
+void say_that_nothing_left(const PanelContext& context) {
+    const AppState& app = context.app;
+    if (!app.has_run() || app.desk.n_lanes() < 2) return;
+    for (const LaneRecord& record : app.history.steps().back()->lanes) {
+        const KvLayout& layout = app.history.layout(*app.history.lane_from_id(record.info->id));
+        if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
+    }
+    ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
+    ImGui::TextWrapped("No budget is full yet: until then all policies keep everything and look alike.");
+    ImGui::PopStyleColor();
 }
 
 }  // namespace
@@ -143,6 +165,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 void draw(LanesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     if (app.view.arrangement == Arrangement::teach) {  // the menu has the rest
+        say_that_nothing_left(context);
         for (int i = 0; i < app.desk.n_lanes(); ++i) {
             draw_card(panel, context, i);
             if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);  // where not all fit
@@ -164,19 +187,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     if (ImGui::Checkbox("follow lane 0", &follow)) app.desk.set_follow(follow);
     command_tooltip(context, "follow");
 
-    // Until a budget is full every policy keeps everything.
-    if (app.has_run() && app.desk.n_lanes() > 1) {
-        bool any = false;
-        for (const RunHistory::Lane& lane : app.history.lanes())
-            any = any || std::any_of(lane.evicted_at.begin(), lane.evicted_at.end(),
-                                     [](std::int32_t e) { return e >= 0; });
-        if (!any) {
-            ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
-            ImGui::TextWrapped(
-                "No budget is full yet: until then all policies keep everything and look alike.");
-            ImGui::PopStyleColor();
-        }
-    }
+    say_that_nothing_left(context);
     ImGui::Spacing();
     for (int i = 0; i < app.desk.n_lanes(); ++i) draw_card(panel, context, i);
 }

@@ -162,8 +162,6 @@ void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
     tooltip(edit.context,
             "By the equation 2 * KV heads * head_dim * 4 bytes; measured: bytes stored over tokens stored in "
             "a KV head.");
-    if (record->info->merged)
-        words(edit.context, "not uptrained: merged K and V, another, damaged model", theme::kWarm);
     draw_groups(edit.context, layout, app.view.layer, app.view.head, edit.room());
 }
 
