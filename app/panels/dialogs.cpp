@@ -87,9 +87,16 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
         ImGui::SameLine(context.px(6));
         ImGui::TextUnformatted(std::string(command.title).c_str());
         ImGui::SameLine();
-        dim_text(context, fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ",
-                                      fitted(command.help, context.px(280))));
         const std::string keys = shortcut_text(command.shortcut);
+        const std::string words =
+            fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ", command.help);
+        const float room = ImGui::GetContentRegionAvail().x - context.px(24) -
+                           (keys.empty() ? 0 : ImGui::CalcTextSize(keys.c_str()).x);
+        ImGui::PushFont(context.fonts.small);
+        const std::string cut = fitted(words, room);
+        ImGui::PopFont();
+        dim_text(context, cut);
+        if (cut != words) tooltip(context, command.help);
         if (!keys.empty()) {
             ImGui::SetCursorPos(
                 {ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - context.px(16), top});
@@ -113,20 +120,42 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
 
 void draw_keys(const PanelContext& context, bool opening) {
     if (!begin(context, "Keys", 720, opening)) return;
+    struct Line {
+        std::string keys, title;
+    };
+    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // as the menus have them
+    std::size_t n_lines = 0;
+    for (const UserCommand& command : command_table()) {
+        const bool speeds = command.id == "run.speed0";
+        if (command.shortcut.code == 0 || (command.id.starts_with("run.speed") && !speeds)) continue;
+        const std::string_view menu = command.menu.empty() ? (speeds ? "Run" : "Other") : command.menu;
+        auto group =
+            std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == menu; });
+        if (group == groups.end()) {
+            group = groups.insert(groups.end(), {menu, {}});
+            n_lines += 2;
+        }
+        group->second.push_back({speeds ? "0 … 9" : shortcut_text(command.shortcut),
+                                 speeds ? "Speed, 0 is as fast as it goes" : std::string(command.title)});
+        ++n_lines;
+    }
     if (ImGui::BeginTable("keys", 2, ImGuiTableFlags_SizingStretchSame)) {
-        for (const UserCommand& command : command_table()) {
-            if (command.shortcut.code == 0 ||
-                (command.id.starts_with("run.speed") && command.id != "run.speed0"))
-                continue;
-            ImGui::TableNextColumn();
-            const bool speeds = command.id == "run.speed0";
-            const std::string keys = speeds ? "0 … 9" : shortcut_text(command.shortcut);
-            ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
-            ImGui::TextUnformatted(keys.c_str());
-            ImGui::PopStyleColor();
-            ImGui::SameLine(context.px(110));
-            ImGui::TextUnformatted(speeds ? "Speed, 0 is as fast as it goes"
-                                          : std::string(command.title).c_str());
+        std::size_t n = 0;
+        ImGui::TableNextColumn();
+        for (const auto& [menu, lines] : groups) {
+            // To the second column where that leaves the halves most alike.
+            if (ImGui::TableGetColumnIndex() == 0 && n + (lines.size() + 2) / 2 > n_lines / 2)
+                ImGui::TableNextColumn();
+            n += lines.size() + 2;
+            heading(context, menu);
+            for (const Line& line : lines) {
+                ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
+                ImGui::TextUnformatted(line.keys.c_str());
+                ImGui::PopStyleColor();
+                ImGui::SameLine(context.px(110));
+                ImGui::TextUnformatted(line.title.c_str());
+            }
+            ImGui::Spacing();
         }
         ImGui::EndTable();
     }
@@ -248,7 +277,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
 
 void draw_about(const PanelContext& context, bool opening) {
     if (!begin(context, "What you see", 620, opening)) return;
-    static constexpr std::array<std::pair<const char*, const char*>, 8> kParts = {{
+    static constexpr std::array<std::pair<const char*, const char*>, 9> kParts = {{
         {"The idea",
          "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
          "choose the next, each "
@@ -277,6 +306,9 @@ void draw_about(const PanelContext& context, bool opening) {
          "scrubs back through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles "
          "your changes."},
         {"Limits", "attention is not explanation, and the quality on one prompt is an anecdote."},
+        {"Screen readers",
+         "get nothing from this window. “keyhole decode” and “keyhole replay FILE” print the same numbers as "
+         "text, and every export holds them; Ctrl+Shift+C copies the command line of the view."},
     }};
     for (const auto& [name, words] : kParts) {
         ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);

@@ -84,7 +84,7 @@ std::string fitted(std::string_view text, float width);
 /// Draws text turned by a quarter: it reads upward, `at` is its lower left corner.
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text);
 /// Ends a plot against the row: the line of the shown row at x = shown, the clip rectangle that the caller pushed, and the first and last
-/// row below.
+/// row below; where there is one row alone, that curves come with more.
 void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int first_row, int last_row);
 /// A bar that drags the border between two panes; `vertical`: it parts left from right. Returns the movement.
 float splitter(const char* id, bool vertical, ImVec2 at, float length, float thickness);
