@@ -135,22 +135,23 @@ void draw_together(const PanelContext& context) {
                                        app.view.head, positions);
         std::string text = fmt::format("{} {}: ", positions.size(), name);
         if (!sum)
-            text += "attention not recorded";
+            text += "not recorded";
+        else if (sum->n_seen == 0)
+            text += "attention 0, all gone";
         else
             text += fmt::format("attention {} together", number_text(sum->sum));
-        if (sum && sum->n_seen < sum->n) text += fmt::format(", {} not seen", sum->n - sum->n_seen);
         dim_text(context, text);
-        tooltip(
-            context,
-            fmt::format("What row {} of lane {} paid to them in L{}.H{}, summed. Shift+click picks several "
-                        "tokens, W watches words.",
-                        app.view.row, app.view.lane, app.view.layer, app.view.head));
+        tooltip(context,
+                fmt::format(
+                    "What row {} of lane {} paid to them in L{}.H{}, summed; it saw {} of them. Shift+click "
+                    "picks several tokens, W watches words.",
+                    app.view.row, app.view.lane, app.view.layer, app.view.head, sum ? sum->n_seen : 0));
     };
-    line("picked tokens", app.view.curve_positions);
+    line("picked", app.view.curve_positions);
     if (!app.view.watched) return;
     std::vector<int> watched;
     for (int p = app.view.watched->first; p <= app.view.watched->last; ++p) watched.push_back(p);
-    line("watched tokens", watched);
+    line("watched", watched);
 }
 
 /// Evict, pin, unpin, fork, go back: on the picked token.

@@ -139,6 +139,7 @@ void draw_keys(const PanelContext& context, bool opening) {
                                  speeds ? "Speed, 0 is as fast as it goes" : std::string(command.title)});
         ++n_lines;
     }
+    std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != "Other"; });
     if (ImGui::BeginTable("keys", 2, ImGuiTableFlags_SizingStretchSame)) {
         std::size_t n = 0;
         ImGui::TableNextColumn();

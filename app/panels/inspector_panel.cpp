@@ -121,14 +121,18 @@ void draw_memory(const PanelContext& context) {
     ImGui::EndTable();
 }
 
+/// For a projector, where the curves have no pane: what is held of the watched words.
+void draw_watched_curve(const PanelContext& context) {
+    if (context.app.view.arrangement != Arrangement::teach || !context.app.view.watched) return;
+    heading(context, "Watched words");
+    ImGui::BeginChild("watched", {0, context.px(150)}, false, ImGuiWindowFlags_NoScrollbar);
+    draw_span_plot(context);
+    ImGui::EndChild();
+    ImGui::Dummy({0, context.px(6)});
+}
+
 /// KL to lane 0 of every lane against the row, in the room that is left.
 void draw_divergence(const PanelContext& context) {
-    if (context.app.view.arrangement == Arrangement::teach && context.app.view.watched) {
-        if (ImGui::GetContentRegionAvail().y < context.px(84)) return;
-        heading(context, "Watched words");
-        draw_span_plot(context);
-        return;
-    }
     if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");
     tooltip(context, measure_tooltip("kl"));
@@ -142,11 +146,12 @@ void draw_divergence(const PanelContext& context) {
 
 void draw(InspectorPanel&, const PanelContext& context) {
     if (!context.app.has_run()) return;
+    draw_doctor_line(context);
+    ImGui::Dummy({0, context.px(3)});
     draw_next_tokens(context);
     ImGui::Dummy({0, context.px(6)});
+    draw_watched_curve(context);
     draw_cell_view(context);
-    ImGui::Dummy({0, context.px(6)});
-    draw_doctor_line(context);
     ImGui::Dummy({0, context.px(6)});
     if (context.app.view.arrangement != Arrangement::teach) {
         draw_memory(context);
