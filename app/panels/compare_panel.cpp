@@ -70,6 +70,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(4),
                 left = ImGui::CalcTextSize("0").x + context.px(10), pair = 2 * line + context.px(6);
+    const float clip_top = ImGui::GetWindowPos().y, clip_bottom = clip_top + ImGui::GetWindowHeight();
     float x = left, y = 0;
     const auto name_lanes = [&] {
         for (int side = 0; side < 2; ++side)
@@ -93,6 +94,8 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         }
         const bool differs = own[0] >= 0 && own[1] >= 0 && own[0] != own[1];
         const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + 2 * line);
+        x += wide + context.px(2);
+        if (max.y < clip_top || min.y > clip_bottom) continue;
         if (differs) {
             list.AddRectFilled(min, max, theme::faded(theme::kWarm, 0.18f), 2);
             list.AddRect(min, max, theme::faded(theme::kWarm, 0.8f), 2);
@@ -100,7 +103,6 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         for (std::size_t side = 0; side < 2; ++side)
             list.AddText({min.x, min.y + line * static_cast<float>(side)},
                          differs ? theme::lane_color(cards[side]) : theme::kText, words[side].c_str());
-        x += wide + context.px(2);
         context.shared.items[fmt::format("choice {}", p)] = {min, max};
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
             ImGui::SetTooltip("position %d, chosen after row %d", p, p - 1);
