@@ -126,7 +126,7 @@ void AppState::set_speed(double rows_per_second) {
 }
 
 void AppState::open_trace(const std::filesystem::path& path) {
-    if (open_job.running())
+    if (opening() || open_job.running())
         fail(ErrorCode::wrong_use, "cannot open {}: {} is being read; wait for it or cancel it",
              path.string(), opening() ? opening_.string() : "another trace");
     open_job.take();
@@ -204,7 +204,7 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
 }
 
 void AppState::keep_lane_in_range() {
-    view.lane = std::clamp(view.lane, 0, std::max(desk.n_lanes() - 1, 0));
+    if (desk.n_lanes() > 0) view.lane = std::clamp(view.lane, 0, desk.n_lanes() - 1);
 }
 
 bool AppState::refresh() {

@@ -95,14 +95,14 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
 /// Options of a view's word.
 std::string view_options(const AppState& app, const ViewWord& word) {
     using Kind = ViewWord::Kind;
-    for (const int card : {app.view.lane, word.b})
+    const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
+    for (const int card : {app.view.lane, of_two ? word.b : app.view.lane})
         if (!app.history_lane(card))
             fail(ErrorCode::wrong_use, "lane {} has no row yet, so no command can show it; step once", card);
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
-    if (app.view.lane != 0 && word.kind != Kind::difference && word.kind != Kind::overlap)
-        options.push_back(fmt::format("--focus {}", app.view.lane));
+    if (app.view.lane != 0 && !of_two) options.push_back(fmt::format("--focus {}", app.view.lane));
     const bool of_rows =
         word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
     if (app.view.row < app.last_row() && !of_rows) options.push_back(fmt::format("--row {}", app.view.row));
@@ -162,11 +162,16 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
 }
 
 /// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
+/// A lane that was just added has none.
+int focus_with_rows(const AppState& app) {
+    return app.history_lane(app.view.lane) ? app.view.lane : 0;
+}
+
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
     const CurvePlot plot =
-        curve_figure(app.history, app.curves, app.view, shown_lanes(app.history, app.view.lane));
+        curve_figure(app.history, app.curves, app.view, shown_lanes(app.history, focus_with_rows(app)));
     if (path.extension() == ".png")
         write_png(draw_curves_image(plot), path);
     else
@@ -178,10 +183,11 @@ void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
     // A second at a thousand heads.
-    app.save_in_background(
-        path, [history = app.history, view = app.view, lane = shown_lanes(app.history, app.view.lane).front(),
-               stride = app.stride, dense_from = app.dense_from,
-               path] { write_png(atlas_figure(history, view, lane, stride, dense_from), path); });
+    app.save_in_background(path, [history = app.history, view = app.view,
+                                  lane = shown_lanes(app.history, focus_with_rows(app)).front(),
+                                  stride = app.stride, dense_from = app.dense_from, path] {
+        write_png(atlas_figure(history, view, lane, stride, dense_from), path);
+    });
 }
 
 void save_overlap(AppState& app, std::string_view file) {

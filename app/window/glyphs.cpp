@@ -67,28 +67,33 @@ std::string legible(std::string_view text, const std::set<char32_t>& missing) {
     return out;
 }
 
+constexpr std::string_view kEscape = "\\u{";
+
 std::string for_field(std::string_view text) {
+    // What is written so already, in code, has to come back as it is.
+    std::string plain(text);
+    for (std::size_t at = 0; (at = plain.find(kEscape, at)) != std::string::npos; at += 6)
+        plain.replace(at, 1, "\\u{5C}");
     std::string out;
-    for_characters(text, [&](std::string_view character, char32_t c) {
+    for_characters(plain, [&](std::string_view character, char32_t c) {
         out += c > Glyphs::kMost ? escape_of(c) : std::string(character);
     });
     return out;
 }
 
 std::string from_field(std::string_view text) {
-    constexpr std::string_view kBegin = "\\u{";
     std::string out;
-    for (std::size_t at; (at = text.find(kBegin)) != std::string_view::npos;) {
-        const std::string_view rest = text.substr(at + kBegin.size());
+    for (std::size_t at; (at = text.find(kEscape)) != std::string_view::npos;) {
+        const std::string_view rest = text.substr(at + kEscape.size());
         std::uint32_t c = 0;
         const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), c, 16);
         const bool whole = error == std::errc() && end != rest.data() + rest.size() && *end == '}';
         const std::string character = whole ? utf8_encode(c) : "";
         const std::size_t n = character.empty()
-                                  ? kBegin.size()
-                                  : kBegin.size() + static_cast<std::size_t>(end - rest.data()) + 1;
+                                  ? kEscape.size()
+                                  : kEscape.size() + static_cast<std::size_t>(end - rest.data()) + 1;
         out += text.substr(0, at);
-        out += character.empty() ? std::string(kBegin) : character;
+        out += character.empty() ? std::string(kEscape) : character;
         text.remove_prefix(at + n);
     }
     return out += text;

@@ -1,6 +1,7 @@
 #include "app/window/mask_summary.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace keyhole {
@@ -90,6 +91,7 @@ bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
 
 /// The levels above rows [first, last] of level 0.
 void MaskSummary::reduce(int first, int last) {
+    constexpr std::int64_t kMostCells = std::numeric_limits<std::int32_t>::max() / 2;
     if (!changes_.all) {
         const bool none = changes_.last < changes_.first;
         changes_.first = none ? first : std::min(changes_.first, first);
@@ -107,7 +109,9 @@ void MaskSummary::reduce(int first, int last) {
                 for (std::size_t x = 0; x < n; ++x) {
                     const std::int32_t of[] = {upper[2 * x], upper[2 * x + 1], lower[2 * x],
                                                lower[2 * x + 1]};
-                    to[x] = 2 * (of[0] / 2 + of[1] / 2 + of[2] / 2 + of[3] / 2) |
+                    // The whole of a long text has more cells than 31 bits count.
+                    const std::int64_t sum = std::int64_t{of[0] / 2} + of[1] / 2 + of[2] / 2 + of[3] / 2;
+                    to[x] = 2 * static_cast<std::int32_t>(std::min<std::int64_t>(sum, kMostCells)) |
                             ((of[0] | of[1] | of[2] | of[3]) & 1);
                 }
             }

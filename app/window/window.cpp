@@ -256,6 +256,7 @@ void run_window(WindowOptions options) {
     bool mouse_was_down = false;
     std::uint64_t picked_run = 0;
     float drawn_scale = 0;
+    bool starting = !options.open.empty();  // the trace is not there yet
     Clock::time_point last_frame;
     int settle = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
@@ -276,10 +277,12 @@ void run_window(WindowOptions options) {
 
         due = app.refresh() || due;
         // Named on the command line, it is a part of the start: without it there is nothing to show, or to run commands on.
-        const bool starting = !options.open.empty() && !app.has_run() && app.live();
-        if (starting && !app.opening() && app.status.phase == EnginePhase::idle && app.notice_is_fault)
-            fail(ErrorCode::bad_file, "{}", app.notice);
-        if (scripted && !(starting && app.opening()) && settle-- <= 0) {
+        if (starting && !app.opening()) {
+            starting = false;
+            if (!app.has_run() && !app.open_job.fault().empty())
+                fail(ErrorCode::bad_file, "{}", app.open_job.fault());
+        }
+        if (scripted && !starting && settle-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
                 const auto found = shared.items.find(name);
                 if (found == shared.items.end()) return std::nullopt;

@@ -325,6 +325,7 @@ struct Engine::Impl {
                 stop(EnginePhase::idle, "");
         } catch (const std::exception& error) {
             end_after(error);
+            set_status([](EngineStatus& s) { s.work.clear(); });
             stop(EnginePhase::failed, error.what());
         }
     }

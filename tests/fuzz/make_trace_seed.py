@@ -9,7 +9,7 @@ A spool is there while a run goes on: with --tokens 2000, killed (SIGKILL) on th
 
     python make_trace_seed.py run.keyhole.spool/frames.bin seeds/spool/run
 
-The vocabulary goes, which nothing in a trace points into.
+The vocabulary goes, which nothing in a trace points into, and the model's path.
 """
 
 import json
@@ -23,6 +23,8 @@ def without_vocabulary(text):
     for key in ("token_display", "token_bytes"):
         if key in run.get("run", {}):
             run["run"][key] = run["run"][key][:3]
+    if "model" in run.get("run", {}):
+        run["run"]["model"]["path"] = "tests/fixtures/llama_mha"  # wherever it was made
     return json.dumps(run, separators=(",", ":")).encode()
 
 

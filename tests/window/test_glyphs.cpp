@@ -124,6 +124,9 @@ TEST(Glyphs, FieldsHoldWhatTheyWouldLoseEscaped) {
                               "\\u{xyz}", "\\n", "\\u{-1}", "\\u{123456789012}"})
         EXPECT_EQ(from_field(plain), plain);
     EXPECT_EQ(from_field("\\u{\\u{41}"), "\\u{A");
+    // Code that writes characters so stays code.
+    for (const char* code : {"\\u{41}", "a \\u{1F600}\\u{41} b\\u{", "\\\\u{41}\\u"})
+        EXPECT_EQ(from_field(for_field(code)), code);
 }
 
 }  // namespace

@@ -72,6 +72,19 @@ TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
     EXPECT_EQ(app.view.mode, HeatMode::score);
 }
 
+TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
+    AppState app({}, {});
+    app.view.lane = 1;
+    app.refresh();
+    EXPECT_EQ(app.view.lane, 1);
+    app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), ""));
+    app.refresh();
+    EXPECT_EQ(app.view.lane, 1);
+    app.show_run(opened_run(testing::synthetic_run({.budgets = {0}}), ""));
+    app.refresh();
+    EXPECT_EQ(app.view.lane, 0);
+}
+
 TEST_F(Instrument, SettingsAndViewAreUndoneInTheirOrder) {
     app.view.lane = 1;
     app.remember_changes();
