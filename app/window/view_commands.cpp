@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace keyhole {
 
@@ -26,33 +27,33 @@ void zoom(AppState& app, std::string_view arguments) {
                                             : Pick{app.view.row, app.view.row / 2};
 }
 
-void show_side(AppState& app, std::string_view name) {
-    constexpr std::array kPanes = {SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::info,
-                                   SidePane::text};
+/// The next choice without a name, else the one that is called so.
+template <class Choice, std::size_t n>
+void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
+            std::string_view name, std::string_view what) {
     if (name.empty()) {
-        app.view.side = kPanes[(static_cast<std::size_t>(app.view.side) + 1) % kPanes.size()];
+        choice = choices[(static_cast<std::size_t>(choice) + 1) % n];
         return;
     }
-    for (const SidePane pane : kPanes)
-        if (name == side_pane_name(pane)) {
-            app.view.side = pane;
-            return;
-        }
-    fail(ErrorCode::wrong_use, "there is no pane '{}'; there are lanes, atlas, curves, info, text", name);
+    std::vector<std::string_view> names;
+    for (const Choice one : choices) {
+        names.push_back(name_of(one));
+        if (name != names.back()) continue;
+        choice = one;
+        return;
+    }
+    fail(ErrorCode::wrong_use, "{} '{}' is not known; there are {}", what, name, fmt::join(names, ", "));
+}
+
+void show_side(AppState& app, std::string_view name) {
+    choose(app.view.side,
+           std::array{SidePane::lanes, SidePane::atlas, SidePane::curves, SidePane::info, SidePane::text},
+           side_pane_name, name, "a pane");
 }
 
 void color_strip(AppState& app, std::string_view name) {
-    constexpr std::array kColors = {StripColor::share, StripColor::score, StripColor::age};
-    if (name.empty()) {
-        app.view.strip = kColors[(static_cast<std::size_t>(app.view.strip) + 1) % kColors.size()];
-        return;
-    }
-    for (const StripColor color : kColors)
-        if (name == strip_color_name(color)) {
-            app.view.strip = color;
-            return;
-        }
-    fail(ErrorCode::wrong_use, "the text has no colours by '{}'; it has share, score, age", name);
+    choose(app.view.strip, std::array{StripColor::share, StripColor::score, StripColor::age},
+           strip_color_name, name, "a colour of the text");
 }
 
 void set_scale(AppState& app, float scale) {
