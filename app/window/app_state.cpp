@@ -435,7 +435,11 @@ void AppState::update_heat(double budget_ms) {
 void AppState::update_doctor(double budget_ms) {
     std::vector<int> lanes;
     for (int card = 0; card < desk.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
-    doctor.update(history, lanes, view.row, budget_ms, running());
+    // A row that is dragged along changes in every frame, as one that is decoded does.
+    const auto now = std::chrono::steady_clock::now();
+    if (std::exchange(doctor_row_, view.row) != view.row) doctor_row_came_ = now;
+    const bool moves = now - doctor_row_came_ < std::chrono::milliseconds(200);
+    doctor.update(history, lanes, view.row, budget_ms, running() || moves);
 }
 
 }  // namespace keyhole

@@ -200,6 +200,8 @@ struct AppState {
     int awaited_row_ = -1;
     std::optional<int> turned_to_;                       // row of a rewind that is under way
     std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
+    int doctor_row_ = -1;
+    std::chrono::steady_clock::time_point doctor_row_came_;
     bool export_running_ = false, shadow_running_ = false;
     std::filesystem::path saving_, opening_;  // files that are being written and read; empty: none
     std::chrono::steady_clock::time_point requested_at_;

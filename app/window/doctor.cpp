@@ -253,7 +253,7 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
         ++n_examined_;
         ++next_;
     }
-    if (begin != Clock::time_point{}) not_before_ = Clock::now() + 7 * (Clock::now() - begin);
+    if (begin != Clock::time_point{}) not_before_ = Clock::now() + 19 * (Clock::now() - begin);
 }
 
 DoctorWatch::Verdict DoctorWatch::verdict() const {

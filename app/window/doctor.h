@@ -52,7 +52,7 @@ class DoctorWatch {
     };
 
     /// lanes: an index into history.lanes() a card, -1: none. Examines what changed since, one lane after the other until the time is spent,
-    /// at least one; while rows come, an eighth of the time.
+    /// at least one; while rows come or go by, a twentieth of the time.
     void update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
                 bool rows_come);
     /// No lane waits for its examination.

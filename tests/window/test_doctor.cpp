@@ -140,6 +140,13 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     slow.update(history, lanes, kRow, 0, false);
     EXPECT_TRUE(slow.complete());
     EXPECT_EQ(slow.n_examined(), 2);
+    // While rows come, it rests after work: what changes meanwhile waits, and is examined once they do not.
+    DoctorWatch resting;
+    for (int i = 0; i < 200; ++i) resting.update(history, lanes, kRow - i % 2, 1e6, true);
+    EXPECT_LT(resting.n_examined(), 200);
+    resting.update(history, lanes, kRow - 2, 1e6, false);
+    EXPECT_TRUE(resting.complete());
+    EXPECT_EQ(resting.of(1).row, kRow - 2);
     RunHistory other = history_of(all);
     slow.update(other, lanes, kRow, 1e6, false);
     EXPECT_EQ(slow.n_examined(), 4);
