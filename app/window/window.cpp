@@ -261,12 +261,12 @@ void run_window(WindowOptions options) {
     int settle = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
-        const bool behind = !app.heat_complete || (!app.doctor.complete() && !app.running()) ||
-                            std::exchange(shared.panes_lag, false);
+        const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
         if (g_frames_wanted > 0 || behind)
             glfwPollEvents();
         else
             glfwWaitEventsTimeout(scripted                       ? 0.02
+                                  : !app.doctor.complete()       ? 0.05
                                   : ImGui::GetIO().WantTextInput ? 0.4
                                                                  : 10.0);  // a caret blinks
         if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.heat_complete);
@@ -295,10 +295,15 @@ void run_window(WindowOptions options) {
                 due = true;
             }
         }
+        if (app.has_run()) {
+            // It may rest: no frame is drawn until it has looked again.
+            const std::int64_t n_examined = app.doctor.n_examined();
+            app.update_doctor(4);
+            due = due || app.doctor.n_examined() != n_examined;
+        }
         if (!due && !app.quit) continue;  // nothing to show that is not on show
         if (app.has_run()) {
             app.update_heat(12);
-            app.update_doctor(4);
             update_painters(painters, app);
             if (picked_run != app.history.run().id) {
                 // The first layers attend evenly: begin where there is something to see.
