@@ -20,6 +20,19 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
       }),
       engine_(std::make_unique<Engine>(backend, wake)) {}
 
+namespace {
+
+/// Picks and zoom were another run's.
+void look_at_new_run(ViewState& view) {
+    view.follows_newest = true;
+    view.heat.fitted = true;
+    view.fitted_rows = FittedRows::automatic;
+    view.pick.reset();
+    view.curve_positions.clear();
+}
+
+}  // namespace
+
 void AppState::requested() {
     requested_at_ = std::chrono::steady_clock::now();
 }
@@ -44,11 +57,7 @@ void AppState::start() {
     start_pending_ = shown_run_;
     start_stopped_ = false;
     awaited_row_ = -1;
-    view.follows_newest = true;
-    view.heat.fitted = true;
-    view.fitted_rows = FittedRows::automatic;
-    view.pick.reset();
-    view.curve_positions.clear();
+    look_at_new_run(view);
     say("");
     engine_->start(setup.model_folder, std::move(run));
 }
@@ -152,11 +161,7 @@ void AppState::show_run(OpenedRun run) {
     stride = 1;
     dense_from = first_row();
     desk.reset(std::move(run.lanes), true);
-    view.follows_newest = true;
-    view.heat.fitted = true;
-    view.fitted_rows = FittedRows::automatic;
-    view.pick.reset();
-    view.curve_positions.clear();
+    look_at_new_run(view);
     if (!opened_file.empty()) recent.add(opened_file);
     say("opened " + opened_file.string());
 }

@@ -161,12 +161,12 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
     return path;
 }
 
-/// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
 /// A lane that was just added has none.
 int focus_with_rows(const AppState& app) {
     return app.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
+/// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
