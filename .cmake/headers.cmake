@@ -18,8 +18,6 @@ endforeach()
 
 add_library(keyhole_headers OBJECT ${sources})
 target_link_libraries(keyhole_headers PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
-# What tests are told on the command line, see tests.cmake.
-target_compile_definitions(keyhole_headers PRIVATE KH_SOURCE_DIR="" KH_PROGRAM="")
 target_compile_options(keyhole_headers PRIVATE -O0 -g0 -Wno-unused-function)
 if(TARGET keyhole_app)
   target_link_libraries(keyhole_headers PRIVATE PkgConfig::IMGUI glfw OpenGL::GL CLI11::CLI11)

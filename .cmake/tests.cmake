@@ -12,7 +12,6 @@ set(KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*-*Reference*")
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 
 function(kh_add_tests target label)
-  target_compile_definitions(${target} PRIVATE KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   if(KH_SANITIZE STREQUAL "thread")
     set(filter TEST_FILTER "${KH_THREADED_TESTS}")
   endif()
@@ -41,7 +40,9 @@ if(KH_SANITIZE STREQUAL "thread")
 endif()
 add_library(keyhole_reference STATIC ${KH_REFERENCE})
 target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
-target_compile_definitions(keyhole_reference PRIVATE KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+# One file knows where the sources are, so that a compiler cache serves clones in any folder.
+set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
+  COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
 target_link_libraries(keyhole_tests PRIVATE
   keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF GTest::gtest_main)
@@ -55,8 +56,6 @@ add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/
   engine/base/error.cpp engine/base/half.cpp)
 target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
-target_compile_definitions(keyhole_tests PRIVATE KH_FAKE_CUDA_MODULE="$<TARGET_FILE:keyhole_fake_cuda>"
-  KH_HOST_CUDA_MODULE="$<TARGET_FILE:keyhole_host_cuda>")
 
 # The same on a device: the engine and CUDA alone, so that they run on a bare GPU box with the libraries beside them. Each is skipped by
 # name where there is none.
@@ -75,8 +74,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/commands/bench.cpp app/commands/options.cpp
       app/commands/assets.cpp)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
-    target_compile_definitions(keyhole_bench PRIVATE
-      KH_VERSION="${PROJECT_VERSION}" KH_ASSETS_DIR="${CMAKE_SOURCE_DIR}/assets")
+    target_compile_definitions(keyhole_bench PRIVATE KH_VERSION="${PROJECT_VERSION}")
     set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")
   endif()
 endif()
@@ -90,8 +88,6 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
     OpenGL::GL
     GTest::gtest_main)
   add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)
-  target_compile_definitions(keyhole_window_tests PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>"
-    KH_HOST_CUDA_MODULE="$<TARGET_FILE:keyhole_host_cuda>")
   kh_add_tests(keyhole_window_tests window)
 endif()
 
@@ -102,7 +98,6 @@ if(TARGET keyhole)
   add_executable(keyhole_bench_window EXCLUDE_FROM_ALL tests/bench/bench_window.cpp)
   target_link_libraries(keyhole_bench_window PRIVATE keyhole_reference nlohmann_json::nlohmann_json)
   add_dependencies(keyhole_bench_window keyhole)
-  target_compile_definitions(keyhole_bench_window PRIVATE KH_PROGRAM="$<TARGET_FILE:keyhole>")
 endif()
 
 if(NOT KH_SANITIZE)

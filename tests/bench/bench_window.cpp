@@ -2,6 +2,7 @@
 // stand still. Numbers are for tests/bench/results, never for a timed test. Needs a display (xvfb-run).
 #include "engine/base/measure.h"
 #include "tests/bench/bench_options.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
 #include <fmt/format.h>
@@ -83,11 +84,16 @@ void start(Contender& contender, const Options& options) {
     std::filesystem::create_directories(contender.folder);
     std::ofstream(contender.folder / "prompt.txt") << reference::random_text(contender.n_prompt - 1, 5);
     std::ofstream(contender.folder / "script.txt") << script_of(contender, options);
-    std::vector<std::string> words = {KH_PROGRAM,      "gui",
-                                      "--model",       contender.model->folder(),
-                                      "--prompt-file", contender.folder / "prompt.txt",
-                                      "--size",        options.size,
-                                      "--script",      contender.folder / "script.txt"};
+    std::vector<std::string> words = {reference::built("keyhole"),
+                                      "gui",
+                                      "--model",
+                                      contender.model->folder(),
+                                      "--prompt-file",
+                                      contender.folder / "prompt.txt",
+                                      "--size",
+                                      options.size,
+                                      "--script",
+                                      contender.folder / "script.txt"};
     std::istringstream lanes(options.lanes);
     for (std::string lane; lanes >> lane;) words.insert(words.end(), {"--lane", lane});
     contender.pid = fork();
@@ -98,7 +104,7 @@ void start(Contender& contender, const Options& options) {
         std::vector<char*> args;
         for (std::string& word : words) args.push_back(word.data());
         args.push_back(nullptr);
-        execv(KH_PROGRAM, args.data());
+        execv(words[0].c_str(), args.data());
         _exit(127);
     }
 }

@@ -1,15 +1,15 @@
-/// Where the tests' fixtures and the shipped models lie.
+/// Where the tests' fixtures, the shipped models and the programs under test are.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
+#include <string>
 
 namespace reference {
 
-/// The sources' own folder; what KEYHOLE_SOURCE_DIR names in the environment, for programs that were built on another machine.
-inline std::filesystem::path source_folder() {
-    const char* named = std::getenv("KEYHOLE_SOURCE_DIR");
-    return named != nullptr && *named != '\0' ? named : KH_SOURCE_DIR;
-}
+/// The source tree, or what KEYHOLE_SOURCE_DIR names, for programs that were built on another machine.
+std::filesystem::path source_folder();
+
+/// A program or module of the build, such as "keyhole": it is in the folder of the running test program.
+std::string built(const std::string& name);
 
 }  // namespace reference

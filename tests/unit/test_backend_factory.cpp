@@ -3,6 +3,7 @@
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -24,13 +25,14 @@ std::string reason_of(const std::filesystem::path& module, int device = 0) {
 
 TEST(BackendFactory, OpensAModule) {
     std::string reason;
-    const std::shared_ptr<cuda::Executor> executor = open_cuda_executor(KH_FAKE_CUDA_MODULE, 0, reason);
+    const std::shared_ptr<cuda::Executor> executor =
+        open_cuda_executor(reference::built("libkeyhole_fake_cuda.so"), 0, reason);
     ASSERT_NE(executor, nullptr) << reason;
     EXPECT_EQ(executor->name(), "fake");
 }
 
 TEST(BackendFactory, PassesOnWhatTheModuleMisses) {
-    EXPECT_EQ(reason_of(KH_FAKE_CUDA_MODULE, 3), "there is no CUDA device 3");
+    EXPECT_EQ(reason_of(reference::built("libkeyhole_fake_cuda.so"), 3), "there is no CUDA device 3");
 }
 
 TEST(BackendFactory, SaysWhenThereIsNoModule) {

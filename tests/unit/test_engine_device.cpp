@@ -5,6 +5,7 @@
 #include "engine/session/engine.h"
 #include "tests/reference/failing_executor.h"
 #include "tests/reference/session_run.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +31,8 @@ using namespace std::chrono_literals;
 class EngineOnDevice : public testing::Test {
   protected:
     EngineOnDevice() : tiny_({.n_layers = 4, .n_heads = 4, .n_kv_heads = 4, .n_ctx = 4096, .seed = 8}) {
-        ::setenv("KEYHOLE_CUDA_MODULE", KH_HOST_CUDA_MODULE, 1);
-        void* module = ::dlopen(KH_HOST_CUDA_MODULE, RTLD_NOW | RTLD_LOCAL);
+        ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
+        void* module = ::dlopen(reference::built("libkeyhole_host_cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
         EXPECT_NE(module, nullptr);
         latest_ = reinterpret_cast<FailingExecutor* (*)()>(::dlsym(module, "keyhole_test_executor"));
     }

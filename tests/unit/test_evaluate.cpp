@@ -5,6 +5,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/evaluate.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -145,7 +146,7 @@ TEST_F(Evaluate, LanesDoNotDependOnEachOther) {
 }
 
 TEST_F(Evaluate, TaskQuestionsAreTheTasksInTokens) {
-    const std::filesystem::path folder = std::filesystem::path(KH_SOURCE_DIR) / "assets/tasks";
+    const std::filesystem::path folder = reference::source_folder() / "assets/tasks";
     const auto texts =
         std::make_shared<const TaskTexts>(folder / "words.json", read_text_file(folder / "narrative.txt"),
                                           read_text_file(folder / "passages.txt"));

@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/model.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/transformers_run.h"
 
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kFamilies = fs::path(KH_SOURCE_DIR) / "tests/fixtures/families";
+const fs::path kFamilies = reference::source_folder() / "tests/fixtures/families";
 
 std::vector<std::string> fixtures() {
     std::vector<std::string> names;

@@ -5,6 +5,7 @@
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
+#include "tests/reference/source_folder.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 namespace reference {
 namespace {
 
-const std::filesystem::path kFamilies = std::filesystem::path(KH_SOURCE_DIR) / "tests/fixtures/families";
+const std::filesystem::path kFamilies = reference::source_folder() / "tests/fixtures/families";
 
 TEST(FamilySessions, LearnedPositionsEndWithTheirTable) {
     const auto model = keyhole::load_model(kFamilies / "opt");  // 25 positions

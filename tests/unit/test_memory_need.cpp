@@ -3,6 +3,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/policy/lane_spec.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::shared_ptr<const Model> fixture(const char* name) {
-    return load_model(fs::path(KH_SOURCE_DIR) / "tests/fixtures" / name);
+    return load_model(reference::source_folder() / "tests/fixtures" / name);
 }
 
 TEST(MemoryNeed, CacheIsWhatTheBackendAllocates) {

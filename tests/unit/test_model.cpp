@@ -4,6 +4,7 @@
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/transformers_run.h"
 
 #include <nlohmann/json.hpp>
@@ -26,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
+const fs::path kFixtures = reference::source_folder() / "tests/fixtures";
 
 /// A copy of a fixture to break, which goes away with the object.
 class ModelFolder {

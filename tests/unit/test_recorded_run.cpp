@@ -4,6 +4,7 @@
 
 #include "engine/export/exporter.h"
 #include "engine/session/session.h"
+#include "tests/reference/source_folder.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -108,8 +109,8 @@ class RecordedRun : public testing::Test {
   protected:
     void SetUp() override {
         folder_ = fs::temp_directory_path() / fmt::format("keyhole-recorded-{}", ::getpid());
-        model_ = keyhole::load_model(std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base");
-        std::ifstream file(std::string(KH_SOURCE_DIR) + "/assets/prompts/story.txt");
+        model_ = keyhole::load_model(reference::source_folder().string() + "/assets/models/keyhole-base");
+        std::ifstream file(reference::source_folder().string() + "/assets/prompts/story.txt");
         std::string all((std::istreambuf_iterator<char>(file)), {});
         prompt_ = all.substr(0, 130);
         n_prompt_ = static_cast<int>(model_->tokenizer().encode(prompt_).size());

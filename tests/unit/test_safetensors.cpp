@@ -3,6 +3,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -70,7 +71,7 @@ float value_at(const StoredTensor& tensor, std::size_t i) {
 }
 
 TEST(Safetensors, ReadsWhatTheOfficialPackageWrote) {
-    const SafetensorsFile file(fs::path(KH_SOURCE_DIR) / "tests/fixtures/types.safetensors");
+    const SafetensorsFile file(reference::source_folder() / "tests/fixtures/types.safetensors");
     EXPECT_EQ(file.names().size(), 10u);
     const float inf = std::numeric_limits<float>::infinity();
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -94,7 +95,7 @@ TEST(Safetensors, ReadsWhatTheOfficialPackageWrote) {
 }
 
 TEST(Safetensors, OtherTypesAreListedAndRefusedWhenAskedFor) {
-    const SafetensorsFile file(fs::path(KH_SOURCE_DIR) / "tests/fixtures/types.safetensors");
+    const SafetensorsFile file(reference::source_folder() / "tests/fixtures/types.safetensors");
     for (const auto& [name, type] : {std::pair("ids", "I64"), std::pair("mask", "BOOL")}) {
         ASSERT_TRUE(file.contains(name));
         try {
@@ -110,7 +111,7 @@ TEST(Safetensors, OtherTypesAreListedAndRefusedWhenAskedFor) {
 }
 
 TEST(Safetensors, EveryCutIsNoticed) {
-    const std::string whole = read_text_file(fs::path(KH_SOURCE_DIR) / "tests/fixtures/types.safetensors");
+    const std::string whole = read_text_file(reference::source_folder() / "tests/fixtures/types.safetensors");
     for (std::size_t size = 0; size < whole.size(); ++size) {
         const RawFile file(whole.substr(0, size));
         EXPECT_THROW(SafetensorsFile opened(file.path()), Error) << size;

@@ -3,6 +3,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/tasks.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -15,8 +16,8 @@ namespace keyhole {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kAssets = fs::path(KH_SOURCE_DIR) / "assets/tasks";
-const fs::path kFolder = fs::path(KH_SOURCE_DIR) / "tests/fixtures/tasks";
+const fs::path kAssets = reference::source_folder() / "assets/tasks";
+const fs::path kFolder = reference::source_folder() / "tests/fixtures/tasks";
 
 /// Stands for a tokenizer, as in make_tasks.py.
 int count_quarters(const std::string& text) {

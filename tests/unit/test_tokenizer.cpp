@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "tests/reference/source_folder.h"
 
 #include "tests/reference/temp_folder.h"
 
@@ -25,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
+const fs::path kFixtures = reference::source_folder() / "tests/fixtures";
 
 Json read_json(const fs::path& path) {
     return Json::parse(read_text_file(path));

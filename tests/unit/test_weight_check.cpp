@@ -5,6 +5,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/model/model.h"
 #include "engine/model/other_formats.h"
+#include "tests/reference/source_folder.h"
 
 #include "tests/reference/temp_folder.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFixtures = fs::path(KH_SOURCE_DIR) / "tests/fixtures";
+const fs::path kFixtures = reference::source_folder() / "tests/fixtures";
 
 std::optional<NonFinite> look(DType dtype, const auto& values, bool all = true) {
     return find_non_finite(dtype, values.data(), values.size(), all);

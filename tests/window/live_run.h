@@ -2,6 +2,7 @@
 #pragma once
 
 #include "app/window/command_table.h"
+#include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ namespace keyhole::testing {
 class LiveRun : public ::testing::Test {
   protected:
     LiveRun() : app({}, {}) {
-        app.setup.model_folder = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
+        app.setup.model_folder = reference::source_folder().string() + "/assets/models/keyhole-base";
         app.setup.prompt =
             "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
             "house near the "

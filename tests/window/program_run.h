@@ -1,6 +1,8 @@
 /// Runs the whole program as a user does: scripts in its window, commands of its command line, in a folder of its own. Needs a display.
 #pragma once
 
+#include "tests/reference/source_folder.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -15,8 +17,8 @@
 
 namespace keyhole::testing {
 
-inline const std::string kModel = std::string(KH_SOURCE_DIR) + "/assets/models/keyhole-base";
-inline const std::string kPrompt = std::string(KH_SOURCE_DIR) + "/assets/prompts/story.txt";
+inline const std::string kModel = reference::source_folder().string() + "/assets/models/keyhole-base";
+inline const std::string kPrompt = reference::source_folder().string() + "/assets/prompts/story.txt";
 inline const std::string kLanes = " --lane full --lane h2o:budget=64 --lane keyformer:budget=64,tau=1..2";
 
 class ProgramRun : public ::testing::Test {
@@ -33,8 +35,9 @@ class ProgramRun : public ::testing::Test {
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
     int run(const std::string& arguments, const std::string& before = "") {
-        const std::string command = before + " timeout " + std::to_string(limit_s_) + " '" KH_PROGRAM "' " +
-                                    arguments + " > '" + path("out.txt") + "' 2>&1";
+        const std::string command = before + " timeout " + std::to_string(limit_s_) + " '" +
+                                    reference::built("keyhole") + "' " + arguments + " > '" +
+                                    path("out.txt") + "' 2>&1";
         const int status = std::system(command.c_str());
         std::ifstream file(path("out.txt"));
         std::ostringstream text;

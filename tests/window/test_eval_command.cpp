@@ -1,6 +1,7 @@
 // eval and sweep as typed: what they print and write, that a sweep goes on, and what they say when something is wrong.
 #include "app/commands/commands.h"
 #include "engine/eval/evaluate.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
 #include "tests/window/program_run.h"
 
@@ -94,8 +95,8 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
 
 /// Merged weights go to the device once and not with every question: a question uploads what it does while its models are held.
 TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
-    ::setenv("KEYHOLE_CUDA_MODULE", KH_HOST_CUDA_MODULE, 1);
-    void* module = ::dlopen(KH_HOST_CUDA_MODULE, RTLD_NOW | RTLD_LOCAL);
+    ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
+    void* module = ::dlopen(reference::built("libkeyhole_host_cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(module, nullptr);
     const auto n_uploads = reinterpret_cast<int (*)()>(::dlsym(module, "keyhole_test_uploads"));
     const auto uploads_of = [&](auto work) {

@@ -3,6 +3,7 @@
 #include "app/window/keepsakes.h"
 #include "app/window/run_rows.h"
 #include "engine/base/error.h"
+#include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
 #include "tests/window/live_run.h"
 
@@ -50,7 +51,7 @@ class EveryCommand : public testing::LiveRun {
 
 // Of the source, since ctest gives every test a process of its own.
 TEST(EveryCommandOfTheTable, HasATest) {
-    std::ifstream file(KH_SOURCE_DIR "/tests/window/test_every_command.cpp");
+    std::ifstream file(reference::source_folder() / "tests/window/test_every_command.cpp");
     const std::string source(std::istreambuf_iterator<char>(file), {});
     ASSERT_FALSE(source.empty());
     for (const UserCommand& command : command_table()) {

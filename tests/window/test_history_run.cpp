@@ -1,4 +1,5 @@
 // Fork, rewind, branches and tokens by hand through the real window; what the run became is read from its trace.
+#include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
 namespace keyhole {
@@ -6,7 +7,7 @@ namespace {
 
 using HistoryRun = testing::ProgramRun;
 
-const std::string kGate = "--prompt-file '" + std::string(KH_SOURCE_DIR) +
+const std::string kGate = "--prompt-file '" + reference::source_folder().string() +
                           "/assets/prompts/garden-gate.txt' --lane full --lane full ";
 
 double kl_after(const nlohmann::json& run, std::size_t lane, std::size_t row_from_prompt) {

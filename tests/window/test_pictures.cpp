@@ -1,5 +1,6 @@
 // The pictures of README are what the window shows: the same scripts, compared with tolerance. KEYHOLE_RENEW_PICTURES=1 takes them anew
 // (then look at them). They are of the demo model whose digest lies beside them; another model skips the comparison. Needs a display.
+#include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +67,8 @@ std::string digest(const std::string& path) {
 class Pictures : public testing::ProgramRun {
   protected:
     void compare(const std::string& name, const std::string& script) {
-        const std::string assets = std::string(KH_SOURCE_DIR) + "/assets/", kept = assets + name + ".png";
+        const std::string assets = reference::source_folder().string() + "/assets/",
+                          kept = assets + name + ".png";
         const bool renews = std::getenv("KEYHOLE_RENEW_PICTURES") != nullptr;
         const std::string model = digest(testing::kModel + "/model.safetensors"),
                           shot = renews ? kept : path("shot.png");
@@ -77,7 +79,8 @@ class Pictures : public testing::ProgramRun {
         std::ofstream(path("script.txt")) << "wait idle\n"
                                           << script << "wait idle\nscreenshot " << shot << "\nquit\n";
         ASSERT_EQ(
-            run("gui --model '" + testing::kModel + "' --prompt-file '" + KH_SOURCE_DIR +
+            run("gui --model '" + testing::kModel + "' --prompt-file '" +
+                reference::source_folder().string() +
                 "/assets/prompts/garden-gate.txt' --size 1600x1000 --script '" + path("script.txt") + "'"),
             0)
             << output_;

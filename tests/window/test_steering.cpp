@@ -1,6 +1,7 @@
 // Steering a live run from the window: what a script does by command and by clicking is in the run's log. Needs a display.
 #include "engine/base/mapped_file.h"
 #include "tests/reference/gif_pictures.h"
+#include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
 #include <gtest/gtest.h>
@@ -112,7 +113,7 @@ TEST_F(Program, DroppedFilesAreOpened) {
                                        "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " +
                                        path("second.keyhole");
     ASSERT_EQ(run_script(prompt_dropped + "\ndrop " + path("first.keyhole") + "\nwait idle\nfile.save " +
-                         path("third.keyhole") + "\ndrop " + std::string(KH_SOURCE_DIR) +
+                         path("third.keyhole") + "\ndrop " + reference::source_folder().string() +
                          "/assets/models/keyhole-gqa2|" + path("a prompt.txt") +
                          "\nwait idle\nstep 1\nwait rows 1\nwait idle\nfile.save " + path("fourth.keyhole") +
                          "\nquit\n"),
