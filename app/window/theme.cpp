@@ -1,5 +1,7 @@
 #include "app/window/theme.h"
 
+#include "app/window/imgui_compat.h"
+
 #include <fontconfig/fontconfig.h>
 
 #include <array>
@@ -104,24 +106,23 @@ ImFont* add_font(const char* pattern, float size, const std::vector<SystemFont>&
     static constexpr std::array<ImWchar, 19> kRanges = {
         0x20,   0x24F,  0x2B0,  0x52F,  0x2000, 0x22FF, 0x2300, 0x23FF, 0x2400, 0x2426,
         0x2500, 0x25FF, 0x2600, 0x26FF, 0x2713, 0x2717, 0xFFFD, 0xFFFD, 0};
-    ImGuiIO& io = ImGui::GetIO();
     ImFontConfig config;
     config.OversampleH = 2;
     config.OversampleV = 1;
     config.PixelSnapH = true;
     const std::string file = font_file(pattern);
     ImFont* font =
-        file.empty() ? nullptr : io.Fonts->AddFontFromFileTTF(file.c_str(), size, &config, kRanges.data());
+        file.empty() ? nullptr : imgui_compat::add_font(file.c_str(), size, config, kRanges.data());
     if (font == nullptr) {
         config.SizePixels = size;
-        font = io.Fonts->AddFontDefault(&config);
+        font = ImGui::GetIO().Fonts->AddFontDefault(&config);
     }
     for (const SystemFont& other : others) {
         ImFontConfig merged;
         merged.MergeMode = true;
         merged.FontNo = other.number;
         merged.PixelSnapH = true;
-        io.Fonts->AddFontFromFileTTF(other.file.c_str(), size, &merged, other.ranges.data());
+        imgui_compat::add_font(other.file.c_str(), size, merged, other.ranges.data());
     }
     return font;
 }
@@ -140,13 +141,13 @@ Fonts add_fonts(float scale, const std::vector<SystemFont>& others) {
 Fonts load_fonts(float scale, Glyphs& glyphs) {
     const std::vector<SystemFont> others = system_fonts(glyphs.wanted());
     Fonts fonts = add_fonts(scale, others);
-    if (!ImGui::GetIO().Fonts->Build()) {  // one of the system's fonts is none that ImGui reads
+    if (!imgui_compat::build_fonts()) {  // one of the system's fonts is none that ImGui reads
         fonts = add_fonts(scale, {});
-        ImGui::GetIO().Fonts->Build();
+        (void)imgui_compat::build_fonts();
     }
     std::set<char32_t> missing;
     for (const char32_t c : glyphs.wanted())
-        if (fonts.small->FindGlyphNoFallback(static_cast<ImWchar>(c)) == nullptr) missing.insert(c);
+        if (!imgui_compat::has_glyph(*fonts.small, static_cast<ImWchar>(c))) missing.insert(c);
     glyphs.set_missing(std::move(missing));
     return fonts;
 }

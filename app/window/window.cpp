@@ -4,6 +4,7 @@
 #include "app/window/command_table.h"
 #include "app/window/frame_io.h"
 #include "app/window/heat_painter.h"
+#include "app/window/imgui_compat.h"
 #include "app/window/theme.h"
 #include "engine/base/error.h"
 
@@ -79,16 +80,7 @@ class ImGuiHost {
         ImGui::GetIO().IniFilename = nullptr;
         ImGui::GetIO().ConfigWindowsMoveFromTitleBarOnly = true;
         ImGui_ImplGlfw_InitForOpenGL(window, !own_input);
-        ImGui::GetIO().ClipboardUserData = window;
-        ImGui::GetIO().GetClipboardTextFn = [](void* of) {
-            static std::string text;
-            const char* held = glfwGetClipboardString(static_cast<GLFWwindow*>(of));
-            text = for_field(held == nullptr ? "" : held);
-            return text.c_str();
-        };
-        ImGui::GetIO().SetClipboardTextFn = [](void* of, const char* text) {
-            glfwSetClipboardString(static_cast<GLFWwindow*>(of), from_field(text).c_str());
-        };
+        imgui_compat::use_clipboard<clipboard_text, set_clipboard_text>();
         ImGui_ImplOpenGL3_Init("#version 330 core");
     }
     ~ImGuiHost() {
@@ -97,6 +89,17 @@ class ImGuiHost {
         ImGui::DestroyContext();
     }
     ImGuiHost(const ImGuiHost&) = delete;
+
+  private:
+    static const char* clipboard_text() {
+        static std::string text;
+        const char* held = glfwGetClipboardString(nullptr);
+        text = for_field(held == nullptr ? "" : held);
+        return text.c_str();
+    }
+    static void set_clipboard_text(const char* text) {
+        glfwSetClipboardString(nullptr, from_field(text).c_str());
+    }
 };
 
 constexpr int kReleased = -1;  // in place of the modifiers: the key of blink is held
@@ -322,8 +325,7 @@ void run_window(WindowOptions options) {
             app.scale_changed = false;
             fonts = load_fonts(scale, app.glyphs);
             apply_theme(scale);
-            ImGui_ImplOpenGL3_DestroyFontsTexture();
-            if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();  // else with the shaders, in the first frame
+            imgui_compat::renew_font_texture(first);
             g_frames_wanted = 3;
         }
         if (std::exchange(app.paste_to_lane, std::nullopt)) {
@@ -342,14 +344,14 @@ void run_window(WindowOptions options) {
         ImGuiIO& io = ImGui::GetIO();
         if (scripted) {
             ScriptInput& input = options.script->input;
-            io.MousePos = input.mouse_x < 0 ? ImVec2(-FLT_MAX, -FLT_MAX)
-                                            : ImVec2(float(input.mouse_x), float(input.mouse_y));
-            for (int button = 0; button < 2; ++button)
-                io.MouseDown[button] =
-                    (!mouse_was_down && input.clicks == button + 1) || input.held == button + 1;
+            const auto down = [&](int button) {
+                return (!mouse_was_down && input.clicks == button) || input.held == button;
+            };
+            imgui_compat::set_mouse(input.mouse_x < 0 ? ImVec2(-FLT_MAX, -FLT_MAX)
+                                                      : ImVec2(float(input.mouse_x), float(input.mouse_y)),
+                                    down(1), down(2), static_cast<float>(std::exchange(input.wheel, 0)));
             if (mouse_was_down) input.clicks = 0;
             mouse_was_down = input.clicks != 0;
-            io.MouseWheel = static_cast<float>(std::exchange(input.wheel, 0));
             if (!input.dropped.empty()) drop(window, std::exchange(input.dropped, {}));
             if (!input.text.empty())
                 io.AddInputCharactersUTF8(for_field(std::exchange(input.text, "")).c_str());

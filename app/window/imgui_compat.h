@@ -1,0 +1,82 @@
+/// What differs between the versions of Dear ImGui that distributions have, 1.86 (Debian 12) to 1.92 (Debian unstable). No other file asks
+/// for its version. Window thread.
+#pragma once
+
+#include <backends/imgui_impl_opengl3.h>
+#include <imgui.h>
+
+namespace keyhole::imgui_compat {
+
+// From 1.92 on glyphs are drawn into the texture when a text needs them; before, all of them are when the fonts are built.
+
+/// Builds the fonts that were added. False: one of their files is none that Dear ImGui reads; from 1.92 on adding it has failed.
+inline bool build_fonts() {
+#ifdef IMGUI_HAS_TEXTURES
+    return true;
+#else
+    return ImGui::GetIO().Fonts->Build();
+#endif
+}
+
+/// Adds a file's font to the atlas; nullptr, or build_fonts() says so, where it is none that Dear ImGui reads.
+inline ImFont* add_font(const char* file, float size, const ImFontConfig& config, const ImWchar* ranges) {
+    ImGuiIO& io = ImGui::GetIO();
+#ifdef IMGUI_HAS_TEXTURES
+    io.ConfigErrorRecoveryEnableAssert = false;  // such a file is no bug of ours
+#endif
+    ImFont* font = io.Fonts->AddFontFromFileTTF(file, size, &config, ranges);
+#ifdef IMGUI_HAS_TEXTURES
+    io.ConfigErrorRecoveryEnableAssert = true;
+#endif
+    return font;
+}
+
+/// The font draws the character itself, not a sign in its place.
+inline bool has_glyph(ImFont& font, ImWchar character) {
+#ifdef IMGUI_HAS_TEXTURES
+    return font.IsGlyphInFont(character);
+#else
+    return font.FindGlyphNoFallback(character) != nullptr;
+#endif
+}
+
+/// Hands the fonts that were built to OpenGL; in the first frame the backend does that itself.
+inline void renew_font_texture(bool first) {
+#ifdef IMGUI_HAS_TEXTURES
+    (void)first;  // as in every frame
+#else
+    ImGui_ImplOpenGL3_DestroyFontsTexture();
+    if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();
+#endif
+}
+
+/// Texts that fields copy and paste go through these functions. After the backend of the platform, which sets its own.
+template <const char* (*get)(), void (*set)(const char*)>
+void use_clipboard() {
+#if IMGUI_VERSION_NUM >= 19110
+    ImGui::GetPlatformIO().Platform_GetClipboardTextFn = [](ImGuiContext*) { return get(); };
+    ImGui::GetPlatformIO().Platform_SetClipboardTextFn = [](ImGuiContext*, const char* text) { set(text); };
+#else
+    ImGui::GetIO().GetClipboardTextFn = [](void*) { return get(); };
+    ImGui::GetIO().SetClipboardTextFn = [](void*, const char* text) { set(text); };
+#endif
+}
+
+/// The pointer of a script in the coming frame, in place of the person's; after the backend's new frame.
+inline void set_mouse(ImVec2 at, bool left_down, bool right_down, float wheel) {
+    ImGuiIO& io = ImGui::GetIO();
+#if IMGUI_VERSION_NUM >= 18700
+    io.ConfigInputTrickleEventQueue = false;  // all of it in this frame
+    io.AddMousePosEvent(at.x, at.y);
+    io.AddMouseButtonEvent(0, left_down);
+    io.AddMouseButtonEvent(1, right_down);
+    io.AddMouseWheelEvent(0, wheel);
+#else
+    io.MousePos = at;
+    io.MouseDown[0] = left_down;
+    io.MouseDown[1] = right_down;
+    io.MouseWheel = wheel;
+#endif
+}
+
+}  // namespace keyhole::imgui_compat
