@@ -7,6 +7,8 @@
 #include "engine/base/mapped_file.h"
 #include "engine/figure/curves.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <initializer_list>

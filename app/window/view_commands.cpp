@@ -3,6 +3,8 @@
 #include "app/window/range_histogram.h"
 #include "engine/base/error.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>

@@ -3,6 +3,7 @@
 #include "engine/figure/curves.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

@@ -6,6 +6,7 @@
 #include "engine/model/other_formats.h"
 #include "engine/model/weight_check.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/policy/spec_text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <set>

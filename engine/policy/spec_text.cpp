@@ -2,6 +2,8 @@
 
 #include "engine/base/error.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -3,6 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/session/command_queue.h"
 
+#include <fmt/ranges.h>
+
 #include <atomic>
 #include <mutex>
 #include <optional>

@@ -1,6 +1,8 @@
 #include "engine/base/error.h"
 #include "engine/session/session_impl.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace keyhole {

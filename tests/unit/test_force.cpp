@@ -4,6 +4,7 @@
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
