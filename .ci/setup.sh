@@ -6,8 +6,9 @@ root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 build_root=${KEYHOLE_BUILD_DIR:-$root/build}
 [[ $build_root == /* ]] || build_root=$PWD/$build_root
 
+# a,b|c,d: names change between releases; the first alternative that is installed or that apt knows.
 build_packages=(
-    g++ cmake ninja-build pkg-config                               # compiler and build
+    g++ cmake ninja-build "pkg-config|pkgconf"                     # compiler and build
     libfmt-dev nlohmann-json3-dev libcli11-dev                     # text, JSON, command line
     libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (its CMake files want OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
@@ -15,37 +16,73 @@ build_packages=(
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
 test_packages=(libgtest-dev xvfb xauth)  # test programs; a display where there is none
-fuzz_packages=(clang-16 libclang-rt-16-dev)  # libFuzzer
+fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12 has 14 as clang, too old
+
+first_releases="Debian 12 and Ubuntu 24.04 are the first releases"
 
 say() { printf 'keyhole: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
+is_known() { apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'; }
+
+# pick ALTERNATIVES: the packages of one entry, a line each. Where apt knows none, those of the first alternative.
+pick() {
+    local alternatives alternative packages package test fits
+    IFS='|' read -ra alternatives <<<"$1"
+    for test in is_installed is_known; do
+        for alternative in "${alternatives[@]}"; do
+            IFS=, read -ra packages <<<"$alternative"
+            fits=1
+            for package in "${packages[@]}"; do
+                "$test" "$package" || fits=0
+            done
+            ((fits)) && printf '%s\n' "${packages[@]}" && return
+        done
+    done
+    tr , '\n' <<<"${alternatives[0]}"
+}
+
 # ensure_packages WHY PACKAGE...: installs those that are missing, saying which and why first.
 ensure_packages() {
-    local why=$1 package missing=()
+    local why=$1 package missing unknown=()
     shift
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
         command -v cmake >/dev/null && return  # another distribution: CMake names what it misses
         die "this is no Debian or Ubuntu; install what these packages of theirs hold, then start again: $*"
     fi
-    for package in "$@"; do
-        is_installed "$package" || missing+=("$package")
-    done
+    find_missing "$@"
     ((${#missing[@]})) || return 0
-    local install="apt-get install -y --no-install-recommends ${missing[*]}"
     if ((EUID != 0)); then
         say "$why needs packages that are not installed. As root, once:"
-        printf 'sudo apt-get update && sudo %s\n' "$install" >&2
+        printf 'sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n' "${missing[*]}" >&2
         exit 1
     fi
+    quietly "apt-get update" env DEBIAN_FRONTEND=noninteractive apt-get update || true  # older lists may do
+    find_missing "$@"  # by the new lists
+    for package in "${missing[@]}"; do
+        is_known "$package" || unknown+=("$package")
+    done
+    ((${#unknown[@]} == 0)) || die "apt knows no package ${unknown[*]}: $first_releases that have" \
+        "all that $why needs (Ubuntu: in universe)"
     say "$why needs packages that are not installed: ${missing[*]}"
     say "installing them with apt-get"
-    quietly "apt-get update" env DEBIAN_FRONTEND=noninteractive apt-get update || true  # older lists may do
+    local install="apt-get install -y --no-install-recommends ${missing[*]}"
     # shellcheck disable=SC2086 # the words of $install are meant
     quietly "$install" env DEBIAN_FRONTEND=noninteractive $install ||
         die "the packages did not install; mend that and start again"
+}
+
+# find_missing PACKAGE...: sets `missing` of its caller.
+find_missing() {
+    local entry package
+    missing=()
+    for entry in "$@"; do
+        while read -r package; do
+            is_installed "$package" || missing+=("$package")
+        done < <(pick "$entry")
+    done
 }
 
 # quietly WHAT COMMAND...: runs it; its output shows on a terminal while it runs, else only if it fails.
@@ -69,6 +106,15 @@ say_cuda() {
     say "no nvcc, so this builds for the CPU; for CUDA install the toolkit (https://developer.nvidia.com/cuda-downloads) and start again"
 }
 
+# Said here, since an older CMake only says that it cannot read the presets.
+check_cmake() {
+    local needed=3.25 found
+    found=$(cmake --version | sed -n '1s/[^0-9]*//p')
+    [[ $(printf '%s\n' "$needed" "$found" | sort -V | head -1) == "$needed" ]] ||
+        die "CMake $needed or later is needed, $found was found (package cmake): $first_releases that have it;" \
+            "or put one from https://cmake.org/download on PATH"
+}
+
 # build PRESET TARGET...: configures and builds into $build_root/PRESET. One at a time in a folder: a second start waits.
 build() {
     local preset=$1 folder=$build_root/$1 fresh=()
@@ -80,6 +126,7 @@ build() {
         fresh=(--fresh)  # new, or made by a clone in another place
     fi
     if ((${#fresh[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ]]; then
+        check_cmake
         say "configuring ($preset) in $folder"
         say_cuda
         quietly "cmake --preset $preset" \

@@ -2,7 +2,8 @@
 # For longer, in the build folder: ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
 
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  message(FATAL_ERROR "KH_FUZZ needs Clang (clang-16, libclang-rt-16-dev); this is ${CMAKE_CXX_COMPILER_ID}")
+  message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and libclang-rt-16-dev); this is "
+                      "${CMAKE_CXX_COMPILER_ID}")
 endif()
 set(KH_FUZZ_SECONDS 15 CACHE STRING "of each fuzz target as a test")
 set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
