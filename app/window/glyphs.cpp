@@ -1,6 +1,6 @@
 #include "app/window/glyphs.h"
 
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <fmt/format.h>
 

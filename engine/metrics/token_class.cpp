@@ -1,7 +1,7 @@
 #include "engine/metrics/token_class.h"
 
 #include "engine/base/error.h"
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <utf8proc.h>
 

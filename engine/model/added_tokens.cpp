@@ -1,6 +1,6 @@
 #include "engine/model/added_tokens.h"
 
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "engine/model/byte_alphabet.h"
 
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <array>
 

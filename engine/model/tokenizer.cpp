@@ -1,10 +1,10 @@
 #include "engine/model/tokenizer.h"
 
 #include "engine/base/error.h"
+#include "engine/base/utf8.h"
 #include "engine/model/added_tokens.h"
 #include "engine/model/byte_alphabet.h"
 #include "engine/model/tokenizer_file.h"
-#include "engine/model/utf8.h"
 
 #include <algorithm>
 #include <charconv>

@@ -3,8 +3,8 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/utf8.h"
 #include "engine/model/byte_alphabet.h"
-#include "engine/model/utf8.h"
 
 #include <nlohmann/json.hpp>
 

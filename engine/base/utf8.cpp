@@ -1,4 +1,4 @@
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 #include <utf8proc.h>
 
