@@ -79,7 +79,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
                  "nothing to measure; give --text FILE for perplexity, or --task NAME for recall");
         if (!distance.empty() || !passages.empty())
             fail(ErrorCode::wrong_use, "--distance and --passages are for tasks; give --task NAME with them");
-        sets.push_back(text_windows(model, read_text_file(text), n_context,
+        sets.push_back(text_windows(model, read_text_input(text), n_context,
                                     n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
         return sets;
     }
@@ -88,8 +88,8 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     const std::vector<TaskKind> kinds = parse_tasks(task);
     const std::filesystem::path folder = find_assets() / "tasks";
     const auto texts = std::make_shared<const TaskTexts>(
-        folder / "words.json", read_text_file(text.empty() ? (folder / "narrative.txt").string() : text),
-        read_text_file(passages.empty() ? (folder / "passages.txt").string() : passages));
+        folder / "words.json", read_text_input(text.empty() ? (folder / "narrative.txt").string() : text),
+        read_text_input(passages.empty() ? (folder / "passages.txt").string() : passages));
     TaskOptions options;
     options.n_questions = n_samples > 0 ? n_samples : 500;
     options.seed = seed;

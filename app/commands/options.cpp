@@ -91,7 +91,7 @@ std::string demo_model_folder() {
 }
 
 std::string read_prompt_file(const std::string& file) {
-    std::string text = read_text_file(file);
+    std::string text = read_text_input(file);
     if (text.ends_with('\n')) text.pop_back();
     if (text.ends_with('\r')) text.pop_back();
     if (text.empty())

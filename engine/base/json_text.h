@@ -10,7 +10,12 @@ namespace keyhole {
 /// call themselves once a level, which a hostile file could drive beyond the stack. Text that is no JSON may give either.
 bool is_shallow_json(std::string_view text);
 
-/// For a message: one short line without control characters.
+/// Text that nobody vouches for as a terminal may show it: '?' for each control character, so that no terminal takes a part of it
+/// for a command, for each byte that is not UTF-8, and for characters that end lines or turn the direction of writing.
+/// keep_lines: line feeds and tabs stay, for text of several lines.
+std::string printable_text(std::string_view text, bool keep_lines = false);
+
+/// For a message: one short line of printable_text.
 std::string shown_text(std::string_view text);
 
 }  // namespace keyhole

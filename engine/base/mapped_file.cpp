@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -42,11 +43,59 @@ class Descriptor {
          std::strerror(error));
 }
 
-Descriptor open_to_read(const fs::path& path, struct stat& status) {
-    Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+/// Why a file of this kind is not read; empty: it is an ordinary one.
+std::string_view fault_of_kind(mode_t mode) {
+    if (S_ISREG(mode)) return {};
+    if (S_ISDIR(mode)) return "it is a folder";
+    if (S_ISFIFO(mode)) return "it is a pipe";
+    if (S_ISCHR(mode) || S_ISBLK(mode)) return "it is a device";
+    return "it is no ordinary file";
+}
+
+void check_kind(const fs::path& path, mode_t mode) {
+    const std::string_view fault = fault_of_kind(mode);
+    if (!fault.empty())
+        fail(ErrorCode::bad_file, "cannot read {}: {}; name an ordinary file", path.string(), fault);
+}
+
+/// takes_pipes: waits for a writer, as pipes do. Otherwise it waits for nothing.
+Descriptor open_to_read(const fs::path& path, struct stat& status, bool takes_pipes = false) {
+    // To open a device can already do something to it.
+    if (::stat(path.c_str(), &status) != 0) read_failed(path, errno);
+    if (!(takes_pipes && S_ISFIFO(status.st_mode))) check_kind(path, status.st_mode);
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (takes_pipes ? 0 : O_NONBLOCK)));
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) read_failed(path, errno);
-    if (S_ISDIR(status.st_mode)) read_failed(path, EISDIR);
+    // The name may be another file's by now.
+    if (!(takes_pipes && S_ISFIFO(status.st_mode))) check_kind(path, status.st_mode);
     return file;
+}
+
+/// The rest of an open file.
+std::string read_all(const Descriptor& file, const fs::path& path, const struct stat& status,
+                     std::size_t most_bytes) {
+    const auto check_size = [&](std::size_t size) {
+        if (size > most_bytes)
+            fail(ErrorCode::bad_file, "cannot read {}: it has more than the {} that are read of such a file",
+                 path.string(),
+                 most_bytes >> 20 > 0 ? fmt::format("{} MiB", most_bytes >> 20)
+                                      : fmt::format("{} bytes", most_bytes));
+    };
+    const auto size = static_cast<std::size_t>(status.st_size);
+    check_size(size);
+    std::string text;
+    // The size is a hint: pipes and /proc say 0.
+    std::size_t chunk = std::max<std::size_t>(size + 1, 4096);
+    for (;;) {
+        const std::size_t have = text.size();
+        text.resize(have + chunk);
+        const ssize_t n = ::read(file.get(), text.data() + have, chunk);
+        const int error = errno;
+        text.resize(have + static_cast<std::size_t>(n > 0 ? n : 0));
+        check_size(text.size());
+        if (n == 0) return text;
+        if (n < 0 && error != EINTR) read_failed(path, error);
+        if (text.size() >= size) chunk = 65536;
+    }
 }
 
 [[noreturn]] void write_failed(const fs::path& path, int error) {
@@ -67,13 +116,15 @@ int write_all(Descriptor& file, std::span<const std::byte> bytes) {
 
 }  // namespace
 
+void check_ordinary_file(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) read_failed(path, errno);
+    check_kind(path, status.st_mode);
+}
+
 MappedFile::MappedFile(const fs::path& path) {
     struct stat status {};
     const Descriptor file = open_to_read(path, status);
-    if (!S_ISREG(status.st_mode)) {
-        fail(ErrorCode::bad_file, "cannot map {}: it is not an ordinary file; copy it into one",
-             path.string());
-    }
     const auto size = static_cast<std::size_t>(status.st_size);
     if (size == 0) return;
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
@@ -130,23 +181,16 @@ void Pages::give_back(void* data, std::size_t n_bytes) noexcept {
     if (data != nullptr) ::munmap(data, n_bytes);
 }
 
-std::string read_text_file(const fs::path& path) {
+std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
     struct stat status {};
     const Descriptor file = open_to_read(path, status);
-    std::string text;
-    // The size is a hint: pipes and /proc say 0.
-    std::size_t chunk = static_cast<std::size_t>(status.st_size) + 1;
-    if (chunk < 4096) chunk = 4096;
-    for (;;) {
-        const std::size_t have = text.size();
-        text.resize(have + chunk);
-        const ssize_t n = ::read(file.get(), text.data() + have, chunk);
-        const int error = errno;
-        text.resize(have + static_cast<std::size_t>(n > 0 ? n : 0));
-        if (n == 0) return text;
-        if (n < 0 && error != EINTR) read_failed(path, error);
-        if (text.size() >= static_cast<std::size_t>(status.st_size)) chunk = 65536;
-    }
+    return read_all(file, path, status, most_bytes);
+}
+
+std::string read_text_input(const fs::path& path, std::size_t most_bytes) {
+    struct stat status {};
+    const Descriptor file = open_to_read(path, status, true);
+    return read_all(file, path, status, most_bytes);
 }
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes) {

@@ -9,8 +9,13 @@
 
 namespace keyhole {
 
-/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped. An empty file maps to an
-/// empty span.
+/// Throws Error(bad_file) naming the path where it is no ordinary file or a link to one: a pipe waits for a
+/// writer, a device may never end, a folder holds no bytes. For readers that open the file themselves; those
+/// below check it anyway.
+void check_ordinary_file(const std::filesystem::path& path);
+
+/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped, or is no ordinary file. An
+/// empty file maps to an empty span.
 class MappedFile {
   public:
     explicit MappedFile(const std::filesystem::path& path);
@@ -64,8 +69,13 @@ struct PageAllocator {
     bool operator==(const PageAllocator&) const { return true; }
 };
 
-/// The whole file as a string. Throws Error(bad_file).
-std::string read_text_file(const std::filesystem::path& path);
+/// Larger texts are refused before they are read, where the reader names no other bound.
+inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
+
+/// A whole ordinary file as a string. Throws Error(bad_file): no ordinary file, or more than most_bytes.
+std::string read_text_file(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
+/// The same, and pipes: for texts that a user may have another program write, such as a prompt.
+std::string read_text_input(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
 
 /// Writes beside the target and renames, so that a reader never sees half a file. Throws Error(io).
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -86,7 +87,7 @@ TEST_F(MappedFileTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
     EXPECT_EQ(left_in_folder(), std::vector<std::string>{"folder"});
 }
 
-TEST_F(MappedFileTest, PipesAreReadToTheirEnd) {
+TEST_F(MappedFileTest, PipesOfTheUsersTextsAreReadToTheirEnd) {
     const fs::path pipe = folder_ / "pipe";
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     const pid_t child = ::fork();
@@ -94,8 +95,50 @@ TEST_F(MappedFileTest, PipesAreReadToTheirEnd) {
         std::ofstream(pipe) << std::string(200'000, 'p');
         ::_exit(0);
     }
-    EXPECT_EQ(read_text_file(pipe), std::string(200'000, 'p'));
-    EXPECT_THROW(MappedFile mapped(fs::path("/dev/null")), Error);
+    EXPECT_EQ(read_text_input(pipe), std::string(200'000, 'p'));
+    ::waitpid(child, nullptr, 0);
+}
+
+// A pipe without a writer would be waited for, and /dev/zero never ends.
+TEST_F(MappedFileTest, PipesAndDevicesAreRefused) {
+    const fs::path pipe = folder_ / "pipe", zeros = folder_ / "zeros";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    fs::create_symlink("/dev/zero", zeros);
+    for (const auto& [path, kind] : {std::pair(pipe, "a pipe"), {zeros, "a device"}, {folder_, "a folder"}}) {
+        const auto expect_refused = [&, path = path, kind = std::string(kind)](const auto& read) {
+            try {
+                read(path);
+                ADD_FAILURE() << path;
+            } catch (const Error& error) {
+                const std::string message = error.what();
+                EXPECT_EQ(error.code(), ErrorCode::bad_file);
+                EXPECT_NE(message.find(path.string()), std::string::npos) << message;
+                EXPECT_NE(message.find(kind), std::string::npos) << message;
+            }
+        };
+        expect_refused([](const fs::path& p) { check_ordinary_file(p); });
+        expect_refused([](const fs::path& p) { read_text_file(p); });
+        expect_refused([](const fs::path& p) { MappedFile mapped(p); });
+        if (path != pipe) expect_refused([](const fs::path& p) { read_text_input(p); });
+    }
+}
+
+TEST_F(MappedFileTest, LargerTextsThanTheReaderTakesAreNotRead) {
+    std::ofstream(folder_ / "f") << "0123456789";
+    EXPECT_EQ(read_text_file(folder_ / "f", 10), "0123456789");
+    for (const auto read : {read_text_file, read_text_input}) {
+        try {
+            read(folder_ / "f", 9);
+            ADD_FAILURE();
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("more than the 9 bytes"), std::string::npos)
+                << error.what();
+        }
+    }
+    // A hole of 1 TiB takes no room on the disk.
+    std::ofstream(folder_ / "hole").close();
+    fs::resize_file(folder_ / "hole", std::uintmax_t{1} << 40);
+    EXPECT_THROW(read_text_file(folder_ / "hole"), Error);
 }
 
 TEST_F(MappedFileTest, DevicesAreWrittenIntoNotReplaced) {
