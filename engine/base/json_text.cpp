@@ -33,6 +33,18 @@ bool is_shallow_json(std::string_view text) {
     return true;
 }
 
+std::size_t most_json_values(std::string_view text) {
+    std::size_t n = 1;
+    bool in_text = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == '"') in_text = !in_text;
+        if (c == '\\') ++i;
+        n += !in_text && (c == ',' || c == '[' || c == '{') ? 1 : 0;
+    }
+    return n;
+}
+
 std::string printable_text(std::string_view text, bool keep_lines) {
     const auto is_shown = [&](char32_t c) {
         if (keep_lines && (c == '\n' || c == '\t')) return true;

@@ -40,7 +40,8 @@ class Packer {
 
 class Unpacker {
   public:
-    explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
+    /// name: the spool's.
+    Unpacker(std::string_view bytes, std::string_view name) : rest_(bytes), name_(name) {}
     std::uint64_t number() {
         std::uint64_t value = 0;
         std::memcpy(&value, take(sizeof value).data(), sizeof value);
@@ -57,12 +58,12 @@ class Unpacker {
 
   private:
     std::string_view take(std::uint64_t n) {
-        if (n > rest_.size()) fail(ErrorCode::bad_file, "a record of the spool is cut off");
+        if (n > rest_.size()) fail(ErrorCode::bad_file, "{} is damaged: a record is cut off", name_);
         const std::string_view out = rest_.substr(0, n);
         rest_.remove_prefix(n);
         return out;
     }
-    std::string_view rest_;
+    std::string_view rest_, name_;
 };
 
 void pack_prompt_rows(Packer& out, const PromptRows* rows) {
@@ -97,10 +98,10 @@ std::string pack(const StepTrace& step, bool with_run) {
     return out.bytes();
 }
 
-std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
+std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name, TraceParser& parser,
                                   std::shared_ptr<const RunInfo> run) {
-    Unpacker in(bytes);
-    const ParsedTrace parsed = parse_trace_json(in.text(), name, std::move(run));
+    Unpacker in(bytes, name);
+    const ParsedTrace parsed = parser.parse(in.text(), std::move(run));
     if (parsed.steps.size() != 1)
         fail(ErrorCode::bad_file, "{}: a record of the spool has {} steps", name, parsed.steps.size());
     auto step = std::make_shared<StepTrace>(*parsed.steps.front());
@@ -252,6 +253,8 @@ std::string frame_of(std::string_view payload) {
 Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(path) {
     const std::string_view all(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size());
     std::string_view rest = all;
+    ReadBudget budget(name_, all.size());
+    TraceParser parser(name_, budget);
     while (rest.size() >= kHead && rest.starts_with(kMagic)) {
         std::uint64_t length = 0, hash = 0;
         std::memcpy(&length, rest.data() + 8, sizeof length);
@@ -259,7 +262,7 @@ Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(
         if (length > rest.size() - kHead) break;
         const std::string_view payload = rest.substr(kHead, length);
         if (fnv1a(payload) != hash) break;
-        const std::shared_ptr<StepTrace> step = unpack(payload, name_, run_);
+        const std::shared_ptr<StepTrace> step = unpack(payload, name_, parser, run_);
         run_ = step->run;
         check(*step, all.size(), name_);
         make_light(*step);
@@ -272,11 +275,13 @@ Frames::Frames(const std::filesystem::path& path) : name_(path.string()), file_(
         payloads_.push_back(payload);
         rest.remove_prefix(kHead + length);
     }
-    check_lanes(light_, name_);
+    if (!light_.empty()) check_run(light_, name_, budget);
 }
 
 std::shared_ptr<const StepTrace> Frames::whole(std::size_t i) const {
-    return unpack(payloads_[i], name_, run_);
+    ReadBudget budget(name_, file_.bytes().size());
+    TraceParser parser(name_, budget);
+    return unpack(payloads_[i], name_, parser, run_);
 }
 
 }  // namespace keyhole

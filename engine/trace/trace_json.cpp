@@ -1,6 +1,7 @@
 #include "engine/trace/trace_json.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
 #include "engine/policy/lane_spec.h"
 
@@ -23,6 +24,13 @@ constexpr std::string_view kFormat = "keyhole-trace";
 constexpr int kVersion = 2;          // 1: no branches, forks, pins and hidden positions, and no start
 constexpr int kLargest = 1 << 20;    // no count of layers or tokens comes near
 constexpr int kMostHeads = 1 << 16;  // of all layers
+constexpr std::uint64_t kMostJson = std::uint64_t{4} << 30;
+constexpr int kWide = 1 << 30, kInt = 0x7fffffff;
+constexpr std::size_t kMostLanes = 1024, kMostTop = 1000;
+// Bytes: of names, specs and commands; of a token; of messages and prompts.
+constexpr std::size_t kMostName = 16 << 10, kMostToken = 64 << 10, kMostProse = std::size_t{1} << 30;
+// Of the cache: sums of them over all rows stay within 64 bits.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 42, kMostStored = std::int64_t{1} << 36;
 
 /// NaN is null, infinities are words: JSON has neither.
 Json number(double value) {
@@ -31,64 +39,42 @@ Json number(double value) {
     return value;
 }
 
-double to_double(const Json& json) {
-    if (json.is_null()) return std::numeric_limits<double>::quiet_NaN();
-    if (json.is_string()) {
-        if (json == "inf") return std::numeric_limits<double>::infinity();
-        if (json == "-inf") return -std::numeric_limits<double>::infinity();
-        throw std::runtime_error("a number is the text " + json.dump());
-    }
-    return json.get<double>();
-}
-
-float to_float(const Json& json) {
-    return static_cast<float>(to_double(json));
-}
-
-int to_int(const Json& json, std::int64_t low, std::int64_t high) {
-    if (!json.is_number_integer())
-        throw std::runtime_error("a whole number was expected instead of " + json.dump());
-    const auto value = json.get<std::int64_t>();
-    if (value < low || value > high)
-        throw std::runtime_error(fmt::format("{} is not within {} to {}", value, low, high));
-    return static_cast<int>(value);
-}
-
-/// A conversion of the library's would take fractions and numbers of any size.
-std::int64_t to_count(const Json& json) {
-    if (!json.is_number_unsigned() || json.get<std::uint64_t>() >> 63 != 0)
-        throw std::runtime_error("a count was expected instead of " + json.dump());
-    return json.get<std::int64_t>();
-}
-
-std::vector<int> to_ints(const Json& json) {
-    std::vector<int> out;
-    for (const Json& one : json) out.push_back(to_int(one, -1, 1 << 30));
-    return out;
-}
-
-template <class Enum>
-Enum to_enum(const Json& json, Enum last) {
-    return static_cast<Enum>(to_int(json, 0, static_cast<int>(last)));
-}
-
 std::string hex(const std::string& bytes) {
     std::string out;
     for (char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
     return out;
 }
 
-std::string unhex(const std::string& text) {
-    const auto digit = [](char c) {
+std::string unhex(const JsonField& field, std::size_t most_bytes) {
+    const std::string& text = field.text(2 * most_bytes);
+    const auto digit = [&](char c) {
         if (c >= '0' && c <= '9') return c - '0';
         if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-        throw std::runtime_error("bytes are not hexadecimal");
+        field.wanted("bytes as pairs of hexadecimal digits");
     };
-    if (text.size() % 2) throw std::runtime_error("bytes are not hexadecimal");
+    if (text.size() % 2) field.wanted("bytes as pairs of hexadecimal digits");
     std::string out;
+    out.reserve(text.size() / 2);
     for (std::size_t i = 0; i < text.size(); i += 2)
         out += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
     return out;
+}
+
+std::vector<int> integers(const JsonField& list, int low, int high, std::size_t most) {
+    std::vector<int> out;
+    for (std::size_t i = 0, n = list.size(most); i < n; ++i) out.push_back(list.at(i).integer(low, high));
+    return out;
+}
+
+std::vector<std::string> texts(const JsonField& list, std::size_t most_bytes) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0, n = list.size(); i < n; ++i) out.push_back(list.at(i).text(most_bytes));
+    return out;
+}
+
+bool flag_of(const JsonField& object, const char* key) {
+    const std::optional<JsonField> found = object.find(key);
+    return found && found->flag();
 }
 
 Json run_json(const RunInfo& run) {
@@ -131,59 +117,71 @@ Json run_json(const RunInfo& run) {
             {"token_bytes", std::move(bytes)}};
 }
 
-std::shared_ptr<const RunInfo> parse_run(const Json& json) {
+/// The tokens, with the ids that every other part of a run must be of.
+void parse_vocabulary(const JsonField& json, RunInfo& run) {
+    const JsonField display = json["token_display"], bytes = json["token_bytes"];
+    const auto n_vocab = static_cast<std::size_t>(run.config.n_vocab);
+    for (const JsonField& list : {display, bytes})
+        if (list.size() != n_vocab)
+            list.wanted(fmt::format("one for each of the {} tokens (config.n_vocab)", n_vocab));
+    run.token_display = texts(display, kMostToken);
+    for (std::size_t i = 0; i < n_vocab; ++i) run.token_bytes.push_back(unhex(bytes.at(i), kMostToken));
+}
+
+void parse_config(const JsonField& c, ModelConfig& config) {
+    config.family = c["family"].text(kMostName);
+    config.n_layers = c["n_layers"].integer(1, kMostHeads);
+    config.n_heads = c["n_heads"].integer(1, kMostHeads / config.n_layers);
+    config.n_kv_heads = c["n_kv_heads"].integer(1, config.n_heads);
+    if (config.n_heads % config.n_kv_heads != 0)
+        c["n_kv_heads"].wanted(fmt::format("a divisor of the {} query heads", config.n_heads));
+    const std::optional<JsonField> n_kv_layers = c.find("n_kv_layers");
+    config.n_kv_layers = n_kv_layers ? n_kv_layers->integer(1, config.n_layers) : config.n_layers;
+    config.merged = flag_of(c, "merged");
+    config.head_dim = c["head_dim"].integer(0, kLargest);
+    config.d_model = c["d_model"].integer(0, kLargest);
+    config.d_ff = c["d_ff"].integer(0, kWide);
+    config.n_vocab = c["n_vocab"].integer(1, kWide);
+    config.n_ctx = c["n_ctx"].integer(0, kWide);
+    if (const std::optional<JsonField> window = c.find("window");
+        window && window->size() > 0) {  // not in older files
+        config.window = integers(*window, 0, kWide, kMostHeads);
+        if (config.window.size() != static_cast<std::size_t>(config.n_layers))
+            window->wanted(fmt::format("one for each of the {} layers", config.n_layers));
+    }
+    config.norm_eps = c["norm_eps"].real();
+    config.rope_theta = c["rope_theta"].real();
+    config.tied = c["tied"].flag();
+    config.bos = c["bos"].integer(-1, kWide);
+    config.eos = integers(c["eos"], -1, kWide, kMostTop);
+}
+
+std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
     // Ids of traces never meet those of sessions.
     static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
     auto run = std::make_shared<RunInfo>();
     run->id = next++;
-    run->model_path = json.at("model").at("path");
-    run->model_hash = json.at("model").at("hash");
-    const Json& c = json.at("config");
-    run->config.family = c.at("family");
-    run->config.n_layers = to_int(c.at("n_layers"), 1, kLargest);
-    run->config.n_heads = to_int(c.at("n_heads"), 1, kLargest);
-    run->config.n_kv_heads = to_int(c.at("n_kv_heads"), 1, kLargest);
-    run->config.n_kv_layers = c.contains("n_kv_layers") ? to_int(c.at("n_kv_layers"), 1, run->config.n_layers)
-                                                        : run->config.n_layers;
-    run->config.merged = c.value("merged", false);
-    if (std::int64_t{run->config.n_layers} * run->config.n_heads > kMostHeads ||
-        run->config.n_heads % run->config.n_kv_heads != 0)
-        throw std::runtime_error("layers, heads and KV heads do not fit together");
-    run->config.head_dim = to_int(c.at("head_dim"), 0, kLargest);
-    run->config.d_model = to_int(c.at("d_model"), 0, kLargest);
-    run->config.d_ff = to_int(c.at("d_ff"), 0, 1 << 30);
-    run->config.n_vocab = to_int(c.at("n_vocab"), 0, 1 << 30);
-    run->config.n_ctx = to_int(c.at("n_ctx"), 0, 1 << 30);
-    if (c.contains("window"))  // not in older files
-        for (const Json& window : c.at("window")) run->config.window.push_back(to_int(window, 0, 1 << 30));
-    if (!run->config.window.empty() &&
-        run->config.window.size() != static_cast<std::size_t>(run->config.n_layers))
-        throw std::runtime_error("the sliding windows are not one a layer");
-    run->config.norm_eps = to_float(c.at("norm_eps"));
-    run->config.rope_theta = to_float(c.at("rope_theta"));
-    run->config.tied = c.at("tied");
-    run->config.bos = to_int(c.at("bos"), -1, 1 << 30);
-    run->config.eos = to_ints(c.at("eos"));
+    run->model_path = json["model"]["path"].text(kMostName);
+    run->model_hash = json["model"]["hash"].text(kMostName);
+    parse_config(json["config"], run->config);
+    parse_vocabulary(json, *run);
     run->layout = layout_of(run->config);
-    run->backend = json.at("backend");
-    run->prompt = unhex(json.at("prompt_bytes"));
-    run->prompt_tokens = to_ints(json.at("prompt_tokens"));
-    if (run->prompt_tokens.empty() || run->prompt_tokens.size() > kLargest)
-        throw std::runtime_error("the prompt has no tokens");
-    if (!json.at("seed").is_number_unsigned()) throw std::runtime_error("the seed is no whole number");
-    run->seed = json.at("seed");
-    run->n_generate = to_int(json.at("n_generate"), 0, 1 << 30);
-    if (json.contains("start")) {
-        const Json& start = json.at("start");
-        run->start.lanes = start.at("lanes").get<std::vector<std::string>>();
-        run->start.sampling = start.at("sampling");
-        run->start.follow = start.at("follow");
-        run->start.ignore_eos = start.at("ignore_eos");
-        run->start.tokens_given = start.value("tokens_given", false);  // neither is in older files
-        if (start.contains("forced")) run->start.forced = to_ints(start.at("forced"));
+    run->backend = json["backend"].text(kMostName);
+    run->prompt = unhex(json["prompt_bytes"], kMostProse);
+    const int last_token = run->config.n_vocab - 1;
+    run->prompt_tokens = integers(json["prompt_tokens"], 0, last_token, kLargest);
+    if (run->prompt_tokens.empty()) json["prompt_tokens"].wanted("at least one token");
+    run->seed = json["seed"].natural();
+    run->n_generate = json["n_generate"].integer(0, kWide);
+    if (const std::optional<JsonField> start = json.find("start")) {
+        run->start.lanes = texts((*start)["lanes"], kMostName);
+        run->start.sampling = (*start)["sampling"].text(kMostName);
+        run->start.follow = (*start)["follow"].flag();
+        run->start.ignore_eos = (*start)["ignore_eos"].flag();
+        run->start.tokens_given = flag_of(*start, "tokens_given");  // neither is in older files
+        if (const std::optional<JsonField> forced = start->find("forced"))
+            run->start.forced = integers(*forced, 0, last_token, kLargest);
     }
-    run->token_display = json.at("token_display").get<std::vector<std::string>>();
-    for (const Json& token : json.at("token_bytes")) run->token_bytes.push_back(unhex(token));
     return run;
 }
 
@@ -205,38 +203,6 @@ Json lane_info_json(const LaneInfo& info) {
     return out;
 }
 
-std::shared_ptr<const LaneInfo> parse_lane_info(const Json& json, const RunInfo& run) {
-    constexpr std::int64_t kInt = 0x7fffffff;
-    auto info = std::make_shared<LaneInfo>();
-    info->id = to_int(json.at("id"), 0, kInt);
-    info->spec = json.at("spec");
-    info->effective = json.at("effective");
-    if (json.contains("forked") &&
-        json.at("forked").contains("from")) {  // older files may say "relived" alone
-        info->forked_from = to_int(json.at("forked").at("from"), 0, kInt);
-        info->forked_at = to_int(json.at("forked").at("at"), 0, kLargest);
-        info->relived = json.at("forked").value("relived", false);
-    }
-    if (json.contains("kv")) {
-        const Json& kv = json.at("kv");
-        info->kv = kv.at("name");
-        info->merged = kv.at("merged");
-        info->token_bytes = kv.at("token_bytes");
-        if (kv.contains("layers")) {
-            const int layers = to_int(kv.at("layers"), 1, run.config.n_layers),
-                      heads = to_int(kv.at("heads"), 1, run.config.n_heads);
-            if (run.config.n_heads % heads != 0)
-                throw std::runtime_error("query heads and KV heads of a lane do not fit together");
-            info->layout = std::make_shared<const KvLayout>(
-                KvLayout::shared(run.config.n_layers, run.config.n_heads, layers, heads));
-        }
-    }
-    const KvLayout& layout = info->layout != nullptr ? *info->layout : run.layout;
-    info->policy =
-        resolve(parse_lane_spec(info->spec).policy, run.n_prompt(), run.n_generate, head_grid(layout));
-    return info;
-}
-
 Json branches_json(const std::vector<Branch>& branches) {
     Json list = Json::array();
     for (const Branch& branch : branches) {
@@ -251,17 +217,18 @@ Json branches_json(const std::vector<Branch>& branches) {
     return list;
 }
 
-std::vector<Branch> parse_branches(const Json& json) {
-    constexpr std::int64_t kInt = 0x7fffffff;
+std::vector<Branch> parse_branches(const JsonField& list) {
     std::vector<Branch> branches;
-    for (const Json& from : json) {
+    for (std::size_t i = 0, n = list.size(); i < n; ++i) {
+        const JsonField from = list.at(i), commands = from["commands"];
         Branch& branch = branches.emplace_back();
-        branch.id = to_int(from.at("id"), 0, kInt);
-        branch.parent = to_int(from.at("parent"), -1, kInt);
-        branch.from_row = to_int(from.at("from_row"), 0, kLargest);
-        branch.last_row = to_int(from.at("last_row"), branch.from_row, kLargest);
-        for (const Json& command : from.at("commands"))
-            branch.commands.push_back({to_int(command.at(0), 0, kLargest), command.at(1)});
+        branch.id = from["id"].integer(0, kInt);
+        branch.parent = from["parent"].integer(-1, kInt);
+        branch.from_row = from["from_row"].integer(0, kLargest);
+        branch.last_row = from["last_row"].integer(branch.from_row, kLargest);
+        for (std::size_t k = 0, n_commands = commands.size(); k < n_commands; ++k)
+            branch.commands.push_back(
+                {commands.at(k).at(0).integer(0, kLargest), commands.at(k).at(1).text(kMostName)});
     }
     return branches;
 }
@@ -306,70 +273,39 @@ Json record_json(const LaneRecord& lane, std::size_t info) {
     return out;
 }
 
-LaneRecord parse_record(const Json& json, const std::vector<std::shared_ptr<const LaneInfo>>& infos,
-                        RowParts& parts) {
+LaneRecord parse_record(const JsonField& json, const RunInfo& run,
+                        const std::vector<std::shared_ptr<const LaneInfo>>& infos, RowParts& parts) {
+    const int last_token = run.config.n_vocab - 1;
     LaneRecord lane;
-    lane.info = infos.at(static_cast<std::size_t>(to_int(json.at("lane"), 0, kLargest)));
-    lane.token = to_int(json.at("token"), 0, 1 << 30);
-    lane.log_prob = to_float(json.at("log_prob"));
-    lane.predicted = to_int(json.at("predicted"), 0, 1 << 30);
-    lane.entropy = to_float(json.at("entropy"));
-    if (!json.at("kl").is_null()) lane.kl = to_float(json.at("kl").at(0));
-    if (!json.at("agrees").is_null()) lane.agrees = json.at("agrees").get<bool>();
-    lane.tau = to_float(json.at("tau"));
-    lane.use.stored_tokens = to_count(json.at("stored_tokens"));
-    lane.use.stored_bytes = to_count(json.at("stored_bytes"));
-    lane.use.allocated_bytes = to_count(json.at("allocated_bytes"));
-    lane.attended_tokens = to_count(json.at("attended_tokens"));
-    for (const Json& token : json.at("top"))
-        lane.top.push_back({to_int(token.at(0), -1, 1 << 30), to_float(token.at(1))});
-    if (json.contains("rows")) {
-        const int bits = to_int(json.at("rows"), 0, 3);
+    lane.info = infos[static_cast<std::size_t>(json["lane"].integer(0, static_cast<int>(infos.size()) - 1))];
+    lane.token = json["token"].integer(0, last_token);
+    lane.log_prob = json["log_prob"].real();
+    lane.predicted = json["predicted"].integer(0, last_token);
+    lane.entropy = json["entropy"].real();
+    if (const JsonField kl = json["kl"]; !kl.is_null()) lane.kl = kl.at(0).real();
+    if (const JsonField agrees = json["agrees"]; !agrees.is_null()) lane.agrees = agrees.flag();
+    lane.tau = json["tau"].real();
+    lane.use.stored_tokens = json["stored_tokens"].whole(0, kMostStored);
+    lane.use.stored_bytes = json["stored_bytes"].whole(0, kMostBytes);
+    lane.use.allocated_bytes = json["allocated_bytes"].whole(0, kMostBytes);
+    lane.attended_tokens = json["attended_tokens"].whole(0, kMostStored);
+    const JsonField top = json["top"];
+    for (std::size_t i = 0, n = top.size(kMostTop); i < n; ++i)
+        lane.top.push_back({top.at(i).at(0).integer(0, last_token), top.at(i).at(1).real()});
+    if (const std::optional<JsonField> rows = json.find("rows")) {
+        const int bits = rows->integer(0, 3);
         parts = {(bits & 1) != 0, (bits & 2) != 0, true};
     }
-    if (json.contains("measures"))
+    if (const std::optional<JsonField> measures = json.find("measures"))
         for (std::size_t i = 0; i < kMeasures.size(); ++i)
-            lane.measures.*kMeasures[i] = to_float(json.at("measures").at(i));
-    parts.shadow = json.value("shadow", false);
-    if (json.contains("shadow_bytes")) lane.use.shadow_bytes = to_count(json.at("shadow_bytes"));
-    lane.ended = json.value("ended", false);
-    lane.failure = json.value("failure", std::string());
+            lane.measures.*kMeasures[i] = measures->at(i).real();
+    parts.shadow = flag_of(json, "shadow");
+    if (const std::optional<JsonField> bytes = json.find("shadow_bytes"))
+        lane.use.shadow_bytes = bytes->whole(0, kMostBytes);
+    lane.ended = flag_of(json, "ended");
+    if (const std::optional<JsonField> failure = json.find("failure"))
+        lane.failure = failure->text(kMostToken);
     return lane;
-}
-
-ParsedTrace parse(const Json& json, std::shared_ptr<const RunInfo> run) {
-    if (json.at("format") != kFormat) throw std::runtime_error("its format is not " + std::string(kFormat));
-    const Json& version = json.at("version");
-    if (version != 1 && version != kVersion)
-        throw std::runtime_error(
-            fmt::format("it has version {}, this Keyhole reads versions 1 to {}", version.dump(), kVersion));
-    if (!run) run = parse_run(json.at("run"));
-    std::vector<std::shared_ptr<const LaneInfo>> infos;
-    for (const Json& info : json.at("lane_settings")) infos.push_back(parse_lane_info(info, *run));
-    std::vector<std::shared_ptr<const std::vector<Branch>>> branches;
-    if (json.contains("other_branches"))
-        for (const Json& list : json.at("other_branches"))
-            branches.push_back(std::make_shared<const std::vector<Branch>>(parse_branches(list)));
-    ParsedTrace trace;
-    int last_row = run->n_prompt() - 2;
-    for (const Json& from : json.at("steps")) {
-        auto step = std::make_shared<StepTrace>();
-        step->run = run;
-        step->row = to_int(from.at("row"), last_row + 1, kLargest);
-        last_row = step->row;
-        step->step_ms = to_float(from.at("ms"));
-        if (from.contains("branch")) step->branch = to_int(from.at("branch"), 0, 0x7fffffff);
-        if (from.contains("others"))
-            step->other_branches =
-                branches.at(static_cast<std::size_t>(to_int(from.at("others"), 0, kLargest)));
-        step->commands = from.at("commands").get<std::vector<std::string>>();
-        std::vector<RowParts> parts(from.at("lanes").size());
-        for (std::size_t i = 0; i < parts.size(); ++i)
-            step->lanes.push_back(parse_record(from.at("lanes")[i], infos, parts[i]));
-        trace.steps.push_back(std::move(step));
-        trace.parts.push_back(std::move(parts));
-    }
-    return trace;
 }
 
 }  // namespace
@@ -405,29 +341,158 @@ std::string format_trace_json(const StepList& steps, bool with_run) {
     return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-ParsedTrace parse_trace_json(std::string_view text, std::string_view name,
-                             std::shared_ptr<const RunInfo> run) {
-    try {
-        if (!is_shallow_json(text)) throw std::runtime_error("its values lie in one another too deep");
-        return parse(Json::parse(text), std::move(run));
-    } catch (const std::exception& error) {
-        fail(ErrorCode::bad_file, "{} cannot be read as a trace: {}", name, shown_text(error.what()));
+TraceParser::TraceParser(std::string name, ReadBudget& budget) : name_(std::move(name)), budget_(budget) {}
+
+std::shared_ptr<const KvLayout> TraceParser::layout_of_lane(const RunInfo& run, int n_kv_layers,
+                                                            int n_kv_heads) {
+    auto& layout = layouts_[{n_kv_layers, n_kv_heads}];
+    if (layout == nullptr) {
+        // Two tables of query heads, and lists of those that read each KV head.
+        budget_.take(
+            std::uint64_t{128} * static_cast<std::uint64_t>(run.config.n_layers * run.config.n_heads),
+            "the KV heads of its lanes");
+        layout = std::make_shared<const KvLayout>(
+            KvLayout::shared(run.config.n_layers, run.config.n_heads, n_kv_layers, n_kv_heads));
     }
+    return layout;
 }
 
-void check_lanes(const StepList& steps, std::string_view name) {
+std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& json, const RunInfo& run) {
+    budget_.take(2048, "the settings of its lanes");
+    auto info = std::make_shared<LaneInfo>();
+    info->id = json["id"].integer(0, kInt);
+    info->spec = json["spec"].text(kMostName);
+    info->effective = json["effective"].text(kMostName);
+    if (const std::optional<JsonField> forked = json.find("forked");
+        forked && forked->find("from")) {  // older files may say "relived" alone
+        info->forked_from = (*forked)["from"].integer(0, kInt);
+        info->forked_at = (*forked)["at"].integer(0, kLargest);
+        info->relived = flag_of(*forked, "relived");
+    }
+    if (const std::optional<JsonField> kv = json.find("kv")) {
+        info->kv = (*kv)["name"].text(kMostName);
+        info->merged = (*kv)["merged"].flag();
+        info->token_bytes = (*kv)["token_bytes"].whole(0, kMostBytes);
+        if (const std::optional<JsonField> layers = kv->find("layers")) {
+            const JsonField heads = (*kv)["heads"];
+            const int n_kv_layers = layers->integer(1, run.config.n_layers),
+                      n_kv_heads = heads.integer(1, run.config.n_heads);
+            if (run.config.n_heads % n_kv_heads != 0)
+                heads.wanted(fmt::format("a divisor of the {} query heads", run.config.n_heads));
+            info->layout = layout_of_lane(run, n_kv_layers, n_kv_heads);
+        }
+    }
+    try {
+        const PolicyParams policy = parse_lane_spec(info->spec).policy;
+        const KvLayout& layout = info->layout != nullptr ? *info->layout : run.layout;
+        HeadGrid grid;
+        if (!policy.overrides.empty()) {
+            // Every override is looked at for every head.
+            const auto n_units =
+                static_cast<std::uint64_t>(layout.n_layers()) * static_cast<std::uint64_t>(layout.n_heads());
+            budget_.look(256 * n_units * (policy.overrides.size() + 1), "the settings of its lanes");
+            budget_.take(
+                sizeof(int) * n_units +
+                    sizeof(ResolvedPolicy) * std::min<std::uint64_t>(n_units, policy.overrides.size() + 1),
+                "the settings of its lanes");
+            grid = head_grid(layout);
+        }
+        info->policy = resolve(policy, run.n_prompt(), run.n_generate, grid);
+    } catch (const Error& error) {
+        if (error.code() != ErrorCode::wrong_use) throw;
+        json["spec"].bad(error.what());
+    }
+    return info;
+}
+
+ParsedTrace TraceParser::parse(std::string_view text, std::shared_ptr<const RunInfo> run) {
+    // A value is 16 bytes, and a member of an object some 110 with its key's.
+    const std::uint64_t n_bytes = text.size() + std::uint64_t{112} * most_json_values(text);
+    budget_.take(n_bytes, "its JSON text");
+    if (n_bytes > kMostJson)
+        fail(ErrorCode::bad_file, "cannot read {}: its JSON text would take {} MiB, and {} are the most",
+             name_, n_bytes >> 20, kMostJson >> 20);
+    const nlohmann::json root = parse_json(text, name_);
+    const JsonField json(root, name_);
+    if (const JsonField format = json["format"]; format.text(kMostName) != kFormat)
+        format.wanted(fmt::format("\"{}\"", kFormat));
+    if (const std::int64_t version = json["version"].whole(1, kInt); version > kVersion)
+        json.bad(fmt::format("it has version {}, this Keyhole reads versions 1 to {}", version, kVersion));
+    if (!run) run = parse_run(json["run"]);
+    std::vector<std::shared_ptr<const LaneInfo>> infos;
+    const JsonField settings = json["lane_settings"];
+    for (std::size_t i = 0, n = settings.size(); i < n; ++i)
+        infos.push_back(parse_lane_info(settings.at(i), *run));
+    if (infos.empty()) settings.wanted("the settings of at least one lane");
+    std::vector<std::shared_ptr<const std::vector<Branch>>> branches;
+    if (const std::optional<JsonField> lists = json.find("other_branches"))
+        for (std::size_t i = 0, n = lists->size(); i < n; ++i)
+            branches.push_back(std::make_shared<const std::vector<Branch>>(parse_branches(lists->at(i))));
+    ParsedTrace trace;
+    const JsonField steps = json["steps"];
+    for (std::size_t s = 0, n_steps = steps.size(); s < n_steps; ++s) {
+        const JsonField from = steps.at(s), lanes = from["lanes"];
+        auto step = std::make_shared<StepTrace>();
+        step->run = run;
+        step->row = from["row"].integer(run->n_prompt() - 1, kLargest);
+        if (s > 0 && step->row != trace.steps.back()->row + 1)
+            from["row"].wanted(
+                fmt::format("{}, the row after that of the step before", trace.steps.back()->row + 1));
+        step->step_ms = from["ms"].real();
+        if (const std::optional<JsonField> branch = from.find("branch"))
+            step->branch = branch->integer(0, kInt);
+        if (const std::optional<JsonField> others = from.find("others"))
+            step->other_branches =
+                branches[static_cast<std::size_t>(others->integer(0, static_cast<int>(branches.size()) - 1))];
+        step->commands = texts(from["commands"], kMostName);
+        std::vector<RowParts> parts(lanes.size(kMostLanes));
+        if (parts.empty()) lanes.wanted("at least one lane");
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            step->lanes.push_back(parse_record(lanes.at(i), *run, infos, parts[i]));
+        trace.steps.push_back(std::move(step));
+        trace.parts.push_back(std::move(parts));
+    }
+    return trace;
+}
+
+void check_run(const StepList& steps, std::string_view name, ReadBudget& budget) {
+    if (steps.empty())
+        fail(ErrorCode::bad_file, "cannot read {}: steps is empty, wanted at least one step", name);
+    const RunInfo& run = *steps.front()->run;
+    const auto bad = [&](const StepTrace& step, std::string_view why) {
+        fail(ErrorCode::bad_file, "{} is damaged: at row {} {}", name, step.row, why);
+    };
+    if (steps.front()->row != run.n_prompt() - 1)
+        bad(*steps.front(),
+            fmt::format("begins what should begin at row {}, the prompt's last", run.n_prompt() - 1));
+    const auto n_positions = static_cast<std::uint64_t>(steps.back()->row) + 1;
     std::map<int, const KvLayout*> layouts;  // by lane id
+    int row = steps.front()->row;
     for (const auto& step : steps) {
+        if (step->row != row++) bad(*step, "a row is missing");
         std::set<int> here;
         for (const LaneRecord& lane : step->lanes) {
             const LaneInfo& info = *lane.info;
-            const KvLayout* layout = info.layout != nullptr ? info.layout.get() : &step->run->layout;
+            const KvLayout* layout = info.layout != nullptr ? info.layout.get() : &run.layout;
             const bool is_copy = info.forked_from >= 0 && !info.relived && layouts.contains(info.forked_from);
-            const auto known =
-                layouts.emplace(info.id, is_copy ? layouts.at(info.forked_from) : layout).first;
-            if (!here.insert(info.id).second || !(*known->second == *layout))
-                fail(ErrorCode::bad_file, "{} is damaged: lane {} of row {} is not the lane it was", name,
-                     info.id, step->row);
+            const auto [known, is_new] =
+                layouts.emplace(info.id, is_copy ? layouts.at(info.forked_from) : layout);
+            if (is_new) {
+                if (layouts.size() > kMostLanes)
+                    bad(*step, fmt::format("there are more than {} lanes", kMostLanes));
+                if (info.forked_from >= 0 && info.forked_at >= step->row)
+                    bad(*step,
+                        fmt::format("lane {} was forked at row {}, after it", info.id, info.forked_at));
+                // Tokens and evicted_at of the reader's history and of its user's.
+                budget.take(2 * sizeof(std::int32_t) * n_positions *
+                                (1 + static_cast<std::uint64_t>(layout->n_kv_heads())),
+                            fmt::format("the table of lane {}, {} KV heads by {} positions,", info.id,
+                                        layout->n_kv_heads(), n_positions));
+            }
+            if (known->second != layout)
+                budget.look(static_cast<std::uint64_t>(layout->n_kv_heads()), "the KV heads of its lanes");
+            if (!here.insert(info.id).second || !(known->second == layout || *known->second == *layout))
+                bad(*step, fmt::format("lane {} is not the lane it was", info.id));
         }
     }
 }

@@ -8,10 +8,10 @@
 #include "engine/trace/trace_json.h"
 
 #include "tests/unit/test_trace.h"
+#include "tests/unit/trace_members.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 #include <zip.h>
 
 #include <cmath>
@@ -26,7 +26,10 @@
 namespace keyhole {
 namespace {
 
+using testing_trace::change_member;
+using testing_trace::limit_data;
 using testing_trace::Maker;
+using testing_trace::member_of;
 namespace fs = std::filesystem;
 
 bool same(float a, float b) {
@@ -194,7 +197,8 @@ TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
 // A parent is what makes a lane lived again; files that name it without one open.
 TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
     const auto info_of = [](const std::string& json) {
-        return parse_trace_json(json, "a trace", nullptr).steps.back()->lanes.back().info;
+        ReadBudget budget("a trace", json.size());
+        return TraceParser("a trace", budget).parse(json, nullptr).steps.back()->lanes.back().info;
     };
     StepTrace step = *everything(1).front();
     auto info = std::make_shared<LaneInfo>(*step.lanes.back().info);
@@ -238,16 +242,6 @@ TEST_F(TraceFile, WriterSpoolsAndZips) {
     }
     EXPECT_FALSE(fs::exists(path_.string() + ".spool"));
     EXPECT_EQ(difference(steps, read_trace(path_)), "");
-}
-
-/// Bytes of the process's data, and how many more it may take from now on.
-void limit_data(std::size_t more) {
-    std::size_t kilobytes = 0;
-    std::ifstream status("/proc/self/status");
-    for (std::string word; status >> word;)
-        if (word == "VmData:") status >> kilobytes;
-    const rlimit limit{(kilobytes << 10) + more, RLIM_INFINITY};
-    if (kilobytes == 0 || setrlimit(RLIMIT_DATA, &limit) != 0) std::abort();
 }
 
 // Rows of some 60 MB go from the spool into the file in a process that may take 24 MB more.
@@ -337,7 +331,7 @@ TEST_F(TraceFile, TheLongestRowGoesByKvHeads) {
     run->config.n_layers = run->config.n_kv_heads = 1;
     run->config.n_heads = kMany;
     run->layout = KvLayout::grouped(1, kMany, 1);
-    run->prompt = std::string(2 * kRow, 'a');
+    run->prompt_tokens.assign(kRow + 1, 1);
     StepTrace step;
     step.run = run;
     step.row = kRow;
@@ -574,31 +568,6 @@ TEST_F(TraceFile, EveryFlippedBitIsNoticedOrHarmless) {
         }
     }
     EXPECT_GT(n_noticed, kTries / 2);
-}
-
-/// The trace with one member replaced, or removed when `bytes` is null.
-void change_member(const fs::path& path, const char* name, const std::string* bytes) {
-    int error = 0;
-    zip_t* zip = zip_open(path.c_str(), 0, &error);
-    ASSERT_NE(zip, nullptr);
-    if (bytes)
-        zip_file_add(zip, name, zip_source_buffer(zip, bytes->data(), bytes->size(), 0), ZIP_FL_OVERWRITE);
-    else
-        zip_delete(zip, static_cast<zip_uint64_t>(zip_name_locate(zip, name, 0)));
-    ASSERT_EQ(zip_close(zip), 0);
-}
-
-std::string member_of(const fs::path& path, const char* name) {
-    int error = 0;
-    zip_t* zip = zip_open(path.c_str(), ZIP_RDONLY, &error);
-    zip_stat_t stat;
-    zip_stat(zip, name, 0, &stat);
-    std::string text(stat.size, 0);
-    zip_file_t* file = zip_fopen(zip, name, 0);
-    zip_fread(file, text.data(), text.size());
-    zip_fclose(file);
-    zip_discard(zip);
-    return text;
 }
 
 TEST_F(TraceFile, WrongMembersAreNamed) {

@@ -1,0 +1,126 @@
+#include "engine/trace/zip_reader.h"
+
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+
+#include <zip.h>
+
+#include <system_error>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+std::uint64_t size_of(const std::filesystem::path& path) {
+    check_ordinary_file(path);
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(path, error);
+    if (error) fail(ErrorCode::bad_file, "cannot read {}: {}", path.string(), error.message());
+    return size;
+}
+
+}  // namespace
+
+ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), budget_(path.string(), size_of(path)) {
+    int error = 0;
+    zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
+    if (zip_) return;
+    zip_error_t why;
+    zip_error_init_with_code(&why, error);
+    const std::string text = zip_error_strerror(&why);
+    zip_error_fini(&why);
+    fail(ErrorCode::bad_file, "{} cannot be opened as a trace: {}; it may be cut off or no .keyhole file",
+         path.string(), text);
+}
+
+ZipReader::~ZipReader() {
+    if (zip_) zip_discard(zip_);
+}
+
+bool ZipReader::contains(const std::string& name) const {
+    return zip_name_locate(zip_, name.c_str(), 0) >= 0;
+}
+
+std::string ZipReader::where(const std::string& name) const {
+    return fmt::format("{}, member {}", path_.string(), name);
+}
+
+void ZipReader::bad(const std::string& name, std::string_view why) const {
+    fail(ErrorCode::bad_file, "{} is damaged: {}", where(name), why);
+}
+
+ZipReader::Member::Member(const ZipReader& zip, std::string name) : zip_(zip), name_(std::move(name)) {
+    zip_stat_t stat;
+    zip_stat_init(&stat);
+    constexpr zip_uint64_t kNeeded = ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD;
+    if (zip_stat(zip_.zip_, name_.c_str(), 0, &stat) != 0 || (stat.valid & kNeeded) != kNeeded)
+        zip_.bad(name_, "it is missing");
+    // Others reach ratios of a million; neither Keyhole nor NumPy writes them.
+    if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE)
+        zip_.bad(name_, "it is compressed in another way than by deflate");
+    size_ = stat.size;
+    zip_.budget_.look(size_, fmt::format("its member {}", name_));
+    file_ = zip_fopen(zip_.zip_, name_.c_str(), 0);
+    if (!file_) zip_.bad(name_, zip_strerror(zip_.zip_));
+}
+
+ZipReader::Member::~Member() {
+    zip_fclose(file_);
+}
+
+std::size_t ZipReader::Member::read(std::span<std::byte> to) {
+    std::size_t n_read = 0;
+    while (n_read < to.size()) {
+        const zip_int64_t n = zip_fread(file_, to.data() + n_read, to.size() - n_read);
+        if (n < 0) zip_.bad(name_, zip_file_strerror(file_));
+        if (n == 0) break;
+        n_read += static_cast<std::size_t>(n);
+    }
+    n_read_ += n_read;
+    return n_read;
+}
+
+void ZipReader::Member::end() {
+    std::byte more;
+    if (read({&more, 1}) != 0 || n_read_ != size_) zip_.bad(name_, "it is cut off");
+}
+
+std::vector<std::byte> ZipReader::read(const std::string& name) const {
+    Member member(*this, name);
+    // The directory's size is a claim, which deflate can make true for a thousandth of it.
+    budget_.take(member.size(), fmt::format("its member {}", name));
+    std::vector<std::byte> bytes(member.size());
+    if (member.read(bytes) != bytes.size()) bad(name, "it is cut off");
+    member.end();
+    return bytes;
+}
+
+void ZipReader::check(const std::string& name, NpyType found, const NpyShape& found_shape, NpyType type,
+                      const NpyShape& shape) const {
+    bool fits = found == type && found_shape.size() == shape.size();
+    for (std::size_t d = 0; fits && d < shape.size(); ++d) fits = shape[d] < 0 || shape[d] == found_shape[d];
+    if (!fits) bad(name, "its type or shape does not fit the run");
+}
+
+NpyArray ZipReader::array(const std::string& name, NpyType type, const NpyShape& shape) const {
+    const std::vector<std::byte> bytes = read(name);
+    budget_.take(2 * bytes.size(), fmt::format("its member {}", name));  // the array, and its values
+    NpyArray out = decode_npy(bytes, where(name));
+    check(name, out.type, out.shape, type, shape);
+    return out;
+}
+
+void ZipReader::read_header(Member& member, const std::string& name, NpyType type,
+                            const NpyShape& shape) const {
+    std::vector<std::byte> bytes(10);
+    bytes.resize(member.read(bytes));
+    if (const std::size_t n = npy_header_bytes(bytes); n > bytes.size()) {
+        bytes.resize(n);
+        bytes.resize(10 + member.read(std::span(bytes).subspan(10)));
+    }
+    const NpyHeader header = parse_npy_header(bytes, where(name));
+    check(name, header.type, header.shape, type, shape);
+}
+
+}  // namespace keyhole
