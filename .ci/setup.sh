@@ -13,6 +13,7 @@ build_packages=(
     libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (its CMake files want OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
     libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
+    libmd4c-dev                                                    # the manual's Markdown
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
 test_packages=(libgtest-dev xvfb xauth)  # test programs; a display where there is none

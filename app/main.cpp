@@ -14,16 +14,7 @@ int main(int argc, char** argv) {
                  "keyhole");
     app.set_version_flag("--version", keyhole::program_version());
     app.require_subcommand(1);
-    keyhole::add_gui_command(app);
-    keyhole::add_decode_command(app);
-    keyhole::add_replay_command(app);
-    keyhole::add_eval_command(app);
-    keyhole::add_sweep_command(app);
-    keyhole::add_figure_command(app);
-    keyhole::add_bench_command(app);
-    keyhole::add_info_command(app);
-    keyhole::add_convert_command(app);
-    keyhole::add_selftest_command(app);
+    keyhole::add_commands(app);
 
     std::vector<std::string> arguments(argv + 1, argv + argc);
     const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||

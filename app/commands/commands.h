@@ -9,6 +9,9 @@ namespace keyhole {
 
 std::string program_version();
 
+/// All of them, in the order of `keyhole --help`.
+void add_commands(CLI::App& app);
+
 void add_gui_command(CLI::App& app);
 void add_decode_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
@@ -19,5 +22,6 @@ void add_figure_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_convert_command(CLI::App& app);
 void add_selftest_command(CLI::App& app);
+void add_help_command(CLI::App& app);
 
 }  // namespace keyhole
