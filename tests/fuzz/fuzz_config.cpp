@@ -2,6 +2,7 @@
 #include "engine/model/families/family.h"
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/json_mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
@@ -12,4 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const Family* family : families()) expect_error_or_none([&] { family->read_config(config); });
     });
     return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
+                                               unsigned seed) {
+    return keyhole::mutate_json(data, size, most, seed);
 }

@@ -2,6 +2,7 @@
 #include "engine/model/tokenizer.h"
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/json_mutator.h"
 
 #include <vector>
 
@@ -33,4 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         expect_error_or_none([&] { check(some); });
     });
     return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
+                                               unsigned seed) {
+    return keyhole::mutate_json(data, size, most, seed);
 }
