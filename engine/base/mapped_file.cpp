@@ -1,6 +1,7 @@
 #include "engine/base/mapped_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/mapping_guard.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -131,10 +132,18 @@ MappedFile::MappedFile(const fs::path& path) {
     if (data == MAP_FAILED) read_failed(path, errno);
     data_ = static_cast<const std::byte*>(data);
     size_ = size;
+    try {
+        guard_mapping(path, file.get(), data_, size_);
+    } catch (...) {
+        ::munmap(data, size);
+        throw;
+    }
 }
 
 MappedFile::~MappedFile() {
-    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+    if (data_ == nullptr) return;
+    release_mapping(data_);
+    ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
