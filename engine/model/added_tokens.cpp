@@ -1,8 +1,11 @@
 #include "engine/model/added_tokens.h"
 
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace keyhole {
@@ -14,28 +17,65 @@ bool is_word_character(std::string_view character) {
 
 }  // namespace
 
-void AddedTokenFinder::add(AddedToken token) {
-    if (token.content.empty()) return;
-    std::vector<std::size_t>& same_start = by_first_byte_[static_cast<unsigned char>(token.content[0])];
-    const auto place = std::upper_bound(
-        same_start.begin(), same_start.end(), token.content.size(),
-        [&](std::size_t length, std::size_t other) { return length > tokens_[other].content.size(); });
-    same_start.insert(place, tokens_.size());
-    tokens_.push_back(std::move(token));
-}
-
-const AddedToken* AddedTokenFinder::at(std::string_view text) const {
-    for (const std::size_t i : by_first_byte_[static_cast<unsigned char>(text.front())]) {
-        if (text.starts_with(tokens_[i].content)) return &tokens_[i];
+AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+    std::erase_if(tokens_, [](const AddedToken& token) { return token.content.empty(); });
+    for (const AddedToken& token : tokens_) {
+        if (token.content.size() > kLongestAddedToken)
+            fail(ErrorCode::unsupported, "its added token {} has {} bytes, at most {} are supported",
+                 shown_text(token.content), token.content.size(), kLongestAddedToken);
     }
-    return nullptr;
+    std::stable_sort(tokens_.begin(), tokens_.end(), [this](const AddedToken& a, const AddedToken& b) {
+        ++n_compared_;
+        return a.content < b.content;
+    });
+    const auto repeated =
+        std::unique(tokens_.begin(), tokens_.end(),
+                    [](const AddedToken& a, const AddedToken& b) { return a.content == b.content; });
+    tokens_.erase(repeated, tokens_.end());
+    prefix_.reserve(tokens_.size());
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+        // What the token before it begins with is all that it can begin with, and that token itself.
+        std::size_t prefix = i == 0 ? kNone : i - 1;
+        while (prefix != kNone && !tokens_[i].content.starts_with(tokens_[prefix].content)) {
+            ++n_compared_;
+            prefix = prefix_[prefix];
+        }
+        prefix_.push_back(prefix);
+        ++first_[static_cast<unsigned char>(tokens_[i].content[0]) + 1];
+    }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
 }
 
-std::vector<TextPart> AddedTokenFinder::split(std::string_view text) const {
+const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t& n_compared) const {
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (first_[byte] == first_[byte + 1]) return nullptr;
+    // The longest token that `text` begins with, and all tokens from it up to `text`, begin alike.
+    const auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(first_[byte]);
+    const auto above =
+        std::upper_bound(begin, tokens_.begin() + static_cast<std::ptrdiff_t>(first_[byte + 1]), text,
+                         [&](std::string_view one, const AddedToken& token) {
+                             ++n_compared;
+                             return one < token.content;
+                         });
+    if (above == begin) return nullptr;
+    auto i = static_cast<std::size_t>(above - tokens_.begin()) - 1;
+    const std::string& last = tokens_[i].content;
+    const auto differ = std::mismatch(last.begin(), last.end(), text.begin(), text.end()).first;
+    const auto n_same = static_cast<std::size_t>(differ - last.begin());
+    while (i != kNone && tokens_[i].content.size() > n_same) {
+        ++n_compared;
+        i = prefix_[i];
+    }
+    return i == kNone ? nullptr : &tokens_[i];
+}
+
+std::vector<TextPart> AddedTokenFinder::split(std::string_view text, std::size_t* n_compared) const {
+    std::size_t ignored = 0;
+    std::size_t& n = n_compared == nullptr ? ignored : *n_compared;
     std::vector<TextPart> parts;
     std::size_t taken = 0;  // all before it is in parts
     for (std::size_t i = 0; !tokens_.empty() && i < text.size();) {
-        const AddedToken* token = at(text.substr(i));
+        const AddedToken* token = at(text.substr(i), n);
         if (token == nullptr) {
             ++i;
             continue;
@@ -46,7 +86,7 @@ std::vector<TextPart> AddedTokenFinder::split(std::string_view text) const {
                                    is_word_character(first_character(text.substr(end))))) {
             continue;
         }
-        if (token->lstrip) begin = std::max(taken, begin - space_at_back(text.substr(0, begin)));
+        if (token->lstrip) begin -= space_at_back(text.substr(taken, begin - taken));
         if (token->rstrip) end += space_at_front(text.substr(end));
         if (begin > taken) parts.push_back({-1, text.substr(taken, begin - taken)});
         parts.push_back({token->id, text.substr(begin, end - begin)});

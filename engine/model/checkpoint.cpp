@@ -1,8 +1,11 @@
 #include "engine/model/checkpoint.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
+#include "engine/base/mapping_guard.h"
 #include "engine/model/digest.h"
+#include "engine/model/folder_files.h"
 #include "engine/model/other_formats.h"
 #include "engine/model/weight_check.h"
 
@@ -19,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+constexpr JsonBounds kIndexBounds{std::size_t{32} << 20, 1'000'000};
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
     return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -26,9 +30,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 /// Shard file of every tensor, as the index says.
 std::map<std::string, std::string> read_index(const fs::path& path) {
-    const std::string text = read_text_file(path);
-    const auto index = is_shallow_json(text) ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
-    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    const nlohmann::json index = read_json_object(path, kIndexBounds);
+    if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
         fail(ErrorCode::bad_file, "cannot read {}: it has no weight_map; copy or download the file again",
              path.string());
     }
@@ -38,7 +41,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
         if (plain.empty() || plain != plain.filename() || plain == ".." || plain == ".") {
             fail(ErrorCode::bad_file,
                  "cannot use {}: the file of tensor {} is not a plain file name; check the file",
-                 path.string(), name);
+                 path.string(), shown_text(name));
         }
         files[name] = plain.string();
     }
@@ -49,12 +52,12 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
     const fs::path single = folder / kSingleFile, index = folder / kIndexFile;
-    if (fs::exists(single)) {
+    if (is_there(single)) {
         shards_.emplace_back(single);
         for (const std::string& name : shards_[0].names()) shard_of_[name] = 0;
         return;
     }
-    if (!fs::exists(index)) {
+    if (!is_there(index)) {
         const std::string hint = conversion_hint(folder);
         fail(ErrorCode::bad_file, "cannot find weights in {}: it has neither {} nor {}; {}", folder.string(),
              kSingleFile, kIndexFile, hint.empty() ? "name a Hugging Face model folder" : hint);
@@ -63,9 +66,9 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
     std::map<std::string, std::size_t> shard_by_file;
     for (const auto& [name, file] : file_of) shard_by_file[file] = 0;
     for (auto& [file, shard] : shard_by_file) {  // in order of name: the digest depends on it
-        if (!fs::exists(folder / file)) {
+        if (!is_there(folder / file)) {
             fail(ErrorCode::bad_file, "cannot find {}, which {} lists; copy or download the missing shard",
-                 (folder / file).string(), kIndexFile);
+                 shown_text((folder / file).string()), kIndexFile);
         }
         shard = shards_.size();
         shards_.emplace_back(folder / file);
@@ -171,6 +174,10 @@ Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::i
         transpose(static_cast<const std::uint16_t*>(stored.data), cols, rows, first, n,
                   static_cast<std::uint16_t*>(copy.data()));
     return {stored.dtype, copy.data(), n, cols};
+}
+
+void Checkpoint::check_unchanged() const {
+    for (const SafetensorsFile& shard : shards_) check_mapping(shard.bytes().data());
 }
 
 std::uint64_t Checkpoint::digest(std::uint64_t seed) const {

@@ -53,6 +53,9 @@ class Checkpoint {
     /// the first token will read it anyway; beyond that samples are.
     const std::vector<std::string>& warnings() const { return warnings_; }
 
+    /// Throws Error(bad_file) naming a file that was cut or written to since it was opened.
+    void check_unchanged() const;
+
     /// Folds the files into a digest: see Model::hash.
     std::uint64_t digest(std::uint64_t seed) const;
 

@@ -1,70 +1,95 @@
 #include "engine/model/config_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
-#include <cmath>
+#include <algorithm>
+#include <limits>
 
 namespace keyhole {
 
+namespace {
+
+constexpr JsonBounds kBounds{std::size_t{4} << 20, 250'000};
+
+/// A value as a message may show it.
+std::string shown(const nlohmann::json& value) {
+    constexpr std::size_t kLongest = 60;
+    if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+    const std::string text =
+        shown_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));  // ASCII alone
+    return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+}
+
+}  // namespace
+
 struct ConfigFile::Json {
     nlohmann::json root;
+    std::filesystem::path path;
 
     /// Null when absent.
     const nlohmann::json* find(const std::string& key) const {
-        const nlohmann::json::json_pointer at(key);
-        if (!root.contains(at) || root.at(at).is_null()) return nullptr;
-        return &root.at(at);
+        const nlohmann::json* at = &root;
+        for (std::size_t begin = 1; at != nullptr && begin <= key.size();) {
+            if (!at->is_object()) {
+                fail(ErrorCode::bad_file, "cannot use {}: {} is {}, wanted an object; check the file",
+                     path.string(), key.substr(1, begin - 2), shown(*at));
+            }
+            const std::size_t end = std::min(key.find('/', begin), key.size());
+            const auto member = at->find(key.substr(begin, end - begin));
+            at = member == at->end() || member->is_null() ? nullptr : &*member;
+            begin = end + 1;
+        }
+        return at;
     }
 };
 
-ConfigFile::ConfigFile(const std::filesystem::path& path) : path_(path), bytes_(read_text_file(path)) {
+ConfigFile::ConfigFile(const std::filesystem::path& path)
+    : path_(path), bytes_(read_text_file(path, kBounds.bytes)) {
     json_ = std::make_unique<Json>();
-    if (is_shallow_json(bytes_)) json_->root = nlohmann::json::parse(bytes_, nullptr, false);
-    if (!json_->root.is_object()) {
-        fail(ErrorCode::bad_file, "cannot read {}: it is not a JSON object; copy or download the file again",
-             path_.string());
-    }
+    json_->root = json_object_of(bytes_, path_, kBounds.values);
+    json_->path = path_;
 }
 
 ConfigFile::~ConfigFile() = default;
 
-void ConfigFile::wrong(const std::string& key, const char* wanted) const {
+void ConfigFile::wrong(const std::string& key, const std::string& wanted) const {
     const nlohmann::json* found = json_->find(key);
-    std::string value = "absent";
-    if (found != nullptr) {
-        value = found->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-        if (value.size() > 60) value = value.substr(0, 60) + "...";
-    }
     fail(ErrorCode::bad_file, "cannot use {}: {} is {}, wanted {}; check the file", path_.string(),
-         key.substr(1), value, wanted);
+         key.substr(1), found == nullptr ? "absent" : shown(*found), wanted);
+}
+
+void ConfigFile::no_count(const std::string& key, int least, int most) const {
+    wrong(key, fmt::format("a whole number from {} to {}", least, most));
 }
 
 bool ConfigFile::has(const std::string& key) const {
     return json_->find(key) != nullptr;
 }
 
-int ConfigFile::count(const std::string& key) const {
+int ConfigFile::count(const std::string& key, int most) const {
     const nlohmann::json* found = json_->find(key);
-    constexpr std::uint64_t kMost = 1u << 24;  // tables of that length do no harm
     if (found == nullptr || !found->is_number_unsigned() || found->get<std::uint64_t>() < 1 ||
-        found->get<std::uint64_t>() > kMost) {
-        wrong(key, "a positive whole number");
+        found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
+        no_count(key, 1, most);
     }
     return found->get<int>();
 }
 
-int ConfigFile::count_or(const std::string& key, int fallback) const {
-    return has(key) ? count(key) : fallback;
+int ConfigFile::count_or(const std::string& key, int fallback, int most) const {
+    return has(key) ? count(key, most) : fallback;
 }
 
-int ConfigFile::count_or_zero(const std::string& key, int fallback) const {
+int ConfigFile::count_or_zero(const std::string& key, int fallback, int most) const {
     const nlohmann::json* found = json_->find(key);
-    if (found != nullptr && found->is_number_unsigned() && found->get<std::uint64_t>() == 0) return 0;
-    return count_or(key, fallback);
+    if (found == nullptr) return fallback;
+    if (!found->is_number_unsigned() || found->get<std::uint64_t>() > static_cast<std::uint64_t>(most))
+        no_count(key, 0, most);
+    return found->get<int>();
 }
 
 double ConfigFile::positive_or(const std::string& key, double fallback) const {
@@ -72,7 +97,8 @@ double ConfigFile::positive_or(const std::string& key, double fallback) const {
     if (found == nullptr) return fallback;
     if (!found->is_number()) wrong(key, "a positive number");
     const double value = found->get<double>();
-    if (!std::isfinite(value) || value <= 0) wrong(key, "a positive number");
+    // Most of them become floats.
+    if (!(value > 0) || value > std::numeric_limits<float>::max()) wrong(key, "a positive number");
     return value;
 }
 

@@ -9,21 +9,29 @@
 
 namespace keyhole {
 
+/// The most of each kind that a config.json may ask for. Published models stay below a tenth of most of them.
+/// What is built from a config before its weights are checked, and the products of two of them, stay small
+/// within these.
+inline constexpr int kMostLayers = 1024, kMostHeads = 1024, kMostHeadDim = 1 << 14, kMostWidth = 1 << 18,
+                     kMostNeurons = 1 << 22, kMostVocabulary = 1 << 22, kMostPositions = 1 << 24;
+
 class ConfigFile {
   public:
-    /// Throws Error(bad_file) when missing or not a JSON object.
+    /// Throws Error(bad_file) when missing, no JSON object, or beyond 4 MiB or 250,000 values.
     explicit ConfigFile(const std::filesystem::path& path);
     ~ConfigFile();
 
     const std::filesystem::path& path() const { return path_; }
     const std::string& bytes() const { return bytes_; }  ///< of the whole file
 
+    /// All of them throw Error(bad_file) where a part of the key on the way is no object: a text "linear"
+    /// under "rope_scaling" is refused instead of overlooked.
     bool has(const std::string& key) const;
-    /// A count from 1 to 2^24. Throws Error(bad_file) when absent or anything else.
-    int count(const std::string& key) const;
-    int count_or(const std::string& key, int fallback) const;
+    /// A count from 1 to `most`. Throws Error(bad_file) when absent or anything else.
+    int count(const std::string& key, int most) const;
+    int count_or(const std::string& key, int fallback, int most) const;
     /// A count that may be 0; the same errors as count.
-    int count_or_zero(const std::string& key, int fallback) const;
+    int count_or_zero(const std::string& key, int fallback, int most) const;
     /// Positive and finite; the same errors as count.
     double positive_or(const std::string& key, double fallback) const;
     bool flag_or(const std::string& key, bool fallback) const;
@@ -35,7 +43,8 @@ class ConfigFile {
 
   private:
     struct Json;
-    [[noreturn]] void wrong(const std::string& key, const char* wanted) const;
+    [[noreturn]] void wrong(const std::string& key, const std::string& wanted) const;
+    [[noreturn]] void no_count(const std::string& key, int least, int most) const;
 
     std::filesystem::path path_;
     std::string bytes_;

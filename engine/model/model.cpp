@@ -5,8 +5,10 @@
 #include "engine/model/config_file.h"
 #include "engine/model/digest.h"
 #include "engine/model/families/family.h"
+#include "engine/model/folder_files.h"
 #include "engine/model/other_formats.h"
 
+#include <new>
 #include <utility>
 
 namespace keyhole {
@@ -15,7 +17,7 @@ namespace {
 
 /// Keys of config.json of a model that shares KV heads between layers, those of MLKV's code and Keyhole's own; any family.
 void read_kv_sharing(const ConfigFile& file, ModelConfig& config) {
-    config.n_kv_layers = file.count_or("/num_key_value_layers", config.n_layers);
+    config.n_kv_layers = file.count_or("/num_key_value_layers", config.n_layers, kMostLayers);
     if (config.n_kv_layers > config.n_layers) {
         fail(ErrorCode::bad_file,
              "cannot use {}: num_key_value_layers {} is above num_hidden_layers {}; check the file",
@@ -76,15 +78,17 @@ std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens,
 
 }  // namespace
 
-std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
-    namespace fs = std::filesystem;
-    if (!fs::is_directory(folder)) {
+namespace {
+
+std::shared_ptr<const Model> loaded(const std::filesystem::path& folder) {
+    if (!is_folder(folder)) {
         const std::string hint = conversion_hint(folder);
+        const bool there = is_there(folder);
         fail(ErrorCode::bad_file, "cannot load the model {}: {}; {}", folder.string(),
-             fs::exists(folder) ? "it is not a folder" : "there is no such folder",
-             fs::exists(folder) && !hint.empty() ? hint : "name a Hugging Face model folder");
+             there ? "it is not a folder" : "there is no such folder",
+             there && !hint.empty() ? hint : "name a Hugging Face model folder");
     }
-    if (!fs::exists(folder / "config.json")) {
+    if (!is_there(folder / "config.json")) {
         const std::string hint = conversion_hint(folder);
         fail(ErrorCode::bad_file, "cannot load the model {}: it has no config.json; {}", folder.string(),
              hint.empty() ? "name a complete Hugging Face model folder" : hint);
@@ -117,9 +121,24 @@ std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
     const std::uint64_t of_config =
         digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
     std::string hash = fmt::format("{:016x}", checkpoint->digest(of_config));
+    checkpoint->check_unchanged();
     std::vector<std::string> warnings = warnings_of(*checkpoint, tokenizer.n_vocab(), config.n_vocab);
     return std::make_shared<const Model>(folder, std::move(config), std::move(weights), std::move(tokenizer),
                                          std::move(hash), std::move(checkpoint), std::move(warnings));
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
+    try {
+        return loaded(folder);
+    } catch (const std::bad_alloc&) {
+        fail(ErrorCode::no_memory,
+             "cannot load the model {}: the system gives no more memory; close other programs or choose a "
+             "smaller "
+             "model",
+             folder.string());
+    }
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes) {

@@ -164,9 +164,7 @@ std::string Normalizer::apply(std::string_view text) const {
     for (const Step& step : steps_) {
         now = done(step, std::move(now));
         if (now.size() > most_grown(text.size())) {
-            fail(ErrorCode::unsupported,
-                 "the tokenizer's normalizer makes {} bytes of {}; check its tokenizer.json", now.size(),
-                 text.size());
+            fail(ErrorCode::unsupported, "its normalizer makes {} bytes of {}", now.size(), text.size());
         }
     }
     return now;

@@ -1,5 +1,7 @@
 #include "engine/model/other_formats.h"
 
+#include "engine/base/json_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +14,7 @@ namespace fs = std::filesystem;
 
 /// By the file's name; empty when it is none of them.
 std::string hint_for_file(const fs::path& file, const std::string& from) {
-    const std::string name = file.filename().string(), extension = file.extension().string();
+    const std::string name = shown_text(file.filename().string()), extension = file.extension().string();
     const auto by_transformers = [&](const std::string& what, const std::string& option) {
         return fmt::format(
             "{} is {}; convert it with transformers: "

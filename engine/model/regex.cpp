@@ -1,19 +1,23 @@
 #include "engine/model/regex.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <new>
+#include <optional>
 #include <utility>
 
 namespace keyhole {
 namespace {
 
-// What PCRE2 understands differently, written out: its \s has U+180E too, which is no white space since Unicode 6.3; its \w
-// has all numbers and no marks; its \h is blanks, Oniguruma's hexadecimal digits.
+// What PCRE2 understands differently, written out: its \s has U+180E too, which is no white space since
+// Unicode 6.3; its \w has all numbers and no marks; its \h is blanks, Oniguruma's hexadecimal digits.
 constexpr std::string_view kSpace = R"(\t-\r\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHex = "0-9a-fA-F";
@@ -52,9 +56,15 @@ std::string for_pcre2(const std::string& pattern) {
             }
             continue;
         }
+        if (!in_class && c == '(' && i + 1 < pattern.size() && pattern[i + 1] == '*') {
+            // PCRE2's settings of itself; Oniguruma has none.
+            fail(ErrorCode::unsupported, "cannot use the regular expression {}: (* at character {}",
+                 shown_text(pattern), i);
+        }
         if (in_class && c == '&' && i + 1 < pattern.size() && pattern[i + 1] == '&') {
             fail(ErrorCode::unsupported,
-                 "cannot use the regular expression {}: && in brackets, at character {}", pattern, i);
+                 "cannot use the regular expression {}: && in brackets, at character {}", shown_text(pattern),
+                 i);
         }
         if (c == '[') in_class = true;
         if (c == ']') in_class = false;
@@ -72,15 +82,16 @@ std::string reason(int code) {
 }  // namespace
 
 struct Regex::Code {
-    explicit Code(pcre2_code* compiled) : code(compiled) {}
+    Code(pcre2_code* compiled, const std::string& of) : code(compiled), pattern(shown_text(of)) {}
     ~Code() { pcre2_code_free(code); }
     Code(const Code&) = delete;
     Code& operator=(const Code&) = delete;
     pcre2_code* code;
+    std::string pattern;  // for messages
 };
 
 Regex::Regex(const std::string& pattern) {
-    constexpr std::size_t kLongest = 1 << 16;
+    constexpr std::size_t kLongest = 1 << 14;
     if (pattern.size() > kLongest) {
         fail(ErrorCode::unsupported, "cannot use a regular expression of {} characters; at most {} are",
              pattern.size(), kLongest);
@@ -89,15 +100,15 @@ Regex::Regex(const std::string& pattern) {
     int error = 0;
     PCRE2_SIZE at = 0;
     // In Oniguruma's default dialect ^ and $ are of lines.
-    pcre2_code* code = pcre2_compile(
-        reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
-        PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-        &at, nullptr);
+    pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
+                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE |
+                                         PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                     &error, &at, nullptr);
     if (code == nullptr) {
-        fail(ErrorCode::unsupported, "cannot use the regular expression {}: {} at character {}", pattern,
-             reason(error), at);
+        fail(ErrorCode::unsupported, "cannot use the regular expression {}: {} at character {}",
+             shown_text(pattern), reason(error), at);
     }
-    code_ = std::make_unique<Code>(code);
+    code_ = std::make_unique<Code>(code, pattern);
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, matching is slower and the same
 }
 
@@ -119,26 +130,98 @@ Regex Regex::literal(std::string_view text) {
     return Regex(pattern);
 }
 
-std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
-    struct FreeData {
+namespace {
+
+/// One search through a text. PCRE2 limits the steps of a match from one place, and there are as many places
+/// as bytes: a pattern just below the limit at each of them would run for minutes. So a match has few steps
+/// at first, at kWindow places a call. Where they do not suffice, each place has a call of its own, and more
+/// steps, which are taken from a store that grows with the text.
+class Search {
+  public:
+    Search(const pcre2_code* code, std::string_view text)
+        : code_(code),
+          text_(text),
+          data_(pcre2_match_data_create_from_pattern(code, nullptr)),
+          context_(pcre2_match_context_create(nullptr)),
+          steps_left_(kSteps + kStepsOfByte * text.size()) {
+        if (data_ == nullptr || context_ == nullptr) throw std::bad_alloc();
+    }
+
+    /// The first match that begins at `at` or behind it; nothing at the end. Throws PCRE2's error code.
+    std::optional<Regex::Match> next(std::size_t at) {
+        while (at < text_.size()) {
+            const std::size_t n = to_character(at, at < narrow_until_ ? 1 : kWindow);
+            int result = run(at, n, kFewSteps);
+            if (result == PCRE2_ERROR_MATCHLIMIT && at >= narrow_until_) {
+                narrow_until_ = at + n;
+                continue;
+            }
+            for (std::uint32_t steps = 4 * kFewSteps; result == PCRE2_ERROR_MATCHLIMIT; steps *= 4) {
+                if (steps > steps_left_) throw result;
+                steps_left_ -= steps;
+                result = run(at, n, steps);
+            }
+            if (result == PCRE2_ERROR_NOMATCH) {
+                at += n;
+                continue;
+            }
+            if (result < 0) throw result;
+            const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(data_.get());
+            return Regex::Match{range[0], range[1]};
+        }
+        return std::nullopt;
+    }
+
+  private:
+    static constexpr std::size_t kWindow = 256;
+    static constexpr std::uint32_t kFewSteps = 256;
+    static constexpr std::size_t kSteps = std::size_t{4} << 20, kStepsOfByte = 64;
+
+    /// n or up to three more, so that a character begins behind them.
+    std::size_t to_character(std::size_t at, std::size_t n) const {
+        for (int i = 0; i < 3 && at + n < text_.size(); ++i) {
+            if ((static_cast<unsigned char>(text_[at + n]) & 0xc0) != 0x80) break;
+            ++n;
+        }
+        return n;
+    }
+
+    /// Matches that begin at the next n places.
+    int run(std::size_t at, std::size_t n, std::uint32_t steps) {
+        pcre2_set_match_limit(context_.get(), steps);
+        pcre2_set_offset_limit(context_.get(), at + n - 1);
+        return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at, 0,
+                           data_.get(), context_.get());
+    }
+
+    struct Free {
         void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+        void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
     };
-    const std::unique_ptr<pcre2_match_data, FreeData> data(
-        pcre2_match_data_create_from_pattern(code_->code, nullptr));
-    const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(data.get());
+
+    const pcre2_code* code_;
+    std::string_view text_;
+    std::unique_ptr<pcre2_match_data, Free> data_;
+    std::unique_ptr<pcre2_match_context, Free> context_;
+    std::size_t steps_left_;
+    std::size_t narrow_until_ = 0;  // places before it are tried one by one
+};
+
+}  // namespace
+
+std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
+    Search search(code_->code, text);
     std::vector<Match> matches;
     std::size_t at = 0;
-    while (at < text.size()) {
-        const int result = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                       at, 0, data.get(), nullptr);
-        if (result == PCRE2_ERROR_NOMATCH) break;
-        if (result < 0) {
-            fail(ErrorCode::unsupported,
-                 "cannot cut a text of {} bytes into words: {}; shorten its longest run", text.size(),
-                 reason(result));
+    try {
+        while (const std::optional<Match> match = search.next(at)) {
+            if (match->end > match->begin && match->begin >= at) matches.push_back(*match);
+            at = std::max(match->end, at + (match->end > match->begin ? 0 : 1));
         }
-        if (range[1] > range[0] && range[0] >= at) matches.push_back({range[0], range[1]});
-        at = std::max(range[1], at + (range[1] > range[0] ? 0 : 1));
+    } catch (const int error) {
+        fail(ErrorCode::unsupported,
+             "its regular expression {} takes too many steps in a text of {} bytes ({})", code_->pattern,
+             text.size(), reason(error));
     }
     return matches;
 }

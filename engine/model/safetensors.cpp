@@ -3,6 +3,7 @@
 #include "engine/model/safetensors.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 
 #include <nlohmann/json.hpp>
@@ -19,6 +20,8 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the official reader's limit
+constexpr std::size_t kMostHeaderValues = 4'000'000;    // half a million tensors
+constexpr std::size_t kMostExtents = 16;
 
 /// Bits of an element; nothing for a type that the format has gained since.
 std::optional<std::size_t> element_bits(const std::string& dtype) {
@@ -54,7 +57,7 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> offsets_from(const Json& 
 
 /// Non-negative extents whose product fits; nothing otherwise.
 std::optional<std::vector<std::int64_t>> shape_from(const Json& json, std::uint64_t& n_elements) {
-    if (!json.is_array()) return std::nullopt;
+    if (!json.is_array() || json.size() > kMostExtents) return std::nullopt;
     std::vector<std::int64_t> shape;
     n_elements = 1;
     for (const Json& extent : json) {
@@ -84,10 +87,7 @@ Json parse_header(const std::filesystem::path& path, std::span<const std::byte> 
     }
     data_begin = kLengthBytes + static_cast<std::size_t>(length);
     const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
-    if (!is_shallow_json(text)) broken(path, "its header's values lie in one another too deep");
-    Json header = Json::parse(text, nullptr, false);
-    if (!header.is_object()) broken(path, "its header is not a JSON object");
-    return header;
+    return json_object_of(text, path, kMostHeaderValues, "its header");
 }
 
 }  // namespace

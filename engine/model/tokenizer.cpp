@@ -64,6 +64,16 @@ std::string_view sign_of(char32_t c) {
     }
 }
 
+/// The result of `work` with what a tokenizer says. Its faults show only there, so that the file is named here.
+template <class Work>
+auto with_file_named(const std::filesystem::path& path, Work work) {
+    try {
+        return work();
+    } catch (const Error& error) {
+        fail(error.code(), "cannot use {}: {}; choose another model", path.string(), error.what());
+    }
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -81,14 +91,22 @@ struct Tokenizer::Impl {
         std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> met;
     };
 
+    static std::unique_ptr<Impl> made_of(TokenizerParts parts) {
+        const std::filesystem::path path = parts.path;
+        return with_file_named(path, [&] { return std::make_unique<Impl>(std::move(parts)); });
+    }
+
     explicit Impl(TokenizerParts read) : parts(std::move(read)) {
         special.assign(parts.tokens.size(), 0);
+        std::vector<AddedToken> raw, normalized;
         for (const AddedToken& token : parts.added) {
             if (token.special) special[static_cast<std::size_t>(token.id)] = 1;
             AddedToken wanted = token;
             if (token.normalized) wanted.content = parts.normalizer.apply(token.content);
-            (token.normalized ? in_normalized : in_raw).add(std::move(wanted));
+            (token.normalized ? normalized : raw).push_back(std::move(wanted));
         }
+        in_raw = AddedTokenFinder(std::move(raw));
+        in_normalized = AddedTokenFinder(std::move(normalized));
         const auto fuse =
             std::find_if(parts.decoder.begin(), parts.decoder.end(),
                          [](const DecodeStep& step) { return step.kind == DecodeStep::Kind::fuse; });
@@ -103,9 +121,7 @@ struct Tokenizer::Impl {
             n_written += token.size();
             n_bytes += bytes.emplace_back(decoded_token(token, false)).size();
             if (n_bytes > 16 * n_written + (1 << 20)) {
-                fail(ErrorCode::unsupported,
-                     "the tokenizer's decoder makes {} bytes of {}; check its tokenizer.json", n_bytes,
-                     n_written);
+                fail(ErrorCode::unsupported, "its decoder makes {} bytes of {}", n_bytes, n_written);
             }
         }
     }
@@ -116,9 +132,7 @@ struct Tokenizer::Impl {
             const bool drops = is_first && step.drops_at_begin;
             token = drops ? replaced(token, step.from, {}) : decoded(std::move(token), step);
             if (token.size() > most) {
-                fail(ErrorCode::unsupported,
-                     "the tokenizer's decoder makes {} bytes of one token; check its tokenizer.json",
-                     token.size());
+                fail(ErrorCode::unsupported, "its decoder makes {} bytes of one token", token.size());
             }
         }
         return token;
@@ -168,11 +182,11 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& tokenizer_json) {
-    return Tokenizer(std::make_unique<Impl>(read_tokenizer_file(tokenizer_json)));
+    return Tokenizer(Impl::made_of(read_tokenizer_file(tokenizer_json)));
 }
 
 Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
-    return Tokenizer(std::make_unique<Impl>(read_tokenizer_folder(folder)));
+    return Tokenizer(Impl::made_of(read_tokenizer_folder(folder)));
 }
 
 Tokenizer Tokenizer::of_bytes(int n_vocab) {
@@ -194,31 +208,40 @@ int Tokenizer::n_vocab() const {
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) const {
     Impl::Encoding call;
     if (add_special) call.ids = impl_->parts.before;
-    for (const TextPart& part : impl_->in_raw.split(text)) {
-        if (part.id >= 0) {
-            call.ids.push_back(part.id);
-        } else {
-            impl_->encode_stretch(part.text, part.text.data() == text.data(), call);
+    with_file_named(impl_->parts.path, [&] {
+        for (const TextPart& part : impl_->in_raw.split(text)) {
+            if (part.id >= 0) {
+                call.ids.push_back(part.id);
+            } else {
+                impl_->encode_stretch(part.text, part.text.data() == text.data(), call);
+            }
         }
-    }
+    });
     if (add_special) call.ids.insert(call.ids.end(), impl_->parts.after.begin(), impl_->parts.after.end());
     return std::move(call.ids);
 }
 
 std::string Tokenizer::decode(std::span<const int> ids, bool with_special) const {
-    std::string text;
-    bool is_first = true;
-    for (const int id : ids) {
-        if (!with_special && is_special(id)) continue;
-        if (is_first && impl_->known(id)) {
-            text += impl_->decoded_token(impl_->parts.tokens[static_cast<std::size_t>(id)], true);
-        } else {
-            text += token_bytes(id);
+    return with_file_named(impl_->parts.path, [&] {
+        std::string text;
+        bool is_first = true;
+        for (const int id : ids) {
+            if (!with_special && is_special(id)) continue;
+            if (is_first && impl_->known(id)) {
+                text += impl_->decoded_token(impl_->parts.tokens[static_cast<std::size_t>(id)], true);
+            } else {
+                text += token_bytes(id);
+            }
+            is_first = false;
         }
-        is_first = false;
-    }
-    for (const DecodeStep& step : impl_->whole) text = decoded(std::move(text), step);
-    return text;
+        const std::size_t most = most_grown(text.size());
+        for (const DecodeStep& step : impl_->whole) {
+            text = decoded(std::move(text), step);
+            if (text.size() > most)
+                fail(ErrorCode::unsupported, "its decoder makes {} bytes of a text", text.size());
+        }
+        return text;
+    });
 }
 
 std::string Tokenizer::token_bytes(int id) const {

@@ -1,8 +1,8 @@
 #include "engine/model/tokenizer_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
-#include "engine/base/mapped_file.h"
 #include "engine/base/utf8.h"
 #include "engine/model/byte_alphabet.h"
 
@@ -18,23 +18,28 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMostIds = 1 << 22;
+constexpr JsonBounds kBounds{std::size_t{64} << 20, 4'000'000};
+/// Of each list: published tokenizers have up to ten. All tokens pass through the decoder's while loading.
+constexpr std::size_t kMostSteps = 32;
+/// Ids around a text.
+constexpr std::size_t kMostAround = 1000;
 
-/// One loading: the file's name for messages, and the parts as they grow.
+/// One loading: the files' names for messages, and the parts as they grow.
 class Reader {
   public:
-    explicit Reader(const std::filesystem::path& path) : path_(path) {}
-    TokenizerParts read(const std::string& content);
+    explicit Reader(const TokenizerPlaces& places) : places_(places), path_(&places_.vocabulary) {}
+    TokenizerParts read(const Json& json);
 
   private:
     [[noreturn]] void broken(const std::string& what) const {
-        fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path_.string(),
+        fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path_->string(),
              what);
     }
     [[noreturn]] void unsupported(const std::string& what) const {
         fail(ErrorCode::unsupported,
              "cannot use {}: {} is not supported; choose a model with a BPE tokenizer of GPT-2's "
              "or LLaMA's kind",
-             path_.string(), what);
+             path_->string(), what);
     }
 
     /// Null when absent.
@@ -56,7 +61,9 @@ class Reader {
     }
     int id(const Json& value, const std::string& of) const {
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() >= id_limit_)
-            broken("the id of " + shown_text(of) + " is out of range");
+            broken(fmt::format("the id of {} is {}, wanted a whole number from 0 to {}", shown_text(of),
+                               shown_text(value.dump(-1, ' ', true, Json::error_handler_t::replace)),
+                               id_limit_ - 1));
         return value.get<int>();
     }
     /// The members of a Sequence, or the object itself; nothing for null. They stay parts of `object`.
@@ -65,12 +72,12 @@ class Reader {
         if (text(object, "type") != "Sequence") return {&object};
         const Json& members = member(object, list);
         if (!members.is_array()) broken(std::string(list) + " is not a list");
-        constexpr std::size_t kMostSteps = 1000;
         std::vector<const Json*> flat;
         for (const Json& one : members) {
             for (const Json* step : steps(one, list)) flat.push_back(step);
+            if (flat.size() > kMostSteps)
+                broken(fmt::format("{} has more than {} members", list, kMostSteps));
         }
-        if (flat.size() > kMostSteps) broken(fmt::format("{} has {} members", list, flat.size()));
         return flat;
     }
     /// A literal; regular expressions are refused.
@@ -87,7 +94,7 @@ class Reader {
                                                         : Regex::literal(text(pattern, "String"));
         } catch (const Error& error) {
             if (error.code() == ErrorCode::bad_file) throw;
-            fail(error.code(), "cannot use {}: {}", path_.string(), error.what());
+            fail(error.code(), "cannot use {}: {}", path_->string(), error.what());
         }
     }
     std::string one_character(const Json& step, const char* key) const {
@@ -111,7 +118,8 @@ class Reader {
     void read_decoder(const Json& json);
     void keep_token(int token, const std::string& content);
 
-    std::filesystem::path path_;
+    TokenizerPlaces places_;
+    const std::filesystem::path* path_;  // of the part that is being read
     TokenizerParts parts_;
     bool byte_level_ = false;
     std::uint64_t id_limit_ = 0;
@@ -148,7 +156,7 @@ void Reader::read_normalizer_step(const Json& step) {
     } else if (type == "StripAccents") {
         parts_.normalizer.add_strip_accents();
     } else {
-        unsupported("normalizer " + type);
+        unsupported("normalizer " + shown_text(type));
     }
 }
 
@@ -166,7 +174,7 @@ void Reader::read_split(const Json& step) {
     };
     const auto behavior = behaviors.find(text(step, "behavior"));
     if (behavior == behaviors.end())
-        unsupported("pre_tokenizer Split with behavior " + text(step, "behavior"));
+        unsupported("pre_tokenizer Split with behavior " + shown_text(text(step, "behavior")));
     parts_.pre_tokenizer.add_split(regex(step), behavior->second, flag(step, "invert", false));
 }
 
@@ -177,7 +185,7 @@ PrependScheme Reader::prepend_scheme(const Json& metaspace) const {
     const std::string scheme = text(metaspace, "prepend_scheme");
     if (scheme == "always") return PrependScheme::always;
     if (scheme == "first") return PrependScheme::first;
-    if (scheme != "never") unsupported("Metaspace with prepend_scheme " + scheme);
+    if (scheme != "never") unsupported("Metaspace with prepend_scheme " + shown_text(scheme));
     return PrependScheme::never;
 }
 
@@ -186,7 +194,7 @@ void Reader::read_pre_tokenizer(const Json& json) {
         const Json& step = *one;
         const std::string type = text(step, "type");
         // Behind ByteLevel the text is in another alphabet, which later steps would see.
-        if (byte_level_) unsupported("pre_tokenizer " + type + " behind ByteLevel");
+        if (byte_level_) unsupported("pre_tokenizer " + shown_text(type) + " behind ByteLevel");
         if (type == "ByteLevel") {
             parts_.pre_tokenizer.add_byte_level(flag(step, "add_prefix_space", true),
                                                 flag(step, "use_regex", true));
@@ -199,7 +207,7 @@ void Reader::read_pre_tokenizer(const Json& json) {
             parts_.pre_tokenizer.add_metaspace(one_character(step, "replacement"), prepend_scheme(step),
                                                flag(step, "split", true));
         } else {
-            unsupported("pre_tokenizer " + type);
+            unsupported("pre_tokenizer " + shown_text(type));
         }
     }
 }
@@ -237,7 +245,7 @@ void Reader::read_model(const Json& json) {
     if (!json.is_object()) broken("it has no model");
     // The oldest files do not name the type.
     const std::string type = member(json, "type").is_null() ? "BPE" : text(json, "type");
-    if (type != "BPE") unsupported("model " + type);
+    if (type != "BPE") unsupported("model " + shown_text(type));
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
         const Json& value = member(json, key);
         if (!value.is_null() && value != "") unsupported(std::string("model.") + key);
@@ -266,16 +274,22 @@ void Reader::read_model(const Json& json) {
         if (unk == vocab.end()) broken("unk_token is not in the vocabulary");
         options.unk = unk->second;
     }
+    path_ = &places_.merges;
     const std::vector<Bpe::Merge> merges = read_merges(member(json, "merges"), vocab);
+    path_ = &places_.vocabulary;
     parts_.bpe = Bpe(options, byte_level_ ? std::move(by_bytes) : std::move(vocab), merges);
 }
 
 void Reader::read_added(const Json& json) {
     if (json.is_null()) return;
     if (!json.is_array()) broken("added_tokens is not a list");
+    path_ = &places_.added;
     for (const Json& entry : json) {
         AddedToken token;
         token.content = text(entry, "content");
+        if (token.content.size() > kLongestAddedToken)
+            broken(fmt::format("the added token {} has {} bytes, at most {} are read",
+                               shown_text(token.content), token.content.size(), kLongestAddedToken));
         token.id = id(member(entry, "id"), token.content);
         token.special = flag(entry, "special", false);
         token.normalized = flag(entry, "normalized", !token.special);
@@ -285,6 +299,7 @@ void Reader::read_added(const Json& json) {
         keep_token(token.id, token.content);
         parts_.added.push_back(std::move(token));
     }
+    path_ = &places_.vocabulary;
 }
 
 void Reader::read_template(const Json& json) {
@@ -301,8 +316,13 @@ void Reader::read_template(const Json& json) {
         }
         const std::string name = text(member(item, "SpecialToken"), "id");
         const Json& ids = member(member(member(json, "special_tokens"), name.c_str()), "ids");
-        if (!ids.is_array()) broken("the post_processor's special token " + name + " has no ids");
-        for (const Json& one : ids) (text_seen ? after : before).push_back(id(one, name));
+        if (!ids.is_array()) broken("the post_processor's special token " + shown_text(name) + " has no ids");
+        for (const Json& one : ids) {
+            (text_seen ? after : before).push_back(id(one, name));
+            // A list that names one special token of many ids many times multiplies.
+            if (before.size() + after.size() > kMostAround)
+                broken(fmt::format("the post_processor adds more than {} ids", kMostAround));
+        }
     }
     if (!text_seen) unsupported("a post_processor without the text");
     parts_.before.insert(parts_.before.begin(), before.begin(), before.end());
@@ -316,7 +336,7 @@ void Reader::read_post_processor(const Json& json) {
         if (type == "TemplateProcessing") {
             read_template(*step);
         } else if (type != "ByteLevel") {  // which only moves offsets
-            unsupported("post_processor " + type);
+            unsupported("post_processor " + shown_text(type));
         }
     }
     for (const auto* ids : {&parts_.before, &parts_.after}) {
@@ -358,16 +378,13 @@ void Reader::read_decoder(const Json& json) {
             out.to = " ";
             out.drops_at_begin = prepend_scheme(step) != PrependScheme::never;
         } else {
-            unsupported("decoder " + type);
+            unsupported("decoder " + shown_text(type));
         }
     }
 }
 
-TokenizerParts Reader::read(const std::string& content) {
-    // What reads, copies and frees the values below calls itself once a level.
-    if (!is_shallow_json(content)) broken("its values lie in one another too deep");
-    const Json json = Json::parse(content, nullptr, false);
-    if (!json.is_object()) broken("it is not a JSON object");
+TokenizerParts Reader::read(const Json& json) {
+    parts_.path = places_.vocabulary;
     // Some files leave ids out; one that leaves out most is broken.
     const std::size_t n_tokens =
         member(member(json, "model"), "vocab").size() + member(json, "added_tokens").size();
@@ -383,12 +400,12 @@ TokenizerParts Reader::read(const std::string& content) {
 
 }  // namespace
 
-TokenizerParts read_tokenizer_text(const std::string& text, const std::filesystem::path& path) {
-    return Reader(path).read(text);
+TokenizerParts read_tokenizer_object(const Json& object, const TokenizerPlaces& places) {
+    return Reader(places).read(object);
 }
 
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path) {
-    return read_tokenizer_text(read_text_file(path), path);
+    return read_tokenizer_object(read_json_object(path, kBounds), {path, path, path});
 }
 
 }  // namespace keyhole

@@ -6,6 +6,8 @@
 #include "engine/model/normalize.h"
 #include "engine/model/pretokenize.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@ struct DecodeStep {
 };
 
 struct TokenizerParts {
+    std::filesystem::path path;  ///< of the file, for messages
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
     Bpe bpe;
@@ -34,12 +37,18 @@ struct TokenizerParts {
 
 /// Throws Error(bad_file) or Error(unsupported) naming the file and the part that is not understood.
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path);
-/// The text of such a file; `path` is for messages.
-TokenizerParts read_tokenizer_text(const std::string& text, const std::filesystem::path& path);
 
-/// Of a model's folder: tokenizer.json, else vocab.json and merges.txt as GPT-2 and OPT have them. What tokenizer.json does
-/// not say of BOS and EOS is taken from tokenizer_config.json. The same errors; a folder without a tokenizer names what to
-/// convert with.
+/// The files that the parts of such an object were read from, for messages.
+struct TokenizerPlaces {
+    std::filesystem::path vocabulary;  ///< and all that is not named here
+    std::filesystem::path merges, added;
+};
+/// An object as a tokenizer.json holds it. The same errors.
+TokenizerParts read_tokenizer_object(const nlohmann::json& object, const TokenizerPlaces& places);
+
+/// Of a model's folder: tokenizer.json, else vocab.json and merges.txt as GPT-2 and OPT have them. What
+/// tokenizer.json does not say of BOS and EOS is taken from tokenizer_config.json. The same errors; a folder
+/// without a tokenizer names what to convert with.
 TokenizerParts read_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace keyhole

@@ -2,13 +2,16 @@
 #include "engine/model/tokenizer_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/folder_files.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace keyhole {
 namespace {
@@ -16,21 +19,18 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// An object; an empty one where there is no such file.
-Json read_object(const fs::path& path) {
-    if (!fs::exists(path)) return Json::object();
-    const std::string text = read_text_file(path);
-    Json json = is_shallow_json(text) ? Json::parse(text, nullptr, false) : Json();
-    if (!json.is_object())
-        fail(ErrorCode::bad_file, "cannot read {}: it is not a JSON object; copy or download the file again",
-             path.string());
-    return json;
+constexpr JsonBounds kSettingsBounds{std::size_t{4} << 20, 250'000};
+constexpr JsonBounds kVocabularyBounds{std::size_t{64} << 20, 4'000'000};
+
+/// An empty object where there is no such file.
+Json read_if_there(const fs::path& path, const JsonBounds& bounds) {
+    return is_there(path) ? read_json_object(path, bounds) : Json::object();
 }
 
 /// tokenizer_config.json, completed by the older special_tokens_map.json.
 Json read_settings(const fs::path& folder) {
-    Json settings = read_object(folder / "special_tokens_map.json");
-    settings.update(read_object(folder / "tokenizer_config.json"));
+    Json settings = read_if_there(folder / "special_tokens_map.json", kSettingsBounds);
+    settings.update(read_if_there(folder / "tokenizer_config.json", kSettingsBounds));
     return settings;
 }
 
@@ -50,13 +50,17 @@ bool is_set(const Json& settings, const char* key) {
 
 /// The lines of merges.txt without its version.
 Json read_merges(const fs::path& path) {
-    const std::string text = read_text_file(path);
+    const std::string text = read_text_file(path, kVocabularyBounds.bytes);
     Json merges = Json::array();
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find('\n', begin), text.size());
         std::string_view line = std::string_view(text).substr(begin, end - begin);
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (!line.empty() && !(begin == 0 && line.starts_with("#version"))) merges.push_back(line);
+        if (merges.size() > kVocabularyBounds.values)
+            fail(ErrorCode::bad_file,
+                 "cannot read {}: it has more than {} lines; copy or download the file again", path.string(),
+                 kVocabularyBounds.values);
         begin = end + 1;
     }
     return merges;
@@ -64,29 +68,30 @@ Json read_merges(const fs::path& path) {
 
 /// What GPT-2's and OPT's tokenizers are without a tokenizer.json.
 TokenizerParts read_vocab_and_merges(const fs::path& folder, const Json& settings) {
-    const Json vocab = read_object(folder / "vocab.json"), more = read_object(folder / "added_tokens.json");
+    const TokenizerPlaces places{folder / "vocab.json", folder / "merges.txt", folder / "added_tokens.json"};
+    Json vocab = read_json_object(places.vocabulary, kVocabularyBounds);
+    const Json more = read_if_there(places.added, kVocabularyBounds);
     Json added = Json::array();
     const auto add = [&](const std::string& content, const Json& id) {
-        const bool known = std::any_of(added.begin(), added.end(),
-                                       [&](const Json& one) { return one["content"] == content; });
-        if (!known)
-            added.push_back({{"id", id}, {"content", content}, {"special", true}, {"normalized", false}});
+        added.push_back({{"id", id}, {"content", content}, {"special", true}, {"normalized", false}});
     };
     for (const auto& [content, id] : more.items()) add(content, id);
+    std::set<std::string> named;
     for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
         const std::string content = content_of(settings, key);
-        if (const auto found = vocab.find(content); !content.empty() && found != vocab.end())
-            add(content, *found);
+        const auto found = vocab.find(content);
+        if (content.empty() || found == vocab.end() || more.contains(content)) continue;
+        if (named.insert(content).second) add(content, *found);
     }
     const Json byte_level = {{"type", "ByteLevel"},
                              {"add_prefix_space", is_set(settings, "add_prefix_space")}};
-    const Json json = {
-        {"pre_tokenizer", byte_level},
-        {"decoder", byte_level},
-        {"added_tokens", added},
-        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", read_merges(folder / "merges.txt")}}}};
-    return read_tokenizer_text(json.dump(-1, ' ', false, Json::error_handler_t::replace),
-                               folder / "vocab.json");
+    Json object = {{"pre_tokenizer", byte_level},
+                   {"decoder", byte_level},
+                   {"added_tokens", std::move(added)},
+                   {"model", {{"type", "BPE"}}}};
+    object["model"]["vocab"] = std::move(vocab);
+    object["model"]["merges"] = read_merges(places.merges);
+    return read_tokenizer_object(object, places);
 }
 
 /// The token that tokenizer_config.json wants at an end of every text; nothing where it wants none.
@@ -104,7 +109,7 @@ std::optional<int> wanted_token(const TokenizerParts& parts, const Json& setting
 }
 
 [[noreturn]] void fail_without(const fs::path& folder) {
-    const bool sentencepiece = fs::exists(folder / "tokenizer.model");
+    const bool sentencepiece = is_there(folder / "tokenizer.model");
     fail(ErrorCode::bad_file, "cannot load the model {}: it has no tokenizer.json; {}", folder.string(),
          sentencepiece ? "convert tokenizer.model with transformers: "
                          "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"
@@ -114,8 +119,8 @@ std::optional<int> wanted_token(const TokenizerParts& parts, const Json& setting
 }  // namespace
 
 TokenizerParts read_tokenizer_folder(const fs::path& folder) {
-    const bool plain = fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt");
-    const bool whole = fs::exists(folder / "tokenizer.json");
+    const bool plain = is_there(folder / "vocab.json") && is_there(folder / "merges.txt");
+    const bool whole = is_there(folder / "tokenizer.json");
     if (!plain && !whole) fail_without(folder);
     const Json settings = read_settings(folder);
     TokenizerParts parts =

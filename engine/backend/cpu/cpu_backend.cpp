@@ -286,7 +286,7 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
     const ModelConfig& config = model_->config();
     const ModelWeights& weights = model_->weights();
     const int n_batch = static_cast<int>(lanes.size());
-    const std::int64_t d = config.d_model, d_q = config.n_heads * config.head_dim,
+    const std::int64_t d = config.d_model, d_q = std::int64_t{config.n_heads} * config.head_dim,
                        half = config.rotary.dims / 2;
     StepScratch& s = scratch_;
     for (auto [v, width] : std::initializer_list<std::pair<std::vector<float>*, std::int64_t>>{

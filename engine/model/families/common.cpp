@@ -1,16 +1,18 @@
 #include "engine/model/families/common.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 namespace keyhole {
 
 void refuse(const ConfigFile& file, const std::string& feature, const std::string& instead) {
     fail(ErrorCode::unsupported, "cannot load {}: {} is not supported, only {}; choose another model",
-         file.path().string(), feature, instead);
+         file.path().string(), shown_text(feature), instead);
 }
 
 void refuse_quantized(const ConfigFile& file) {
@@ -26,6 +28,14 @@ void read_special_tokens(const ConfigFile& file, ModelConfig& config) {
     const std::vector<int> bos = file.ids("/bos_token_id");
     config.bos = bos.empty() ? -1 : bos.front();
     config.eos = file.ids("/eos_token_id");
+}
+
+std::vector<bool> layers_with_kv(const ModelConfig& config) {
+    std::vector<bool> owns(static_cast<std::size_t>(config.n_layers), false);
+    const int n_kv_layers = config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers;
+    for (const int layer : kv_owner_layers(config.n_layers, n_kv_layers))
+        owns[static_cast<std::size_t>(layer)] = true;
+    return owns;
 }
 
 int even_head_dim(const ConfigFile& file, const ModelConfig& config, const char* width_key,
@@ -92,23 +102,8 @@ void scale_yarn(const ConfigFile& file, const std::string& at, double theta, dou
     rotary.magnitude = static_cast<float>(file.positive_or(at + "/attention_factor", found));
 }
 
-}  // namespace
-
-void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
-                 double default_theta) {
-    if (dims < 2 || dims % 2 != 0 || dims > config.head_dim)
-        fail(ErrorCode::bad_file,
-             "cannot use {}: {} of {} dimensions of a head would be rotary, which come in pairs; check the "
-             "file",
-             file.path().string(), dims, config.head_dim);
-    const std::string at = file.has("/rope_parameters") ? "/rope_parameters" : "/rope_scaling";
-    const double theta =
-        file.positive_or(theta_key, file.positive_or("/rope_parameters/rope_theta", default_theta));
-    config.positions = PositionKind::rotary;
-    config.rope_theta = static_cast<float>(theta);
-    config.rotary.dims = dims;
-    for (int i = 0; i < dims / 2; ++i)
-        config.rotary.inverse_frequency.push_back(std::pow(theta, -2.0 * i / dims));
+/// The scaling that the file asks for under `at`.
+void scale_rotary(const ConfigFile& file, const std::string& at, double theta, ModelConfig& config) {
     const std::string type = file.text_or(at + "/rope_type", file.text_or(at + "/type", "default"));
     if (type == "default") return;
     const double original = file.positive_or(at + "/original_max_position_embeddings", config.n_ctx);
@@ -122,6 +117,35 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
     } else {
         refuse(file, fmt::format("{} of type {}", at.substr(1), type), "default, linear, llama3 and yarn");
     }
+}
+
+}  // namespace
+
+void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const std::string& theta_key,
+                 double default_theta) {
+    if (dims < 2 || dims % 2 != 0 || dims > config.head_dim)
+        fail(ErrorCode::bad_file,
+             "cannot use {}: {} of {} dimensions of a head would be rotary, which come in pairs; check the "
+             "file",
+             file.path().string(), dims, config.head_dim);
+    const std::string at = file.has("/rope_parameters") ? "/rope_parameters" : "/rope_scaling";
+    if (at != "/rope_scaling") file.text_or("/rope_scaling/type", "");  // refuses what is no object
+    const double theta =
+        file.positive_or(theta_key, file.positive_or("/rope_parameters/rope_theta", default_theta));
+    config.positions = PositionKind::rotary;
+    config.rope_theta = static_cast<float>(theta);
+    config.rotary.dims = dims;
+    for (int i = 0; i < dims / 2; ++i)
+        config.rotary.inverse_frequency.push_back(std::pow(theta, -2.0 * i / dims));
+    scale_rotary(file, at, theta, config);
+    // Numbers that are right one by one may still make infinities together.
+    const auto& frequencies = config.rotary.inverse_frequency;
+    if (!std::isfinite(config.rotary.magnitude) ||
+        !std::all_of(frequencies.begin(), frequencies.end(),
+                     [](double f) { return f <= std::numeric_limits<float>::max(); }))
+        fail(ErrorCode::bad_file,
+             "cannot use {}: its rotary base and {} give no finite angles; check the file",
+             file.path().string(), at.substr(1));
 }
 
 void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer) {

@@ -7,6 +7,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace keyhole {
 
@@ -19,6 +20,9 @@ void refuse_flag(const ConfigFile& file, const std::string& key, bool wanted, co
 
 /// bos and eos.
 void read_special_tokens(const ConfigFile& file, ModelConfig& config);
+/// Whether each layer owns KV heads. Known before the weights are, unlike the table of all heads (KvLayout), which is
+/// built when they are there.
+std::vector<bool> layers_with_kv(const ModelConfig& config);
 /// d_model / n_heads, which must divide; heads_key names the latter.
 int even_head_dim(const ConfigFile& file, const ModelConfig& config, const char* width_key,
                   const char* heads_key);

@@ -1,6 +1,7 @@
 #include "engine/model/families/family.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #include <fmt/ranges.h>
 
@@ -29,9 +30,16 @@ const Family& family_of(const ConfigFile& file) {
     for (const Family* family : families()) {
         supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family->architectures.front());
     }
-    const std::string found = !architectures.empty() ? fmt::format("{}", fmt::join(architectures, ", "))
-                              : !model_type.empty()  ? "model_type " + model_type
-                                                     : "no architecture named";
+    if (architectures.empty() && model_type.empty()) {
+        fail(ErrorCode::unsupported,
+             "cannot load {}: it names no architecture, neither in architectures nor in model_type; this "
+             "build "
+             "supports {}",
+             file.path().string(), supported);
+    }
+    const std::string found =
+        shown_text(architectures.empty() ? "model_type " + model_type
+                                         : fmt::format("{}", fmt::join(architectures, ", ")));
     fail(ErrorCode::unsupported, "cannot load {}: its architecture is {}; this build supports {}",
          file.path().string(), found, supported);
 }

@@ -12,12 +12,12 @@ ModelConfig read_config(const ConfigFile& file) {
     refuse_flag(file, "/scale_attn_by_inverse_layer_idx", false, "one scale of attention for all layers");
     ModelConfig config;
     config.family = "gpt2";
-    config.d_model = file.count("/n_embd");
-    config.n_layers = file.count("/n_layer");
-    config.n_heads = config.n_kv_heads = file.count("/n_head");
-    config.d_ff = file.count_or("/n_inner", 4 * config.d_model);
-    config.n_vocab = file.count("/vocab_size");
-    config.n_ctx = file.count_or("/n_positions", 1024);
+    config.d_model = file.count("/n_embd", kMostWidth);
+    config.n_layers = file.count("/n_layer", kMostLayers);
+    config.n_heads = config.n_kv_heads = file.count("/n_head", kMostHeads);
+    config.d_ff = file.count_or("/n_inner", 4 * config.d_model, kMostNeurons);
+    config.n_vocab = file.count("/vocab_size", kMostVocabulary);
+    config.n_ctx = file.count_or("/n_positions", 1024, kMostPositions);
     config.head_dim = even_head_dim(file, config, "n_embd", "n_head");
     config.norm = NormKind::layer;
     config.norm_eps = static_cast<float>(file.positive_or("/layer_norm_epsilon", 1e-5));

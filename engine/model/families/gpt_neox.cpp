@@ -5,6 +5,8 @@
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
 
+#include <algorithm>
+
 namespace keyhole {
 namespace {
 
@@ -16,19 +18,20 @@ ModelConfig read_config(const ConfigFile& file) {
     refuse_quantized(file);
     ModelConfig config;
     config.family = "gpt_neox";
-    config.d_model = file.count("/hidden_size");
-    config.n_layers = file.count("/num_hidden_layers");
-    config.n_heads = file.count("/num_attention_heads");
-    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads);
+    config.d_model = file.count("/hidden_size", kMostWidth);
+    config.n_layers = file.count("/num_hidden_layers", kMostLayers);
+    config.n_heads = file.count("/num_attention_heads", kMostHeads);
+    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads, kMostHeads);
     if (config.n_heads % config.n_kv_heads != 0)
         fail(ErrorCode::bad_file,
              "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
              file.path().string(), config.n_heads, config.n_kv_heads);
     // What pythia-mlkv was trained with: its code hands keys up before it rotates them.
-    config.borrows_unrotated = file.count_or("/num_key_value_layers", config.n_layers) < config.n_layers;
-    config.d_ff = file.count("/intermediate_size");
-    config.n_vocab = file.count("/vocab_size");
-    config.n_ctx = file.count_or("/max_position_embeddings", 2048);
+    config.borrows_unrotated =
+        file.count_or("/num_key_value_layers", config.n_layers, kMostLayers) < config.n_layers;
+    config.d_ff = file.count("/intermediate_size", kMostNeurons);
+    config.n_vocab = file.count("/vocab_size", kMostVocabulary);
+    config.n_ctx = file.count_or("/max_position_embeddings", 2048, kMostPositions);
     config.head_dim = even_head_dim(file, config, "hidden_size", "num_attention_heads");
     config.norm = NormKind::layer;
     config.norm_eps = static_cast<float>(file.positive_or("/layer_norm_eps", 1e-5));
@@ -36,7 +39,7 @@ ModelConfig read_config(const ConfigFile& file) {
     config.parallel = file.flag_or("/use_parallel_residual", true);
     const double part =
         file.positive_or("/rotary_pct", file.positive_or("/rope_parameters/partial_rotary_factor", 0.25));
-    read_rotary(file, config, static_cast<int>(config.head_dim * part), "/rotary_emb_base");
+    read_rotary(file, config, static_cast<int>(config.head_dim * std::min(part, 2.0)), "/rotary_emb_base");
     config.tied = file.flag_or("/tie_word_embeddings", false);
     read_special_tokens(file, config);
     return config;
@@ -78,11 +81,11 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
     const std::string model = prefix_of(checkpoint, {"gpt_neox.", ""}, "final_layer_norm.weight");
     const bool bias = has_attention_bias(file);
-    const KvLayout layout = layout_of(config);
+    const std::vector<bool> owns = layers_with_kv(config);
     ModelWeights weights;
     const bool splits = checkpoint.contains(model + "layers.0.attention.query.weight");
     if (!splits &&
-        (config.n_kv_heads != config.n_heads || layout.n_kv_heads() != config.n_layers * config.n_heads))
+        (config.n_kv_heads != config.n_heads || std::find(owns.begin(), owns.end(), false) != owns.end()))
         fail(ErrorCode::bad_file,
              "cannot use {}: it shares KV heads, and the weights hold q, k and v of all heads in one tensor; "
              "check the file",
@@ -95,7 +98,7 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d);
         layer.attention_norm_bias = checkpoint.weight(at + "input_layernorm.bias", d);
         if (splits) {
-            take_apart(config, layout.owns(l), at + "attention.", bias, checkpoint, layer);
+            take_apart(config, owns[static_cast<std::size_t>(l)], at + "attention.", bias, checkpoint, layer);
         } else {
             take_fused(config, at + "attention.query_key_value.", bias, checkpoint, layer);
         }

@@ -12,15 +12,15 @@ ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form) {
             refuse(file, "partial_rotary_factor", "rotary positions over the whole head in this family");
     ModelConfig config;
     config.family = form.name;
-    config.d_model = file.count("/hidden_size");
-    config.n_layers = file.count("/num_hidden_layers");
-    config.n_heads = file.count("/num_attention_heads");
-    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads);
-    config.d_ff = file.count("/intermediate_size");
-    config.n_vocab = file.count("/vocab_size");
-    config.n_ctx = file.count_or("/max_position_embeddings", 2048);
+    config.d_model = file.count("/hidden_size", kMostWidth);
+    config.n_layers = file.count("/num_hidden_layers", kMostLayers);
+    config.n_heads = file.count("/num_attention_heads", kMostHeads);
+    config.n_kv_heads = file.count_or("/num_key_value_heads", config.n_heads, kMostHeads);
+    config.d_ff = file.count("/intermediate_size", kMostNeurons);
+    config.n_vocab = file.count("/vocab_size", kMostVocabulary);
+    config.n_ctx = file.count_or("/max_position_embeddings", 2048, kMostPositions);
     if (form.head_dim > 0 || file.has("/head_dim"))
-        config.head_dim = file.count_or("/head_dim", form.head_dim);
+        config.head_dim = file.count_or("/head_dim", form.head_dim, kMostHeadDim);
     else
         config.head_dim = even_head_dim(file, config, "hidden_size", "num_attention_heads");
     if (config.head_dim % 2 != 0)
@@ -44,7 +44,7 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
     const std::int64_t d_q = std::int64_t{config.n_heads} * config.head_dim;
     const std::int64_t d_kv = std::int64_t{config.n_kv_heads} * config.head_dim;
     const std::string model = prefix_of(checkpoint, {"model.", ""}, "norm.weight");
-    const KvLayout layout = layout_of(config);
+    const std::vector<bool> layer_owns = layers_with_kv(config);
     ModelWeights weights;
     take_embeddings(config, checkpoint, model + "embed_tokens.weight", "lm_head.weight", d_model, weights);
     for (int l = 0; l < config.n_layers; ++l) {
@@ -52,7 +52,7 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
         LayerWeights& layer = weights.layers.emplace_back();
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d_model);
         layer.q = checkpoint.weight(at + "self_attn.q_proj.weight", d_q, d_model);
-        const bool owns = layout.owns(l);
+        const bool owns = layer_owns[static_cast<std::size_t>(l)];
         if (owns) layer.k = checkpoint.weight(at + "self_attn.k_proj.weight", d_kv, d_model);
         if (owns) layer.v = checkpoint.weight(at + "self_attn.v_proj.weight", d_kv, d_model);
         layer.o = checkpoint.weight(at + "self_attn.o_proj.weight", d_model, d_q);

@@ -9,7 +9,8 @@ constexpr LlamaForm kForm = {.name = "mistral"};
 
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, kForm);
-    if (file.has("/sliding_window")) set_window(file, config, file.count("/sliding_window"), 0);
+    if (file.has("/sliding_window"))
+        set_window(file, config, file.count("/sliding_window", kMostPositions), 0);
     return config;
 }
 

@@ -45,12 +45,12 @@ ModelConfig read_config(const ConfigFile& file) {
 
     ModelConfig config;
     config.family = "mpt";
-    config.d_model = file.count("/d_model");
-    config.n_layers = file.count("/n_layers");
-    config.n_heads = config.n_kv_heads = file.count("/n_heads");
-    config.d_ff = config.d_model * file.count_or("/expansion_ratio", 4);
-    config.n_vocab = file.count("/vocab_size");
-    config.n_ctx = file.count_or("/max_seq_len", 2048);
+    config.d_model = file.count("/d_model", kMostWidth);
+    config.n_layers = file.count("/n_layers", kMostLayers);
+    config.n_heads = config.n_kv_heads = file.count("/n_heads", kMostHeads);
+    config.d_ff = config.d_model * file.count_or("/expansion_ratio", 4, kMostNeurons / kMostWidth);
+    config.n_vocab = file.count("/vocab_size", kMostVocabulary);
+    config.n_ctx = file.count_or("/max_seq_len", 2048, kMostPositions);
     config.head_dim = even_head_dim(file, config, "d_model", "n_heads");
     config.norm = NormKind::layer;
     config.norm_eps = static_cast<float>(file.positive_or("/layer_norm_epsilon", 1e-5));

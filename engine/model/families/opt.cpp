@@ -12,12 +12,12 @@ ModelConfig read_config(const ConfigFile& file) {
     refuse_flag(file, "/layer_norm_elementwise_affine", true, "norms with weights");
     ModelConfig config;
     config.family = "opt";
-    config.d_model = file.count("/hidden_size");
-    config.n_layers = file.count("/num_hidden_layers");
-    config.n_heads = config.n_kv_heads = file.count("/num_attention_heads");
-    config.d_ff = file.count("/ffn_dim");
-    config.n_vocab = file.count("/vocab_size");
-    config.n_ctx = file.count_or("/max_position_embeddings", 2048);
+    config.d_model = file.count("/hidden_size", kMostWidth);
+    config.n_layers = file.count("/num_hidden_layers", kMostLayers);
+    config.n_heads = config.n_kv_heads = file.count("/num_attention_heads", kMostHeads);
+    config.d_ff = file.count("/ffn_dim", kMostNeurons);
+    config.n_vocab = file.count("/vocab_size", kMostVocabulary);
+    config.n_ctx = file.count_or("/max_position_embeddings", 2048, kMostPositions);
     config.head_dim = even_head_dim(file, config, "hidden_size", "num_attention_heads");
     config.norm = NormKind::layer;
     config.activation = read_activation(file, "/activation_function", "relu");
@@ -31,7 +31,7 @@ ModelConfig read_config(const ConfigFile& file) {
 
 ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint) {
     const std::int64_t d = config.d_model, d_ff = config.d_ff;
-    const std::int64_t d_embed = file.count_or("/word_embed_proj_dim", config.d_model);
+    const std::int64_t d_embed = file.count_or("/word_embed_proj_dim", config.d_model, kMostWidth);
     const bool bias = file.flag_or("/enable_bias", true);
     const std::string model = prefix_of(checkpoint, {"model.decoder.", "decoder."}, "embed_positions.weight");
     const auto bias_of = [&](const std::string& name, std::int64_t rows) {

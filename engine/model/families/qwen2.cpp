@@ -10,7 +10,8 @@ constexpr LlamaForm kForm = {.name = "qwen2", .qkv_bias = true};
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, kForm);
     if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
-        set_window(file, config, file.count("/sliding_window"), file.count_or_zero("/max_window_layers", 28));
+        set_window(file, config, file.count("/sliding_window", kMostPositions),
+                   file.count_or_zero("/max_window_layers", 28, kMostLayers));
     return config;
 }
 

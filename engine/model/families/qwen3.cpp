@@ -14,7 +14,8 @@ LlamaForm form_of(const ConfigFile& file) {
 ModelConfig read_config(const ConfigFile& file) {
     ModelConfig config = read_llama_config(file, form_of(file));
     if (file.flag_or("/use_sliding_window", false) && file.has("/sliding_window"))
-        set_window(file, config, file.count("/sliding_window"), file.count_or_zero("/max_window_layers", 28));
+        set_window(file, config, file.count("/sliding_window", kMostPositions),
+                   file.count_or_zero("/max_window_layers", 28, kMostLayers));
     return config;
 }
 
