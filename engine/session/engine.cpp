@@ -1,6 +1,7 @@
 #include "engine/session/engine.h"
 
 #include "engine/base/error.h"
+#include "engine/model/weight_files.h"
 #include "engine/session/command_queue.h"
 
 #include <fmt/ranges.h>
@@ -118,7 +119,8 @@ struct Engine::Impl {
                 const std::lock_guard lock(mutex);
                 loaded = model;
             }
-            const bool load = loaded == nullptr || backend == nullptr || loaded->path() != start.model_folder;
+            const bool load = loaded == nullptr || backend == nullptr ||
+                              loaded->path() != start.model_folder || !WeightFiles(*loaded).unchanged();
             if (load) {
                 set_status([&](EngineStatus& s) {
                     s = EngineStatus();

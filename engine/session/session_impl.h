@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/error.h"
+#include "engine/model/weight_files.h"
 #include "engine/session/branch_tree.h"
 #include "engine/session/checkpoints.h"
 #include "engine/session/session.h"
@@ -14,6 +15,7 @@ namespace keyhole {
 
 struct Session::Impl : SessionState {
     std::shared_ptr<const Model> model;
+    WeightFiles weight_files;  // of the model
     Backend& backend;
     RunSpec start;  // as it began
     RowSink* sink;
@@ -30,6 +32,7 @@ struct Session::Impl : SessionState {
 
     Impl(std::shared_ptr<const Model> m, Backend& b, RunSpec s, RowSink* k, std::size_t checkpoint_bytes)
         : model(std::move(m)),
+          weight_files(*model),
           backend(b),
           start(std::move(s)),
           sink(k),

@@ -147,6 +147,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
                 sink->row(bare_step(i), static_cast<int>(n), lane.out);
         }
     }
+    weight_files.check();  // what was computed from a file that changed does not count
     for (const Together& group : oneshot)
         for (int i : group.lanes) note_row(lanes[static_cast<std::size_t>(i)]);
     for (std::size_t i = first_lane; i < lanes.size(); ++i) read_logits(lanes[i], n_prompt() - 1);
@@ -161,6 +162,7 @@ void Session::Impl::feed(const std::vector<std::size_t>& which, int at_row,
         steps.push_back({lane.cache.get(), &lane.info->policy, token_of(lane), at_row, wants(), &lane.out});
     }
     backend.step(steps);
+    weight_files.check();
     for (std::size_t i : which) note_row(lanes[i]);
 }
 

@@ -6,6 +6,8 @@
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/added_tokens.h"
+#include "engine/model/weight_files.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/small_memory.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
@@ -58,6 +60,10 @@ class HostileModel : public testing::Test {
         return vocab;
     }
 
+    static std::unique_ptr<Backend> cpu(const std::shared_ptr<const Model>& model) {
+        std::string notice;
+        return make_backend(model, {BackendChoice::cpu, 2, 0}, &notice);
+    }
     /// The line that refuses the folder, within 512 MiB of memory.
     std::string refusal() const { return refusal_of(folder_); }
     static std::string refusal_of(const fs::path& folder) {
@@ -394,6 +400,27 @@ TEST_F(HostileModel, ShapesAndHeadersOfWeightsAreBounded) {
     expect_refused({"model.safetensors", "its header holds 4200003 values"});
     write("{\"x\": nul}");
     expect_refused({"model.safetensors", "its header is not JSON at line 1"});
+}
+
+TEST_F(HostileModel, AFileThatIsCutEndsTheRunWithItsName) {
+    const auto model = load_model(folder_);
+    const auto backend = cpu(model);
+    Session session(model, *backend, reference::run_spec("the garden gate", {"full", "h2o:budget=4"}, 20));
+    session.prefill();
+    EXPECT_NE(session.step(), nullptr);
+    EXPECT_TRUE(WeightFiles(*model).unchanged());
+    fs::resize_file(file("model.safetensors"), 4096);
+    EXPECT_FALSE(WeightFiles(*model).unchanged());
+    try {
+        session.step();
+        ADD_FAILURE() << "went on";
+    } catch (const Error& error) {
+        const std::string said = error.what();
+        EXPECT_NE(said.find(file("model.safetensors").string()), std::string::npos) << said;
+        EXPECT_NE(said.find("was cut to 4096"), std::string::npos) << said;
+    }
+    Session prompt(model, *backend, reference::run_spec("the garden gate", {"full"}, 20));
+    EXPECT_THROW(prompt.prefill(), Error);
 }
 
 }  // namespace
