@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/folder_files.h"
 
 #include <nlohmann/json.hpp>
 
@@ -17,8 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// What LlamaForCausalLM lacks for MLKV, in terms of it: modeling_llama_mlkv.py beside this file. The projections of a borrowing layer
-/// return what the owner's did. Its cache holds a copy of the owner's K and V, so that it saves no memory there; the values are the same.
+/// What LlamaForCausalLM lacks for MLKV, in terms of it: modeling_llama_mlkv.py beside this file. The
+/// projections of a borrowing layer return what the owner's did. Its cache holds a copy of the owner's K and
+/// V, so that it saves no memory there; the values are the same.
 constexpr std::string_view kTransformersCode =
 #include "modeling_llama_mlkv.inc"
     ;
@@ -103,6 +105,7 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
             if (progress) progress(static_cast<double>(written) / static_cast<double>(at));
         }
     out.close();
+    from.check_unchanged();
     if (!out) fail_write(path);
 }
 
@@ -134,6 +137,43 @@ std::string new_config(const fs::path& folder, const Model& model, bool code) {
     return config.dump(2) + "\n";
 }
 
+/// Whether the file, links followed, is one of the folder's own: below it, or where the Hugging Face cache
+/// keeps the files that links in snapshots/<revision> lead to.
+bool belongs_to(const fs::path& file, const fs::path& folder) {
+    const fs::path real = fs::canonical(file), home = fs::canonical(folder);
+    const auto is_below = [&](const fs::path& above) {
+        return std::mismatch(above.begin(), above.end(), real.begin(), real.end()).first == above.end();
+    };
+    const fs::path snapshots = home.parent_path();
+    return is_below(home) ||
+           (snapshots.filename() == "snapshots" && is_below(snapshots.parent_path() / "blobs"));
+}
+
+/// The files of the folder that the new one takes over as they are. Whoever made the folder must not choose
+/// files of the user's that are published with the new one, so that links which lead out of it are refused.
+std::vector<fs::path> files_to_copy(const fs::path& folder) {
+    constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20;
+    std::vector<fs::path> files;
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+          "added_tokens.json", "tokenizer.model", "generation_config.json"}) {
+        const fs::path file = folder / name;
+        if (!is_there(file)) continue;
+        check_ordinary_file(file);
+        if (!belongs_to(file, folder))
+            fail(ErrorCode::bad_file,
+                 "cannot convert {}: {} is a link to {}, outside of the folder; put the file itself there, "
+                 "or take "
+                 "the link away",
+                 folder.string(), name, fs::canonical(file).string());
+        if (fs::file_size(file) > kMostBytes)
+            fail(ErrorCode::bad_file, "cannot convert {}: {} has more than {} MiB; check the file",
+                 folder.string(), name, kMostBytes >> 20);
+        files.push_back(file);
+    }
+    return files;
+}
+
 void make_empty_folder(const fs::path& out) {
     std::error_code error;
     fs::create_directories(out, error);
@@ -162,12 +202,11 @@ Converted convert_model(const fs::path& folder, const KvSharing& sharing, const 
         fail(ErrorCode::unsupported,
              "cannot convert {}: layers share KV heads in folders of the llama family only, this is {}",
              folder.string(), base->config().family);
+    const std::vector<fs::path> copied = files_to_copy(folder);
     make_empty_folder(out);
     const bool code = across && !model->config().borrows_unrotated;
     write_tensors(*model, checkpoint, out / "model.safetensors", progress);
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json", "tokenizer.model", "generation_config.json"})
-        if (fs::exists(folder / name)) fs::copy_file(folder / name, out / name);
+    for (const fs::path& file : copied) fs::copy_file(file, out / file.filename());
     if (code) write_text(out / kCodeFile, kTransformersCode);
     write_text(out / "config.json", new_config(folder, *model, code));
     Converted report{kv_name(model->config()), model->n_parameters(), model->config().d_ff, ""};

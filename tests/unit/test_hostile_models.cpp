@@ -1,11 +1,12 @@
-// Model folders made to do harm: each is refused with one line that names file and place, in bounded memory and
-// without work that grows with the square of the file.
+// Model folders made to do harm: each is refused with one line that names file and place, in bounded memory
+// and without work that grows with the square of the file.
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/added_tokens.h"
+#include "engine/model/convert.h"
 #include "engine/model/weight_files.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/small_memory.h"
@@ -102,7 +103,8 @@ TEST_F(HostileModel, CountsOfAConfigAreBounded) {
 }
 
 TEST_F(HostileModel, NothingIsBuiltBeforeTheWeightsAreThere) {
-    // As many layers and heads as may be: a table of a million heads, which is not built for weights that lack them.
+    // As many layers and heads as may be: a table of a million heads, which is not built for weights that
+    // lack them.
     change("config.json", [](Json& json) {
         json["num_hidden_layers"] = json["num_key_value_layers"] = 1024;
         json["num_attention_heads"] = json["num_key_value_heads"] = 1024;
@@ -421,6 +423,49 @@ TEST_F(HostileModel, AFileThatIsCutEndsTheRunWithItsName) {
     }
     Session prompt(model, *backend, reference::run_spec("the garden gate", {"full"}, 20));
     EXPECT_THROW(prompt.prefill(), Error);
+}
+
+TEST_F(HostileModel, ConvertCopiesNoFileFromElsewhere) {
+    const reference::TempFolder home("home");
+    write_text_file(home.path() / "secret", "secret");
+    const fs::path out = home.path() / "out";
+    const KvSharing mqa{KvSharing::Kind::mqa};
+    const auto refused = [&](const char* part) {
+        try {
+            convert_model(folder_, mqa, out);
+            ADD_FAILURE() << "accepted";
+        } catch (const Error& error) {
+            const std::string said = error.what();
+            EXPECT_NE(said.find("tokenizer.model"), std::string::npos) << said;
+            EXPECT_NE(said.find(part), std::string::npos) << said;
+        }
+        EXPECT_FALSE(fs::exists(out));
+    };
+    link("tokenizer.model", home.path() / "secret");
+    refused("outside of the folder");
+    fs::create_hard_link(home.path() / "secret", file("copy"));
+    fs::create_directories(home.path() / "blobs");
+    link("tokenizer.model", "../secret-of-nobody");
+    refused("which is not there");
+    link("tokenizer.model", "/dev/zero");
+    refused("it is a device");
+    // A link within the folder is a file of the folder.
+    link("tokenizer.model", "copy");
+    convert_model(folder_, mqa, out);
+    EXPECT_EQ(read_text_file(out / "tokenizer.model"), "secret");
+    EXPECT_FALSE(fs::is_symlink(out / "tokenizer.model"));
+    fs::remove_all(out);
+
+    // The Hugging Face cache: links in snapshots/<revision> lead to blobs.
+    const fs::path snapshot = home.path() / "snapshots" / "0123";
+    fs::create_directories(snapshot);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+        if (entry.path().filename() == "tokenizer.model") continue;
+        fs::copy_file(entry.path(), home.path() / "blobs" / entry.path().filename());
+        fs::create_symlink("../../blobs" / entry.path().filename(), snapshot / entry.path().filename());
+    }
+    convert_model(snapshot, mqa, out);
+    EXPECT_EQ(read_text_file(out / "tokenizer.json"), read_text_file(file("tokenizer.json")));
 }
 
 }  // namespace
