@@ -1,11 +1,13 @@
 #include "app/commands/commands.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -42,10 +44,14 @@ int main(int argc, char** argv) {
         fmt::print(stderr, "keyhole: {}; see keyhole --help\n", error.what());
         return 2;
     } catch (const keyhole::Error& error) {
-        fmt::print(stderr, "keyhole: {}\n", error.what());
+        fmt::print(stderr, "keyhole: {}\n", keyhole::printable_text(error.what()));
         return error.code() == keyhole::ErrorCode::wrong_use ? 2 : 1;
+    } catch (const std::bad_alloc&) {
+        fmt::print(stderr,
+                   "keyhole: the system gives no more memory; close other programs or ask for less\n");
+        return 1;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "keyhole: unexpected failure: {}\n", error.what());
+        fmt::print(stderr, "keyhole: unexpected failure: {}\n", keyhole::printable_text(error.what()));
         return 1;
     }
 }

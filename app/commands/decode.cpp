@@ -3,6 +3,7 @@
 #include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
 #include "engine/trace/run_history.h"
@@ -34,12 +35,13 @@ std::string lane_text(const RunHistory& history, int lane) {
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
     const std::vector<LaneMetrics> metrics = run_metrics(history);
-    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", history.run().model_path,
+    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", printable_text(history.run().model_path),
                loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
-        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective, lane_text(history, lane));
+        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective,
+                   printable_text(lane_text(history, lane), true));
         fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
                    record.use.stored_tokens, history.layout(lane).n_kv_heads(),
                    1e-6 * static_cast<double>(record.use.stored_bytes),

@@ -2,6 +2,7 @@
 #include "app/commands/model_tables.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/model/model.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
@@ -131,12 +132,13 @@ void run_info(const InfoOptions& options) {
         json["weights"] = shapes_json(shape_rows(*model));
         json["memory"] = memory_json(memory);
         json["warnings"] = model->warnings();
-        fmt::print("{}\n", json.dump(2));
+        // A path may be no UTF-8.
+        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return;
     }
-    fmt::print("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", model->path().string(), c.family,
-               1e-6 * static_cast<double>(model->n_parameters()), dtype, c.tied ? ", tied embeddings" : "",
-               model->hash());
+    fmt::print("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", printable_text(model->path().string()),
+               c.family, 1e-6 * static_cast<double>(model->n_parameters()), dtype,
+               c.tied ? ", tied embeddings" : "", model->hash());
     fmt::print("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
                c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
     fmt::print("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx,

@@ -3,6 +3,7 @@
 #include "app/commands/assets.h"
 #include "app/commands/commands.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
 #include <unistd.h>
@@ -152,7 +153,8 @@ std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
 
 void print_warnings(const Model& model) {
     for (const std::string& warning : model.warnings())
-        fmt::print(stderr, "keyhole: warning: {}: {}\n", model.path().string(), warning);
+        fmt::print(stderr, "keyhole: warning: {}\n",
+                   printable_text(fmt::format("{}: {}", model.path().string(), warning)));
 }
 
 LoadedModel load_for_run(const RunOptions& options) {
