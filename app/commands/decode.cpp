@@ -6,6 +6,7 @@
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
+#include "engine/session/prompt.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -87,7 +88,7 @@ void run_decode(const DecodeOptions& options) {
     RunSpec spec = options.run.run_spec();
     const ExportOptions exports = options.exports.parsed();
     LoadedModel loaded = load_for_run(options.run);
-    const int n_prompt = static_cast<int>(loaded.model->tokenizer().encode(spec.prompt).size());
+    const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt).size());
     if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
     spec.wants = exports.wants();
     const std::vector<ViewWord> views = options.exports.views();

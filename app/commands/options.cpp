@@ -27,7 +27,9 @@ void RunOptions::add_backend(CLI::App& command) {
 }
 
 void RunOptions::add_prompt(CLI::App& command) {
-    auto* text = command.add_option("--prompt", prompt, "text to start from");
+    auto* text =
+        command.add_option("--prompt", prompt, "text to start from; an empty one is the model's BOS token");
+    prompt_option = text;
     command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
 }
 
@@ -63,7 +65,7 @@ void RunOptions::add_sampling(CLI::App& command) {
 RunSpec RunOptions::run_spec() const {
     RunSpec spec;
     spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file);
-    if (spec.prompt.empty())
+    if (prompt_file.empty() && (prompt_option == nullptr || prompt_option->count() == 0))
         fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
     for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
     if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
@@ -95,8 +97,6 @@ std::string read_prompt_file(const std::string& file) {
     std::string text = read_text_input(file);
     if (text.ends_with('\n')) text.pop_back();
     if (text.ends_with('\r')) text.pop_back();
-    if (text.empty())
-        fail(ErrorCode::wrong_use, "the prompt file {} is empty; put some text to start from into it", file);
     return text;
 }
 

@@ -17,6 +17,7 @@ namespace keyhole {
 struct RunOptions {
     std::string model;
     std::string prompt, prompt_file;
+    const CLI::Option* prompt_option = nullptr;  ///< of `prompt`: an empty one is not the same as none
     std::vector<std::string> lanes;
     int n_tokens = 64;
     bool follow = false, free = false;
@@ -42,8 +43,8 @@ struct RunOptions {
 /// The demo model's folder beside the program or its sources; empty when it is not there.
 std::string demo_model_folder();
 
-/// The file without the line end that an editor puts at its end: after a question it would be a part of the prompt. Throws
-/// Error(bad_file), Error(wrong_use) when nothing is left.
+/// The file without the line end that an editor puts at its end: after a question it would be a part of the prompt.
+/// Throws Error(bad_file).
 std::string read_prompt_file(const std::string& file);
 
 /// A script is one command a line, stamped with when it applies: `+N command` after N generated tokens, `N command` after row N. `#` starts

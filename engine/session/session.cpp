@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/metrics/attention.h"
 #include "engine/metrics/distribution.h"
+#include "engine/session/prompt.h"
 #include "engine/session/session_impl.h"
 
 #include <algorithm>
@@ -151,8 +152,6 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     const ModelConfig& config = s.model->config();
     if (s.start.lanes.empty())
         fail(ErrorCode::wrong_use, "a session needs at least one lane; add one such as 'full'");
-    if (s.start.prompt.empty() && s.start.prompt_tokens.empty())
-        fail(ErrorCode::wrong_use, "the prompt is empty; give some text to start from");
     auto run = std::make_shared<RunInfo>();
     run->id = next_run_id();
     run->model_path = s.model->path().string();
@@ -162,7 +161,7 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     run->backend = backend.name();
     run->prompt = s.start.prompt;
     run->prompt_tokens =
-        s.start.prompt_tokens.empty() ? s.model->tokenizer().encode(s.start.prompt) : s.start.prompt_tokens;
+        s.start.prompt_tokens.empty() ? prompt_tokens(*s.model, s.start.prompt) : s.start.prompt_tokens;
     run->seed = s.start.seed;
     run->n_generate = s.start.n_generate;
     for (const LaneSpec& lane : s.start.lanes) run->start.lanes.push_back(format_lane_spec(lane));
@@ -171,8 +170,6 @@ Session::Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec s
     run->start.ignore_eos = s.start.ignore_eos;
     run->start.tokens_given = !s.start.prompt_tokens.empty();
     run->start.forced = s.start.forced;
-    if (run->prompt_tokens.empty())
-        fail(ErrorCode::wrong_use, "the prompt has no tokens; give some text to start from");
     if (run->n_prompt() > config.n_ctx)
         fail(ErrorCode::wrong_use,
              "the prompt has {} tokens, the model's context holds {}; shorten the prompt", run->n_prompt(),

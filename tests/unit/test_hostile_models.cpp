@@ -425,6 +425,28 @@ TEST_F(HostileModel, AFileThatIsCutEndsTheRunWithItsName) {
     EXPECT_THROW(prompt.prefill(), Error);
 }
 
+TEST_F(HostileModel, AnEmptyPromptIsTheBosWhereThereIsOne) {
+    const auto first_tokens = [&](const std::shared_ptr<const Model>& model) {
+        const auto backend = cpu(model);
+        Session session(model, *backend, reference::run_spec("", {"full"}, 3));
+        session.prefill();
+        EXPECT_NE(session.step(), nullptr);
+        return session.run().prompt_tokens;
+    };
+    EXPECT_EQ(first_tokens(load_model(folder_)), std::vector<int>{reference::kBos});
+    // GPT-2's kind: config.json has one, the tokenizer puts nothing before a text.
+    change("tokenizer.json", [](Json& json) { json["post_processor"] = nullptr; });
+    EXPECT_EQ(first_tokens(load_model(folder_)), std::vector<int>{reference::kBos});
+    change("config.json", [](Json& json) { json["bos_token_id"] = nullptr; });
+    try {
+        first_tokens(load_model(folder_));
+        ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+        EXPECT_NE(std::string(error.what()).find("no BOS token"), std::string::npos) << error.what();
+    }
+}
+
 TEST_F(HostileModel, ConvertCopiesNoFileFromElsewhere) {
     const reference::TempFolder home("home");
     write_text_file(home.path() / "secret", "secret");
