@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -293,6 +294,9 @@ void parse_look(std::string_view look, ViewState& view) {
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (error != std::errc() || end != text.data() + text.size())
                 fail(ErrorCode::wrong_use, "--look: '{}' is no range; write LOW..HIGH, or gamma=G", part);
+            if (!std::isfinite(value) || (value != 0 && std::abs(value) < std::numeric_limits<float>::min()))
+                fail(ErrorCode::wrong_use, "--look: '{}': {} is no number that a scale can begin or end at",
+                     part, text);
             return value;
         };
         const std::size_t dots = part.find("..");
@@ -314,6 +318,8 @@ void parse_look(std::string_view look, ViewState& view) {
             range.automatic = false;
             range.low = real(part.substr(0, dots));
             range.high = real(part.substr(dots + 2));
+            if (!(range.low >= 0 && range.low < range.high))
+                fail(ErrorCode::wrong_use, "--look: '{}': a range has 0 <= LOW < HIGH", part);
         } else {
             fail(ErrorCode::wrong_use,
                  "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan or "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace keyhole {
 
@@ -43,16 +44,19 @@ ScaleTerms scale_terms(const ColorScale& scale) {
     terms.logarithmic = scale.logarithmic;
     terms.diverging = scale.diverging;
     terms.gamma = scale.gamma > 0 ? scale.gamma : 1.0f;
-    float low = scale.diverging && !scale.logarithmic ? 0.0f : scale.low;
-    float high = scale.high;
+    // Ends within a quarter of what a float can hold: neither their difference nor what is made of it is infinite.
+    constexpr float kMost = std::numeric_limits<float>::max() / 4, kLeast = std::numeric_limits<float>::min();
+    const auto finite = [=](float end) { return std::isnan(end) ? 0.0f : std::clamp(end, -kMost, kMost); };
+    float low = scale.diverging && !scale.logarithmic ? 0.0f : finite(scale.low);
+    float high = finite(scale.high);
     if (scale.logarithmic) {
-        if (!(low > 0)) low = high > 0 ? high * 1e-6f : 1e-6f;
+        if (!(low >= kLeast)) low = std::max(high > 0 ? high * 1e-6f : 1e-6f, kLeast);
         if (!(high > low)) high = low * 2;
         low = std::log2(low);
         high = std::log2(high);
-    } else if (!(high > low)) {
-        high = low + std::max(1e-6f, std::abs(low) * 1e-6f);
     }
+    if (const float span = std::max(kLeast, std::abs(low) * 1e-6f); !(high - low >= span))
+        high = low + (scale.logarithmic ? 1e-4f : std::max(1e-6f, std::abs(low) * 1e-6f));
     terms.offset = low;
     terms.factor = 1.0f / (high - low);
     return terms;
@@ -69,7 +73,8 @@ int clip_of(const ScaleTerms& terms, float value) {
 int color_index(const ScaleTerms& terms, float value) {
     const float a = terms.diverging ? std::abs(value) : value;
     float u = terms.logarithmic ? (a > 0 ? std::log2(a) : terms.offset) : a;
-    u = std::clamp((u - terms.offset) * terms.factor, 0.0f, 1.0f);
+    u = (u - terms.offset) * terms.factor;
+    u = u > 0 ? std::min(u, 1.0f) : 0.0f;  // NaN is 0
     if (terms.gamma != 1.0f) u = std::pow(u, terms.gamma);
     if (terms.diverging) {
         const float sign = value > 0 ? 1.0f : value < 0 ? -1.0f : 0.0f;

@@ -109,16 +109,31 @@ TEST(Colormap, ValueAtIsTheInverse) {
 }
 
 TEST(Colormap, NanAndImpossibleScales) {
+    constexpr float kInf = std::numeric_limits<float>::infinity(),
+                    kNan = std::numeric_limits<float>::quiet_NaN();
     EXPECT_EQ(color_of({}, std::numeric_limits<float>::quiet_NaN()), kNanColor);
-    for (const ColorScale& scale : {ColorScale{Colormap::viridis, false, false, 1, 1, 1},
-                                    ColorScale{Colormap::viridis, false, false, 2, 1, 1},
-                                    ColorScale{Colormap::viridis, true, false, 0, 1, 1},
-                                    ColorScale{Colormap::viridis, true, false, 0, 0, 1},
-                                    ColorScale{Colormap::viridis, false, false, 0, 1, 0}}) {
+    for (const ColorScale& scale :
+         {ColorScale{Colormap::viridis, false, false, 1, 1, 1},
+          ColorScale{Colormap::viridis, false, false, 2, 1, 1},
+          ColorScale{Colormap::viridis, true, false, 0, 1, 1},
+          ColorScale{Colormap::viridis, true, false, 0, 0, 1},
+          ColorScale{Colormap::viridis, false, false, 0, 1, 0},
+          ColorScale{Colormap::viridis, false, false, 0, kInf, 1},
+          ColorScale{Colormap::viridis, true, false, 0, kInf, 0.5f},
+          ColorScale{Colormap::viridis, true, false, kInf, kInf, 1},
+          ColorScale{Colormap::viridis, false, false, -kInf, kInf, 1},
+          ColorScale{Colormap::viridis, false, false, 0, 1e-45f, 1},
+          ColorScale{Colormap::viridis, true, false, 1e-45f, 3e-45f, 5},
+          ColorScale{Colormap::viridis, true, false, 1e30f, std::nextafter(1e30f, kInf), 1},
+          ColorScale{Colormap::viridis, false, false, kNan, kNan, 1},
+          ColorScale{Colormap::viridis, true, false, -1, kNan, 1},
+          ColorScale{Colormap::rdbu, false, true, 0, kInf, 1},
+          ColorScale{Colormap::rdbu, true, true, 1e-45f, 1e-45f, 1}}) {
         const ScaleTerms terms = scale_terms(scale);
+        EXPECT_TRUE(std::isfinite(terms.offset));
         EXPECT_TRUE(std::isfinite(terms.factor));
         EXPECT_GT(terms.factor, 0);
-        for (float v : {-1.0f, 0.0f, 0.5f, 1.0f, 9.0f}) {
+        for (float v : {-kInf, -1.0f, 0.0f, 1e-45f, 0.5f, 1.0f, 9.0f, 3e38f, kInf, kNan}) {
             const int index = color_index(terms, v);
             EXPECT_GE(index, 0);
             EXPECT_LE(index, 255);

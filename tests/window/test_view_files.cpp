@@ -280,6 +280,8 @@ TEST(ViewWords, AreTakenOutOfAListAndWrittenAgain) {
     EXPECT_EQ(read.attention_range, view.attention_range);
     EXPECT_THROW(parse_look("brightly", read), Error);
     EXPECT_THROW(parse_look("gamma=0", read), Error);
+    for (const char* range : {"0..inf", "0..1e-45", "nan..1", "1..1", "2..1", "-1..1", "0..1e39", "inf..inf"})
+        EXPECT_THROW(parse_look(range, read), Error) << range;
 }
 
 TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
