@@ -11,7 +11,8 @@ set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 # What the readers need of the engine.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
      engine/metrics/*.cpp)
-add_library(keyhole_readers STATIC ${sources})
+add_library(keyhole_readers STATIC ${sources} engine/eval/answer_file.cpp engine/session/command.cpp engine/session/script.cpp
+  app/window/script_step.cpp)
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
 target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
@@ -47,3 +48,7 @@ kh_add_fuzzer(config ${configs})
 kh_add_fuzzer(tokenizer ${tokenizers})
 kh_add_fuzzer(trace fuzz/seeds/trace/run)
 kh_add_fuzzer(spool fuzz/seeds/spool/run)
+foreach(name lane_spec script answers)
+  file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
+  kh_add_fuzzer(${name} ${seeds})
+endforeach()

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <vector>
@@ -31,9 +32,11 @@ int main(int argc, char** argv) {
     if (!is_known) {
         std::string names;
         for (const CLI::App* command : known) names += " " + command->get_name();
-        fmt::print(stderr, "keyhole: there is no command '{}'; commands are:{}\n", arguments[0], names);
+        fmt::print(stderr, "keyhole: there is no command '{}'; commands are:{}\n",
+                   keyhole::shown_text(arguments[0]), names);
         return 2;
     }
+    const std::string command = arguments[0];
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     try {
         app.parse(arguments);
@@ -41,14 +44,20 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {
-        fmt::print(stderr, "keyhole: {}; see keyhole --help\n", error.what());
+        fmt::print(stderr, "keyhole: {}; see keyhole --help\n", keyhole::printable_text(error.what()));
         return 2;
     } catch (const keyhole::Error& error) {
         fmt::print(stderr, "keyhole: {}\n", keyhole::printable_text(error.what()));
         return error.code() == keyhole::ErrorCode::wrong_use ? 2 : 1;
     } catch (const std::bad_alloc&) {
-        fmt::print(stderr,
-                   "keyhole: the system gives no more memory; close other programs or ask for less\n");
+        fmt::print(
+            stderr,
+            "keyhole: {}: there is no memory left for it; ask for fewer lanes or tokens, or free some\n",
+            keyhole::printable_text(command));
+        return 1;
+    } catch (const std::filesystem::filesystem_error& error) {
+        fmt::print(stderr, "keyhole: {}: {}; check the path and its permissions\n",
+                   keyhole::printable_text(error.path1().string()), error.code().message());
         return 1;
     } catch (const std::exception& error) {
         fmt::print(stderr, "keyhole: unexpected failure: {}\n", keyhole::printable_text(error.what()));

@@ -1,4 +1,5 @@
 #include "app/commands/commands.h"
+#include "app/commands/number_option.h"
 #include "app/commands/options.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
@@ -134,7 +135,8 @@ Contender& add(std::deque<Contender>& contenders, const Ground& ground, Contende
         const std::int64_t of_token = kv_bytes_per_token(ground.model->config(), sizeof(float));
         std::int64_t bytes = setup.context * of_token;  // the prompt, before anything leaves
         for (const ResolvedPolicy& policy : setup.policies)
-            bytes += std::min(policy.stored, setup.context + policy.horizon) * of_token;
+            bytes += std::min<std::int64_t>(policy.stored, std::int64_t{setup.context} + policy.horizon) *
+                     of_token;
         check_host_memory(
             fmt::format("{} x {} at {} tokens", setup.policies.size(), setup.name, setup.context), bytes,
             "take a smaller --batch, --context or budget");
@@ -451,24 +453,24 @@ void add_bench_command(CLI::App& app) {
                         "a paper's table, beside its printed numbers: " + joined(paper_names()));
     command
         ->add_option("--scale", options->scale.tokens, "with --paper: contexts and budgets divided by this")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(number_in(1, 1 << 20));
     command->add_option("--scale-batch", options->scale.lanes, "with --paper: batches divided by this")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(number_in(1, 1 << 20));
     command->add_option("--layers", options->scale.layers, "with --shape or --paper: only so many layers")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(number_in(1, 1 << 20));
     options->run.add_backend(*command);
     options->run.add_lanes(*command);
     command->add_option("--context", options->context, "prompt tokens")
-        ->check(CLI::Range(1, 1 << 20))
+        ->transform(number_in(1, 1 << 20))
         ->capture_default_str();
     command->add_option("--tokens", options->run.n_tokens, "tokens to decode, over all rounds")
-        ->check(CLI::Range(1, 1 << 20))
+        ->transform(number_in(1, 1 << 20))
         ->capture_default_str();
     command->add_option("--batch", options->batch, "lanes of each policy")
-        ->check(CLI::Range(1, 4096))
+        ->transform(number_in(1, 4096))
         ->capture_default_str();
     command->add_option("--rounds", options->rounds, "interleaved rounds")
-        ->check(CLI::Range(1, 1000))
+        ->transform(number_in(1, 1000))
         ->capture_default_str();
     command->add_flag("--instrument", options->instrument,
                       "each lane also with attention and score rows of all heads");
@@ -481,7 +483,7 @@ void add_bench_command(CLI::App& app) {
     command
         ->add_option("--cublas-from", options->cublas_from,
                      "with --shape on CUDA: lanes from which cuBLAS takes the products (default: 16)")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(number_in(1, 1 << 20));
     command->add_flag("--narrow-prompt", options->narrow_prompt,
                       "with --shape on CUDA: prompts in the type of the weights, on tensor cores");
     command->add_option("--text", options->text, "a file that the tokenizer cuts, for its speed")

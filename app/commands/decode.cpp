@@ -7,6 +7,7 @@
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
 #include "engine/session/prompt.h"
+#include "engine/session/script.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 
@@ -84,14 +85,45 @@ void print_json(const RunHistory& history) {
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// What views may name before the run is made. Lanes of a script come and go.
+ViewLimits limits_of(const ModelConfig& config, const RunSpec& spec, int n_prompt, int last_row) {
+    return {config.n_layers, config.n_heads, spec.commands.empty() ? static_cast<int>(spec.lanes.size()) : -1,
+            n_prompt - 1, last_row};
+}
+
+/// A text that ended early leaves out what a script has for later rows.
+void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, const std::string& script) {
+    const auto turns_back = [](const LoggedCommand& logged) {
+        return std::holds_alternative<Rewind>(logged.command) ||
+               std::holds_alternative<GoToBranch>(logged.command);
+    };
+    const auto last_turn = std::find_if(spec.commands.rbegin(), spec.commands.rend(), turns_back).base();
+    const auto first = std::find_if(last_turn, spec.commands.end(), [&](const LoggedCommand& logged) {
+        return logged.row > history.last_row();
+    });
+    if (first == spec.commands.end()) return;
+    fmt::print(
+        stderr,
+        "keyhole: warning: {}: the run ended with row {}; {} commands for later rows were left out, the "
+        "first is '{}' after row {}\n",
+        script, history.last_row(), spec.commands.end() - first, shown_text(format_command(first->command)),
+        first->row);
+}
+
 void run_decode(const DecodeOptions& options) {
     RunSpec spec = options.run.run_spec();
     const ExportOptions exports = options.exports.parsed();
+    const std::vector<ViewWord> views = options.exports.views();
+    std::vector<ScriptLine> script;
+    if (!options.run.script.empty()) script = read_script_lines(options.run.script);
     LoadedModel loaded = load_for_run(options.run);
     const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt).size());
-    if (!options.run.script.empty()) spec.commands = read_script(options.run.script, n_prompt);
+    const int last_row = n_prompt + spec.n_generate - 1;
+    spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
     spec.wants = exports.wants();
-    const std::vector<ViewWord> views = options.exports.views();
+    if (options.exports.given())
+        check_views(views, options.exports.view_export(),
+                    limits_of(loaded.model->config(), spec, n_prompt, last_row));
     if (!options.save.empty() || !views.empty()) spec.wants.attention = spec.wants.scores = true;
     const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
@@ -99,7 +131,6 @@ void run_decode(const DecodeOptions& options) {
     if (exports.shadow && !shadows)
         fmt::print(stderr, "no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.next) spec.n_top = 64;
-    const int last_row = n_prompt + spec.n_generate - 1;
 
     std::unique_ptr<ExportSink> sink;
     if (options.exports.has_files()) {
@@ -128,6 +159,7 @@ void run_decode(const DecodeOptions& options) {
         stride = kept.stride;
         dense_from = kept.dense_from;
     }
+    warn_of_commands_left_out(spec, history, options.run.script);
     if (options.json)
         print_json(history);
     else

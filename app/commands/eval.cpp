@@ -10,6 +10,7 @@ namespace {
 
 void run_eval(const EvalOptions& options, bool as_json) {
     const std::vector<LaneSpec> lanes = options.lanes();
+    const std::vector<std::string> labels = options.labels();
     const LoadedModel loaded = load_for_run(options.run);
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
@@ -29,7 +30,7 @@ void run_eval(const EvalOptions& options, bool as_json) {
         std::vector<LaneScore>& scores = all.emplace_back();
         for (const std::vector<Outcome>& of_lane : outcomes)
             scores.push_back(score_lane(of_lane, outcomes.front()));
-        if (!as_json) fmt::print("\n{}", score_table(set, lanes, scores));
+        if (!as_json) fmt::print("\n{}", score_table(set, labels, scores));
     }
     if (as_json) fmt::print("{}\n", score_json(sets, lanes, all));
 }

@@ -1,30 +1,31 @@
 #include "app/commands/eval_options.h"
 
+#include "app/commands/number_option.h"
 #include "app/window/app_state.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 
-#include <charconv>
+#include <algorithm>
 
 namespace keyhole {
 
 namespace {
 
-int whole_number(std::string_view text) {
-    int value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() ? value : -1;
-}
-
-/// `512` or `100..900`.
-DistanceRange parse_distance(const std::string& text) {
+/// `512` or `100..900`, within the context.
+DistanceRange parse_distance(std::string_view text, int n_context) {
     if (text.empty()) return {};
     const std::size_t dots = text.find("..");
-    const int low = whole_number(std::string_view(text).substr(0, dots));
-    const int high = dots == std::string::npos ? low : whole_number(std::string_view(text).substr(dots + 2));
-    if (low < 0 || high < std::max(low, 1))
-        fail(ErrorCode::wrong_use, "--distance '{}' is no number of tokens; write 512 or 100..900", text);
-    return {low, high};
+    const auto low = number_from_text<int>(text.substr(0, dots), 0);
+    const auto high = dots == std::string_view::npos ? low : number_from_text<int>(text.substr(dots + 2), 0);
+    if (!low || !high || *high < std::max(*low, 1))
+        fail(ErrorCode::wrong_use, "--distance '{}' is no number of tokens; write 512 or 100..900",
+             shown_text(text));
+    if (*high >= n_context)
+        fail(ErrorCode::wrong_use,
+             "--distance {}: {} tokens do not fit between what is asked for and the answer in --context {}",
+             text, *high, n_context);
+    return {*low, *high};
 }
 
 }  // namespace
@@ -42,19 +43,21 @@ void EvalOptions::add(CLI::App& command) {
     command
         .add_option("--context", context,
                     "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")
-        ->check(CLI::Range(2, 1 << 24));
+        ->transform(number_in(2, 1 << 24));
     command
         .add_option("--prefill", n_prefill,
                     "text: tokens of a window that are its prompt and are not scored (default: half)")
-        ->check(CLI::Range(1, 1 << 24));
+        ->transform(number_in(1, 1 << 24));
     command
         .add_option("--samples", n_samples,
                     "questions of each task (default: 500), or most windows of the text (default: all)")
-        ->check(CLI::Range(1, 1 << 24));
+        ->transform(number_in(1, 1 << 24));
     command.add_option(
         "--distance", distance,
         "tasks: tokens between what is asked for and the answer, 512 or 100..900 (default: any)");
-    command.add_option("--seed", seed, "of the questions")->capture_default_str();
+    command.add_option("--seed", seed, "of the questions")
+        ->transform(number_from<std::uint64_t>(0))
+        ->capture_default_str();
     command.add_option("--passages", passages,
                        "task passage: file of sections with Question: and Answer: lines");
 }
@@ -68,6 +71,13 @@ std::vector<LaneSpec> EvalOptions::lanes() const {
     for (const std::string& lane : run.lanes) specs.push_back(parse_lane_spec(lane));
     if (specs.empty()) specs.push_back(parse_lane_spec("full"));
     return specs;
+}
+
+std::vector<std::string> EvalOptions::labels() const {
+    std::vector<std::string> texts;
+    for (const std::string& lane : run.lanes) texts.push_back(printable_text(lane));
+    if (texts.empty()) texts.push_back("full");
+    return texts;
 }
 
 std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
@@ -94,7 +104,7 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     options.n_questions = n_samples > 0 ? n_samples : 500;
     options.seed = seed;
     options.context = n_context;
-    options.distance = parse_distance(distance);
+    options.distance = parse_distance(distance, n_context);
     for (const TaskKind kind : kinds) sets.push_back(task_questions(model, texts, kind, options));
     return sets;
 }

@@ -23,6 +23,8 @@ struct EvalOptions {
     int context_of(const Model& model) const;
     /// The lanes as typed, `full` without any.
     std::vector<LaneSpec> lanes() const;
+    /// The same, as text.
+    std::vector<std::string> labels() const;
 };
 
 }  // namespace keyhole

@@ -1,7 +1,5 @@
 #include "app/commands/eval_report.h"
 
-#include "engine/eval/answer_file.h"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -18,10 +16,6 @@ nlohmann::json number(double value) {
 
 nlohmann::json pair(const Interval& interval) {
     return {number(interval.low), number(interval.high)};
-}
-
-Interval perplexity_interval(const LaneScore& score) {
-    return {std::exp(score.nats.interval.low), std::exp(score.nats.interval.high)};
 }
 
 std::string task_line(const std::string& lane, const LaneScore& score, bool is_first) {
@@ -75,15 +69,19 @@ nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const Lan
 
 }  // namespace
 
-std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
+Interval perplexity_interval(const LaneScore& score) {
+    return {std::exp(score.nats.interval.low), std::exp(score.nats.interval.high)};
+}
+
+std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
                         std::span<const LaneScore> scores) {
     std::string table = fmt::format("{}: {}\n", set.name, set.description);
     table += set.is_task ? fmt::format("{:<44} {:>7} {:>14} {:>11} {:>9} {:>16}\n", "lane", "right %", "95 %",
                                        "nats/token", "to first", "95 %")
                          : fmt::format("{:<44} {:>10} {:>18} {:>9} {:>9} {:>18}\n", "lane", "perplexity",
                                        "95 %", "bits/byte", "x first", "95 %");
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-        table += (set.is_task ? task_line : text_line)(format_lane_spec(lanes[i]), scores[i], i == 0);
+    for (std::size_t i = 0; i < labels.size(); ++i)
+        table += (set.is_task ? task_line : text_line)(labels[i], scores[i], i == 0);
     return table;
 }
 
@@ -94,37 +92,6 @@ std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSp
         for (std::size_t lane = 0; lane < lanes.size(); ++lane)
             json["lanes"].push_back(lane_json(sets[set], lanes[lane], scores[set][lane], lane == 0));
     return json.dump(2);
-}
-
-std::string score_csv_header(std::span<const Vary> varies) {
-    std::string line = "questions,lane,spec";
-    for (const Vary& vary : varies) line += "," + csv_field(vary.key);
-    return line +
-           ",samples,tokens,accuracy,accuracy_low,accuracy_high,difference,difference_low,difference_high,"
-           "perplexity,perplexity_low,perplexity_high,bits_per_byte,nats_per_token,nats_difference,"
-           "nats_difference_low,nats_difference_high\n";
-}
-
-std::string score_csv(const QuestionSet& set, const GridCell& cell, std::size_t n_varies,
-                      const LaneScore& score) {
-    std::string line =
-        fmt::format("{},{},{}", set.name, csv_field(cell.lane), csv_field(format_lane_spec(cell.spec)));
-    for (std::size_t i = 0; i < n_varies; ++i)
-        line += "," + (i < cell.values.size() ? csv_field(cell.values[i]) : std::string());
-    line += fmt::format(",{},{}", score.n_questions, score.n_tokens);
-    const auto add = [&](double value, bool shown = true) {
-        line += shown && std::isfinite(value) ? fmt::format(",{:.6g}", value) : ",";
-    };
-    const auto add_estimate = [&](const Estimate& e, bool shown) {
-        for (double value : {e.value, e.interval.low, e.interval.high}) add(value, shown);
-    };
-    add_estimate(score.accuracy, set.is_task);
-    add_estimate(score.accuracy_difference, set.is_task);
-    add_estimate({score.perplexity, perplexity_interval(score)}, !set.is_task);
-    add(score.bits_per_byte, !set.is_task);
-    add(score.nats.value);
-    add_estimate(score.nats_difference, true);
-    return line + "\n";
 }
 
 CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,

@@ -11,18 +11,15 @@
 
 namespace keyhole {
 
-/// Table with a line a lane, the first one being the reference.
-std::string score_table(const QuestionSet& set, std::span<const LaneSpec> lanes,
+/// Table with a line a lane, the first one being the reference. labels: of the lanes, as the user knows them.
+std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
                         std::span<const LaneScore> scores);
 
 /// What --json prints: {"lanes": [...]} with an entry for each lane of each set; scores[set][lane].
 std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
                        std::span<const std::vector<LaneScore>> scores);
 
-/// Header and lines of a sweep's table.csv.
-std::string score_csv_header(std::span<const Vary> varies);
-std::string score_csv(const QuestionSet& set, const GridCell& cell, std::size_t n_varies,
-                      const LaneScore& score);
+Interval perplexity_interval(const LaneScore& score);
 
 /// Scores against the first key that is varied, a curve for each lane and combination of the others. Without a key of numbers: no curves.
 CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,

@@ -1,33 +1,30 @@
 #include "app/commands/export_options.h"
 
-#include <fmt/format.h>
+#include "app/commands/number_option.h"
 
 namespace keyhole {
 
 void ExportArguments::add(CLI::App& command) {
-    command.add_option("--out", folder, "folder for the exports, made when missing");
-    command
-        .add_option("--export", list,
-                    fmt::format("{} (but frames and gif), comma between; or what the window's views show: {}",
-                                export_word_list(), view_word_list()))
+    CLI::Option* out = command.add_option("--out", folder, "folder for the exports, made when missing");
+    std::vector<CLI::Option*> others;
+    const auto option = [&](const char* name, auto& value, const std::string& help) {
+        return others.emplace_back(command.add_option(name, value, help));
+    };
+    option("--export", list,
+           fmt::format("{} (but frames and gif), comma between; or what the window's views show: {}",
+                       export_word_list(), view_word_list()))
         ->capture_default_str();
-    command.add_option("--rows", rows, "decode rows, or all: prompt rows too")
-        ->check(CLI::IsMember({"decode", "all"}));
-    command.add_option("--layers", layers, "only these layers")
-        ->delimiter(',')
-        ->check(CLI::NonNegativeNumber);
-    command.add_option("--heads", heads, "only these query heads")
-        ->delimiter(',')
-        ->check(CLI::NonNegativeNumber);
-    command.add_option("--last-rows", last_rows, "only so many rows from the end")
-        ->check(CLI::NonNegativeNumber);
-    command.add_option("--dtype", dtype, "of arrays")->check(CLI::IsMember({"f32", "f16"}));
-    command.add_option("--row", row, "of views: up to this row, not the last")->check(CLI::NonNegativeNumber);
-    command.add_option("--focus", focus, "of views: the lane on show")->check(CLI::NonNegativeNumber);
-    command.add_option(
-        "--look", look,
-        "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
+    option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
+    option("--layers", layers, "only these layers")->delimiter(',')->transform(number_from(0));
+    option("--heads", heads, "only these query heads")->delimiter(',')->transform(number_from(0));
+    option("--last-rows", last_rows, "only so many rows from the end")->transform(number_from(0));
+    option("--dtype", dtype, "of arrays")->check(CLI::IsMember({"f32", "f16"}));
+    option("--row", row, "of views: up to this row, not the last")->transform(number_from(0));
+    option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
+    option("--look", look,
+           "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
     command.add_flag("--yes", yes, "write more than 2 GB without asking");
+    for (CLI::Option* other : others) other->needs(out);
 }
 
 ExportOptions ExportArguments::parsed() const {
@@ -35,7 +32,7 @@ ExportOptions ExportArguments::parsed() const {
     if (!given()) return options;
     std::string files = list;
     (void)take_view_words(files);
-    parse_export_list(files, options);
+    parse_export_list(files, options, of_records);
     options.folder = folder;
     options.all_rows = rows == "all";
     options.layers = layers;

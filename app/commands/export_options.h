@@ -22,6 +22,7 @@ struct ExportArguments {
     int row = -1;  ///< of views: the shown row; -1: the last
     int focus = 0;
     std::string look;
+    bool of_records = false;  ///< of a trace: `all` is all that records hold
 
     void add(CLI::App& command);
     bool given() const { return !folder.empty(); }

@@ -1,4 +1,5 @@
 #include "app/commands/commands.h"
+#include "app/commands/number_option.h"
 #include "app/commands/sweep.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -235,7 +236,7 @@ void add_figure_command(CLI::App& app) {
     command->add_option("name", options->name, "one of" + list_of_figures())->required();
     command->add_option("--from", options->from,
                         "folder of a run with run.json and attention.npy (keyformer-3a, 3b, 11)");
-    command->add_option("--of-lane", options->lane, "lane of that run")->check(CLI::NonNegativeNumber);
+    command->add_option("--of-lane", options->lane, "lane of that run")->transform(number_from(0));
     options->sweep.eval.add(*command);
     command->add_option("--vary", options->sweep.varies, "other values than the figure's own")
         ->expected(1)

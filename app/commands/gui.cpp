@@ -2,9 +2,12 @@
 #include "app/commands/options.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <memory>
+#include <tuple>
 
 namespace keyhole {
 
@@ -14,6 +17,18 @@ struct GuiArguments {
     RunOptions run;
     std::string open, script, size, settings;
 };
+
+/// `1280x720`.
+std::pair<int, int> parse_size(std::string_view text) {
+    constexpr int kLeast = 64, kMost = 16384;
+    const std::size_t x = std::min(text.find('x'), text.size());
+    const auto width = number_from_text(text.substr(0, x), kLeast, kMost),
+               height = number_from_text(text.substr(std::min(x + 1, text.size())), kLeast, kMost);
+    if (!width || !height)
+        fail(ErrorCode::wrong_use, "--size '{}': WIDTHxHEIGHT is needed, 1280x720, each from {} to {}",
+             shown_text(text), kLeast, kMost);
+    return {*width, *height};
+}
 
 void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
@@ -38,9 +53,7 @@ void run_gui(const GuiArguments& arguments) {
         options.settings = arguments.settings;
     else if (arguments.script.empty())
         options.settings = settings_file();
-    if (!arguments.size.empty() &&
-        std::sscanf(arguments.size.c_str(), "%dx%d", &options.width, &options.height) != 2)
-        fail(ErrorCode::wrong_use, "--size '{}': WIDTHxHEIGHT is needed, 1280x720", arguments.size);
+    if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
     run_window(std::move(options));
 }
 

@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/model_tables.h"
+#include "app/commands/number_option.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -208,9 +209,9 @@ void add_info_command(CLI::App& app) {
     command
         ->add_option("--context", options->context,
                      "tokens of a lane, for the memory needed (the model's context)")
-        ->check(CLI::Range(1, 1 << 30));
+        ->transform(number_in(1, 1 << 30));
     command->add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
-        ->check(CLI::Range(1, 1 << 20));
+        ->transform(number_in(1, 1 << 20));
     command->add_flag("--json", options->json, "machine-readable");
     command->add_flag("--options", options->of_lanes,
                       "presets, dialects and keys of a lane spec, with papers, instead of a model");

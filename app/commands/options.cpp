@@ -2,15 +2,16 @@
 
 #include "app/commands/assets.h"
 #include "app/commands/commands.h"
+#include "app/commands/number_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/session/sampler.h"
 
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 namespace keyhole {
 
@@ -22,8 +23,9 @@ void RunOptions::add_backend(CLI::App& command) {
     command.add_option("--backend", backend, "auto, cpu or cuda")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
     command.add_option("--threads", n_threads, "CPU threads (default: all cores)")
-        ->check(CLI::Range(0, 1024));
-    command.add_option("--device", device, "CUDA device by index (default: 0)")->check(CLI::Range(0, 1024));
+        ->transform(number_in(0, 1024));
+    command.add_option("--device", device, "CUDA device by index (default: 0)")
+        ->transform(number_in(0, 1024));
 }
 
 void RunOptions::add_prompt(CLI::App& command) {
@@ -44,19 +46,21 @@ void RunOptions::add_lanes(CLI::App& command) {
 
 void RunOptions::add_sampling(CLI::App& command) {
     command.add_option("--tokens", n_tokens, "tokens to generate")
-        ->check(CLI::Range(1, 1 << 24))
+        ->transform(number_in(1, 1 << 24))
         ->capture_default_str();
     auto* follow_flag = command.add_flag("--follow", follow, "feed every lane the first lane's token");
     command.add_flag("--free", free, "each lane goes on with its own token (default)")->excludes(follow_flag);
     command.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-text token");
     command.add_option("--temperature", sampling.temperature, "0 is greedy")
-        ->check(CLI::Range(0.0, 100.0))
+        ->transform(number_in<double>(0, kHottest))
         ->capture_default_str();
     command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all")
-        ->check(CLI::NonNegativeNumber);
+        ->transform(number_from(0));
     command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
-        ->check(CLI::Range(0.0, 1.0));
-    command.add_option("--seed", seed, "of the sampling")->capture_default_str();
+        ->transform(number_in(kLeastMass, 1.0));
+    command.add_option("--seed", seed, "of the sampling")
+        ->transform(number_from<std::uint64_t>(0))
+        ->capture_default_str();
     command.add_option(
         "--script", script,
         "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`");
@@ -98,57 +102,6 @@ std::string read_prompt_file(const std::string& file) {
     if (text.ends_with('\n')) text.pop_back();
     if (text.ends_with('\r')) text.pop_back();
     return text;
-}
-
-/// `rewind +N` as `rewind ROW`.
-static std::string with_row(std::string command, int n_prompt) {
-    constexpr std::string_view kRelative = "rewind +";
-    if (!command.starts_with(kRelative)) return command;
-    const auto row = parse_command("rewind " + command.substr(kRelative.size()));
-    return fmt::format("rewind {}", n_prompt - 1 + std::get<Rewind>(row).row);
-}
-
-/// The row at which a script is after a command.
-static int row_after(const LoggedCommand& logged, int n_prompt) {
-    if (const auto* rewind = std::get_if<Rewind>(&logged.command)) return rewind->row;
-    // How far a branch went shows when the script runs.
-    return std::holds_alternative<GoToBranch>(logged.command) ? n_prompt - 1 : logged.row;
-}
-
-std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt) {
-    std::ifstream in(file);
-    if (!in) fail(ErrorCode::bad_file, "cannot open the script {}; check the path", file);
-    std::vector<LoggedCommand> commands;
-    int earliest = n_prompt - 1;
-    std::string line;
-    for (int number = 1; std::getline(in, line); ++number) {
-        const std::size_t begin = line.find_first_not_of(" \t\r");
-        if (begin == std::string::npos || line[begin] == '#') continue;
-        line = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-        const std::size_t blank = line.find_first_of(" \t");
-        const std::string stamp = line.substr(0, blank);
-        try {
-            std::size_t used = 0;
-            const bool relative = stamp.front() == '+';
-            const int value = std::stoi(relative ? stamp.substr(1) : stamp, &used);
-            if (used + (relative ? 1 : 0) != stamp.size() || blank == std::string::npos)
-                throw std::invalid_argument(stamp);
-            const int row = relative ? n_prompt - 1 + value : value;
-            if (row < n_prompt - 1)
-                fail(ErrorCode::wrong_use, "row {} is before the end of the prompt (row {})", row,
-                     n_prompt - 1);
-            if (row < earliest) fail(ErrorCode::wrong_use, "row {} comes after row {}", row, earliest);
-            commands.push_back({row, parse_command(with_row(line.substr(blank + 1), n_prompt))});
-            earliest = row_after(commands.back(), n_prompt);
-        } catch (const Error& error) {
-            fail(ErrorCode::wrong_use, "{}:{}: {}", file, number, error.what());
-        } catch (const std::exception&) {
-            fail(ErrorCode::wrong_use,
-                 "{}:{}: '{}' does not begin with `+N` (tokens generated) or a row number, then a command",
-                 file, number, line);
-        }
-    }
-    return commands;
 }
 
 void print_warnings(const Model& model) {

@@ -47,11 +47,6 @@ std::string demo_model_folder();
 /// Throws Error(bad_file).
 std::string read_prompt_file(const std::string& file);
 
-/// A script is one command a line, stamped with when it applies: `+N command` after N generated tokens, `N command` after row N. `#` starts
-/// a comment. Rows must not descend, but after `rewind ROW` they start again from that row, and after `branch N` from where it ends.
-/// `rewind +N` is back to after N generated tokens. Throws Error(wrong_use) with file and line.
-std::vector<LoggedCommand> read_script(const std::string& file, int n_prompt);
-
 struct LoadedModel {
     std::shared_ptr<const Model> model;
     std::unique_ptr<Backend> backend;

@@ -3,6 +3,7 @@
 #include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
 #include "engine/trace/run_history.h"
@@ -22,12 +23,17 @@ struct ReplayOptions {
 void run_replay(ReplayOptions options) {
     // A run that was killed left its records in the spool beside the file that it never came to write.
     const std::filesystem::path spool = options.file + ".spool";
-    if (!std::filesystem::exists(options.file) && std::filesystem::exists(spool)) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(options.file, ignored) && std::filesystem::exists(spool, ignored)) {
         options.file = recover_spool(spool).string();
         fmt::print(stderr, "recovered {} from the spool of a run that did not end\n", options.file);
     }
+    options.exports.of_records = true;
+    const ExportOptions exports = options.exports.parsed();
+    const std::vector<ViewWord> views = options.exports.views();
     RunHistory history;
     history.update(read_trace(options.file));
+    if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
     fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", options.file, history.run().model_path,
                history.n_prompt(), history.n_prompt(), history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
@@ -35,16 +41,16 @@ void run_replay(ReplayOptions options) {
         const std::string text = text_of_tokens(
             history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
-        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "", text);
+        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "",
+                   printable_text(text, true));
     }
     fmt::print("\n{}", metrics_table(history, run_metrics(history)));
     if (!options.exports.given()) return;
     if (options.exports.has_files()) {
         Progress progress("export", 1);
-        export_history(history, options.exports.parsed(),
-                       [&](double done, const std::string&) { progress.update(done); });
+        export_history(history, exports, [&](double done, const std::string&) { progress.update(done); });
     }
-    if (const std::vector<ViewWord> views = options.exports.views(); !views.empty()) {
+    if (!views.empty()) {
         Progress progress("views", 1);
         write_views(history, views, options.exports.view_export(), 1, history.steps().front()->row,
                     [&](double done) { progress.update(done); });

@@ -1,4 +1,5 @@
 #include "app/commands/commands.h"
+#include "app/commands/number_option.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
 #include "engine/base/error.h"
@@ -21,7 +22,9 @@ void add_selftest_command(CLI::App& app) {
                      "cuda; or cpu: the kernels' own code on the host, where no device is needed")
         ->check(CLI::IsMember({"cuda", "cpu"}))
         ->capture_default_str();
-    command->add_option("--device", options->device, "CUDA device by index")->capture_default_str();
+    command->add_option("--device", options->device, "CUDA device by index")
+        ->transform(number_in(0, 1024))
+        ->capture_default_str();
     command->callback([options] {
         std::shared_ptr<cuda::Executor> executor;
         if (options->backend == "cpu") {

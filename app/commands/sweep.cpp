@@ -2,6 +2,7 @@
 
 #include "app/commands/commands.h"
 #include "app/commands/eval_report.h"
+#include "app/commands/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
@@ -60,6 +61,19 @@ std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& s
     return scores;
 }
 
+/// The cell's spec with the values that were varied, also where they are the preset's own.
+std::string label_of(const GridCell& cell, std::span<const Vary> varies) {
+    std::string label = format_lane_spec(cell.spec);
+    for (std::size_t i = 0; i < cell.values.size(); ++i) {
+        const std::string item = varies[i].key + "=";
+        const bool is_said = cell.values[i].empty() || label.find(":" + item) != std::string::npos ||
+                             label.find("," + item) != std::string::npos;
+        if (is_said || item.find('@') != std::string::npos) continue;  // heads that differ are always said
+        label += (label.find(':') == std::string::npos ? ":" : ",") + item + cell.values[i];
+    }
+    return label;
+}
+
 /// Levels at a share of what the first lane reaches.
 void add_share_lines(CurvePlot& plot, std::span<const double> shares, double accuracy) {
     double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -89,21 +103,24 @@ void run_sweep(const SweepOptions& options) {
     if (error)
         fail(ErrorCode::io, "cannot make the folder {} for the sweep: {}", folder.string(), error.message());
     AnswerFile answers(folder / "answers.csv");
-
-    std::string table = score_csv_header(varies);
+    SweepTable table(folder / "table.csv");
     std::vector<LaneSpec> lanes;
-    for (const GridCell& cell : cells) lanes.push_back(cell.spec);
+    std::vector<std::string> labels;
+    for (const GridCell& cell : cells) {
+        lanes.push_back(cell.spec);
+        labels.push_back(label_of(cell, varies));
+    }
     std::vector<std::vector<LaneScore>> all;
     if (!options.json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
-        const std::string others = answers.others(asked_on(set.identity, loaded.backend->name()));
+        const std::string asked = asked_on(set.identity, loaded.backend->name());
+        const std::string others = answers.others(asked);
         if (!others.empty()) fmt::print(stderr, "{}\n", others);
         answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
         const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
-        for (std::size_t i = 0; i < cells.size(); ++i)
-            table += score_csv(set, cells[i], varies.size(), scores[i]);
-        if (!options.json) fmt::print("\n{}", score_table(set, lanes, scores));
-        write_text_file(folder / "table.csv", table);
+        for (std::size_t i = 0; i < cells.size(); ++i) table.add(set, asked, cells[i], varies, scores[i]);
+        if (!options.json) fmt::print("\n{}", score_table(set, labels, scores));
+        table.write();
         CurvePlot plot = score_plot(set, cells, scores, varies,
                                     loaded.model->path().lexically_normal().filename().string());
         if (plot.curves.empty()) continue;
@@ -129,7 +146,10 @@ void add_sweep_command(CLI::App& app) {
         ->expected(1)
         ->take_all()
         ->required();
-    command->add_option("--out", options->out, "folder: answers.csv, table.csv and a plot for each task")
+    command
+        ->add_option("--out", options->out,
+                     "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "
+                     "both")
         ->required();
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_sweep(*options); });

@@ -2,9 +2,9 @@
 
 #include "app/window/command_areas.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 #include "engine/policy/spec_text.h"
-
-#include <sstream>
 
 namespace keyhole {
 
@@ -13,12 +13,16 @@ namespace {
 using namespace key;
 
 template <class Number>
-std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
-    std::istringstream stream{std::string(text)};
+std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::size_t at_most, Number low,
+                            Number high) {
     std::vector<Number> values;
-    for (Number value{}; stream >> value;) values.push_back(value);
-    if (!stream.eof() || values.size() < at_least || values.size() > at_most)
-        fail(ErrorCode::wrong_use, "'{}': {} to {} numbers are needed", text, at_least, at_most);
+    for (const spec_text::Item& item : spec_text::split_blanks({text, 0})) {
+        const auto value = number_from_text(item.text, low, high);
+        if (!value) fail(ErrorCode::wrong_use, "{}", no_number(item.text, low, high));
+        values.push_back(*value);
+    }
+    if (values.size() < at_least || values.size() > at_most)
+        fail(ErrorCode::wrong_use, "'{}': {} to {} numbers are needed", shown_text(text), at_least, at_most);
     return values;
 }
 
@@ -35,11 +39,12 @@ std::vector<UserCommand> whole_table() {
 }  // namespace
 
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
-    return numbers<int>(text, at_least, at_most);
+    constexpr int kMost = 1'000'000'000;  // so that a sum or difference of two is an int
+    return numbers(text, at_least, at_most, -kMost, kMost);
 }
 
 std::vector<double> real_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
-    return numbers<double>(text, at_least, at_most);
+    return numbers(text, at_least, at_most, kLowest<double>, kHighest<double>);
 }
 
 bool on_or_off(std::string_view text, bool now) {
@@ -131,8 +136,8 @@ void run_command(AppState& app, std::string_view text) {
     if (command == nullptr) {
         std::vector<std::string_view> ids;
         for (const UserCommand& known : command_table()) ids.push_back(known.id);
-        fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", id,
-             spec_text::nearest_word(id, ids));
+        fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
+             spec_text::nearest_word(id.substr(0, 64), ids));
     }
     command->action(app, arguments);
     app.keep_lane_in_range();

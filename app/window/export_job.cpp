@@ -12,13 +12,13 @@ namespace keyhole {
 
 namespace {
 
-ExportOptions options_of(const ExportWish& wish) {
+ExportOptions options_of(const ExportWish& wish, bool of_records = false) {
     ExportOptions exports;
     exports.folder = wish.folder;
     exports.all_rows = wish.all_rows;
     exports.layers = wish.layers;
     exports.heads = wish.heads;
-    parse_export_list(wish.list, exports);
+    parse_export_list(wish.list, exports, of_records);
     return exports;
 }
 
@@ -67,7 +67,7 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
 void ExportJob::start(RunHistory history, std::function<void()> wake) {
     job_.begin(
         [history = std::move(history), w = wish](const BackgroundJob<std::string>::Tell& tell) {
-            export_history(history, options_of(w), [&](double done, const std::string&) {
+            export_history(history, options_of(w, true), [&](double done, const std::string&) {
                 if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });

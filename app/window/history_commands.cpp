@@ -1,22 +1,9 @@
 #include "app/window/history_commands.h"
 
 #include "engine/base/error.h"
-
-#include <charconv>
+#include "engine/base/number.h"
 
 namespace keyhole {
-
-namespace {
-
-int whole_number(std::string_view text, std::string_view what) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size())
-        fail(ErrorCode::wrong_use, "'{}': {} is needed", text, what);
-    return value;
-}
-
-}  // namespace
 
 void fork_lane(AppState& app, std::string_view arguments) {
     app.need_live_run();
@@ -38,12 +25,13 @@ void rewind_run(AppState& app, std::string_view arguments) {
     app.need_live_run();
     const bool keeps = arguments == "keep" || arguments.ends_with(" keep");
     if (keeps) arguments.remove_suffix(arguments == "keep" ? 4 : 5);
-    app.rewind(arguments.empty() ? app.view.row : whole_number(arguments, "the row to go back to"), keeps);
+    app.rewind(arguments.empty() ? app.view.row : read_number<int>("the row to go back to", arguments),
+               keeps);
 }
 
 void go_to_branch(AppState& app, std::string_view arguments) {
     app.need_live_run();
-    app.go_to_branch(whole_number(arguments, "the number of a branch"));
+    app.go_to_branch(read_number<int>("the number of a branch", arguments));
 }
 
 void touch_token(AppState& app, std::string_view verb, std::string_view arguments) {

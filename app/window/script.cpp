@@ -2,10 +2,9 @@
 
 #include "app/window/command_table.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 
-#include <charconv>
-#include <fstream>
-#include <sstream>
+#include <algorithm>
 #include <utility>
 
 namespace keyhole {
@@ -14,53 +13,40 @@ namespace {
 
 constexpr double kWaitLimitS = 180;
 
-std::string trimmed(const std::string& text) {
-    const std::size_t begin = text.find_first_not_of(" \t\r");
-    if (begin == std::string::npos) return "";
-    return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
-std::vector<double> numbers(const std::string& text, std::size_t at_least, std::size_t at_most) {
-    std::istringstream stream(text);
-    std::vector<double> values;
-    for (double value = 0; stream >> value;) values.push_back(value);
-    if (!stream.eof() || values.size() < at_least || values.size() > at_most)
-        fail(ErrorCode::wrong_use, "'{}' is not {} number(s)", text, at_least);
-    return values;
-}
-
 }  // namespace
 
-Script Script::from_file(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file)
-        fail(ErrorCode::bad_file, "reading the script {}: cannot be read; check the path", path.string());
-    return from_text(path.string(), text.str());
-}
-
-Script Script::from_text(std::string name, const std::string& text) {
+Script Script::from_lines(std::string name, std::vector<ScriptLine> lines) {
     Script script;
     script.name_ = std::move(name);
-    std::istringstream stream(text);
-    std::string line;
-    for (int number = 1; std::getline(stream, line); ++number) {
-        line = trimmed(line);
-        if (!line.empty() && line[0] != '#') script.lines_.push_back({number, line});
+    for (ScriptLine& read : lines) {
+        Line line{read.number, std::move(read.text), {}};
+        try {
+            line.step = parse_script_step(line.text);
+        } catch (const Error& error) {
+            script.refuse(line, error.what());
+        }
+        script.lines_.push_back(std::move(line));
     }
     return script;
 }
 
-bool Script::may_go_on(const AppState& app, const std::string& what) const {
-    if (what == "idle") return app.idle();
-    if (what.starts_with("seconds ")) {
-        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
-        return waited.count() >= numbers(what.substr(8), 1, 1)[0];
-    }
-    if (what.starts_with("rows "))
-        return app.n_decoded() >= static_cast<int>(numbers(what.substr(5), 1, 1)[0]);
-    fail(ErrorCode::wrong_use, "wait rows N, wait idle, or wait seconds S");
+Script Script::from_file(const std::filesystem::path& path) {
+    return from_lines(path.string(), read_script_lines(path));
+}
+
+Script Script::from_text(std::string name, std::string_view text) {
+    return from_lines(std::move(name), script_lines(text));
+}
+
+void Script::refuse(const Line& line, const char* why) const {
+    fail(ErrorCode::wrong_use, "{}, line {} '{}': {}", name_, line.number, shown_text(line.text), why);
+}
+
+bool Script::may_go_on(const ScriptStep& wait, const AppState& app) const {
+    if (wait.kind == ScriptStep::Kind::wait_idle) return app.idle();
+    if (wait.kind == ScriptStep::Kind::wait_rows) return app.n_decoded() >= wait.n;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
+    return waited.count() >= wait.seconds;
 }
 
 void Script::point_at(const std::string& rest, const FindItem& find_item) {
@@ -68,10 +54,10 @@ void Script::point_at(const std::string& rest, const FindItem& find_item) {
     for (std::size_t end = rest.size(); end != std::string::npos; end = rest.rfind(' ', end - 1)) {
         const auto box = find_item ? find_item(rest.substr(0, end)) : std::nullopt;
         if (box) {
-            std::vector<double> part = {0.5, 0.5};
-            if (end < rest.size()) part = numbers(rest.substr(end), 2, 2);
-            input.mouse_x = (*box)[0] + ((*box)[2] - (*box)[0]) * part[0];
-            input.mouse_y = (*box)[1] + ((*box)[3] - (*box)[1]) * part[1];
+            std::pair<double, double> part = {0.5, 0.5};
+            if (end < rest.size()) part = parse_parts(std::string_view(rest).substr(end));
+            input.mouse_x = (*box)[0] + ((*box)[2] - (*box)[0]) * part.first;
+            input.mouse_y = (*box)[1] + ((*box)[3] - (*box)[1]) * part.second;
             return;
         }
         if (end == 0) break;
@@ -79,89 +65,106 @@ void Script::point_at(const std::string& rest, const FindItem& find_item) {
     fail(ErrorCode::wrong_use, "no widget '{}' is on show", rest);
 }
 
+bool Script::wait(const ScriptStep& step, AppState& app) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!waiting_) wait_begin_ = now;
+    waiting_ = true;
+    if (!tried_ && step.kind != ScriptStep::Kind::wait_seconds && app.live() &&
+        app.status.phase == EnginePhase::failed && app.idle())
+        fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
+    if (!may_go_on(step, app)) {
+        if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {
+            wait_progress_ = done;
+            progress_at_ = now;  // a long prompt may take its time
+        }
+        if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() > kWaitLimitS)
+            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
+                 app.n_decoded());
+        return false;
+    }
+    waiting_ = false;
+    if (std::exchange(tried_, false)) app.refusal.clear();
+    if (!app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
+    return true;
+}
+
+bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_item) {
+    switch (step.kind) {
+        case ScriptStep::Kind::command:
+            run_command(app, step.words);
+            break;
+        case ScriptStep::Kind::attempt:
+            try {
+                tried_ = true;
+                run_command(app, step.words);
+            } catch (const Error& error) {
+                app.say(error.what(), true);
+            }
+            break;
+        case ScriptStep::Kind::deadline:
+            deadline_ = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<std::int64_t>(1000 * step.seconds));
+            break;
+        case ScriptStep::Kind::finally:
+            deadline_.reset();
+            break;
+        case ScriptStep::Kind::wait_idle:
+        case ScriptStep::Kind::wait_rows:
+        case ScriptStep::Kind::wait_seconds:
+            return wait(step, app);
+        case ScriptStep::Kind::mouse:
+            input.mouse_x = step.x;
+            input.mouse_y = step.y;
+            break;
+        case ScriptStep::Kind::point:
+            point_at(step.words, find_item);
+            break;
+        case ScriptStep::Kind::press:
+            input.held = step.n + 1;
+            break;
+        case ScriptStep::Kind::release:
+            input.held = 0;
+            break;
+        case ScriptStep::Kind::click:
+            input.clicks = step.n + 1;
+            break;
+        case ScriptStep::Kind::wheel:
+            input.wheel = step.x;
+            break;
+        case ScriptStep::Kind::drop:
+            input.dropped.insert(input.dropped.end(), step.paths.begin(), step.paths.end());
+            break;
+        case ScriptStep::Kind::text:
+            input.text = step.words;
+            break;
+        case ScriptStep::Kind::key: {
+            bool found = false;
+            for (const UserCommand& command : command_table()) {
+                if (command.shortcut.code == 0 || shortcut_text(command.shortcut) != step.words) continue;
+                command.action(app, "");
+                found = true;
+            }
+            if (!found) fail(ErrorCode::wrong_use, "no command has the key '{}'", step.words);
+            break;
+        }
+    }
+    return true;
+}
+
 bool Script::advance(AppState& app, const FindItem& find_item) {
     if (done()) return true;
     if (deadline_ && std::chrono::steady_clock::now() > *deadline_)
-        while (next_ + 1 < lines_.size() && lines_[next_].text != "finally") {
+        while (next_ + 1 < lines_.size() && lines_[next_].step.kind != ScriptStep::Kind::finally) {
             ++next_;
             waiting_ = false;
         }
     const Line& line = lines_[next_];
     try {
-        const std::size_t blank = line.text.find(' ');
-        const std::string word = line.text.substr(0, blank);
-        const std::string rest = blank == std::string::npos ? "" : trimmed(line.text.substr(blank));
-        if (word == "deadline") {
-            deadline_ = std::chrono::steady_clock::now() +
-                        std::chrono::milliseconds(static_cast<int>(1000 * numbers(rest, 1, 1)[0]));
-        } else if (word == "finally") {
-            deadline_.reset();
-        } else if (word == "try") {
-            try {
-                tried_ = true;
-                run_command(app, rest);
-            } catch (const Error& error) {
-                app.say(error.what(), true);
-            }
-        } else if (word == "wait") {
-            const auto now = std::chrono::steady_clock::now();
-            if (!waiting_) wait_begin_ = now;
-            waiting_ = true;
-            if (!tried_ && !rest.starts_with("seconds") && app.live() &&
-                app.status.phase == EnginePhase::failed && app.idle())
-                fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
-            if (!may_go_on(app, rest)) {
-                if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {
-                    wait_progress_ = done;
-                    progress_at_ = now;  // a long prompt may take its time
-                }
-                if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() >
-                    kWaitLimitS)
-                    fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
-                         app.n_decoded());
-                return false;
-            }
-            waiting_ = false;
-            if (std::exchange(tried_, false)) app.refusal.clear();
-            if (!app.refusal.empty()) fail(ErrorCode::wrong_use, "{}", std::exchange(app.refusal, ""));
-        } else if (word == "mouse") {
-            const std::vector<double> at = numbers(rest, 2, 2);
-            input.mouse_x = at[0];
-            input.mouse_y = at[1];
-        } else if (word == "point") {
-            point_at(rest, find_item);
-        } else if (word == "press" || word == "release") {
-            input.held = word == "release" ? 0
-                         : rest.empty()    ? 1
-                                           : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
-        } else if (word == "click") {
-            input.clicks = rest.empty() ? 1 : static_cast<int>(numbers(rest, 1, 1)[0]) + 1;
-        } else if (word == "wheel") {
-            input.wheel = numbers(rest, 1, 1)[0];
-        } else if (word == "drop") {
-            for (std::size_t begin = 0; begin < rest.size();) {
-                const std::size_t end = std::min(rest.find('|', begin), rest.size());
-                input.dropped.push_back(rest.substr(begin, end - begin));
-                begin = end + 1;
-            }
-            if (input.dropped.empty()) fail(ErrorCode::wrong_use, "a path is needed");
-        } else if (word == "text") {
-            input.text = rest;
-        } else if (word == "key") {
-            bool found = false;
-            for (const UserCommand& command : command_table()) {
-                if (command.shortcut.code == 0 || shortcut_text(command.shortcut) != rest) continue;
-                command.action(app, "");
-                found = true;
-            }
-            if (!found) fail(ErrorCode::wrong_use, "no command has the key '{}'", rest);
-        } else {
-            run_command(app, line.text);
-        }
+        if (!run(line.step, app, find_item)) return false;
         ++next_;
         return true;
     } catch (const std::exception& error) {
-        fail(ErrorCode::wrong_use, "{}, line {} '{}': {}", name_, line.number, line.text, error.what());
+        refuse(line, error.what());
     }
 }
 

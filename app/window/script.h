@@ -20,6 +20,8 @@
 #pragma once
 
 #include "app/window/app_state.h"
+#include "app/window/script_step.h"
+#include "engine/session/script.h"
 
 #include <array>
 #include <chrono>
@@ -47,9 +49,10 @@ using FindItem = std::function<std::optional<std::array<double, 4>>(std::string_
 
 class Script {
   public:
-    /// Throws Error(bad_file) when it cannot be read.
+    /// Throws Error(bad_file) when it cannot be read, Error(wrong_use) as from_text.
     static Script from_file(const std::filesystem::path& path);
-    static Script from_text(std::string name, const std::string& text);
+    /// Throws Error(wrong_use) with the number and text of a line that is none.
+    static Script from_text(std::string name, std::string_view text);
 
     bool done() const { return next_ >= lines_.size(); }
     /// What fails now comes of a `try`: no fault of the script.
@@ -62,6 +65,7 @@ class Script {
     struct Line {
         int number = 0;
         std::string text;
+        ScriptStep step;
     };
     std::string name_;
     std::vector<Line> lines_;
@@ -72,7 +76,11 @@ class Script {
     std::chrono::steady_clock::time_point wait_begin_, progress_at_;
     double wait_progress_ = -1;
 
-    bool may_go_on(const AppState& app, const std::string& what) const;
+    static Script from_lines(std::string name, std::vector<ScriptLine> lines);
+    [[noreturn]] void refuse(const Line& line, const char* why) const;
+    bool run(const ScriptStep& step, AppState& app, const FindItem& find_item);
+    bool wait(const ScriptStep& step, AppState& app);
+    bool may_go_on(const ScriptStep& wait, const AppState& app) const;
     void point_at(const std::string& rest, const FindItem& find_item);
 };
 

@@ -2,6 +2,7 @@
 
 #include "app/window/range_histogram.h"
 #include "engine/base/error.h"
+#include "engine/base/number.h"
 
 #include <fmt/ranges.h>
 
@@ -25,8 +26,8 @@ void zoom(AppState& app, std::string_view arguments) {
     HeatView& heat = app.view.heat;
     heat.cell_width = heat.cell_height = std::clamp(v[0], HeatView::kMinCell, HeatView::kMaxCell);
     heat.fitted = false;
-    app.view.center_request = v.size() == 3 ? Pick{static_cast<int>(v[1]), static_cast<int>(v[2])}
-                                            : Pick{app.view.row, app.view.row / 2};
+    const auto place = [&](std::size_t i) { return static_cast<int>(std::clamp(v[i], -1e9, 1e9)); };
+    app.view.center_request = v.size() == 3 ? Pick{place(1), place(2)} : Pick{app.view.row, app.view.row / 2};
 }
 
 /// The next choice without a name, else the one that is called so.
@@ -209,7 +210,8 @@ constexpr std::array kTable = {
                 {},
                 [](AppState& app, std::string_view a) {
                     const std::vector<double> v = real_numbers(a, 2, 2);
-                    if (!(v[0] < v[1]) || v[0] < 0) fail(ErrorCode::wrong_use, "0 <= low < high");
+                    if (!(v[0] < v[1]) || v[0] < 0 || v[1] > double{kHighest<float>})
+                        fail(ErrorCode::wrong_use, "0 <= low < high");
                     app.view.range().automatic = false;
                     app.view.range().low = static_cast<float>(v[0]);
                     app.view.range().high = static_cast<float>(v[1]);

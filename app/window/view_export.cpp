@@ -4,14 +4,15 @@
 #include "app/window/measure_curves.h"
 #include "app/window/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/number.h"
 #include "engine/policy/lane_spec.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <system_error>
@@ -51,20 +52,12 @@ std::string_view name_of(const ViewWord& word) {
         ->name;
 }
 
-std::optional<int> number(std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0)
-        return std::nullopt;
-    return value;
-}
-
 /// Numbers with `between`; nullopt: the text is something else.
 std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
     std::vector<int> out;
     while (true) {
         const std::size_t at = text.find(between);
-        const auto value = number(text.substr(0, at));
+        const auto value = number_from_text<int>(text.substr(0, at), 0);
         if (!value) return std::nullopt;
         out.push_back(*value);
         if (at == std::string_view::npos) return out;
@@ -77,8 +70,8 @@ ViewWord parse_view_word(const Name& name, std::string_view arguments) {
     word.kind = name.kind;
     word.mode = name.mode;
     const auto wrong = [&] {
-        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}", name.name, name.name,
-             name.arguments.empty() ? "" : ":", name.arguments);
+        fail(ErrorCode::wrong_use, "--export {}: expected {}{}{}, not '{}'", name.name, name.name,
+             name.arguments.empty() ? "" : ":", name.arguments, shown_text(arguments));
     };
     const bool has = !arguments.empty();
     if (has == name.arguments.empty()) wrong();
@@ -99,29 +92,39 @@ ViewWord parse_view_word(const Name& name, std::string_view arguments) {
             word.words = arguments;
     } else {
         word.words = arguments;
+        if (name.kind == Kind::measure && curve_index(arguments) < 0) {
+            std::vector<std::string_view> known;
+            for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
+            fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", shown_text(arguments),
+                 fmt::join(known, ", "));
+        }
     }
     return word;
 }
 
+/// card: within check_views().
 int lane_of(const RunHistory& history, int card) {
-    const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
-    if (card >= static_cast<int>(lanes.size()))
-        fail(ErrorCode::wrong_use, "lane {} does not exist; at its end the run has lanes 0 to {}", card,
-             lanes.size() - 1);
-    return *history.lane_from_id(lanes[static_cast<std::size_t>(card)].info->id);
+    return *history.lane_from_id(history.steps().back()->lanes.at(static_cast<std::size_t>(card)).info->id);
 }
 
-/// "" for all.
-std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view what) {
-    std::vector<int> out;
-    for (int i = 0; asked.empty() && i < n; ++i) out.push_back(i);
-    for (const int i : asked) {
+void check_lane(std::string_view where, int card, const ViewLimits& limits) {
+    if (limits.n_lanes >= 0 && card >= limits.n_lanes)
+        fail(ErrorCode::wrong_use, "{}: lane {} does not exist; at its end the run has lanes 0 to {}", where,
+             card, limits.n_lanes - 1);
+}
+
+void check_indices(const std::vector<int>& asked, int n, std::string_view what) {
+    for (const int i : asked)
         if (i < 0 || i >= n)
             fail(ErrorCode::wrong_use, "--{0}s: {0} {1} does not exist; the model has {0}s 0 to {2}", what, i,
                  n - 1);
-        out.push_back(i);
-    }
-    return out;
+}
+
+/// Those asked for, or all.
+std::vector<int> chosen(const std::vector<int>& asked, int n) {
+    std::vector<int> all;
+    for (int i = 0; asked.empty() && i < n; ++i) all.push_back(i);
+    return asked.empty() ? all : asked;
 }
 
 /// Everything that the words of one export share.
@@ -140,8 +143,8 @@ struct Writer {
     template <class Write>
     void each_head(Write write) {
         const ModelConfig& config = history.run().config;
-        for (const int layer : chosen(how.layers, config.n_layers, "layer"))
-            for (const int head : chosen(how.heads, config.n_heads, "head")) {
+        for (const int layer : chosen(how.layers, config.n_layers))
+            for (const int head : chosen(how.heads, config.n_heads)) {
                 view.layer = layer;
                 view.head = head;
                 write(fmt::format("L{}_H{}", layer, head));
@@ -188,19 +191,9 @@ struct Writer {
                     overlap_table(history, lane_of(history, word.a), lane_of(history, word.b), view.row));
             case Kind::measure:
                 view.measure_curve = curve_index(word.words);
-                if (view.measure_curve < 0) {
-                    std::vector<std::string_view> known;
-                    for (const CurveKind& kind : curve_kinds()) known.push_back(kind.measure);
-                    fail(ErrorCode::wrong_use, "--export curve:{}: no such measure; one of {}", word.words,
-                         fmt::join(known, ", "));
-                }
                 return curves("curve_" + word.words);
             case Kind::tokens:
                 view.measure_curve = -1;
-                for (const int p : word.positions)
-                    if (p > history.last_row())
-                        fail(ErrorCode::wrong_use, "--export tokens: positions are 0 to {}, not {}",
-                             history.last_row(), p);
                 view.curve_positions = word.positions;
                 return each_head([&](const std::string& head) { curves("tokens_" + head); });
             case Kind::watched:
@@ -216,11 +209,10 @@ struct Writer {
         if (word.positions.empty()) {
             view.watched = find_span(history, lane_of(history, how.focus), word.words);
             if (!view.watched)
-                fail(ErrorCode::wrong_use, "--export watched: '{}' is not in the text", word.words);
+                fail(ErrorCode::wrong_use, "--export watched: '{}' is not in the text",
+                     shown_text(word.words));
         } else {
             view.watched = TokenSpan{word.positions.front(), word.positions.back()};
-            if (view.watched->last > history.last_row())
-                fail(ErrorCode::wrong_use, "--export watched: positions are 0 to {}", history.last_row());
         }
         curves(fmt::format("watched_{}-{}", view.watched->first, view.watched->last));
     }
@@ -287,18 +279,8 @@ void parse_look(std::string_view look, ViewState& view) {
     RangeChoice range;
     while (!look.empty()) {
         const std::size_t comma = std::min(look.find(','), look.size());
-        const std::string part(look.substr(0, comma));
+        const std::string_view part = look.substr(0, comma);
         look.remove_prefix(std::min(comma + 1, look.size()));
-        const auto real = [&](const std::string& text) {
-            float value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            if (error != std::errc() || end != text.data() + text.size())
-                fail(ErrorCode::wrong_use, "--look: '{}' is no range; write LOW..HIGH, or gamma=G", part);
-            if (!std::isfinite(value) || (value != 0 && std::abs(value) < std::numeric_limits<float>::min()))
-                fail(ErrorCode::wrong_use, "--look: '{}': {} is no number that a scale can begin or end at",
-                     part, text);
-            return value;
-        };
         const std::size_t dots = part.find("..");
         if (const auto map = colormap_from_name(part)) {
             view.colors = *map;
@@ -311,23 +293,57 @@ void parse_look(std::string_view look, ViewState& view) {
         } else if (part == "clips") {
             view.marks_clips = true;
         } else if (part.starts_with("gamma=")) {
-            range.gamma = real(part.substr(6));
-            if (!(range.gamma >= 0.2f && range.gamma <= 5))
-                fail(ErrorCode::wrong_use, "--look: '{}': gamma is 0.2 to 5", part);
-        } else if (dots != std::string::npos) {
+            range.gamma = read_number("--look: gamma", part.substr(6), 0.2f, 5.0f);
+        } else if (dots != std::string_view::npos) {
             range.automatic = false;
-            range.low = real(part.substr(0, dots));
-            range.high = real(part.substr(dots + 2));
-            if (!(range.low >= 0 && range.low < range.high))
-                fail(ErrorCode::wrong_use, "--look: '{}': a range has 0 <= LOW < HIGH", part);
+            range.low = read_number("--look: LOW..HIGH", part.substr(0, dots), 0.0f);
+            range.high = read_number("--look: LOW..HIGH", part.substr(dots + 2), 0.0f);
+            if (!(range.low < range.high))
+                fail(ErrorCode::wrong_use, "--look: '{}' does not ascend; write LOW..HIGH", part);
+            if (std::fpclassify(range.low) == FP_SUBNORMAL || std::fpclassify(range.high) == FP_SUBNORMAL)
+                fail(ErrorCode::wrong_use,
+                     "--look: '{}' is too near to 0 for a scale; write 0 or {:.2g} and more", part,
+                     std::numeric_limits<float>::min());
         } else {
             fail(ErrorCode::wrong_use,
                  "--look: '{}' is unknown; a colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan or "
                  "clips",
-                 part);
+                 shown_text(part));
         }
     }
     view.attention_range = view.score_range = range;
+}
+
+ViewLimits view_limits(const RunHistory& history) {
+    const ModelConfig& config = history.run().config;
+    return {config.n_layers, config.n_heads, static_cast<int>(history.steps().back()->lanes.size()),
+            history.steps().front()->row, history.last_row()};
+}
+
+void check_views(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits) {
+    if (words.empty()) {
+        if (how.row >= 0 || how.focus > 0 || !how.look.empty())
+            fail(ErrorCode::wrong_use, "--row, --focus and --look are of views; name one with --export: {}",
+                 view_word_list());
+        return;
+    }
+    check_lane("--focus", how.focus, limits);
+    check_indices(how.layers, limits.n_layers, "layer");
+    check_indices(how.heads, limits.n_heads, "head");
+    if (how.row > limits.last_row || (how.row >= 0 && how.row < limits.first_row))
+        fail(ErrorCode::wrong_use, "--row {}: the run has rows {} to {}", how.row, limits.first_row,
+             limits.last_row);
+    ViewState ignored;
+    parse_look(how.look, ignored);
+    for (const ViewWord& word : words) {
+        if (word.kind == Kind::difference || word.kind == Kind::overlap)
+            for (const int card : {word.a, word.b})
+                check_lane("--export " + format_view_word(word), card, limits);
+        for (const int p : word.positions)
+            if (p > limits.last_row)
+                fail(ErrorCode::wrong_use, "--export {}: positions are 0 to {}, not {}", name_of(word),
+                     limits.last_row, p);
+    }
 }
 
 std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
@@ -348,9 +364,7 @@ std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
 std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
                                      const ViewExport& how, int stride, int dense_from,
                                      const std::function<void(double)>& progress) {
-    if (how.row > history.last_row() || (how.row >= 0 && how.row < history.steps().front()->row))
-        fail(ErrorCode::wrong_use, "--row {}: the run has rows {} to {}", how.row,
-             history.steps().front()->row, history.last_row());
+    check_views(words, how, view_limits(history));
     std::error_code ignored;
     std::filesystem::create_directories(how.folder, ignored);
     Writer writer{history, how, {}, {}, {}};

@@ -33,7 +33,8 @@ struct ViewWord {
     bool operator==(const ViewWord&) const = default;
 };
 
-/// Takes the words of views out of a list of --export. Throws Error(wrong_use) for one that is not whole.
+/// Takes the words of views out of a list of --export. Throws Error(wrong_use) for one that is not whole, or a measure that there is
+/// not.
 std::vector<ViewWord> take_view_words(std::string& list);
 std::string format_view_word(const ViewWord& word);
 /// "view, view-mask, ...", for help.
@@ -54,11 +55,23 @@ std::string format_look(const ViewState& view);
 /// Throws Error(wrong_use).
 void parse_look(std::string_view look, ViewState& view);
 
+/// What a run has of what views may name, or will have when it is made: -1 where that shows only then.
+struct ViewLimits {
+    int n_layers = 0, n_heads = 0;
+    int n_lanes = -1;                  ///< at its end
+    int first_row = 0, last_row = -1;  ///< rows that can be shown
+};
+ViewLimits view_limits(const RunHistory& history);
+
+/// Throws Error(wrong_use) for a lane, layer, head, row, position or look that is not there, and for options of views where `words`
+/// is empty.
+void check_views(const std::vector<ViewWord>& words, const ViewExport& how, const ViewLimits& limits);
+
 /// Lanes with a record at the end of the run, the focused one first: as curves are drawn.
 std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus);
 
 /// The views as files in the folder; returns their names. stride, dense_from: which rows the recorder kept. progress: 0..1. Throws
-/// Error(wrong_use) for a lane, layer, head, row, measure or words that the run has not, Error(io).
+/// Error(wrong_use) as check_views, and for words that are not in the text; Error(io).
 std::vector<std::string> write_views(const RunHistory& history, const std::vector<ViewWord>& words,
                                      const ViewExport& how, int stride, int dense_from,
                                      const std::function<void(double)>& progress = {});

@@ -11,7 +11,7 @@ std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& p
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const ResolvedPolicy& own = unit_policy(layout, policy, g);
         const int n = n_stored[static_cast<std::size_t>(g)];
-        const int open_end = (own.keeps_memory ? n_columns : n) + std::max(64, own.horizon);
+        const int open_end = (own.keeps_memory ? n_columns : n) + rows_of_room(own);
         capacity.push_back(own.keeps_memory || !own.evicts()
                                ? open_end
                                : std::max(n, std::min(own.stored + own.every, open_end)));

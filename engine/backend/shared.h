@@ -18,6 +18,12 @@ inline const ResolvedPolicy& unit_policy(const KvLayout& layout, const ResolvedP
     return policy.at(reader.layer, reader.head);
 }
 
+/// Rows to come that a cache without an end has room for before it grows: what the session generates, which is the horizon unless
+/// the lane names its own. Within limits, whatever it names: a cache grows by half of what it has.
+inline int rows_of_room(const ResolvedPolicy& policy) {
+    return std::clamp(policy.horizon, 64, 4096);
+}
+
 /// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with
 /// nothing to evict, or where the released code only masks, room to go on.
 std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& policy,

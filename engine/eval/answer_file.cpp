@@ -1,14 +1,16 @@
 #include "engine/eval/answer_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/number.h"
 
-#include <stdexcept>
+#include <cmath>
 
 namespace keyhole {
 
 namespace {
-constexpr const char* kHeader = "questions,lane,question,right,nats,tokens,bytes";
+constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
 /// What asked_on() and identities put together: the questions, the model, the backend.
@@ -27,6 +29,26 @@ AskedOn parts_of(std::string_view set) {
     if (at != std::string_view::npos) parts.model = set.substr(at + kModel.size());
     return parts;
 }
+
+struct Answer {
+    std::string set, lane;
+    int question = 0;
+    Outcome outcome;
+};
+
+/// A line of the file. Throws Error(wrong_use) for what eval cannot have written.
+Answer parse_answer(std::string_view line) {
+    constexpr int kMost = 1 << 24;
+    const std::vector<std::string> fields = split_csv(line);
+    if (fields.size() != 7)
+        fail(ErrorCode::wrong_use, "'{}' has {} fields, not 7", shown_text(line), fields.size());
+    Answer answer{fields[0], fields[1], read_number("question", fields[2], 0, kMost), {}};
+    answer.outcome.right = read_number("right", fields[3], 0, 1) == 1;
+    answer.outcome.nats = read_number("nats", fields[4], 0.0);
+    answer.outcome.n_tokens = read_number("tokens", fields[5], 1, kMost);
+    answer.outcome.n_bytes = read_number("bytes", fields[6], 0, kMost);
+    return answer;
+}
 }  // namespace
 
 std::string asked_on(const std::string& identity, std::string_view backend_name) {
@@ -44,7 +66,7 @@ std::string csv_field(const std::string& text) {
     return out + '"';
 }
 
-std::vector<std::string> split_csv(const std::string& line) {
+std::vector<std::string> split_csv(std::string_view line) {
     std::vector<std::string> fields(1);
     bool quoted = false;
     for (std::size_t i = 0; i < line.size(); ++i) {
@@ -64,35 +86,42 @@ std::vector<std::string> split_csv(const std::string& line) {
 }
 
 AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
-    std::string whole;
-    if (std::filesystem::exists(path_)) {
-        const std::string text = read_text_file(path_);
-        std::size_t number = 0;
-        for (std::size_t at = 0; at < text.size(); ++number) {
-            const std::size_t end = text.find('\n', at);
-            if (end == std::string::npos) break;
-            const std::string line = text.substr(at, end - at);
-            at = end + 1;
-            whole += line + "\n";
-            if (number == 0 && line == kHeader) continue;
-            try {
-                const std::vector<std::string> f = split_csv(line);
-                if (number == 0 || f.size() != 7) throw std::invalid_argument(line);
-                known_[{f[0], f[1]}][std::stoi(f[2])] = {std::stod(f[4]), std::stoi(f[5]), std::stoi(f[6]),
-                                                         f[3] == "1"};
-            } catch (const std::logic_error&) {
-                fail(ErrorCode::bad_file,
-                     "{}:{} is no answer of a sweep; move the file away or give another --out",
-                     path_.string(), number + 1);
-            }
-        }
-    }
     std::error_code error;
-    if (std::filesystem::exists(path_)) std::filesystem::resize_file(path_, whole.size(), error);
+    const std::string text = std::filesystem::exists(path_, error) ? read_text_file(path_) : std::string();
+    const std::size_t whole = read_answers(text);
+    if (whole < text.size()) std::filesystem::resize_file(path_, whole, error);
     out_.open(path_, std::ios::binary | std::ios::app);
     if (error) out_.setstate(std::ios::failbit);
-    if (whole.empty()) out_ << kHeader << "\n";
+    if (whole == 0) out_ << kHeader;
     flush();
+}
+
+/// Returns the size of the lines that are whole.
+std::size_t AnswerFile::read_answers(std::string_view text) {
+    const auto refuse = [&](std::size_t line, std::string_view why) {
+        fail(ErrorCode::bad_file,
+             "{}:{} is no answer of a sweep: {}; move the file away or give another --out", path_.string(),
+             line, why);
+    };
+    if (!text.starts_with(kHeader)) {
+        // Cut off in the first line, or another file.
+        if (!kHeader.starts_with(text))
+            refuse(1, fmt::format("'{}' is not its header", shown_text(text.substr(0, text.find('\n')))));
+        return 0;
+    }
+    std::size_t at = kHeader.size();
+    for (std::size_t line = 2; at < text.size(); ++line) {
+        const std::size_t end = text.find('\n', at);
+        if (end == std::string_view::npos) break;  // cut off
+        try {
+            Answer answer = parse_answer(text.substr(at, end - at));
+            known_[{std::move(answer.set), std::move(answer.lane)}][answer.question] = answer.outcome;
+        } catch (const Error& error) {
+            refuse(line, error.what());
+        }
+        at = end + 1;
+    }
+    return at;
 }
 
 std::optional<Outcome> AnswerFile::find(const std::string& set, const std::string& lane, int question) const {
@@ -109,8 +138,10 @@ std::string AnswerFile::others(const std::string& set) const {
         const AskedOn known = parts_of(key.first);
         if (key.first == set || known.questions != own.questions) continue;
         const std::string model =
-            known.model == own.model ? "this model" : fmt::format("another model ({:.8})", known.model);
-        counts[fmt::format("{} on {}", model, known.backend)] += answers.size();
+            known.model == own.model
+                ? "this model"
+                : fmt::format("another model ({})", shown_text(known.model.substr(0, 8)));
+        counts[fmt::format("{} on {}", model, shown_text(known.backend))] += answers.size();
     }
     if (counts.empty()) return {};
     std::string list;
@@ -121,6 +152,11 @@ std::string AnswerFile::others(const std::string& set) const {
 }
 
 void AnswerFile::add(const std::string& set, const std::string& lane, int question, const Outcome& outcome) {
+    if (!std::isfinite(outcome.nats))
+        fail(ErrorCode::bad_file,
+             "question {} of lane '{}' has no probability: the model computes values that are not finite, so "
+             "its weights may be damaged",
+             question, lane);
     known_[{set, lane}][question] = outcome;
     out_ << fmt::format("{},{},{},{},{},{},{}\n", csv_field(set), csv_field(lane), question,
                         outcome.right ? 1 : 0, outcome.nats, outcome.n_tokens, outcome.n_bytes);

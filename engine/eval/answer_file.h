@@ -16,11 +16,12 @@ namespace keyhole {
 class AnswerFile {
   public:
     /// Reads what is there; a last line that was cut off is dropped. Throws Error(bad_file) naming the line that is none of its own,
-    /// Error(io).
+    /// which stays as it is; Error(io).
     explicit AnswerFile(std::filesystem::path path);
 
     /// question: its number in the set.
     std::optional<Outcome> find(const std::string& set, const std::string& lane, int question) const;
+    /// Throws Error(bad_file) for an outcome that is not finite: the model's weights are at fault.
     void add(const std::string& set, const std::string& lane, int question, const Outcome& outcome);
     /// After the lanes of one question. Throws Error(io).
     void flush();
@@ -30,6 +31,8 @@ class AnswerFile {
     std::string others(const std::string& set) const;
 
   private:
+    std::size_t read_answers(std::string_view text);
+
     std::filesystem::path path_;
     std::map<std::pair<std::string, std::string>, std::map<int, Outcome>> known_;  // by set and lane
     std::ofstream out_;
@@ -42,6 +45,6 @@ std::string asked_on(const std::string& identity, std::string_view backend_name)
 /// A field of a CSV line: in quotes where it has to be.
 std::string csv_field(const std::string& text);
 /// The fields of a line.
-std::vector<std::string> split_csv(const std::string& line);
+std::vector<std::string> split_csv(std::string_view line);
 
 }  // namespace keyhole

@@ -1,11 +1,13 @@
 #include "engine/eval/vary.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace keyhole {
 
@@ -13,12 +15,10 @@ namespace {
 
 constexpr std::size_t kMostValues = 1000;
 
-double read_number(std::string_view text) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size()
-               ? value
-               : std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t kMostCells = 10'000;
+
+double number_or_nan(std::string_view text) {
+    return number_from_text<double>(text).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
 std::string_view without_percent(std::string_view text, bool* percent) {
@@ -29,15 +29,15 @@ std::string_view without_percent(std::string_view text, bool* percent) {
 
 void add_range(Vary& vary, std::string_view item) {
     const auto refuse = [&](std::string_view why) {
-        fail(ErrorCode::wrong_use, "--vary {}: the range '{}' {}; write 64..1024*2 or 0..1+0.1", vary.key,
-             item, why);
+        fail(ErrorCode::wrong_use, "--vary {}: the range '{}' {}; write 64..1024*2 or 0..1+0.1",
+             shown_text(vary.key), shown_text(item), why);
     };
     const std::size_t dots = item.find(".."), mark = item.find_first_of("*+", dots);
     if (mark == std::string_view::npos) refuse("has no step");
     bool percent = false;
-    const double low = read_number(without_percent(item.substr(0, dots), &percent)),
-                 high = read_number(without_percent(item.substr(dots + 2, mark - dots - 2), &percent)),
-                 step = read_number(without_percent(item.substr(mark + 1), &percent));
+    const double low = number_or_nan(without_percent(item.substr(0, dots), &percent)),
+                 high = number_or_nan(without_percent(item.substr(dots + 2, mark - dots - 2), &percent)),
+                 step = number_or_nan(without_percent(item.substr(mark + 1), &percent));
     const bool factor = item[mark] == '*';
     if (std::isnan(low) || std::isnan(high) || std::isnan(step)) refuse("is not made of numbers");
     if (!(low <= high)) refuse("runs backwards");
@@ -74,7 +74,7 @@ Vary parse_vary(std::string_view text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos || equals + 1 == text.size())
         fail(ErrorCode::wrong_use, "--vary '{}' has no values; write budget=64..1024*2 or scope=head,layer",
-             text);
+             shown_text(text));
     Vary vary;
     vary.key = text.substr(0, equals);
     // An override varies too: alpha@L0-3.
@@ -83,7 +83,7 @@ Vary parse_vary(std::string_view text) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
         std::string names;
         for (std::string_view key : known) names += fmt::format(" {}", key);
-        fail(ErrorCode::wrong_use, "--vary: lanes have no key '{}'; keys are{}", name, names);
+        fail(ErrorCode::wrong_use, "--vary: lanes have no key '{}'; keys are{}", shown_text(name), names);
     }
     std::string_view rest = text.substr(equals + 1);
     while (!rest.empty()) {
@@ -95,17 +95,27 @@ Vary parse_vary(std::string_view text) {
             add_range(vary, item);
         else
             vary.values.emplace_back(item);
+        if (vary.values.size() > kMostValues)
+            fail(ErrorCode::wrong_use, "--vary {}: it has more than {} values", shown_text(vary.key),
+                 kMostValues);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
     return vary;
 }
 
 std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies) {
+    std::set<std::string_view> keys;
+    for (const Vary& vary : varies)
+        if (!keys.insert(vary.key).second)
+            fail(ErrorCode::wrong_use, "--vary {} is given twice; name all its values in one", vary.key);
+    double n_cells = static_cast<double>(lanes.size());
+    for (const Vary& vary : varies) n_cells *= static_cast<double>(vary.values.size());
+    if (n_cells > kMostCells)
+        fail(ErrorCode::wrong_use, "--vary asks for {} lanes; a grid has at most {}", n_cells, kMostCells);
     std::vector<GridCell> cells;
+    std::set<std::string> specs;
     const auto add = [&](GridCell cell) {
-        const bool is_there = std::any_of(cells.begin(), cells.end(),
-                                          [&](const GridCell& known) { return known.spec == cell.spec; });
-        if (!is_there) cells.push_back(std::move(cell));
+        if (specs.insert(format_lane_spec(cell.spec)).second) cells.push_back(std::move(cell));
     };
     for (const LaneSpec& lane : lanes) {
         const std::string name = format_lane_spec(lane);
@@ -136,7 +146,7 @@ std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::v
 
 double value_number(std::string_view value) {
     bool percent = false;
-    return read_number(without_percent(value, &percent));
+    return number_or_nan(without_percent(value, &percent));
 }
 
 }  // namespace keyhole

@@ -29,7 +29,7 @@ struct GridCell {
 };
 
 /// Every lane with every combination of values, the last key fastest. `full` varies in KV sharing alone, else it stands once. Lanes that come out
-/// equal stand once. Throws Error(wrong_use) when a lane refuses a value.
+/// equal stand once. Throws Error(wrong_use) when a lane refuses a value, a key is varied twice, or there are more than 10,000.
 std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies);
 
 /// "64" or "12.5%" as a number; NaN for words.

@@ -1,6 +1,8 @@
 #include "engine/eval/words.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 
 #include <nlohmann/json.hpp>
 
@@ -113,14 +115,22 @@ std::string TaskWords::expand(Draw& draw, std::string_view rule) const {
         return text;
     }
     if (rule.starts_with('#')) {
-        const std::size_t dash = rule.find('-');
-        const int low = std::stoi(std::string(rule.substr(1, dash - 1)));
+        const std::size_t dash = std::min(rule.find('-'), rule.size());
+        const auto number = [&](std::string_view text, int least) {
+            constexpr int kMost = 1'000'000;
+            const auto value = number_from_text<int>(text, least, kMost);
+            if (!value)
+                fail(ErrorCode::bad_file, "the word lists have a rule '{}' where #4 or #10-99 is needed",
+                     shown_text(rule));
+            return *value;
+        };
+        const int low = number(rule.substr(1, dash - 1), 0);
         std::string text;
-        if (dash == std::string_view::npos) {
+        if (dash == rule.size()) {
             for (int i = 0; i < low; ++i) text += static_cast<char>('0' + draw.below(10));
             return text;
         }
-        const int high = std::stoi(std::string(rule.substr(dash + 1)));
+        const int high = number(rule.substr(dash + 1), low);
         return std::to_string(low + static_cast<int>(draw.below(static_cast<std::uint32_t>(high - low + 1))));
     }
     const auto found = rules_.find(rule);

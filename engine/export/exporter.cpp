@@ -493,11 +493,7 @@ std::int64_t ExportSink::estimated_bytes() const {
 }
 
 void export_history(const RunHistory& history, ExportOptions options, const Progress& progress) {
-    for (const auto& [wanted, name] :
-         {std::pair(options.logits, "logits"), {options.noise, "noise"}, {options.shadow, "shadow"}})
-        if (wanted)
-            fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
-                 name, name);
+    check_of_records(options);
     ExportShape shape{history.run().layout,
                       history.n_prompt(),
                       static_cast<int>(history.lanes().size()),

@@ -1,6 +1,8 @@
 #include "engine/export/options.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/policy/spec_text.h"
 
 #include <algorithm>
 #include <array>
@@ -16,14 +18,14 @@ constexpr std::array kWords = {
     ExportWord{"mask", "evicted_at.npy and pictures of the masks", &ExportOptions::mask},
     ExportWord{"heatmap", "pictures of every head, and the atlas", &ExportOptions::heatmap},
     ExportWord{"attention", "attention.npy: every probability", &ExportOptions::attention},
-    ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits},
+    ExportWord{"logits", "logits.npy: before the softmax", &ExportOptions::logits, true, false},
     ExportWord{"scores", "scores.npy and curves", &ExportOptions::scores},
-    ExportWord{"noise", "noise.npy", &ExportOptions::noise},
+    ExportWord{"noise", "noise.npy", &ExportOptions::noise, true, false},
     ExportWord{"next", "next.npy: next-token log-probabilities", &ExportOptions::next},
     ExportWord{"csv", "tables: one line a cell, and the measures of every head's rows", &ExportOptions::csv},
     ExportWord{"json", "the cells as JSON", &ExportOptions::json},
     ExportWord{"shadow", "shadow.npy, ideal.npy: full rows of lanes with a shadow, and their best k",
-               &ExportOptions::shadow},
+               &ExportOptions::shadow, true, false},
     ExportWord{"frames", "the mask over time: a picture a row", &ExportOptions::frames, false},
     ExportWord{"gif", "the mask over time: an animated GIF of all heads", &ExportOptions::gif, false},
     ExportWord{"gif-attention", "a GIF a head: its heat map, row by row", &ExportOptions::gif_attention,
@@ -32,22 +34,6 @@ constexpr std::array kWords = {
     ExportWord{"gif-scores", "a GIF a KV head: its scores, row by row", &ExportOptions::gif_scores, false}};
 
 constexpr std::int64_t kAskAbove = 2'000'000'000;
-
-/// Levenshtein distance.
-std::size_t distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t above = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-            diagonal = above;
-        }
-    }
-    return row.back();
-}
 
 std::vector<int> chosen(const std::vector<int>& asked, int n, std::string_view what) {
     std::vector<int> out;
@@ -86,7 +72,7 @@ std::string export_word_list() {
     return list + "all";
 }
 
-void parse_export_list(std::string_view list, ExportOptions& options) {
+void parse_export_list(std::string_view list, ExportOptions& options, bool of_records) {
     while (!list.empty()) {
         const auto comma = std::min(list.find(','), list.size());
         std::string_view word = list.substr(0, comma);
@@ -96,7 +82,8 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
         if (word.empty()) continue;
         if (word == "all") {
             // A picture a row is another matter than one file more.
-            for (const ExportWord& known : kWords) options.*known.flag = options.*known.flag || known.in_all;
+            for (const ExportWord& known : kWords)
+                options.*known.flag |= known.in_all && (known.in_records || !of_records);
             continue;
         }
         const auto it = std::find_if(kWords.begin(), kWords.end(),
@@ -105,13 +92,19 @@ void parse_export_list(std::string_view list, ExportOptions& options) {
             options.*(it->flag) = true;
             continue;
         }
-        const auto near =
-            std::min_element(kWords.begin(), kWords.end(), [&](const ExportWord& a, const ExportWord& b) {
-                return distance(word, a.name) < distance(word, b.name);
-            });
-        fail(ErrorCode::wrong_use, "--export: unknown word '{}', did you mean '{}'? Known: {}", word,
-             near->name, export_word_list());
+        std::vector<std::string_view> names;
+        for (const ExportWord& known : kWords) names.push_back(known.name);
+        fail(ErrorCode::wrong_use, "--export: unknown word '{}', did you mean '{}'? Known: {}",
+             shown_text(word), spec_text::nearest_word(word.substr(0, 64), names), export_word_list());
     }
+    if (of_records) check_of_records(options);
+}
+
+void check_of_records(const ExportOptions& options) {
+    for (const ExportWord& word : kWords)
+        if (options.*word.flag && !word.in_records)
+            fail(ErrorCode::wrong_use, "records hold no {}; run `keyhole decode --export {}` to have them",
+                 word.name, word.name);
 }
 
 std::vector<int> kv_heads_read(const KvLayout& layout, const std::vector<int>& layers,

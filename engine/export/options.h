@@ -39,9 +39,11 @@ struct ExportOptions {
     bool streams() const { return streams_attention() || logits || noise || streams_scores() || shadow; }
 };
 
-/// Switches on what the comma list names, words of export_words(); `all` is all of them but frames and GIFs.
-/// Throws Error(wrong_use) with the nearest valid word.
-void parse_export_list(std::string_view list, ExportOptions& options);
+/// Switches on what the comma list names, words of export_words(); `all` is all of them but frames and GIFs; of_records: and but
+/// what records do not hold, which may not be named either. Throws Error(wrong_use) with the nearest valid word.
+void parse_export_list(std::string_view list, ExportOptions& options, bool of_records = false);
+/// Throws Error(wrong_use) where the options ask for what records do not hold.
+void check_of_records(const ExportOptions& options);
 
 /// A word of --export and what it writes, in a line.
 struct ExportWord {
@@ -49,6 +51,7 @@ struct ExportWord {
     std::string_view help;
     bool ExportOptions::*flag;
     bool in_all = true;
+    bool in_records = true;  ///< a trace holds it
 };
 std::span<const ExportWord> export_words();
 /// "run, mask, ..., all"

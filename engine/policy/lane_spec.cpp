@@ -1,6 +1,7 @@
 #include "engine/policy/lane_spec.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/policy/spec_text.h"
 
 #include <fmt/ranges.h>
@@ -260,9 +261,13 @@ constexpr std::array kKvWords = {Word{"own", KvSharing::Kind::own}, Word{"mha", 
                                  Word{"gqa", KvSharing::Kind::gqa}, Word{"mqa", KvSharing::Kind::mqa},
                                  Word{"mlkv", KvSharing::Kind::mlkv}};
 
+/// Of layers or heads.
+constexpr int kMostParts = 1'000'000;
+
 int read_count(const Reader& reader, Item item) {
     const int value = reader.integer(item);
-    if (value < 1) reader.fault(item, "layers and KV heads are 1 or more");
+    if (value < 1 || value > kMostParts)
+        reader.fault(item, fmt::format("layers and KV heads are 1 or more, and at most {}", kMostParts));
     return value;
 }
 
@@ -330,7 +335,9 @@ void read_range(const Reader& reader, Item item, int& first, int& last) {
     const std::size_t dash = item.text.find('-');
     first = reader.integer(item.part(0, dash));
     last = dash == std::string_view::npos ? first : reader.integer(item.part(dash + 1));
-    if (first < 0 || last < first) reader.fault(item, "layers and heads ascend from 0, such as L0-3.H2");
+    if (first < 0 || last < first || last >= kMostParts)
+        reader.fault(item, fmt::format("layers and heads ascend from 0, such as L0-3.H2, and stay below {}",
+                                       kMostParts));
 }
 
 /// `@L0-3.H2`, at and after the @.
@@ -371,9 +378,11 @@ void read_override(const Reader& reader, std::string_view key, Item heads, Item 
             o.value = reader.real(value);
             break;
     }
-    params.overrides.push_back(o);
-    const std::vector<std::string> faults = validate(params);
+    PolicyParams alone = preset_params(params.preset);  // the others were looked at when they were read
+    alone.overrides = {o};
+    const std::vector<std::string> faults = validate(alone);
     if (!faults.empty()) reader.fault(value, faults.front());
+    params.overrides.push_back(std::move(o));
 }
 
 std::string text_of_override(const Override& o) {
@@ -424,7 +433,7 @@ void read_unbuilt(const Reader& reader, const UnbuiltKey& key, Item value) {
             static_cast<std::size_t>(std::find(key.words.begin(), key.words.end(), "") - key.words.begin()));
         reader.word(key.name, value.part(0, value.text.find(':')), words);
     }
-    reader.fault(value, fmt::format("{}={} {}", key.name, value.text, kUnbuilt));
+    reader.fault(value, fmt::format("{}={} {}", key.name, shown_text(value.text), kUnbuilt));
 }
 
 /// Any message of validate() that appears with this key is the fault of its value.
@@ -454,7 +463,7 @@ void read_items(const Reader& reader, Item items, LaneSpec& spec) {
         key = key.part(0, at_sign);
         const std::size_t index = reader.word("key", key, names);
         if (!seen.insert(std::string(names[index]).append(override_of.text)).second)
-            reader.fault(key, fmt::format("'{}{}' is given twice", key.text, override_of.text));
+            reader.fault(key, fmt::format("'{}{}' is given twice", key.text, shown_text(override_of.text)));
         const Item value = spec_text::unwrapped(item.part(equals + 1));
         if (value.text.empty()) reader.fault(value, fmt::format("'{}' has no value", key.text));
         if (!override_of.text.empty()) {

@@ -12,35 +12,55 @@ namespace {
 
 constexpr int kDefaultHorizon = 256;
 
+/// The most tokens or rows that a lane may name: no text is so long, and two such numbers add up to an int. A huge number is not "no
+/// limit" either.
+constexpr int kMostTokens = 1'000'000'000;
+static_assert(kMostTokens < ResolvedPolicy::kUnlimited / 2);
+
 bool is_whole(double value) {
     return std::isfinite(value) && value == std::floor(value);
 }
 
-/// Below kUnlimited, so that a huge number in a spec is not taken for "no limit".
 int int_from_tokens(double tokens) {
-    return static_cast<int>(std::clamp(tokens, 0.0, static_cast<double>(ResolvedPolicy::kUnlimited - 1)));
+    return static_cast<int>(std::clamp(tokens, 0.0, static_cast<double>(kMostTokens)));
+}
+
+void check_count(const char* name, int value, int low, std::vector<std::string>& faults) {
+    if (value < low || value > kMostTokens)
+        faults.push_back(fmt::format("{} must be from {} to {}", name, low, kMostTokens));
+}
+
+/// Scores are floats: beyond these factors their sums could become infinite, and nothing can be chosen among those.
+constexpr double kMostFactor = 1e6;
+
+void check_factor(const char* name, double value, double low, std::vector<std::string>& faults) {
+    if (!(value >= low && value <= kMostFactor))
+        faults.push_back(fmt::format("{} must be a number from {} to {}", name, low, kMostFactor));
 }
 
 void check_amount(const char* name, const Amount& amount, std::vector<std::string>& faults) {
     if (amount.unit == Amount::Unit::all || amount.unit == Amount::Unit::rest) return;
     if (!std::isfinite(amount.value) || amount.value < 0) {
         faults.push_back(fmt::format("{} must not be negative", name));
-    } else if (amount.unit == Amount::Unit::tokens && !is_whole(amount.value)) {
-        faults.push_back(fmt::format("{} in tokens must be a whole number", name));
+    } else if (amount.unit == Amount::Unit::tokens &&
+               !(is_whole(amount.value) && amount.value <= kMostTokens)) {
+        faults.push_back(fmt::format("{} in tokens must be a whole number up to {}", name, kMostTokens));
     }
 }
 
 void check_tau(const TauSchedule& tau, std::vector<std::string>& faults) {
-    const auto is_temperature = [](double value) { return std::isfinite(value) && value > 0; };
+    constexpr double kHighest = 1e30;  // as a float, far from infinity
+    const auto is_temperature = [](double value) { return value > 0 && value <= kHighest; };
+    const std::string fault = fmt::format("tau must be above 0 and at most {}", kHighest);
     if (tau.shape != TauSchedule::Shape::points) {
-        if (!is_temperature(tau.begin) || !is_temperature(tau.end)) faults.push_back("tau must be above 0");
+        if (!is_temperature(tau.begin) || !is_temperature(tau.end)) faults.push_back(fault);
         return;
     }
     if (tau.points.empty()) faults.push_back("a tau schedule by points needs at least one point");
     double last_t = -1;
     for (const auto& [t, value] : tau.points) {
         if (!is_temperature(value)) {
-            faults.push_back("tau must be above 0");
+            faults.push_back(fault);
             return;
         }
         if (!std::isfinite(t) || t < 0 || t <= last_t) {
@@ -70,8 +90,7 @@ void check_override(const PolicyParams& params, const Override& o, std::vector<s
         case Override::Field::tau:
             return check_tau(o.tau, faults);
         case Override::Field::gain:
-            if (!std::isfinite(o.value)) faults.push_back("gain must be a finite number");
-            return;
+            return check_factor("gain", o.value, -kMostFactor, faults);
     }
 }
 
@@ -141,23 +160,23 @@ std::vector<std::string> validate(const PolicyParams& params) {
     if (params.dialect == Dialect::released && !has_released_code(params.preset)) {
         faults.push_back("nobody released code for this preset; its dialect is paper");
     }
-    if (params.preset == Preset::dilated ? params.dilation < 1 : params.dilation != 0) {
-        faults.push_back("dilation is 1 or more in preset dilated and 0 in all others");
+    if (params.preset == Preset::dilated ? params.dilation < 1 || params.dilation > kMostTokens
+                                         : params.dilation != 0) {
+        faults.push_back(fmt::format(
+            "dilation is 1 or more in preset dilated and 0 in all others, and at most {}", kMostTokens));
     }
     for (const Override& o : params.overrides) check_override(params, o, faults);
     if (params.budget.unit == Amount::Unit::rest) faults.push_back("budget cannot be 'rest'");
     if (params.recent.unit == Amount::Unit::all) faults.push_back("recent cannot be 'all'; say 'rest'");
     check_amount("budget", params.budget, faults);
     check_amount("recent", params.recent, faults);
-    if (params.sinks < 0) faults.push_back("sinks must not be negative");
+    check_count("sinks", params.sinks, 0, faults);
     if (!(params.alpha >= 0 && params.alpha <= 1)) faults.push_back("alpha must be from 0 to 1");
     check_tau(params.tau, faults);
-    if (params.horizon < 0) faults.push_back("horizon must not be negative");
-    if (!std::isfinite(params.gain)) faults.push_back("gain must be a finite number");
-    if (params.every < 1) faults.push_back("every must be 1 or more");
-    if (!(std::isfinite(params.damping) && params.damping >= 0)) {
-        faults.push_back("damping must not be negative");
-    }
+    check_count("horizon", params.horizon, 0, faults);
+    check_factor("gain", params.gain, -kMostFactor, faults);
+    check_count("every", params.every, 1, faults);
+    check_factor("damping", params.damping, 0, faults);
     return faults;
 }
 
@@ -189,7 +208,7 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
         policy.budget =
             policy.recent + int_from_tokens(tokens_from_ratio(params.budget.value - recent, n_prompt));
     }
-    policy.budget = std::max(policy.budget, 1);
+    policy.budget = std::clamp(policy.budget, 1, kMostTokens);
     policy.sinks = std::min(policy.sinks, policy.budget);
     const int room = policy.budget - policy.sinks;
     switch (params.recent.unit) {
@@ -283,18 +302,23 @@ ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_gene
         // k tokens d + 1 apart, the row's own included. As the next row has another parity all of the span stays stored.
         policy.dilation = params.dilation;
         const std::int64_t span = std::int64_t{policy.budget} * (params.dilation + 1) - 1;
-        policy.stored = static_cast<int>(std::min<std::int64_t>(span, ResolvedPolicy::kUnlimited - 1));
+        policy.stored = static_cast<int>(std::min<std::int64_t>(span, kMostTokens));
         policy.newest = policy.stored;
     }
     if (params.dialect == Dialect::released) apply_released(params.preset, policy);
     return policy;
 }
 
-/// The parameters of one head: overrides that cover it put in.
-PolicyParams params_of_head(const PolicyParams& params, int layer, int head) {
-    PolicyParams own = params;
-    own.overrides.clear();
-    for (const Override& o : params.overrides) {
+PolicyParams without_overrides(PolicyParams params) {
+    params.overrides.clear();
+    return params;
+}
+
+/// The parameters of one head: those of all heads with the overrides that cover it put in.
+PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Override>& overrides, int layer,
+                            int head) {
+    PolicyParams own = of_all;
+    for (const Override& o : overrides) {
         if (!o.covers(layer, head)) continue;
         switch (o.field) {
             case Override::Field::budget:
@@ -332,10 +356,11 @@ ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate,
     ResolvedPolicy policy = base;
     if (params.overrides.empty() || heads.kv_head.empty()) return policy;
     policy.n_heads = heads.n_heads;
+    const PolicyParams of_all = without_overrides(params);
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads; ++head) {
-            const ResolvedPolicy own =
-                resolve_base(params_of_head(params, owner_of(heads, layer), head), n_prompt, n_generate);
+            const ResolvedPolicy own = resolve_base(
+                params_of_head(of_all, params.overrides, owner_of(heads, layer), head), n_prompt, n_generate);
             if (own == base) {
                 policy.variant_of_head.push_back(-1);
                 continue;
@@ -372,12 +397,13 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
     }
     // What is selected together must be told the same.
     const Scope scope = resolve_base(params, 1, 1).scope;
+    const PolicyParams of_all = without_overrides(params);
     std::map<int, PolicyParams> of_unit;
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
             const int g = heads.kv_head[static_cast<std::size_t>(layer * heads.n_heads + head)];
             const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
-            const PolicyParams own = params_of_head(params, layer, head);
+            const PolicyParams own = params_of_head(of_all, params.overrides, layer, head);
             const auto [at, is_new] = of_unit.emplace(unit, own);
             if (is_new || at->second == own) continue;
             faults.push_back(

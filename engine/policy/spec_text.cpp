@@ -1,13 +1,12 @@
 #include "engine/policy/spec_text.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace keyhole::spec_text {
@@ -15,12 +14,13 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-/// The whole text as T; false when it is not a T from end to end.
-template <class T>
-bool read_all(std::string_view text, T& value) {
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && rest == end && !text.empty();
+/// The spec as a message shows it: whole where it is short, else what stands around a place in it.
+std::string shown_spec(std::string_view spec, std::size_t at) {
+    constexpr std::size_t kShort = 400, kAround = 60;
+    if (spec.size() <= kShort) return printable_text(spec);
+    const std::size_t begin = at - std::min(at, kAround), end = std::min(at + kAround, spec.size());
+    return fmt::format("{}{}{}", begin > 0 ? "..." : "", printable_text(spec.substr(begin, end - begin)),
+                       end < spec.size() ? "..." : "");
 }
 
 }  // namespace
@@ -75,8 +75,15 @@ std::string_view nearest_word(std::string_view text, std::span<const std::string
     });
 }
 
+Reader::Reader(std::string_view spec) : spec_(spec) {
+    if (spec.size() > kLongestSpec)
+        fail(ErrorCode::wrong_use, "lane spec '{}' has {} characters; it may have {}", shown_text(spec),
+             spec.size(), kLongestSpec);
+}
+
 void Reader::fault(Item where, const std::string& what) const {
-    fail(ErrorCode::wrong_use, "lane spec '{}', character {}: {}", spec_, where.at + 1, what);
+    fail(ErrorCode::wrong_use, "lane spec '{}', character {}: {}", shown_spec(spec_, where.at), where.at + 1,
+         what);
 }
 
 std::vector<Item> Reader::split_commas(Item item) const {
@@ -105,34 +112,24 @@ std::vector<Item> Reader::split_commas(Item item) const {
 std::size_t Reader::word(std::string_view what, Item item, std::span<const std::string_view> words) const {
     const auto found = std::find(words.begin(), words.end(), item.text);
     if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-    fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, item.text,
-                            nearest_word(item.text, words), fmt::join(words, " ")));
+    constexpr std::size_t kLongestWord = 64;  // of which a near one is looked for
+    fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, shown_text(item.text),
+                            nearest_word(item.text.substr(0, kLongestWord), words), fmt::join(words, " ")));
 }
 
 double Reader::number(Item item, std::string_view form) const {
-    double value = 0;
-    if (!read_all(item.text, value) || !std::isfinite(value)) {
-        fault(item, fmt::format("'{}' is not {}", item.text, form));
-    }
-    return value;
+    if (const auto value = number_from_text<double>(item.text)) return *value;
+    fault(item, fmt::format("'{}' is not {}", shown_text(item.text), form));
 }
 
 int Reader::integer(Item item) const {
-    int value = 0;
-    if (!read_all(item.text, value)) {
-        fault(item, fmt::format("'{}' is not a whole number from {} to {}", item.text,
-                                std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
-    }
-    return value;
+    if (const auto value = number_from_text<int>(item.text)) return *value;
+    fault(item, no_number<int>(item.text));
 }
 
 std::uint64_t Reader::unsigned_integer(Item item) const {
-    std::uint64_t value = 0;
-    if (!read_all(item.text, value)) {
-        fault(item, fmt::format("'{}' is not a whole number from 0 to {}", item.text,
-                                std::numeric_limits<std::uint64_t>::max()));
-    }
-    return value;
+    if (const auto value = number_from_text<std::uint64_t>(item.text)) return *value;
+    fault(item, no_number<std::uint64_t>(item.text));
 }
 
 }  // namespace keyhole::spec_text

@@ -32,11 +32,15 @@ int edit_distance(std::string_view a, std::string_view b);
 /// The nearest of `words` by edit distance, the first among equals. words must not be empty.
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
 
+/// Longer texts are no spec: every head of a large model with a value of its own takes half of this.
+inline constexpr std::size_t kLongestSpec = 1 << 20;
+
 /// Reads pieces of one spec; everything that is wrong throws Error(wrong_use) in one line with spec, fault
-/// and 1-based character.
+/// and 1-based character. Of a long spec the line shows the part around the fault.
 class Reader {
   public:
-    explicit Reader(std::string_view spec) : spec_(spec) {}
+    /// Throws Error(wrong_use) for more than kLongestSpec characters.
+    explicit Reader(std::string_view spec);
 
     [[noreturn]] void fault(Item where, const std::string& what) const;
 

@@ -1,10 +1,12 @@
 #include "engine/session/command.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+#include "engine/session/sampler.h"
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <optional>
 
 namespace keyhole {
@@ -17,7 +19,7 @@ constexpr std::string_view kForms =
     "[L<layer>[.H<head>]], force <id>[,<id>...], say \"<text>\"";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
-    fail(ErrorCode::wrong_use, "command '{}': {}; commands are: {}", text, why, kForms);
+    fail(ErrorCode::wrong_use, "command '{}': {}; commands are: {}", shown_text(text), why, kForms);
 }
 
 std::string_view next_word(std::string_view& rest) {
@@ -30,24 +32,19 @@ std::string_view next_word(std::string_view& rest) {
     return word;
 }
 
-template <class Number>
-std::optional<Number> number(std::string_view word) {
-    Number value{};
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-    return value;
+int count(std::string_view text, std::string_view word, std::string_view what) {
+    if (const auto value = number_from_text<int>(word, 0)) return *value;
+    refuse(text, fmt::format("{}: {}", what, no_number<int>(word, 0)));
 }
 
-int count(std::string_view text, std::string_view word, std::string_view what) {
-    const auto value = number<int>(word);
-    if (!value || *value < 0) refuse(text, fmt::format("'{}' is no {}", word, what));
-    return *value;
+[[noreturn]] void too_much(std::string_view text, std::string_view rest) {
+    refuse(text, fmt::format("'{}' is too much", shown_text(rest)));
 }
 
 /// The last word of a command.
 int last_count(std::string_view text, std::string_view rest, std::string_view what) {
     const std::string_view word = next_word(rest);
-    if (!rest.empty()) refuse(text, fmt::format("'{}' is too much", rest));
+    if (!rest.empty()) too_much(text, rest);
     return count(text, word, what);
 }
 
@@ -56,15 +53,18 @@ TokenPlace parse_place(std::string_view text, std::string_view rest) {
     at.index = count(text, next_word(rest), "lane index");
     at.position = count(text, next_word(rest), "position");
     const std::string_view where = next_word(rest);
-    if (!rest.empty()) refuse(text, fmt::format("'{}' is too much", rest));
+    if (!rest.empty()) too_much(text, rest);
     if (where.empty()) return at;
     const std::size_t dot = where.find('.');
     const std::string_view layer = where.substr(0, dot);
-    if (!layer.starts_with('L')) refuse(text, fmt::format("'{}' is not L<layer>[.H<head>]", where));
+    const auto no_place = [&] {
+        refuse(text, fmt::format("'{}' is not L<layer>[.H<head>]", shown_text(where)));
+    };
+    if (!layer.starts_with('L')) no_place();
     at.layer = count(text, layer.substr(1), "layer");
     if (dot == std::string_view::npos) return at;
     const std::string_view head = where.substr(dot + 1);
-    if (!head.starts_with('H')) refuse(text, fmt::format("'{}' is not L<layer>[.H<head>]", where));
+    if (!head.starts_with('H')) no_place();
     at.head = count(text, head.substr(1), "query head");
     return at;
 }
@@ -86,17 +86,19 @@ Sampling parse_sampling(std::string_view text, std::string_view values) {
         const std::string_view key = item.substr(0, equals);
         const std::string_view value =
             equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
-        const auto real = number<double>(value);
-        const auto whole = number<int>(value);
-        if (key == "temperature" && real && *real >= 0)
-            sampling.temperature = *real;
-        else if (key == "top_k" && whole && *whole >= 0)
+        const auto temperature = number_from_text<double>(value, 0, kHottest);
+        const auto mass = number_from_text<double>(value, kLeastMass, 1);
+        const auto whole = number_from_text<int>(value, 0);
+        if (key == "temperature" && temperature)
+            sampling.temperature = *temperature;
+        else if (key == "top_k" && whole)
             sampling.top_k = *whole;
-        else if (key == "top_p" && real && *real > 0 && *real <= 1)
-            sampling.top_p = *real;
+        else if (key == "top_p" && mass)
+            sampling.top_p = *mass;
         else
-            refuse(text,
-                   fmt::format("'{}' does not fit: temperature >= 0, top_k >= 0, 0 < top_p <= 1", item));
+            refuse(text, fmt::format("'{}' does not fit: temperature from 0 to {}, top_k from 0, top_p from "
+                                     "{} to 1",
+                                     shown_text(item), kHottest, kLeastMass));
     }
     return sampling;
 }
@@ -120,7 +122,7 @@ std::string parse_quoted(std::string_view text, std::string_view words) {
     std::string out;
     for (std::size_t i = 1; i < words.size(); ++i) {
         if (words[i] == '"') {
-            if (i + 1 < words.size()) refuse(text, fmt::format("'{}' is too much", words.substr(i + 1)));
+            if (i + 1 < words.size()) too_much(text, words.substr(i + 1));
             if (out.empty()) refuse(text, "it needs text");
             return out;
         }
@@ -136,7 +138,8 @@ std::string parse_quoted(std::string_view text, std::string_view words) {
         else if (c == '"' || c == '\\')
             out += c;
         else
-            refuse(text, fmt::format("'\\{}' is none of \\n, \\t, \\\", \\\\", c));
+            refuse(text, fmt::format("'\\{}' is none of \\n, \\t, \\\", \\\\",
+                                     shown_text(words.substr(std::min(i, words.size()), 1))));
     }
     refuse(text, "the closing quote is missing");
 }
@@ -209,7 +212,7 @@ Command parse_command(std::string_view text) {
     if (verb == "unpin") return UnpinToken{parse_place(text, rest)};
     if (verb == "force" || verb == "force!") return ForceTokens{parse_tokens(text, rest), verb == "force!"};
     if (verb == "say" || verb == "say!") return SayText{parse_quoted(text, rest), verb == "say!"};
-    refuse(text, fmt::format("'{}' is not known", verb));
+    refuse(text, fmt::format("'{}' is not known", shown_text(verb)));
 }
 
 }  // namespace keyhole

@@ -8,6 +8,9 @@
 
 namespace keyhole {
 
+/// What a user may ask for: temperatures from 0 to this, and a top_p from this to 1.
+inline constexpr double kHottest = 100, kLeastMass = 1e-6;
+
 /// One uniform number in (0, 1) for each (seed, row): equal logits give equal tokens in all lanes.
 float sampling_uniform(std::uint64_t seed, int row);
 

@@ -1,6 +1,7 @@
 #include "engine/base/error.h"
 #include "engine/session/command.h"
 #include "engine/session/command_queue.h"
+#include "engine/session/script.h"
 #include "engine/session/sampler.h"
 
 #include <gtest/gtest.h>
@@ -76,6 +77,18 @@ TEST(Command, BadTextIsRefusedWithTheForms) {
                              "sampling",
                              "sampling temperature=hot",
                              "sampling top_p=2",
+                             "sampling top_p=0",
+                             "sampling top_p=nan",
+                             "sampling temperature=nan",
+                             "sampling temperature=inf",
+                             "sampling temperature=1e9",
+                             "sampling temperature=0x1",
+                             "sampling top_k=-1",
+                             "sampling top_k=1.5",
+                             "rewind +3",
+                             "rewind 2147483648",
+                             "lane +1 full",
+                             "remove 0x1",
                              "sampling heat=1",
                              "jump 3",
                              "remove 1 2",
@@ -104,6 +117,71 @@ TEST(Command, BadTextIsRefusedWithTheForms) {
         } catch (const Error& error) {
             EXPECT_EQ(error.code(), ErrorCode::wrong_use) << text;
             EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << "one line";
+        }
+    }
+}
+
+/// What a hostile file may hold: the message stays one short line.
+TEST(Command, FaultsStayOneShortLine) {
+    const std::string many(100'000, 'x');
+    for (const std::string& text :
+         {many, "lane 1 " + many, "evict 1 2 " + many, "say \"a\" " + many, std::string("jump\x1b[31m\n3"),
+          std::string("say \"\\\x01\""), std::string("remove \0", 8), "sampling " + many, "force " + many}) {
+        try {
+            parse_command(text);
+            FAIL() << text.substr(0, 20) << " was taken";
+        } catch (const Error& error) {
+            const std::string message = error.what();
+            EXPECT_LT(message.size(), 1000u) << message;
+            for (const char c : message) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << message;
+        }
+    }
+}
+
+std::vector<LoggedCommand> timed(std::string_view text) {
+    return parse_timed_script("s.txt", script_lines(text), 10, 29);  // rows 9 to 29
+}
+
+TEST(TimedScript, LinesHaveTheirRows) {
+    EXPECT_EQ(
+        timed("# so\n\n  +0 remove 1 \r\n15\tfollow on\n20 rewind +2\n11 evict 0 1\n29 branch 1\n9 force 3"),
+        (std::vector<LoggedCommand>{{9, RemoveLane{1}},
+                                    {15, SetFollow{true}},
+                                    {20, Rewind{11}},
+                                    {11, EvictToken{{0, 1}}},
+                                    {29, GoToBranch{1}},
+                                    {9, ForceTokens{{3}}}}));
+    EXPECT_TRUE(timed("").empty());
+}
+
+TEST(TimedScript, FaultsNameTheLine) {
+    struct Case {
+        std::string text;
+        const char* says;
+    };
+    for (const Case& c :
+         {Case{"+1 follow on\n+2147483647 follow off", "s.txt:2: row 2147483656 never comes"},
+          {"+21 follow on", "s.txt:1: row 30 never comes: after 20 tokens the run ends with row 29"},
+          {"30 follow on", "row 30 never comes"},
+          {"8 follow on", "row 8 is before the end of the prompt (row 9)"},
+          {"-2147483648 follow on", "before the end of the prompt"},
+          {"\n+99999999999 follow on", "s.txt:2: '+99999999999' is neither"},
+          {"+-1 follow on", "'+-1' is neither"},
+          {"+1.5 follow on", "'+1.5' is neither"},
+          {"0x10 follow on", "'0x10' is neither"},
+          {"follow on", "'follow' is neither"},
+          {"+1", "is not known"},
+          {"+5 follow on\n+4 follow off", "s.txt:2: row 13 comes after row 14"},
+          {"+5 rewind +21", "row 30 never comes"},
+          {"+5 rewind +x", "'+x' is neither"},
+          {"+5 lane 1 h2o:bugdet=3", "did you mean 'budget'"}}) {
+        try {
+            timed(c.text);
+            ADD_FAILURE() << c.text << " was taken";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::wrong_use);
+            EXPECT_NE(std::string(error.what()).find(c.says), std::string::npos) << error.what();
+            EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
         }
     }
 }

@@ -368,6 +368,10 @@ TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
     EXPECT_TRUE(options.attention && options.csv && options.json && options.next && options.noise &&
                 options.logits && options.scores);
     EXPECT_FALSE(options.frames || options.gif || options.gif_mask);  // a picture a row: by name alone
+    ExportOptions of_records;
+    parse_export_list("all", of_records, true);
+    EXPECT_TRUE(of_records.attention && of_records.csv && of_records.next && of_records.scores);
+    EXPECT_FALSE(of_records.noise || of_records.logits || of_records.shadow);  // which records do not hold
     parse_export_list("frames,gif-scores", options);
     EXPECT_TRUE(options.frames && options.gif_scores);
     EXPECT_FALSE(options.gif || options.gif_attention);

@@ -179,12 +179,29 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         {"h2o:budget=%", 12, "50%"},
         {"h2o:budget=nan", 12, "is not"},
         {"h2o:budget=1e999", 12, "is not"},
+        {"h2o:budget=1000000001", 12, "whole number up to 1000000000"},
+        {"h2o:recent=2147483647", 12, "whole number up to 1000000000"},
+        {"h2o:sinks=2147483647", 11, "sinks must be from 0 to 1000000000"},
+        {"full:horizon=2147483647", 14, "horizon must be from 0 to 1000000000"},
+        {"h2o:horizon=-1", 13, "horizon must be from 0 to 1000000000"},
+        {"h2o:every=2147483647", 11, "every must be from 1 to 1000000000"},
+        {"dilated:dilation=2147483647", 18, "at most 1000000000"},
+        {"h2o:gain=1e300", 10, "gain must be a number from -1000000 to 1000000"},
+        {"h2o:gain@L1=-1e300", 13, "gain must be a number from -1000000 to 1000000"},
+        {"h2o:damping=1e300", 13, "damping must be a number from 0 to 1000000"},
+        {"keyformer:tau=1e300", 15, "at most 1e+30"},
+        {"keyformer:tau=(0:1 9:1e31)", 16, "at most 1e+30"},
+        {"h2o:kv=gqa:2147483647", 12, "at most 1000000"},
+        {"h2o:alpha@L0-2147483647=0.5", 12, "stay below 1000000"},
+        {"h2o:alpha@H2147483647=0.5", 12, "stay below 1000000"},
+        {"h2o:seed=+1", 10, "whole number"},
+        {"h2o:sinks=0x10", 11, "whole number"},
         {"h2o:budget=64,budget=32", 15, "twice"},
         {"h2o:alpha=1.5", 11, "alpha must be from 0 to 1"},
         {"h2o:sinks=two", 11, "whole number"},
         {"h2o:sinks=99999999999", 11, "whole number"},
         {"h2o:seed=-1", 10, "whole number"},
-        {"h2o:every=0", 11, "every must be 1 or more"},
+        {"h2o:every=0", 11, "every must be from 1 to 1000000000"},
         {"h2o:noise=gumble", 11, "did you mean 'gumbel'?"},
         {"h2o:scope=heads", 11, "did you mean 'head'?"},
         {"h2o:score_dtype=f16", 17, "did you mean 'fp16'?"},
@@ -232,6 +249,37 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
         EXPECT_NE(message.find(refused.says), std::string::npos) << refused.spec << " -> " << message;
         EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     }
+}
+
+/// A hostile spec may hold anything: its message stays one short line.
+TEST(LaneSpec, FaultsStayOneShortLine) {
+    const std::string many(100'000, 'x');
+    const std::string_view zero("h2o:alpha=\0", 11);
+    for (const std::string& spec :
+         {std::string("h2o\n:x"), std::string("h2o:alpha=\x1b[31m"), std::string(zero), "h2o:" + many + "=1",
+          "h2o:alpha=" + many, many, "h2o:model=" + many, "h2o:alpha@" + many + "=1",
+          "h2o:kv=(mlkv:" + many + "=1)", std::string("h2o:alpha@L0=0.5,alpha@L0") + "=\xff\xfe",
+          std::string(2'000'000, '('), "h2o:tau=" + std::string(900'000, '(')}) {
+        const std::string message = fault_of(spec);
+        EXPECT_FALSE(message.empty());
+        EXPECT_LT(message.size(), 1000u) << message;
+        for (const char c : message) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << message;
+    }
+}
+
+/// As many overrides as a large model has heads are read in no time, and go round.
+TEST(LaneSpec, TakesManyOverrides) {
+    std::string spec = "h2o";
+    for (int l = 0; l < 80; ++l)
+        for (int h = 0; h < 64; ++h)
+            spec += fmt::format("{}budget@L{}.H{}={}", l + h == 0 ? ":" : ",", l, h, 1 + l + h);
+    const LaneSpec parsed = parse_lane_spec(spec);
+    EXPECT_EQ(parsed.policy.overrides.size(), 80u * 64u);
+    EXPECT_EQ(format_lane_spec(parsed), spec);
+    HeadGrid heads{80, 64, {}};
+    for (int i = 0; i < 80 * 64; ++i) heads.kv_head.push_back(i);
+    EXPECT_TRUE(check_overrides(parsed.policy, heads).empty());
+    EXPECT_EQ(resolve(parsed.policy, 100, 10, heads).at(79, 63).budget, 143);
 }
 
 TEST(SpecText, EditDistanceCountsChanges) {

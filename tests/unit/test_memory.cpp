@@ -1,5 +1,6 @@
 // What eviction gives back: the cache against the equation, and the resident size of a process of its own.
 #include "engine/backend/backend.h"
+#include "engine/backend/shared.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/tiny_model.h"
@@ -53,6 +54,25 @@ std::vector<Lane> prefilled(keyhole::Backend& backend, const std::vector<std::st
     for (Lane& lane : lanes) prefill.push_back({lane.cache.get(), &lane.policy, {}, &lane.out});
     backend.prefill(random_tokens(n_prompt, 3), prefill, nullptr, {});
     return lanes;
+}
+
+/// What a lane names decides no more of its memory than what it stores; the horizon of tau decides none of it.
+TEST(EngineMemory, HugeNumbersOfASpecTakeNoRoom) {
+    const keyhole::KvLayout layout = keyhole::KvLayout::grouped(2, 4, 2);
+    const std::vector<int> stored(4, 20);
+    for (const std::string spec :
+         {"full:horizon=1000000000", "h2o:horizon=1000000000", "h2o:horizon=1000000000,dialect=released",
+          "tova:horizon=1000000000", "key:horizon=1000000000", "keyformer:horizon=1000000000",
+          "h2o:budget=1000000000,every=1000000000,horizon=1000000000",
+          "window:budget=1000000000,sinks=1000000000,every=1000000000",
+          "dilated:budget=1000000000,dilation=1000000000", "h2o:budget=1e300%",
+          "h2o:budget=1e300%,recent=1e300%,dialect=released,every=1000000000"}) {
+        const auto policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 20, 1 << 24);
+        for (const int n : keyhole::wanted_capacity(layout, policy, stored, 20)) {
+            EXPECT_GE(n, 20) << spec;
+            EXPECT_LE(n, 20 + 4096) << spec;
+        }
+    }
 }
 
 void decode(keyhole::Backend& backend, std::vector<Lane>& lanes, int first_row, int n_rows) {

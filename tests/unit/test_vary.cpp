@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -37,8 +38,33 @@ TEST(Vary, ReadsRangesAndLists) {
 TEST(Vary, RefusesInOneLine) {
     for (const char* text :
          {"budget", "budget=", "budgt=64", "budget=64..128", "budget=64..32*2", "budget=0..32*2",
-          "budget=1..9*1", "budget=1..9+0", "budget=a..9+1", "alpha=0..1+0.0001"})
-        reference::error_of([&] { parse_vary(text); }, ErrorCode::wrong_use);
+          "budget=1..9*1", "budget=1..9+0", "budget=a..9+1", "alpha=0..1+0.0001", "budget=1..inf*2",
+          "budget=nan..9+1", "budget=1..9+nan", "budget=0x1..9+1", "bud\nget=1"})
+        EXPECT_EQ(reference::error_of([&] { parse_vary(text); }, ErrorCode::wrong_use).find('\n'),
+                  std::string::npos);
+    std::string many = "budget=1";
+    for (int i = 2; i < 3000; ++i) many += fmt::format(",{}", i);
+    reference::error_of([&] { parse_vary(many); }, ErrorCode::wrong_use);
+}
+
+TEST(Vary, GridsHaveAnEndAndEachKeyOnce) {
+    const std::vector<LaneSpec> lanes = {parse_lane_spec("h2o")};
+    const Vary budgets = parse_vary("budget=1..1000+1"), sinks = parse_vary("sinks=1..1000+1");
+    EXPECT_NE(reference::error_of(
+                  [&] {
+                      make_grid(lanes, {budgets, sinks});
+                  },
+                  ErrorCode::wrong_use)
+                  .find("at most 10000"),
+              std::string::npos);
+    EXPECT_NE(reference::error_of(
+                  [&] {
+                      make_grid(lanes, {budgets, budgets});
+                  },
+                  ErrorCode::wrong_use)
+                  .find("--vary budget is given twice"),
+              std::string::npos);
+    EXPECT_EQ(make_grid(lanes, {budgets}).size(), 1000u);
 }
 
 TEST(Vary, GridTakesEveryCombinationOnce) {
@@ -108,10 +134,58 @@ TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
 
+/// A file that is none of its own keeps its bytes.
 TEST_F(Answers, RefuseAnotherFile) {
-    std::ofstream(path_) << "something else\n1,2\n";
-    EXPECT_NE(reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file).find(":1"),
+    const std::string header = "questions,lane,question,right,nats,tokens,bytes\n",
+                      own = header + "q,full,0,1,0.5,2,3\n";
+    struct Case {
+        std::string text;
+        const char* says;
+    };
+    for (const Case& c : {Case{"something else\n1,2\n", ":1 "},
+                          {"a list without a line end", ":1 "},
+                          {"x", ":1 "},
+                          {header + "q,full,0,1,nan,2,3\n", ":2 is no answer of a sweep: nats: 'nan'"},
+                          {own + "q,full,1,1,inf,2,3\n", ":3 is no answer of a sweep: nats: 'inf'"},
+                          {header + "q,full,0,1,-5,2,3\n", "nats: '-5'"},
+                          {header + "q,full,0,1,0x1p3,2,3\n", "nats: '0x1p3'"},
+                          {header + "q,full,0,1,1.5abc,2,3\n", "nats: '1.5abc'"},
+                          {header + "q,full,0,1,1e999,2,3\n", "nats: '1e999'"},
+                          {header + "q,full,0,1,0.5,0,3\n", "tokens: '0'"},
+                          {header + "q,full,0,1,0.5,-4,3\n", "tokens: '-4'"},
+                          {header + "q,full,0,1,0.5,2147483647,3\n", "tokens: '2147483647'"},
+                          {header + "q,full,0,1,0.5,2,-1\n", "bytes: '-1'"},
+                          {header + "q,full,0,2,0.5,2,3\n", "right: '2'"},
+                          {header + "q,full,0,yes,0.5,2,3\n", "right: 'yes'"},
+                          {header + "q,full,-1,1,0.5,2,3\n", "question: '-1'"},
+                          {header + "q,full, 0,1,0.5,2,3\n", "question: ' 0'"},
+                          {header + "q,full,0,1,0.5,2\n", "has 6 fields"},
+                          {header + "\n", "has 1 fields"},
+                          {header + "q,full,0,1,0.5,2,3,4\n", "has 8 fields"}}) {
+        std::ofstream(path_, std::ios::binary) << c.text;
+        const std::string message = reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file);
+        EXPECT_NE(message.find(c.says), std::string::npos) << message;
+        EXPECT_NE(message.find(path_.string()), std::string::npos) << message;
+        EXPECT_EQ(read_text_file(path_), c.text);
+    }
+    for (const std::string cut : {"", "quest", "questions,lane,question,right,nats,tokens,bytes"}) {
+        std::ofstream(path_, std::ios::binary) << cut;
+        { AnswerFile file(path_); }
+        EXPECT_EQ(read_text_file(path_), header) << cut;
+    }
+}
+
+TEST_F(Answers, RefusePipesAndWhatIsNotFinite) {
+    ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    EXPECT_NE(reference::error_of([&] { AnswerFile file(path_); }, ErrorCode::bad_file).find("pipe"),
               std::string::npos);
+    std::filesystem::remove(path_);
+    AnswerFile file(path_);
+    const auto add = [&](double nats) { file.add("q", "full", 0, {nats, 1, 1, false}); };
+    reference::error_of([&] { add(std::nan("")); }, ErrorCode::bad_file);
+    reference::error_of([&] { add(HUGE_VAL); }, ErrorCode::bad_file);
+    file.flush();
+    EXPECT_FALSE(AnswerFile(path_).find("q", "full", 0));
 }
 
 TEST(Csv, FieldsComeBack) {

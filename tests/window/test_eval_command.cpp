@@ -6,6 +6,7 @@
 #include "tests/window/program_run.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -93,6 +94,49 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     EXPECT_EQ(read("s/answers.csv"), before);
 }
 
+/// Two sweeps into one folder: what the first found stays in the table, what both found stands once.
+TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
+    const std::string sweep =
+        "sweep" + model() + text() + " --context 40 --samples 2 --out '" + path("s") + "'";
+    ASSERT_EQ(run(sweep + " --lane full --lane h2o --vary budget=25%,50%"), 0) << output_;
+    EXPECT_NE(output_.find("\nh2o:budget=50% "), std::string::npos) << output_;  // the preset's own value
+    const auto first = lines("s/table.csv");
+    EXPECT_EQ(first.size(), 1u + 3);
+    ASSERT_EQ(run(sweep + " --lane full --lane a2sf --vary alpha=0.2,0.5"), 0) << output_;
+    EXPECT_NE(output_.find("\na2sf:alpha=0.2 "), std::string::npos) << output_;
+    EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2);
+    const std::string table = read("s/table.csv");
+    EXPECT_TRUE(table.starts_with("questions,lane,spec,budget,alpha,samples,")) << table;
+    EXPECT_NE(table.find("\ntext,h2o,h2o,50%,,2,"), std::string::npos) << table;
+    EXPECT_NE(table.find("\ntext,a2sf,a2sf:alpha=0.5,,0.5,2,"), std::string::npos) << table;
+    ASSERT_EQ(run(sweep + " --lane full --lane h2o --vary budget=25%,50%"), 0) << output_;
+    EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2);
+    // Another length of the windows is another question.
+    ASSERT_EQ(run("sweep" + model() + text() +
+                  " --context 50 --samples 2 --lane h2o --vary budget=25% --out '" + path("s") + "'"),
+              0)
+        << output_;
+    EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2 + 1);
+}
+
+TEST_F(EvalCommand, ASweepLeavesForeignFilesAlone) {
+    const std::string sweep =
+        "sweep" + model() + text() + " --context 40 --samples 1 --vary budget=8 --out '" + path("f") + "'";
+    std::filesystem::create_directories(path("f"));
+    for (const char* name : {"f/answers.csv", "f/table.csv"}) {
+        std::ofstream(path(name)) << "my own list, without a line end";
+        EXPECT_EQ(run(sweep), 1) << output_;
+        EXPECT_NE(output_.find(std::string(name) + ":1 is no"), std::string::npos) << output_;
+        EXPECT_EQ(std::count(output_.begin(), output_.end(), '\n'), 1) << output_;
+        EXPECT_EQ(read(name), "my own list, without a line end");
+        std::filesystem::remove(path(name));
+        ASSERT_EQ(::mkfifo(path(name).c_str(), 0600), 0);
+        EXPECT_EQ(run(sweep), 1) << output_;
+        EXPECT_NE(output_.find("it is a pipe"), std::string::npos) << output_;
+        std::filesystem::remove(path(name));
+    }
+}
+
 /// Merged weights go to the device once and not with every question: a question uploads what it does while its models are held.
 TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
     ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
@@ -170,6 +214,18 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
           {"eval" + model() + text() + " --context 4000", 2, "--context"},
           {"eval" + model() + " --task needle --context 5000", 2, "5000"},
           {"eval" + model() + " --task needle --distance far", 2, "far"},
+          {"eval" + model() + " --task needle --context 160 --distance 9999999", 2,
+           "--distance 9999999: 9999999 tokens do not fit"},
+          {"eval" + model() + " --task needle --context 160 --distance 10..160", 2, "do not fit"},
+          {"eval" + model() + " --task needle --distance 99999999999", 2, "99999999999"},
+          {"eval" + model() + text() + " --seed -1", 2,
+           "'-1' is not a whole number from 0 to 18446744073709551615"},
+          {"eval" + model() + text() + " --samples 0x10", 2,
+           "'0x10' is not a whole number from 1 to 16777216"},
+          {"eval" + model() + text() + " --context 1e3", 2, "'1e3' is not a whole number"},
+          {"sweep" + model() + text() + " --vary budget=1..1000+1 --vary sinks=1..1000+1 --out '" +
+               path("s") + "'",
+           2, "at most 10000"},
           {"eval" + model() + text() + " --lane h3o", 2, "h3o"},
           {"sweep" + model() + text() + " --vary budgt=1,2 --out '" + path("s") + "'", 2, "budgt"},
           {"sweep" + model() + text() + " --context 40 --vary budget=8 --out /proc/nowhere", 1,

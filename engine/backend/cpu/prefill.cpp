@@ -84,7 +84,7 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
         cache.set_policy(*lanes_[lane].policy);
-        if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + std::max(64, cache.policy().horizon));
+        if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
     }
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {

@@ -125,7 +125,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
         KH_ASSERT(cache(lane).largest_count() == 0);
         cache(lane).set_policy(*lanes_[lane].policy);
         if (cache(lane).shadow() != nullptr)
-            cache(lane).shadow()->reserve(n_ + std::max(64, lanes_[lane].policy->horizon));
+            cache(lane).shadow()->reserve(n_ + rows_of_room(*lanes_[lane].policy));
     }
     embed();
     // A lane whose one kept set is chosen over all layers needs them all before anything can go.

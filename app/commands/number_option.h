@@ -1,0 +1,34 @@
+/// Options of the command line that are numbers: read by the one reader of numbers, so that nan, hexadecimal and what a type cannot
+/// hold are refused by name. Main thread.
+#pragma once
+
+#include "engine/base/number.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <string>
+
+namespace keyhole {
+
+/// For CLI::Option::transform: the text must be one number from low to high.
+template <class Number>
+CLI::Validator number_in(Number low, Number high) {
+    CLI::Validator validator;
+    validator.description(high == kHighest<Number> ? fmt::format("{} or more", low)
+                                                   : fmt::format("{} to {}", low, high));
+    validator.operation([low, high](std::string& text) {
+        const auto value = number_from_text<Number>(text, low, high);
+        if (!value) return no_number<Number>(text, low, high);
+        text = fmt::format("{}", *value);  // CLI11 reads it again, and takes 010 for eight
+        return std::string();
+    });
+    return validator;
+}
+
+template <class Number>
+CLI::Validator number_from(Number low) {
+    return number_in<Number>(low, kHighest<Number>);
+}
+
+}  // namespace keyhole

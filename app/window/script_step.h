@@ -1,0 +1,45 @@
+/// One line of a window's script, read before anything of it runs: the forms are listed in script.h. Any thread; knows no window.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace keyhole {
+
+struct ScriptStep {
+    enum class Kind {
+        command,
+        attempt,
+        deadline,
+        finally,
+        wait_idle,
+        wait_rows,
+        wait_seconds,
+        mouse,
+        point,
+        press,
+        release,
+        click,
+        wheel,
+        drop,
+        text,
+        key
+    };
+    Kind kind = Kind::command;
+    std::string words{};               ///< of command, attempt, point, text, key
+    double x = 0, y = 0;               ///< mouse: window pixels; x of wheel: its turns
+    double seconds = 0;                ///< of wait_seconds, deadline
+    int n = 0;                         ///< rows of wait_rows; button of press and click, 0 left, 1 right
+    std::vector<std::string> paths{};  ///< of drop
+    bool operator==(const ScriptStep&) const = default;
+};
+
+/// Throws Error(wrong_use).
+ScriptStep parse_script_step(std::string_view line);
+
+/// Two parts of a widget, as they may stand behind the name in `point`. Throws Error(wrong_use).
+std::pair<double, double> parse_parts(std::string_view text);
+
+}  // namespace keyhole

@@ -1,0 +1,84 @@
+// answers.csv of a sweep: what is refused keeps its bytes, what is read holds only what eval can have written, and goes round.
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/piece_mutator.h"
+
+#include <cmath>
+
+namespace {
+
+using namespace keyhole;
+
+[[noreturn]] void stop(const char* what, std::string_view text) {
+    std::fprintf(stderr, "%s: %.*s\n", what, static_cast<int>(text.size()), text.data());
+    std::abort();
+}
+
+constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
+
+/// Lines by the one rule of CSV that eval needs, so that every answer in the file is asked for.
+void check_answers(const AnswerFile& file, std::string_view text) {
+    while (!text.empty()) {
+        const std::size_t end = text.find('\n');
+        const std::vector<std::string> f = split_csv(text.substr(0, end));
+        const auto found = file.find(f.at(0), f.at(1), std::atoi(f.at(2).c_str()));
+        if (!found || !std::isfinite(found->nats) || found->nats < 0 || found->n_tokens < 1 ||
+            found->n_bytes < 0)
+            stop("an answer that eval cannot have written", text.substr(0, end));
+        std::string again;
+        for (const std::string& field : f) again += (again.empty() ? "" : ",") + csv_field(field);
+        if (!f.front().empty() && split_csv(again) != f) stop("other fields come back", again);
+        (void)file.others(f.at(0));
+        text.remove_prefix(end + 1);
+    }
+}
+
+void check(const std::string& input) {
+    const MemoryFile memory(input);
+    try {
+        AnswerFile file(memory.path());
+        std::string text = read_text_file(memory.path());
+        if (!text.starts_with(kHeader) || (!input.starts_with(text) && text != kHeader))
+            stop("the file became another", text);
+        check_answers(file, std::string_view(text).substr(kHeader.size()));
+        const Outcome outcome{0.1, 3, 5, true};
+        file.add("a, \"set\"", "h2o:budget=8,alpha=0.5", 7, outcome);
+        file.flush();
+        const auto found = AnswerFile(memory.path()).find("a, \"set\"", "h2o:budget=8,alpha=0.5", 7);
+        if (!found || found->nats != outcome.nats || !found->right) stop("an answer is lost", text);
+    } catch (const Error&) {
+        if (read_text_file(memory.path()) != input) stop("a file that was refused has changed", input);
+        throw;
+    }
+}
+
+constexpr std::string_view kWords[] = {"questions",
+                                       "lane",
+                                       "question",
+                                       "right",
+                                       "nats",
+                                       "tokens",
+                                       "bytes",
+                                       "needle seed=1 model=0123456789abcdef",
+                                       " backend=cuda",
+                                       "full",
+                                       "\"h2o:budget=8,alpha=0.5\"",
+                                       "\"\"",
+                                       "q,full,0,1,0.5,2,3\n",
+                                       "\r"};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string input(text_of(data, size));
+    expect_error_or_none([&] { check(input); });
+    expect_error_or_none([&] { check(std::string(kHeader) + input); });
+    return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    return mutate_pieces(data, size, max_size, seed, "\n,\"", kWords);
+}

@@ -1,0 +1,100 @@
+/// A mutation that knows of pieces: texts of words between separators, such as lane specs, scripts and tables. libFuzzer's own changes
+/// bytes, and seldom gets by the first word.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+
+namespace keyhole {
+
+/// Numbers that readers have taken for others, or should not take at all.
+inline constexpr std::string_view kOddNumbers[] = {"0",
+                                                   "1",
+                                                   "-1",
+                                                   "+1",
+                                                   "2147483647",
+                                                   "-2147483648",
+                                                   "2147483648",
+                                                   "1000000000",
+                                                   "1000000001",
+                                                   "4294967295",
+                                                   "nan",
+                                                   "-nan",
+                                                   "inf",
+                                                   "-inf",
+                                                   "0x1p3",
+                                                   "18446744073709551615",
+                                                   "1e300",
+                                                   "1e-320",
+                                                   "1e999",
+                                                   "1.5abc",
+                                                   "010",
+                                                   "0.5",
+                                                   "",
+                                                   " 1",
+                                                   "99999999999999999999",
+                                                   "1..2",
+                                                   "50%"};
+
+/// One to four changes at random: a piece is taken away, doubled, exchanged with another, or becomes a word or an odd number; or the
+/// bytes change as libFuzzer changes them.
+inline std::size_t mutate_pieces(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
+                                 std::string_view separators, std::span<const std::string_view> words) {
+    std::minstd_rand random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+    if (below(3) == 0) return LLVMFuzzerMutate(data, size, max_size);
+    std::vector<std::string> pieces;  // words and separators in turn
+    bool was_separator = true;
+    for (std::size_t i = 0; i < size; ++i) {
+        const char c = static_cast<char>(data[i]);
+        const bool is_separator = separators.find(c) != std::string_view::npos;
+        if (is_separator || was_separator) pieces.emplace_back();
+        pieces.back() += c;
+        was_separator = is_separator;
+    }
+    const auto new_piece = [&] {
+        if (below(3) == 0) return std::string(kOddNumbers[below(std::size(kOddNumbers))]);
+        if (below(4) == 0) return std::string(1, separators[below(separators.size())]);
+        return std::string(words[below(words.size())]);
+    };
+    for (std::size_t changes = 1 + below(4); changes > 0; --changes) {
+        if (pieces.empty()) pieces.push_back(new_piece());
+        const std::size_t at = below(pieces.size());
+        const auto place = pieces.begin() + static_cast<std::ptrdiff_t>(at);
+        switch (below(5)) {
+            case 0:
+                pieces.erase(place);
+                break;
+            case 1: {
+                const std::size_t n = std::min(1 + below(8), pieces.size() - at);
+                const std::vector<std::string> copy(place, place + static_cast<std::ptrdiff_t>(n));
+                pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(below(pieces.size())),
+                              copy.begin(), copy.end());
+                break;
+            }
+            case 2:
+                std::swap(pieces[at], pieces[below(pieces.size())]);
+                break;
+            case 3:
+                pieces[at] = new_piece();
+                break;
+            default:
+                pieces.insert(place, new_piece());
+                break;
+        }
+    }
+    std::string text;
+    for (const std::string& piece : pieces) text += piece;
+    const std::size_t n = std::min(text.size(), max_size);
+    std::memcpy(data, text.data(), n);
+    return n;
+}
+
+}  // namespace keyhole
