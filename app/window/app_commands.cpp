@@ -1,6 +1,6 @@
 #include "app/window/command_areas.h"
 
-#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -41,9 +41,7 @@ void end_measurement(AppState& app, std::string_view arguments) {
                                 {"texture_bytes", app.texture_bytes},
                                 {"record_bytes", app.record_bytes},
                                 {"record_budget_bytes", app.record_budget_bytes}};
-    std::ofstream file(path);
-    file << out.dump(1) << "\n";
-    if (!file.flush()) fail(ErrorCode::io, "writing {}: failed; check the folder and the disk", path);
+    write_text_file(path, out.dump(1) + "\n");
 }
 
 constexpr std::array kTable = {

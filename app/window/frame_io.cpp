@@ -1,13 +1,12 @@
 #include "app/window/frame_io.h"
 
-#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 #include "engine/base/philox.h"
 #include "engine/figure/image.h"
 
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <fstream>
 
 namespace keyhole {
 
@@ -89,10 +88,7 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
                                 {"y", py},
                                 {"rgb", {rgb[0], rgb[1], rgb[2]}}});
     }
-    std::ofstream file(path);
-    file << out.dump(1) << "\n";
-    if (!file.flush())
-        fail(ErrorCode::io, "writing {}: failed; check the folder and the disk", path.string());
+    write_text_file(path, out.dump(1) + "\n");
 }
 
 }  // namespace keyhole

@@ -1,6 +1,7 @@
 #include "app/window/keepsakes.h"
 
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -37,10 +38,8 @@ void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& fil
         if (b.pick) one["pick"] = {b.pick->row, b.pick->position};
         out["bookmarks"].push_back(std::move(one));
     }
-    std::ofstream stream(file, std::ios::binary);
-    stream << out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    if (!stream.flush())
-        fail(ErrorCode::io, "writing the notes {}: failed; check the folder and the disk", file.string());
+    write_text_file(file, out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                    Durability::sync);
 }
 
 Keepsakes load_keepsakes(const std::filesystem::path& file) {

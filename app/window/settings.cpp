@@ -1,5 +1,8 @@
 #include "app/window/settings.h"
 
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -63,9 +66,13 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"recent", recent.paths}};
     std::error_code ignored;
     std::filesystem::create_directories(file.parent_path(), ignored);
-    std::ofstream stream(file, std::ios::binary);
-    stream << out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    return static_cast<bool>(stream.flush());
+    try {
+        write_text_file(file, out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                        Durability::sync);
+    } catch (const Error&) {
+        return false;
+    }
+    return true;
 }
 
 }  // namespace keyhole

@@ -105,14 +105,14 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
 }
 
 /// errno, or 0.
-int write_all(Descriptor& file, std::span<const std::byte> bytes) {
+int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno;
         bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
-    return file.close() ? 0 : errno;
+    return 0;
 }
 
 }  // namespace
@@ -202,30 +202,39 @@ std::string read_text_input(const fs::path& path, std::size_t most_bytes) {
     return read_all(file, path, status, most_bytes);
 }
 
-void write_file(const fs::path& path, std::span<const std::byte> bytes) {
+void write_file(const fs::path& path, std::span<const std::byte> bytes, Durability durability) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    const bool exists = ::stat(path.c_str(), &status) == 0;
+    if (exists && !S_ISREG(status.st_mode)) {
         // A rename would replace a device such as /dev/null; a folder makes open() say so.
         Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-        const int error = device.get() < 0 ? errno : write_all(device, bytes);
+        int error = device.get() < 0 ? errno : write_all(device, bytes);
+        if (error == 0 && !device.close()) error = errno;
         if (error != 0) write_failed(path, error);
         return;
     }
+    // A link stays a link: its target is replaced.
+    std::error_code not_resolved;
+    fs::path target = exists ? fs::canonical(path, not_resolved) : path;
+    if (not_resolved) target = path;
     static std::atomic<unsigned> counter{0};
-    fs::path beside = path;
+    fs::path beside = target;
     beside += fmt::format(".{}-{}.part", ::getpid(), counter.fetch_add(1));
     Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() < 0) write_failed(path, errno);
+    if (exists) (void)::fchmod(file.get(), status.st_mode & 07777);
     int error = write_all(file, bytes);
-    if (error == 0 && ::rename(beside.c_str(), path.c_str()) != 0) error = errno;
+    if (error == 0 && durability == Durability::sync && ::fsync(file.get()) != 0) error = errno;
+    if (!file.close() && error == 0) error = errno;
+    if (error == 0 && ::rename(beside.c_str(), target.c_str()) != 0) error = errno;
     if (error != 0) {
         ::unlink(beside.c_str());
         write_failed(path, error);
     }
 }
 
-void write_text_file(const fs::path& path, std::string_view text) {
-    write_file(path, std::as_bytes(std::span<const char>(text.data(), text.size())));
+void write_text_file(const fs::path& path, std::string_view text, Durability durability) {
+    write_file(path, std::as_bytes(std::span<const char>(text.data(), text.size())), durability);
 }
 
 }  // namespace keyhole

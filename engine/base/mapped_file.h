@@ -77,8 +77,14 @@ std::string read_text_file(const std::filesystem::path& path, std::size_t most_b
 /// The same, and pipes: for texts that a user may have another program write, such as a prompt.
 std::string read_text_input(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
 
-/// Writes beside the target and renames, so that a reader never sees half a file. Throws Error(io).
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
-void write_text_file(const std::filesystem::path& path, std::string_view text);
+enum class Durability {
+    rename,  ///< a reader, and a crash of the program, find the old file or the new one, whole
+    sync,    ///< a crash of the machine too; a few milliseconds. For what a person made: settings, notes
+};
+/// Writes beside the target and renames. Keeps the permissions of a file that is there, and a link to it. Throws Error(io).
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes,
+                Durability durability = Durability::rename);
+void write_text_file(const std::filesystem::path& path, std::string_view text,
+                     Durability durability = Durability::rename);
 
 }  // namespace keyhole

@@ -109,13 +109,6 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
     if (!out) fail_write(path);
 }
 
-void write_text(const fs::path& path, std::string_view text) {
-    std::ofstream out(path, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) fail_write(path);
-}
-
 /// The source's config.json with what changed. code: transformers needs the folder's own.
 std::string new_config(const fs::path& folder, const Model& model, bool code) {
     const ModelConfig& c = model.config();
@@ -207,8 +200,8 @@ Converted convert_model(const fs::path& folder, const KvSharing& sharing, const 
     const bool code = across && !model->config().borrows_unrotated;
     write_tensors(*model, checkpoint, out / "model.safetensors", progress);
     for (const fs::path& file : copied) fs::copy_file(file, out / file.filename());
-    if (code) write_text(out / kCodeFile, kTransformersCode);
-    write_text(out / "config.json", new_config(folder, *model, code));
+    if (code) write_text_file(out / kCodeFile, kTransformersCode);
+    write_text_file(out / "config.json", new_config(folder, *model, code));
     Converted report{kv_name(model->config()), model->n_parameters(), model->config().d_ff, ""};
     if (!across || code)
         report.transformers =

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -144,6 +146,42 @@ TEST_F(MappedFileTest, LargerTextsThanTheReaderTakesAreNotRead) {
 TEST_F(MappedFileTest, DevicesAreWrittenIntoNotReplaced) {
     write_text_file("/dev/null", "x");
     EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(MappedFileTest, ReplacingKeepsPermissionsAndLinks) {
+    const fs::path file = folder_ / "settings.json", link = folder_ / "link.json";
+    write_text_file(file, "old", Durability::sync);
+    fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+    fs::create_symlink("settings.json", link);
+    write_text_file(link, "new", Durability::sync);
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_EQ(read_text_file(file), "new");
+    EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    EXPECT_EQ(left_in_folder(), (std::vector<std::string>{"link.json", "settings.json"}));
+}
+
+TEST_F(MappedFileTest, AFullDiskKeepsTheOldFile) {
+    const fs::path file = folder_ / "notes.json";
+    write_text_file(file, "old");
+    // Files that grow beyond the limit fail as on a full disk.
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{1000, 1000};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        try {
+            write_text_file(file, std::string(2000, 'x'));
+        } catch (const Error& error) {
+            ::_exit(error.code() == ErrorCode::io ? 7 : 1);
+        }
+        ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+    EXPECT_EQ(read_text_file(file), "old");
+    EXPECT_EQ(left_in_folder(), std::vector<std::string>{"notes.json"});
+    EXPECT_THROW(write_text_file("/dev/full", "x"), Error);
 }
 
 /// Pages of [data, data + size) that are in memory.
