@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -105,8 +106,13 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
     if (n_threads <= 0) n_threads = cores_of_process();
-    for (int worker = 1; worker < n_threads; ++worker)
-        impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
+    impl_->workers.reserve(static_cast<std::size_t>(n_threads - 1));
+    try {
+        for (int worker = 1; worker < n_threads; ++worker)
+            impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
+    } catch (const std::system_error&) {
+        // The system starts no more of them (ulimit -u, memory for stacks): those that run do the work.
+    }
 }
 
 ThreadPool::~ThreadPool() {

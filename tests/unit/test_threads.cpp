@@ -1,6 +1,9 @@
 #include "engine/base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -25,6 +28,30 @@ TEST(Threads, EveryChunkRunsExactlyOnce) {
             for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
         }
     }
+}
+
+// In a process that may start no thread: the limit on a user's processes holds for others than root alone.
+TEST(Threads, WhereNoThreadStartsTheCallerDoesTheWork) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(20);
+        if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
+        const rlimit one{1, 1};
+        ::setrlimit(RLIMIT_NPROC, &one);
+        int n_done = 0;
+        {
+            ThreadPool pool(64);
+            if (pool.n_threads() > 1) ::_exit(3);
+            pool.parallel_for(100, [&](std::int64_t, int) { ++n_done; });
+        }
+        ::_exit(n_done == 100 ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+        GTEST_SKIP() << "threads start here whatever the limit";
+    EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Threads, SleepingWorkersWakeUp) {
