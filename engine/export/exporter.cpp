@@ -4,6 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/export/films.h"
 #include "engine/export/run_json.h"
+#include "engine/export/staged_folder.h"
 #include "engine/export/tables.h"
 #include "engine/metrics/attention.h"
 
@@ -24,9 +25,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 void make_folder(const std::filesystem::path& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (error || !std::filesystem::is_directory(folder))
-        fail(ErrorCode::io, "cannot create the folder {}: {}; choose another with --out", folder.string(),
-             error ? error.message() : "a file is in the way");
+    if (error) fail(ErrorCode::io, "cannot create the folder {}: {}", folder.string(), error.message());
 }
 
 /// One streamed array: [rows, units, positions] where a unit is a (layer, head) or a KV head. Rows that never come are filled at the end.
@@ -217,6 +216,7 @@ struct ExportSink::Impl final : PrefillSink {
     ExportOptions options;
     ExportShape shape;
     ExportRange range;
+    std::optional<StagedFolder> staged;  // the folder of the options, before the streams below it
     std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
     /// By row and lane id: records may lose theirs to a recorder's budget before the tables are written. A fraction of what the
     /// lanes keep in memory for their shadows anyway.
@@ -225,7 +225,7 @@ struct ExportSink::Impl final : PrefillSink {
     Impl(ExportOptions o, ExportShape s)
         : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
         check_export_size(options, shape);
-        make_folder(options.folder);
+        staged.emplace(options.folder);
         for (std::size_t i = 0; i < static_cast<std::size_t>(shape.n_lanes); ++i)
             add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
     }
@@ -246,7 +246,7 @@ struct ExportSink::Impl final : PrefillSink {
     void add_lane(const KvLayout& layout) {
         auto lane = std::make_unique<LaneStreams>();
         lane->id = -1;
-        lane->folder = options.folder / fmt::format("lane{}", lanes.size());
+        lane->folder = staged->path() / fmt::format("lane{}", lanes.size());
         make_folder(lane->folder);
         const NpyType type = options.f16 ? NpyType::f16 : NpyType::f32;
         const NpyShape heads = {range.n_rows(), static_cast<std::int64_t>(range.layers.size()),
@@ -463,7 +463,8 @@ struct ExportSink::Impl final : PrefillSink {
             if (lanes[i]->scores && !options.scores) std::filesystem::remove(lanes[i]->scores->path());
         }
         if (options.run)
-            write_text_file(options.folder / "run.json", make_run_json(history, range.first_row));
+            write_text_file(staged->path() / "run.json", make_run_json(history, range.first_row));
+        staged->publish("run.json");
         if (progress) progress(1, "done");
     }
 };
