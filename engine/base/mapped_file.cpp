@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/mapping_guard.h"
+#include "engine/base/unfinished_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -217,20 +218,15 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes, Durabili
     std::error_code not_resolved;
     fs::path target = exists ? fs::canonical(path, not_resolved) : path;
     if (not_resolved) target = path;
-    static std::atomic<unsigned> counter{0};
-    fs::path beside = target;
-    beside += fmt::format(".{}-{}.part", ::getpid(), counter.fetch_add(1));
-    Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    const UnfinishedFile part(target);
+    Descriptor file(::open(part.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() < 0) write_failed(path, errno);
     if (exists) (void)::fchmod(file.get(), status.st_mode & 07777);
     int error = write_all(file, bytes);
     if (error == 0 && durability == Durability::sync && ::fsync(file.get()) != 0) error = errno;
     if (!file.close() && error == 0) error = errno;
-    if (error == 0 && ::rename(beside.c_str(), target.c_str()) != 0) error = errno;
-    if (error != 0) {
-        ::unlink(beside.c_str());
-        write_failed(path, error);
-    }
+    if (error == 0 && ::rename(part.path().c_str(), target.c_str()) != 0) error = errno;
+    if (error != 0) write_failed(path, error);
 }
 
 void write_text_file(const fs::path& path, std::string_view text, Durability durability) {

@@ -96,6 +96,10 @@ std::string npy_header(std::string_view type, const NpyShape& shape) {
     return header + text;
 }
 
+std::string npy_header(NpyType type, const NpyShape& shape) {
+    return npy_header(descr(type), shape);
+}
+
 NpyWriter::NpyWriter(std::filesystem::path path, NpyType type, NpyShape shape)
     : path_(std::move(path)), type_(type), shape_(std::move(shape)) {
     const auto bytes = data_bytes(type_, shape_);

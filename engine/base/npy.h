@@ -77,6 +77,7 @@ struct NpyArray {
 std::vector<std::byte> encode_npy(NpyType type, const NpyShape& shape, const void* data);
 /// The 192 bytes that stand before the data. descr: '<f4', or a list of fields for records.
 std::string npy_header(std::string_view descr, const NpyShape& shape);
+std::string npy_header(NpyType type, const NpyShape& shape);
 
 /// What stands before the data.
 struct NpyHeader {

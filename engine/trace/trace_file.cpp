@@ -4,8 +4,10 @@
 #include "engine/base/half.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
+#include "engine/base/unfinished_file.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/spool.h"
+#include "engine/trace/spool_folder.h"
 #include "engine/trace/trace_json.h"
 
 #include <unistd.h>
@@ -19,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <system_error>
 
@@ -28,19 +31,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFrames = "frames.bin";
-
-[[noreturn]] void fail_io(const fs::path& path, const char* what) {
-    fail(ErrorCode::io, "cannot {} {}: {}; check that the folder is writable and not full", what,
-         path.string(), std::strerror(errno));
-}
-
 // --- the zip ------------------------------------------------------------------------------------------------------------
 
-/// A zip being written. Members from memory or files, which must stay until close().
+/// A zip being written. Members from memory, or made while close() writes them.
 class ZipWriter {
   public:
-    explicit ZipWriter(fs::path path) : path_(std::move(path)) {
+    /// What comes next of a member into the empty buffer; false: it ended.
+    using Next = std::function<bool(std::vector<std::byte>& buffer)>;
+
+    /// tell: as in write_trace().
+    ZipWriter(fs::path path, std::function<bool(double)> tell)
+        : path_(std::move(path)), tell_(std::move(tell)) {
         int error = 0;
         zip_ = zip_open(path_.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
         if (!zip_) {
@@ -62,23 +63,88 @@ class ZipWriter {
         held_.push_back(std::move(bytes));
         add_source(name, zip_source_buffer(zip_, held_.back().data(), held_.back().size(), 0));
     }
-    void add_file(const std::string& name, const fs::path& file) {
-        add_source(name, zip_source_file(zip_, file.c_str(), 0, -1));
+    /// Of n_bytes in all.
+    void add(const std::string& name, std::int64_t n_bytes, Next next) {
+        streams_.push_back(std::make_unique<Stream>(Stream{this, n_bytes, std::move(next), {}, 0, {}}));
+        n_streamed_ += n_bytes;
+        add_source(name, zip_source_function(zip_, &ZipWriter::serve, streams_.back().get()));
     }
 
     void close() {
-        if (zip_close(zip_) != 0) fail_zip();
+        const int result = zip_close(zip_);
+        if (fault_) std::rethrow_exception(fault_);
+        if (result != 0) fail_zip();
         zip_ = nullptr;
     }
 
   private:
+    struct Stream {
+        ZipWriter* owner;
+        std::int64_t n_bytes;
+        Next next;
+        std::vector<std::byte> buffer;
+        std::size_t at;
+        zip_error_t error;
+    };
+
+    /// libzip asks, and no exception may pass through it.
+    static zip_int64_t serve(void* of, void* data, zip_uint64_t n, zip_source_cmd_t command) {
+        Stream& stream = *static_cast<Stream*>(of);
+        switch (command) {
+            case ZIP_SOURCE_SUPPORTS:
+                return zip_source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE,
+                                                      ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR, ZIP_SOURCE_FREE, -1);
+            case ZIP_SOURCE_OPEN:
+                zip_error_init(&stream.error);
+                return 0;
+            case ZIP_SOURCE_READ:
+                try {
+                    return stream.owner->read(stream, {static_cast<std::byte*>(data), n});
+                } catch (...) {
+                    stream.owner->fault_ = std::current_exception();
+                    zip_error_set(&stream.error, ZIP_ER_INTERNAL, 0);
+                    return -1;
+                }
+            case ZIP_SOURCE_STAT: {
+                auto* stat = static_cast<zip_stat_t*>(data);
+                zip_stat_init(stat);
+                stat->size = static_cast<zip_uint64_t>(stream.n_bytes);
+                stat->valid |= ZIP_STAT_SIZE;
+                return sizeof *stat;
+            }
+            case ZIP_SOURCE_ERROR:
+                return zip_error_to_data(&stream.error, data, n);
+            default:
+                return 0;
+        }
+    }
+    zip_int64_t read(Stream& stream, std::span<std::byte> to) {
+        std::size_t n_read = 0;
+        while (n_read < to.size()) {
+            if (stream.at == stream.buffer.size()) {
+                stream.buffer.clear();
+                stream.at = 0;
+                if (!stream.next(stream.buffer)) break;
+                continue;
+            }
+            const std::size_t n = std::min(to.size() - n_read, stream.buffer.size() - stream.at);
+            std::memcpy(to.data() + n_read, stream.buffer.data() + stream.at, n);
+            stream.at += n;
+            n_read += n;
+        }
+        n_written_ += static_cast<std::int64_t>(n_read);
+        if (tell_ && !tell_(static_cast<double>(n_written_) / static_cast<double>(n_streamed_)))
+            fail(ErrorCode::cancelled, "writing {} was cancelled", path_.string());
+        return static_cast<zip_int64_t>(n_read);
+    }
+
     void add_source(const std::string& name, zip_source_t* source) {
         const zip_int64_t index = source ? zip_file_add(zip_, name.c_str(), source, ZIP_FL_ENC_UTF_8) : -1;
         if (index < 0) {
             if (source) zip_source_free(source);
             fail_zip();
         }
-        // Level 1: attention is mostly zeros and noise, more effort gains little.
+        // Level 1: attention is mostly noise, more effort gains little.
         zip_set_file_compression(zip_, static_cast<zip_uint64_t>(index), ZIP_CM_DEFLATE, 1);
     }
     [[noreturn]] void fail_zip() {
@@ -87,73 +153,69 @@ class ZipWriter {
     }
 
     fs::path path_;
+    const std::function<bool(double)> tell_;
     zip_t* zip_ = nullptr;
     std::vector<std::vector<std::byte>> held_;
+    std::vector<std::unique_ptr<Stream>> streams_;  // libzip keeps their addresses
+    std::int64_t n_streamed_ = 0, n_written_ = 0;
+    std::exception_ptr fault_;
 };
 
-/// A folder that goes away with its contents.
-class ScratchFolder {
-  public:
-    explicit ScratchFolder(fs::path path) : path_(std::move(path)) {
-        std::error_code error;
-        fs::create_directories(path_, error);
-        if (error) fail(ErrorCode::io, "cannot create {}: {}", path_.string(), error.message());
-    }
-    ~ScratchFolder() {
-        std::error_code error;
-        fs::remove_all(path_, error);
-    }
-    const fs::path& path() const { return path_; }
+/// The lane of a record, of whose large arrays `part` is needed alone.
+using LaneOf = std::function<LaneRecord(std::size_t step, std::size_t lane, LanePart part)>;
 
-  private:
-    fs::path path_;
-};
-
-/// The arrays of one lane: small ones at once, those with values of every row as the records come by.
+/// The arrays of one lane: small ones at once, those with values of every row while the zip is closed.
 class LaneArrays {
   public:
-    /// history: of the light records, which say what there is.
-    LaneArrays(ZipWriter& zip, const RunHistory& history, int lane, fs::path scratch)
-        : zip_(zip),
-          history_(history),
-          layout_(history.layout(lane)),
-          lane_(lane),
-          scratch_(std::move(scratch)) {
+    /// history: of the light records, which say what there is. Both stay until the zip is closed.
+    LaneArrays(ZipWriter& zip, const RunHistory& history, int lane, const LaneOf& whole)
+        : zip_(zip), history_(history), whole_(whole), layout_(history.layout(lane)), lane_(lane) {
+        const StepList& steps = history.steps();
+        for (std::size_t s = 0; s < steps.size(); ++s)
+            for (std::size_t i = 0; i < steps[s]->lanes.size(); ++i)
+                if (steps[s]->lanes[i].info->id == history.lanes()[static_cast<std::size_t>(lane)].id)
+                    places_.push_back({s, i, steps[s]->row, &steps[s]->lanes[i]});
+        count_held();
         add_evictions();
         add_pins();
-        open_rows();
-    }
-
-    /// A whole record of the lane, in ascending rows.
-    void add(int row, const LaneRecord& record) {
-        if (record.rows) add_rows(row, *record.rows);
-        for (std::size_t i = 0; record.shadow && i < kShadowParts.size(); ++i) {
-            const std::vector<float>& part = (*record.shadow).*kShadowParts[i];
-            shadow_->write(shadow_at_, part);
-            shadow_at_ += static_cast<std::int64_t>(part.size());
-        }
-        if (record.hidden) add_hidden(*record.hidden);
-    }
-    void close() {
-        for (const auto& [name, writer] : {std::pair("attention.npy", &attention_),
-                                           {"scores.npy", &scores_},
-                                           {"shadow.npy", &shadow_},
-                                           {"hidden.npy", &hidden_}}) {
-            if (!*writer) continue;
-            (*writer)->close();
-            zip_.add_file(prefix() + name, (*writer)->path());
-        }
+        add_rows();
+        add_others();
     }
 
   private:
+    /// A record of the lane.
+    struct Place {
+        std::size_t step, index;
+        int row;
+        const LaneRecord* light;
+    };
+
     std::string prefix() const { return fmt::format("lane{}/", lane_); }
+
+    /// How many tokens each KV head held at a row, without asking position by position.
+    void count_held() {
+        const int n_positions = history_.n_positions();
+        gone_before_.resize(static_cast<std::size_t>(layout_.n_kv_heads()));
+        for (int g = 0; g < layout_.n_kv_heads(); ++g) {
+            std::vector<std::int32_t>& gone = gone_before_[static_cast<std::size_t>(g)];
+            gone.assign(static_cast<std::size_t>(n_positions) + 1, 0);
+            // A position counts from the row after its eviction on, or from its own row where that is later.
+            for (int p = 0; p < n_positions; ++p)
+                if (const std::int32_t row = history_.evicted_at(lane_, g, p); row >= 0 && row < n_positions)
+                    ++gone[static_cast<std::size_t>(std::max(row + 1, p))];
+            std::partial_sum(gone.begin(), gone.end(), gone.begin());
+        }
+    }
+    std::int64_t n_held(int kv_head, int row) const {
+        return std::int64_t{row} + 1 -
+               gone_before_[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(row)];
+    }
 
     void add_evictions() {
         std::vector<std::int32_t> evictions, table;
-        for (const auto& step : history_.steps())
-            if (const LaneRecord* record = history_.lane_record(step->row, lane_))
-                for (const Eviction& e : record->evictions)
-                    evictions.insert(evictions.end(), {step->row, e.kv_head, e.position, e.row});
+        for (const Place& place : places_)
+            for (const Eviction& e : place.light->evictions)
+                evictions.insert(evictions.end(), {place.row, e.kv_head, e.position, e.row});
         for (int g = 0; g < layout_.n_kv_heads(); ++g)
             for (int p = 0; p < history_.n_positions(); ++p)
                 table.push_back(history_.evicted_at(lane_, g, p));
@@ -173,12 +235,11 @@ class LaneArrays {
                 if (!others || std::find(others->begin(), others->end(), pin) == others->end())
                     changes.insert(changes.end(), {row, pin.kv_head, pin.position, pinned});
         };
-        for (const auto& step : history_.steps()) {
-            const LaneRecord* record = history_.lane_record(step->row, lane_);
-            if (!record || record->pins == before) continue;
-            tell(step->row, before.get(), record->pins.get(), 0);
-            tell(step->row, record->pins.get(), before.get(), 1);
-            before = record->pins;
+        for (const Place& place : places_) {
+            if (place.light->pins == before) continue;
+            tell(place.row, before.get(), place.light->pins.get(), 0);
+            tell(place.row, place.light->pins.get(), before.get(), 1);
+            before = place.light->pins;
         }
         if (!changes.empty())
             zip_.add(
@@ -186,104 +247,138 @@ class LaneArrays {
                 encode_npy(NpyType::i32, {static_cast<std::int64_t>(changes.size() / 4), 4}, changes.data()));
     }
 
-    void open_rows() {
-        std::vector<std::int32_t> rows, hidden_rows;
+    /// The held values of each row that was kept, as RowBlock has them.
+    void add_rows() {
+        std::vector<std::int32_t> rows;
         std::vector<float> thresholds;
-        std::int64_t n_shadows = 0;
-        bool attention = false, scores = false;
-        for (const auto& step : history_.steps()) {
-            const LaneRecord* record = history_.lane_record(step->row, lane_);
-            if (!record) continue;
-            n_shadows += record->shadow ? 1 : 0;
-            if (record->hidden) {
-                hidden_rows.push_back(step->row);
-                const std::vector<std::int32_t>& offset = record->hidden->offset;
-                for (std::size_t g = 0; g + 1 < offset.size(); ++g)
-                    hidden_width_ = std::max<std::int64_t>(hidden_width_, offset[g + 1] - offset[g]);
+        std::vector<Place> attention, scores;
+        std::int64_t n_attention = 0, n_scores = 0;
+        for (const Place& place : places_) {
+            const RowBlock* block = place.light->rows.get();
+            if (!block) continue;
+            rows.push_back(place.row);
+            for (int g = 0; g < layout_.n_kv_heads(); ++g) {
+                const auto at = static_cast<std::size_t>(g);
+                thresholds.push_back(at < block->threshold.size() ? block->threshold[at]
+                                                                  : std::numeric_limits<float>::quiet_NaN());
+                if (!block->scores.empty()) n_scores += n_held(g, place.row);
             }
-            if (!record->rows) continue;
-            rows.push_back(step->row);
-            attention = attention || !record->rows->attention.empty();
-            scores = scores || !record->rows->scores.empty();
-            for (std::size_t g = 0; g < static_cast<std::size_t>(layout_.n_kv_heads()); ++g)
-                thresholds.push_back(g < record->rows->threshold.size()
-                                         ? record->rows->threshold[g]
-                                         : std::numeric_limits<float>::quiet_NaN());
+            if (!block->scores.empty()) scores.push_back(place);
+            if (block->attention.empty()) continue;
+            attention.push_back(place);
+            for (int i = 0; i < layout_.n_layers() * layout_.n_heads(); ++i)
+                n_attention += n_held(kv_head_of(i), place.row);
         }
-        const auto n_rows = static_cast<std::int64_t>(rows.size()),
-                   n_hidden = static_cast<std::int64_t>(hidden_rows.size());
-        const std::int64_t n_parts = kShadowParts.size(), n_layers = layout_.n_layers(),
-                           n_heads = layout_.n_heads(), n_kv_heads = layout_.n_kv_heads(),
-                           n_positions = history_.n_positions();
+        const auto n_rows = static_cast<std::int64_t>(rows.size());
         zip_.add(prefix() + "rows.npy", encode_npy(NpyType::i32, {n_rows}, rows.data()));
         zip_.add(prefix() + "thresholds.npy",
-                 encode_npy(NpyType::f32, {n_rows, n_kv_heads}, thresholds.data()));
-        if (n_hidden > 0)
-            zip_.add(prefix() + "hidden_rows.npy", encode_npy(NpyType::i32, {n_hidden}, hidden_rows.data()));
-        if (attention)
-            attention_ = open("attention.npy", NpyType::f16, {n_rows, n_layers, n_heads, n_positions});
-        if (scores) scores_ = open("scores.npy", NpyType::f32, {n_rows, n_kv_heads, n_positions});
+                 encode_npy(NpyType::f32, {n_rows, layout_.n_kv_heads()}, thresholds.data()));
+        if (!attention.empty())
+            add_stream("attention.npy", NpyType::f16, {n_attention}, std::move(attention),
+                       LanePart::attention, [this](const Place& place, const LaneRecord& record) {
+                           const RowBlock& block = *record.rows;
+                           const auto n_units =
+                               static_cast<std::size_t>(layout_.n_layers() * layout_.n_heads());
+                           for (std::size_t i = 0; i < n_units; ++i)
+                               check_held(place.row, kv_head_of(static_cast<int>(i)),
+                                          block.head_offset[i + 1] - block.head_offset[i]);
+                           return std::as_bytes(std::span(block.attention));
+                       });
+        if (!scores.empty())
+            add_stream("scores.npy", NpyType::f32, {n_scores}, std::move(scores), LanePart::scores,
+                       [this](const Place& place, const LaneRecord& record) {
+                           const RowBlock& block = *record.rows;
+                           for (int g = 0; g < layout_.n_kv_heads(); ++g) {
+                               const auto at = static_cast<std::size_t>(g);
+                               check_held(place.row, g, block.offset[at + 1] - block.offset[at]);
+                           }
+                           return std::as_bytes(std::span(block.scores));
+                       });
+    }
+    int kv_head_of(int unit) const {
+        return layout_.kv_head_from_head(unit / layout_.n_heads(), unit % layout_.n_heads());
+    }
+    void check_held(int row, int kv_head, std::int64_t n_values) const {
+        if (n_values != n_held(kv_head, row))
+            fail(ErrorCode::bad_file,
+                 "cannot write the trace: row {} has {} values for the {} tokens that KV head {} held; "
+                 "its records are damaged",
+                 row, n_values, n_held(kv_head, row), kv_head);
+    }
+
+    /// The shadow, and the positions that a row did not see.
+    void add_others() {
+        std::vector<std::int32_t> hidden_rows;
+        std::vector<Place> hidden, shadows;
+        std::int64_t width = 0;
+        for (const Place& place : places_) {
+            if (place.light->shadow) shadows.push_back(place);
+            if (!place.light->hidden) continue;
+            hidden.push_back(place);
+            hidden_rows.push_back(place.row);
+            const std::vector<std::int32_t>& offset = place.light->hidden->offset;
+            for (std::size_t g = 0; g + 1 < offset.size(); ++g)
+                width = std::max<std::int64_t>(width, offset[g + 1] - offset[g]);
+        }
+        const auto n_shadows = static_cast<std::int64_t>(shadows.size()),
+                   n_hidden = static_cast<std::int64_t>(hidden.size());
         if (n_shadows > 0)
-            shadow_ = open("shadow.npy", NpyType::f32, {n_shadows, n_parts, n_layers, n_heads});
-        if (n_hidden > 0) hidden_ = open("hidden.npy", NpyType::u8, {n_hidden, n_kv_heads, hidden_width_});
-    }
-    std::unique_ptr<NpyWriter> open(const char* name, NpyType type, NpyShape shape) const {
-        return std::make_unique<NpyWriter>(scratch_ / fmt::format("lane{}_{}", lane_, name), type,
-                                           std::move(shape));
-    }
-
-    void add_rows(int row, const RowBlock& block) {
-        const int n_kv_heads = layout_.n_kv_heads(), n_units = layout_.n_layers() * layout_.n_heads();
-        std::vector<std::vector<std::int32_t>> held;  // by KV head
-        for (int g = 0; g < n_kv_heads; ++g) held.push_back(history_.held_positions(lane_, g, row));
-        std::vector<float> line(static_cast<std::size_t>(history_.n_positions()));
-        const auto write = [&](NpyWriter& to, int n_lines, int i, int g, std::int64_t begin, std::int64_t end,
-                               float absent, const auto& value) {
-            const std::vector<std::int32_t>& positions = held[static_cast<std::size_t>(g)];
-            if (end - begin != static_cast<std::int64_t>(positions.size()))
-                fail(ErrorCode::bad_file,
-                     "cannot write the trace: row {} has {} values for the {} tokens that KV head {} held; "
-                     "its records are damaged",
-                     row, end - begin, positions.size(), g);
-            std::fill(line.begin(), line.end(), absent);
-            for (const std::int32_t p : positions) line[static_cast<std::size_t>(p)] = value(begin++);
-            to.write((row_at_ * n_lines + i) * history_.n_positions(), line);
-        };
-        for (int i = 0; i < n_units && !block.attention.empty(); ++i) {
-            const auto at = static_cast<std::size_t>(i);
-            write(*attention_, n_units, i,
-                  layout_.kv_head_from_head(i / layout_.n_heads(), i % layout_.n_heads()),
-                  block.head_offset[at], block.head_offset[at + 1], 0, [&](std::int64_t k) {
-                      return float_from_fp16(block.attention[static_cast<std::size_t>(k)]);
-                  });
-        }
-        for (int g = 0; g < n_kv_heads && !block.scores.empty(); ++g) {
-            const auto at = static_cast<std::size_t>(g);
-            write(*scores_, n_kv_heads, g, g, block.offset[at], block.offset[at + 1],
-                  std::numeric_limits<float>::quiet_NaN(),
-                  [&](std::int64_t k) { return block.scores[static_cast<std::size_t>(k)]; });
-        }
-        ++row_at_;
+            add_stream("shadow.npy", NpyType::f32,
+                       {n_shadows, kShadowParts.size(), layout_.n_layers(), layout_.n_heads()},
+                       std::move(shadows), LanePart::others, [this](const Place&, const LaneRecord& record) {
+                           line_.clear();
+                           for (const auto part : kShadowParts) {
+                               const auto bytes = std::as_bytes(std::span((*record.shadow).*part));
+                               line_.insert(line_.end(), bytes.begin(), bytes.end());
+                           }
+                           return std::span<const std::byte>(line_);
+                       });
+        if (n_hidden == 0) return;
+        zip_.add(prefix() + "hidden_rows.npy", encode_npy(NpyType::i32, {n_hidden}, hidden_rows.data()));
+        add_stream("hidden.npy", NpyType::u8, {n_hidden, layout_.n_kv_heads(), width}, std::move(hidden),
+                   LanePart::others, [this, width](const Place&, const LaneRecord& record) {
+                       const HiddenSet& set = *record.hidden;
+                       line_.assign((set.offset.size() - 1) * static_cast<std::size_t>(width), std::byte{0});
+                       for (std::size_t g = 0; g + 1 < set.offset.size(); ++g)
+                           std::memcpy(line_.data() + g * static_cast<std::size_t>(width),
+                                       set.bits.data() + set.offset[g],
+                                       static_cast<std::size_t>(set.offset[g + 1] - set.offset[g]));
+                       return std::span<const std::byte>(line_);
+                   });
     }
 
-    /// Positions that the row did not see.
-    void add_hidden(const HiddenSet& set) {
-        std::vector<float> line(static_cast<std::size_t>(hidden_width_));
-        for (std::size_t g = 0; g + 1 < set.offset.size(); ++g) {
-            std::fill(line.begin(), line.end(), 0.0f);
-            std::copy(set.bits.begin() + set.offset[g], set.bits.begin() + set.offset[g + 1], line.begin());
-            hidden_->write(hidden_at_ + static_cast<std::int64_t>(g) * hidden_width_, line);
-        }
-        hidden_at_ += layout_.n_kv_heads() * hidden_width_;
+    /// bytes_of: of one record, until the next is asked for.
+    template <class BytesOf>
+    void add_stream(const char* name, NpyType type, NpyShape shape, std::vector<Place> places, LanePart part,
+                    BytesOf bytes_of) {
+        const std::string header = npy_header(type, shape);
+        const auto n_bytes = static_cast<std::int64_t>(header.size()) +
+                             npy_size(shape) * static_cast<std::int64_t>(npy_type_bytes(type));
+        zip_.add(prefix() + name, n_bytes,
+                 [this, header, places = std::move(places), part, bytes_of,
+                  next = std::size_t{0}](std::vector<std::byte>& buffer) mutable {
+                     if (next > places.size()) return false;
+                     std::span<const std::byte> bytes = std::as_bytes(std::span(header));
+                     LaneRecord record;
+                     if (next > 0) {
+                         const Place& place = places[next - 1];
+                         record = whole_(place.step, place.index, part);
+                         bytes = bytes_of(place, record);
+                     }
+                     ++next;
+                     buffer.assign(bytes.begin(), bytes.end());
+                     return true;
+                 });
     }
 
     ZipWriter& zip_;
     const RunHistory& history_;
+    const LaneOf& whole_;
     const KvLayout& layout_;
     const int lane_;
-    const fs::path scratch_;
-    std::unique_ptr<NpyWriter> attention_, scores_, shadow_, hidden_;
-    std::int64_t row_at_ = 0, shadow_at_ = 0, hidden_at_ = 0, hidden_width_ = 0;
+    std::vector<Place> places_;
+    std::vector<std::vector<std::int32_t>> gone_before_;  // [KV head][row]: evicted before the row
+    std::vector<std::byte> line_;
 };
 
 void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& prompt,
@@ -295,30 +390,19 @@ void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& promp
     zip.add(prefix + "prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
 }
 
-/// light, whole: as in Frames.
-void write_trace(const StepList& light,
-                 const std::function<std::shared_ptr<const StepTrace>(std::size_t)>& whole,
-                 const fs::path& path) {
+/// light, whole: as in Frames. part: where the file is made before it takes its place.
+void write_trace(const StepList& light, const LaneOf& whole, const fs::path& part, const fs::path& path,
+                 const std::function<bool(double)>& tell) {
     RunHistory history;
     history.update(light);
-    fs::path part = path, folder = path;
-    part += ".part";
-    folder += ".scratch";
-    const ScratchFolder scratch(folder);
-    ZipWriter zip(part);
+    std::vector<std::unique_ptr<LaneArrays>> lanes;  // until the zip is closed
+    ZipWriter zip(part, tell);
     const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
     zip.add("run.json", {bytes.begin(), bytes.end()});
     const int n_lanes = history.empty() ? 0 : static_cast<int>(history.lanes().size());
-    std::vector<std::unique_ptr<LaneArrays>> lanes;
     for (int lane = 0; lane < n_lanes; ++lane)
-        lanes.push_back(std::make_unique<LaneArrays>(zip, history, lane, scratch.path()));
-    for (std::size_t i = 0; i < light.size(); ++i) {
-        const std::shared_ptr<const StepTrace> step = whole(i);
-        for (const LaneRecord& record : step->lanes)
-            lanes[static_cast<std::size_t>(*history.lane_from_id(record.info->id))]->add(step->row, record);
-    }
-    for (const auto& lane : lanes) lane->close();
+        lanes.push_back(std::make_unique<LaneArrays>(zip, history, lane, whole));
     if (!light.empty() && light.front()->prompt_rows)
         add_prompt_rows(zip, history.run(), *light.front()->prompt_rows, "");
     for (int lane = 0; lane < n_lanes; ++lane) {
@@ -328,21 +412,46 @@ void write_trace(const StepList& light,
             add_prompt_rows(zip, history.run(), *first->prompt_rows, fmt::format("lane{}/", lane));
     }
     zip.close();
-    std::error_code error;
-    fs::rename(part, path, error);
-    if (error) fail(ErrorCode::io, "cannot write {}: {}", path.string(), error.message());
+    move_into_place(part, path);
 }
 
-void write_trace(const Frames& frames, const fs::path& path) {
+void write_trace(const Frames& frames, const fs::path& part, const fs::path& path,
+                 const std::function<bool(double)>& tell = {}) {
     write_trace(
-        frames.light(), [&](std::size_t i) { return frames.whole(i); }, path);
+        frames.light(),
+        [&](std::size_t step, std::size_t lane, LanePart large) { return frames.lane(step, lane, large); },
+        part, path, tell);
+}
+
+/// Where a trace of this name is written: a link's target. Throws where no file can be made.
+fs::path checked_target(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status))
+        fail(ErrorCode::wrong_use,
+             "cannot save the trace as {}: it is a folder; name a file in it, FILE.keyhole", path.string());
+    if (fs::exists(status) && !fs::is_regular_file(status))
+        fail(ErrorCode::wrong_use,
+             "cannot save the trace as {}: it is a device or a pipe, and a trace needs an ordinary file; "
+             "name one, FILE.keyhole",
+             path.string());
+    const fs::path target = fs::exists(status) ? fs::canonical(path, error) : path,
+                   folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+    if (::access(folder.c_str(), W_OK | X_OK) != 0)
+        fail(ErrorCode::io, "cannot save the trace as {}: its folder {}: {}; {}", path.string(),
+             folder.string(), std::strerror(errno),
+             errno == ENOENT ? "make it first" : "choose one that you may write to");
+    return target;
 }
 
 }  // namespace
 
-void write_trace(const StepList& steps, const fs::path& path) {
+void write_trace(const StepList& steps, const fs::path& path, const std::function<bool(double)>& tell) {
+    const fs::path target = checked_target(path);
+    const UnfinishedFile part(target);
     write_trace(
-        steps, [&](std::size_t i) { return steps[i]; }, path);
+        steps, [&](std::size_t step, std::size_t lane, LanePart) { return steps[step]->lanes[lane]; },
+        part.path(), target, tell);
 }
 
 namespace {
@@ -357,68 +466,68 @@ fs::path recovered_path(const fs::path& trace) {
     return free;
 }
 
-/// What a crash left under this name is saved beside the trace that comes now; what cannot be read (damaged, or of another
-/// version) is put aside as it is.
-void rescue_spool(const fs::path& spool, const fs::path& trace) {
-    std::error_code error;
-    if (!fs::exists(spool / kFrames, error) || fs::file_size(spool / kFrames, error) == 0) return;
-    fs::path to = recovered_path(trace);
-    try {
-        const Frames frames(spool / kFrames);
-        if (!frames.light().empty()) return write_trace(frames, to);
-    } catch (const Error& why) {
-        if (why.code() != ErrorCode::bad_file) throw;
-    }
-    to += ".spool";
-    fs::rename(spool, to, error);
-    if (error) fail_io(spool, "put aside");
-}
-
 }  // namespace
 
-TraceWriter::TraceWriter(fs::path path) : path_(std::move(path)), spool_(path_) {
-    spool_ += ".spool";
-    std::error_code error;
-    rescue_spool(spool_, path_);
-    fs::remove_all(spool_, error);
-    fs::create_directories(spool_, error);
-    file_ = std::fopen((spool_ / kFrames).c_str(), "wb");
-    if (!file_) fail_io(spool_, "create the spool");
+TraceWriter::TraceWriter(const fs::path& path) : path_(checked_target(path)) {
+    fs::path folder = path_;
+    folder += ".spool";
+    spool_.emplace(folder);
+    // What a crash left under this name is saved beside the trace that comes now; what cannot be read (damaged,
+    // or of another version) is put aside as it is.
+    if (spool_->has_frames()) {
+        rescued_ = recovered_path(path_);
+        bool saved = false;
+        try {
+            const Frames frames(spool_->frames());
+            saved = !frames.light().empty();
+            if (saved) write_trace(frames, spool_->part(), rescued_);
+        } catch (const Error& why) {
+            if (why.code() != ErrorCode::bad_file) throw;
+            saved = false;
+        }
+        if (!saved) {
+            rescued_ += ".spool";
+            spool_->put_aside(rescued_);
+            spool_.emplace(folder);
+        }
+    }
+    spool_->begin();
 }
 
-TraceWriter::~TraceWriter() {
-    if (file_) std::fclose(file_);
+TraceWriter::~TraceWriter() = default;
+
+const fs::path& TraceWriter::spool() const {
+    return spool_->path();
 }
 
 void TraceWriter::append(const StepTrace& step) {
-    KH_ASSERT(file_);
-    KH_ASSERT(!begun_ || step.run->id == run_id_, "records of two runs in one trace");
-    const std::string frame = make_frame(step, !begun_);
-    if (std::fwrite(frame.data(), 1, frame.size(), file_) != frame.size() || std::fflush(file_) != 0)
-        fail_io(spool_ / kFrames, "write");
-    begun_ = true;
-    run_id_ = step.run->id;
+    spool_->append(step);
 }
 
-void TraceWriter::finish() {
-    KH_ASSERT(file_);
-    std::FILE* file = std::exchange(file_, nullptr);
-    if (std::fclose(file) != 0) fail_io(spool_ / kFrames, "write");
-    write_trace(Frames(spool_ / kFrames), path_);
-    std::error_code error;
-    fs::remove_all(spool_, error);
+void TraceWriter::finish(const std::function<bool(double)>& tell) {
+    spool_->end();
+    try {
+        write_trace(Frames(spool_->frames()), spool_->part(), path_, tell);
+    } catch (const Error& error) {
+        fail(error.code(), "{}; the run is safe in {}: `keyhole replay {}` makes the trace of it",
+             error.what(), spool().string(), spool().string());
+    }
+    spool_->remove();
 }
 
-fs::path recover_spool(const fs::path& spool) {
-    const Frames frames(spool / kFrames);
+fs::path recover_spool(const fs::path& folder, const std::function<bool(double)>& tell) {
+    if (!fs::is_directory(folder))
+        fail(ErrorCode::bad_file, "{} is no spool: a folder with frames.bin is needed", folder.string());
+    SpoolFolder spool(folder);
+    const Frames frames(spool.frames());
     if (frames.light().empty())
-        fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", spool.string());
-    fs::path path = spool;
+        fail(ErrorCode::bad_file, "{} holds no whole record; nothing can be recovered", folder.string());
+    fs::path path = folder.has_filename() ? folder : folder.parent_path();
     path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
+    if (path.extension().empty()) path += ".keyhole";
     if (fs::exists(path)) path = recovered_path(path);
-    write_trace(frames, path);
-    std::error_code error;
-    fs::remove_all(spool, error);
+    write_trace(frames, spool.part(), checked_target(path), tell);
+    spool.remove();
     return path;
 }
 

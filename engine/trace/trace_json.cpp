@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "keyhole-trace";
-constexpr int kVersion = 2;          // 1: no branches, forks, pins and hidden positions, and no start
+constexpr int kVersion = 3;          // 1: no branches, forks, pins and hidden positions, and no start
 constexpr int kLargest = 1 << 20;    // no count of layers or tokens comes near
 constexpr int kMostHeads = 1 << 16;  // of all layers
 constexpr std::uint64_t kMostJson = std::uint64_t{4} << 30;

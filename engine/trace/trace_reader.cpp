@@ -212,9 +212,13 @@ class TraceReader {
             const auto gather = [&](auto& lines, const std::vector<std::int32_t>& set, bool wanted,
                                     auto& out) {
                 if (!lines) return;
+                if (wanted) zip_.budget().take(sizeof(out[0]) * set.size(), "the rows of " + prefix);
+                if (lines->packed()) {
+                    if (wanted) lines->append(set.size(), out);
+                    return;
+                }
                 const auto& line = lines->next();
                 if (!wanted) return;
-                zip_.budget().take(sizeof(line[0]) * set.size(), "the rows of " + prefix);
                 for (const std::int32_t p : set) out.push_back(line[static_cast<std::size_t>(p)]);
             };
             for (int g = 0; g < layout.n_kv_heads(); ++g) {

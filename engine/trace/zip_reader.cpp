@@ -111,8 +111,7 @@ NpyArray ZipReader::array(const std::string& name, NpyType type, const NpyShape&
     return out;
 }
 
-void ZipReader::read_header(Member& member, const std::string& name, NpyType type,
-                            const NpyShape& shape) const {
+NpyShape ZipReader::read_header(Member& member, const std::string& name, NpyType type) const {
     std::vector<std::byte> bytes(10);
     bytes.resize(member.read(bytes));
     if (const std::size_t n = npy_header_bytes(bytes); n > bytes.size()) {
@@ -120,7 +119,8 @@ void ZipReader::read_header(Member& member, const std::string& name, NpyType typ
         bytes.resize(10 + member.read(std::span(bytes).subspan(10)));
     }
     const NpyHeader header = parse_npy_header(bytes, where(name));
-    check(name, header.type, header.shape, type, shape);
+    check(name, header.type, header.shape, type, NpyShape(header.shape.size(), -1));
+    return header.shape;
 }
 
 }  // namespace keyhole

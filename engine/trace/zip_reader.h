@@ -63,14 +63,29 @@ class ZipReader {
                const NpyShape& shape) const;
     NpyArray array(const std::string& name, NpyType type, const NpyShape& shape) const;
 
-    /// A large array, line by line.
+    /// A large array, line by line. An array of one dimension is packed: lines hold the values of held positions alone, and
+    /// the reader knows how many. Before version 3 every line had all positions.
     template <class T>
     class Lines {
       public:
         Lines(const ZipReader& zip, const std::string& name, NpyType type, const NpyShape& shape)
             : zip_(zip), name_(name), member_(zip, name), line_(static_cast<std::size_t>(shape.back())) {
             KH_ASSERT(npy_type_bytes(type) == sizeof(T));
-            zip.read_header(member_, name, type, shape);
+            const NpyShape found = zip.read_header(member_, name, type);
+            packed_ = found.size() == 1;
+            zip.check(name, type, found, type, packed_ ? NpyShape{-1} : shape);
+            if (packed_) n_left_ = found[0];
+        }
+        bool packed() const { return packed_; }
+        /// The next n values of a packed array, appended to out.
+        template <class Out>
+        void append(std::size_t n, Out& out) {
+            if (static_cast<std::int64_t>(n) > n_left_) zip_.bad(name_, "it is shorter than the run needs");
+            n_left_ -= static_cast<std::int64_t>(n);
+            const std::size_t have = out.size();
+            out.resize(have + n);
+            const std::span<std::byte> bytes = std::as_writable_bytes(std::span(out).subspan(have));
+            if (member_.read(bytes) != bytes.size()) zip_.bad(name_, "it is cut off");
         }
         /// The next one; it stays until the one after.
         const std::vector<T>& next() {
@@ -78,17 +93,23 @@ class ZipReader {
             if (member_.read(bytes) != bytes.size()) zip_.bad(name_, "it is cut off");
             return line_;
         }
-        void end() { member_.end(); }
+        void end() {
+            if (n_left_ != 0) zip_.bad(name_, "it is longer than the run needs");
+            member_.end();
+        }
 
       private:
         const ZipReader& zip_;
         const std::string name_;
         Member member_;
         std::vector<T> line_;
+        bool packed_ = false;
+        std::int64_t n_left_ = 0;  // values of a packed array
     };
 
   private:
-    void read_header(Member& member, const std::string& name, NpyType type, const NpyShape& shape) const;
+    /// The shape of an array whose header comes next. Throws Error(bad_file) where it has another type.
+    NpyShape read_header(Member& member, const std::string& name, NpyType type) const;
 
     std::filesystem::path path_;
     zip* zip_ = nullptr;

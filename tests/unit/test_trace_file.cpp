@@ -5,6 +5,7 @@
 #include "engine/base/npy.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/spool.h"
+#include "engine/trace/spool_folder.h"
 #include "engine/trace/trace_json.h"
 
 #include "tests/unit/test_trace.h"
@@ -12,6 +13,8 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <zip.h>
 
 #include <cmath>
@@ -495,16 +498,39 @@ TEST_F(TraceFile, MembersAreTheDocumentedArrays) {
     };
     const int n_positions = steps.back()->row + 1;
     EXPECT_EQ(member("lane1/evicted_at.npy").shape, (NpyShape{6, n_positions}));
-    EXPECT_EQ(member("lane1/attention.npy").shape,
-              (NpyShape{7, 3, 4, n_positions}));  // one of eight was thinned out
-    EXPECT_EQ(member("lane1/scores.npy").shape, (NpyShape{7, 6, n_positions}));
     EXPECT_EQ(member("lane2/rows.npy").as<std::int32_t>(), (std::vector<std::int32_t>{8, 9, 10, 11, 12}));
     EXPECT_EQ(member("prompt_attention.npy").shape, (NpyShape{12, 3, 3}));
-    RunHistory history;
-    history.update(steps);
-    const NpyArray attention = member("lane0/attention.npy");
-    EXPECT_EQ(attention.value(((1 * 3 + 2) * 4 + 1) * n_positions + 4),
-              testing_trace::attention_value(0, 6, 2, 1, 4));
+    // Values of held positions alone, in the order of rows, layers and heads, as trace_file.h says.
+    for (const char* lane : {"lane0", "lane1"}) {
+        const int index = lane[4] - '0';
+        const std::string prefix = std::string(lane) + "/";
+        const NpyArray attention = member((prefix + "attention.npy").c_str()),
+                       scores = member((prefix + "scores.npy").c_str()),
+                       evicted_at = member((prefix + "evicted_at.npy").c_str());
+        const auto held = [&](int g, int p, int row) {
+            const float evicted = evicted_at.value(g * n_positions + p);
+            return p <= row && (evicted < 0 || evicted >= static_cast<float>(row));
+        };
+        std::int64_t at = 0, score_at = 0;
+        for (const auto& step : steps) {
+            const LaneRecord& record = step->lanes[static_cast<std::size_t>(index)];
+            if (!record.rows) continue;
+            const int id = record.info->id;
+            for (int unit = 0; unit < 12; ++unit)
+                for (int p = 0; p <= step->row; ++p) {
+                    if (!held(unit / 4 * 2 + unit % 4 / 2, p, step->row)) continue;
+                    ASSERT_EQ(attention.value(at++),
+                              testing_trace::attention_value(id, step->row, unit / 4, unit % 4, p));
+                }
+            for (int g = 0; g < 6 && !record.rows->scores.empty(); ++g)
+                for (int p = 0; p <= step->row; ++p) {
+                    if (!held(g, p, step->row)) continue;
+                    ASSERT_EQ(scores.value(score_at++), testing_trace::score_value(id, step->row, g, p));
+                }
+        }
+        EXPECT_EQ(attention.shape, NpyShape{at});
+        EXPECT_EQ(scores.shape, NpyShape{score_at});
+    }
     zip_discard(zip);
 }
 
@@ -615,9 +641,9 @@ TEST_F(TraceFile, WrongMembersAreNamed) {
 TEST_F(TraceFile, OtherVersionsAreRefusedByNumber) {
     write_trace(everything(2), path_);
     std::string text = member_of(path_, "run.json");
-    text.replace(text.find("\"version\":2"), 11, "\"version\":3");
+    text.replace(text.find("\"version\":3"), 11, "\"version\":4");
     change_member(path_, "run.json", &text);
-    EXPECT_NE(error_of(path_).find("version 3"), std::string::npos);
+    EXPECT_NE(error_of(path_).find("version 4"), std::string::npos);
 }
 
 // Version 1 had no start, branches, measures, pins or hidden positions.
@@ -640,6 +666,162 @@ TEST_F(TraceFile, VersionOneOpensWithWhatItHas) {
         }
     }
     EXPECT_TRUE(old.front()->run->start.lanes.empty());
+}
+
+// Versions 1 and 2 had a value for every position.
+TEST_F(TraceFile, RowsOfEveryPositionOpenToo) {
+    const StepList steps = everything();
+    write_trace(steps, path_);
+    RunHistory history;
+    history.update(steps);
+    const int n_positions = history.n_positions();
+    std::vector<float> line(static_cast<std::size_t>(n_positions));
+    for (int lane = 0; lane < 3; ++lane) {
+        std::vector<std::uint16_t> attention;
+        std::vector<float> scores;
+        std::int64_t n_rows = 0;
+        for (const auto& step : steps) {
+            const LaneRecord* record = history.lane_record(step->row, lane);
+            if (!record || !record->rows) continue;
+            ++n_rows;
+            for (int unit = 0; unit < 12; ++unit) {
+                history.attention_row(lane, step->row, unit / 4, unit % 4, line);
+                for (const float value : line) attention.push_back(fp16_from_float(value));
+            }
+            for (int g = 0; g < 6; ++g) {
+                std::fill(line.begin(), line.end(), std::numeric_limits<float>::quiet_NaN());
+                history.score_row(lane, step->row, g, line);
+                scores.insert(scores.end(), line.begin(), line.end());
+            }
+        }
+        for (const auto& [name, bytes] :
+             {std::pair("attention", encode_npy(NpyType::f16, {n_rows, 3, 4, n_positions}, attention.data())),
+              {"scores", encode_npy(NpyType::f32, {n_rows, 6, n_positions}, scores.data())}}) {
+            const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+            change_member(path_, fmt::format("lane{}/{}.npy", lane, name).c_str(), &text);
+        }
+    }
+    EXPECT_EQ(difference(steps, read_trace(path_)), "");
+}
+
+/// What a TraceWriter of this name says, "" when it comes to be.
+std::string refusal(const fs::path& path, ErrorCode code) {
+    try {
+        TraceWriter writer(path);
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), code) << error.what();
+        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+        return error.what();
+    }
+    return {};
+}
+
+TEST_F(TraceFile, NothingButAFileIsReplaced) {
+    const fs::path folder = folder_ / "folder", pipe = folder_ / "pipe";
+    fs::create_directory(folder);
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_NE(refusal(folder, ErrorCode::wrong_use).find("it is a folder"), std::string::npos);
+    EXPECT_NE(refusal(pipe, ErrorCode::wrong_use).find("a device or a pipe"), std::string::npos);
+    EXPECT_NE(refusal("/dev/null", ErrorCode::wrong_use).find("a device or a pipe"), std::string::npos);
+    EXPECT_NE(refusal(folder_ / "absent" / "run.keyhole", ErrorCode::io).find("make it first"),
+              std::string::npos);
+    EXPECT_THROW(write_trace(everything(2), "/dev/null"), Error);
+    EXPECT_TRUE(fs::is_character_file("/dev/null"));
+    EXPECT_FALSE(fs::exists(folder_ / "absent"));
+    EXPECT_TRUE(fs::is_empty(folder));
+    // A link stays, its target is the trace.
+    write_text_file(path_, "old");
+    fs::create_symlink("run.keyhole", folder_ / "link.keyhole");
+    write_trace(everything(2), folder_ / "link.keyhole");
+    EXPECT_TRUE(fs::is_symlink(folder_ / "link.keyhole"));
+    EXPECT_EQ(read_trace(path_).size(), 2u);
+}
+
+TEST_F(TraceFile, FoldersOfOthersStayAsTheyAre) {
+    const fs::path spool = path_.string() + ".spool", scratch = path_.string() + ".scratch";
+    for (const fs::path& folder : {spool, scratch}) {
+        fs::create_directory(folder);
+        write_text_file(folder / "thesis.txt", "mine");
+    }
+    EXPECT_NE(refusal(path_, ErrorCode::io).find("thesis.txt"), std::string::npos);
+    EXPECT_EQ(read_text_file(spool / "thesis.txt"), "mine");
+    fs::remove_all(spool);
+    write_text_file(spool, "a file of that name");
+    EXPECT_NE(refusal(path_, ErrorCode::io).find("in the way"), std::string::npos);
+    fs::remove(spool);
+    const StepList steps = everything();
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+        write_text_file(spool / "thesis.txt", "mine");  // while the run goes on
+        writer.finish();
+    }
+    EXPECT_EQ(difference(steps, read_trace(path_)), "");
+    EXPECT_EQ(read_text_file(spool / "thesis.txt"), "mine");
+    EXPECT_FALSE(fs::exists(spool / "frames.bin"));
+    EXPECT_EQ(read_text_file(scratch / "thesis.txt"), "mine");
+}
+
+TEST_F(TraceFile, OneWriterANameAndNoSpoolOfItsIsRecovered) {
+    const StepList steps = everything();
+    TraceWriter writer(path_);
+    writer.append(*steps.front());
+    EXPECT_NE(refusal(path_, ErrorCode::io).find("another Keyhole"), std::string::npos);
+    EXPECT_THROW(recover_spool(writer.spool()), Error);
+    for (std::size_t i = 1; i < steps.size(); ++i) writer.append(*steps[i]);
+    writer.finish();
+    EXPECT_EQ(difference(steps, read_trace(path_)), "");
+    EXPECT_EQ(refusal(path_, ErrorCode::io), "") << "the lock went with the writer";
+}
+
+TEST_F(TraceFile, WritingTellsHowFarItIsAndLeavesTheSpoolWhenStopped) {
+    const StepList steps = everything();
+    write_text_file(path_, "old");
+    double last = 0;
+    {
+        TraceWriter writer(path_);
+        for (const auto& step : steps) writer.append(*step);
+        try {
+            writer.finish([](double) { return false; });
+            FAIL() << "it went on";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::cancelled);
+            EXPECT_NE(std::string(error.what()).find(writer.spool().string()), std::string::npos);
+        }
+    }
+    EXPECT_EQ(read_text_file(path_), "old");
+    EXPECT_EQ(recover_spool(path_.string() + ".spool",
+                            [&](double done) {
+                                EXPECT_GE(done, last);
+                                last = done;
+                                return true;
+                            }),
+              folder_ / "run-recovered.keyhole");
+    EXPECT_EQ(last, 1);
+    EXPECT_EQ(difference(steps, read_trace(folder_ / "run-recovered.keyhole")), "");
+}
+
+TEST_F(TraceFile, AThinnedSpoolKeepsAllRecordsAndTheNewestRows) {
+    const StepList steps = everything();
+    SpoolFolder spool(folder_ / "run.spool");
+    spool.begin();
+    std::size_t n_bytes = 0;
+    for (std::size_t i = 0; i < 6; ++i) n_bytes += spool.append(*steps[i]);
+    const std::size_t last = spool.append(*steps[6]), left = spool.thin(last + 10);
+    EXPECT_LT(left, n_bytes + last);
+    spool.append(*steps[7]);
+    spool.end();
+    const Frames frames(spool.frames());
+    ASSERT_EQ(frames.light().size(), steps.size());
+    EXPECT_EQ(difference({steps[6], steps[7]}, {frames.whole(6), frames.whole(7)}), "");
+    for (std::size_t i = 0; i < 6; ++i) {
+        StepTrace bare = *steps[i];
+        for (LaneRecord& lane : bare.lanes) {
+            lane.rows.reset();
+            lane.shadow.reset();
+        }
+        EXPECT_EQ(difference({std::make_shared<const StepTrace>(bare)}, {frames.whole(i)}), "") << i;
+    }
 }
 
 TEST_F(TraceFile, UnwritablePlaceIsAnIoError) {
