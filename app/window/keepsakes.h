@@ -33,9 +33,9 @@ struct Keepsakes {
 
 /// "run.keyhole" has "run.notes.json" beside it.
 std::filesystem::path keepsakes_file(const std::filesystem::path& trace);
-/// Throws Error(io). Nothing to keep: no file, and an old one goes.
+/// Whole or not at all. Throws Error(io). Nothing to keep: no file, and an old one goes.
 void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& file);
-/// Empty where there is no file. Throws Error(bad_file).
+/// Empty where there is no file. Throws Error(bad_file) naming file and field.
 Keepsakes load_keepsakes(const std::filesystem::path& file);
 
 }  // namespace keyhole

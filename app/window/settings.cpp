@@ -1,13 +1,15 @@
 #include "app/window/settings.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_field.h"
 #include "engine/base/mapped_file.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
+#include <system_error>
+#include <utility>
 
 namespace keyhole {
 
@@ -30,26 +32,39 @@ std::filesystem::path settings_file() {
 }
 
 void load_settings(const std::filesystem::path& file, ViewState& view, RecentFiles& recent) {
-    std::ifstream stream(file, std::ios::binary);
-    if (file.empty() || !stream) return;
-    const nlohmann::json in = nlohmann::json::parse(stream, nullptr, false);
-    if (!in.is_object()) return;
-    try {
-        view.interface_scale = std::clamp(in.value("interface_scale", view.interface_scale), 0.5f, 3.0f);
-        const std::string arranged = in.value("arrangement", std::string());
+    std::error_code error;
+    if (file.empty() || std::filesystem::status(file, error).type() == std::filesystem::file_type::not_found)
+        return;
+    constexpr std::size_t kMostBytes = 1 << 20, kMostText = 4096, kMostFiles = 1000;
+    constexpr double kWidest = 100'000;  // pixels
+    const std::string name = file.string();
+    const nlohmann::json root = parse_json(read_text_file(file, kMostBytes), name);
+    const JsonField in(root, name);
+    ViewState read = view;
+    RecentFiles files = recent;
+    if (const std::optional<JsonField> scale = in.find("interface_scale"))
+        read.interface_scale = static_cast<float>(std::clamp(scale->number(0, kWidest), 0.5, 3.0));
+    if (const std::optional<JsonField> arranged = in.find("arrangement"))
         for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
-            if (arranged == arrangement_name(a)) view.arrangement = a;
-        if (const auto map = colormap_from_name(in.value("colors", std::string()))) view.colors = *map;
-        view.mask_overlay = in.value("hatch", view.mask_overlay);
-        view.attention_range.logarithmic = in.value("logarithmic", view.attention_range.logarithmic);
-        view.left_width = in.value("left_width", view.left_width);
-        view.right_width = in.value("right_width", view.right_width);
-        view.atlas_width = in.value("atlas_width", view.atlas_width);
-        view.bottom_height = in.value("bottom_height", view.bottom_height);
-        for (const std::string& path : in.value("recent", std::vector<std::string>()))
-            if (recent.paths.size() < RecentFiles::kMost) recent.paths.push_back(path);
-    } catch (const nlohmann::json::exception&) {  // another version's: what was read stays
-    }
+            if (arranged->text(kMostText) == arrangement_name(a)) read.arrangement = a;
+    if (const std::optional<JsonField> colors = in.find("colors"))
+        if (const auto map = colormap_from_name(colors->text(kMostText))) read.colors = *map;
+    for (const auto& [key, to] :
+         {std::pair("hatch", &read.mask_overlay), {"logarithmic", &read.attention_range.logarithmic}})
+        if (const std::optional<JsonField> flag = in.find(key)) *to = flag->flag();
+    for (const auto& [key, to] : {std::pair("left_width", &read.left_width),
+                                  {"right_width", &read.right_width},
+                                  {"atlas_width", &read.atlas_width},
+                                  {"bottom_height", &read.bottom_height}})
+        if (const std::optional<JsonField> width = in.find(key))
+            *to = static_cast<float>(width->number(0, kWidest));
+    if (const std::optional<JsonField> paths = in.find("recent"))
+        for (std::size_t i = 0, n = paths->size(kMostFiles); i < n; ++i)
+            if (const std::string& path = paths->at(i).text(kMostText);
+                files.paths.size() < RecentFiles::kMost)
+                files.paths.push_back(path);
+    view = std::move(read);
+    recent = std::move(files);
 }
 
 bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {

@@ -20,9 +20,10 @@ struct RecentFiles {
 
 /// Below $XDG_CONFIG_HOME, else ~/.config; empty when neither is known.
 std::filesystem::path settings_file();
-/// Into the view and the list, as far as the file holds them; one that is not understood changes nothing.
+/// Into the view and the list, as far as the file holds them. Throws Error(bad_file) naming file and field, and then
+/// changes nothing.
 void load_settings(const std::filesystem::path& file, ViewState& view, RecentFiles& recent);
-/// Makes its folder. False when it cannot be written: settings are no reason to stop.
+/// Makes its folder; the file is whole or as it was. False when it cannot be written: settings are no reason to stop.
 bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent);
 
 }  // namespace keyhole

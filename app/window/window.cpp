@@ -247,11 +247,17 @@ void run_window(WindowOptions options) {
     AppState app(options.backend, [] { glfwPostEmptyEvent(); });
     app.setup = std::move(options.setup);
     app.view.lane = app.setup.lanes.size() > 1 ? 1 : 0;
-    load_settings(options.settings, app.view, app.recent);
+    std::string fault_of_settings;
+    try {
+        load_settings(options.settings, app.view, app.recent);
+    } catch (const Error& error) {
+        fault_of_settings = error.what();
+    }
     if (!options.open.empty())
         app.open_trace(options.open);
     else
         app.start();
+    if (!fault_of_settings.empty()) app.say(fault_of_settings, true);
 
     Fonts fonts;
     Panels panels;

@@ -9,6 +9,8 @@
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <thread>
@@ -19,6 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 namespace keyhole {
 namespace {
@@ -132,6 +135,57 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
     EXPECT_FALSE(std::filesystem::exists(folder / "run.notes.json"));
     std::ofstream(folder / "run.notes.json") << "{\"notes\": 3}";
     EXPECT_THROW(load_keepsakes(folder / "run.notes.json"), Error);
+    // A new file takes the old one's place: whoever has that open sees it whole.
+    app.keepsakes.notes = "whole";
+    run_command(app, "notes.keep");
+    std::filesystem::create_hard_link(folder / "run.notes.json", folder / "old.notes.json");
+    app.keepsakes.notes = "new";
+    run_command(app, "notes.keep");
+    EXPECT_EQ(load_keepsakes(folder / "run.notes.json").notes, "new");
+    EXPECT_EQ(load_keepsakes(folder / "old.notes.json").notes, "whole");
+}
+
+// Each value is within what a run can have, so that the view may take it: the message names file and field.
+TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
+    const std::filesystem::path file =
+        std::filesystem::temp_directory_path() / ("keyhole-notes-" + std::to_string(::getpid()) + ".json");
+    const auto refusal = [&](const std::string& key, const std::string& value) -> std::string {
+        nlohmann::json one = {{"name", "b"}, {"lane", 0}, {"layer", 0},
+                              {"head", 0},   {"row", 12}, {"mode", "attention"}};
+        if (!key.empty()) one[key] = nlohmann::json::parse(value);
+        std::ofstream(file) << nlohmann::json{{"version", 1}, {"notes", "x"}, {"bookmarks", {one}}};
+        try {
+            (void)load_keepsakes(file);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::bad_file);
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(refusal("", ""), "");
+    EXPECT_EQ(refusal("zoom", "[3.5, -2, 1, 160]"), "");
+    for (const auto& [key, value, place] :
+         {std::tuple("zoom", "[1e308, -1e308, 1e308, 0]", "bookmarks[0].zoom[0] is 1e+308"),
+          {"zoom", "[0, 0, 1e308, 1]", "bookmarks[0].zoom[2]"},
+          {"zoom", "[0, 0, 1]", "bookmarks[0].zoom"},
+          {"pick", "[12, -1]", "bookmarks[0].pick[1] is -1"},
+          {"pick", "[-5, 0]", "bookmarks[0].pick[0] is -5"},
+          {"pick", "[12, 13]", "bookmarks[0].pick[1] is 13, wanted a whole number from 0 to 12"},
+          {"lane", "-1", "bookmarks[0].lane"},
+          {"row", "1e9", "bookmarks[0].row"},
+          {"head", "4294967296", "bookmarks[0].head"},
+          {"name", "7", "bookmarks[0].name is 7, wanted a text"},
+          {"difference", "1", "bookmarks[0].difference"}}) {
+        const std::string message = refusal(key, value);
+        EXPECT_NE(message.find(place), std::string::npos) << message;
+        EXPECT_NE(message.find(file.string()), std::string::npos) << message;
+    }
+    std::ofstream(file) << "{\"notes\": \"x\"}";
+    EXPECT_THROW((void)load_keepsakes(file), Error);
+    std::filesystem::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // would be waited for
+    EXPECT_THROW((void)load_keepsakes(file), Error);
+    std::filesystem::remove(file);
 }
 
 TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
@@ -219,13 +273,30 @@ TEST(Settings, AreKeptBetweenStarts) {
     EXPECT_FALSE(read.attention_range.logarithmic);
     EXPECT_EQ(read.left_width, 333);
     EXPECT_EQ(back, recent);
-    // What is not understood changes nothing.
-    std::ofstream(file) << "{\"interface_scale\": \"large\"";
-    ViewState other;
-    RecentFiles none;
-    load_settings(file, other, none);
-    EXPECT_EQ(other.interface_scale, 1);
-    EXPECT_TRUE(none.paths.empty());
+    // What is not understood changes nothing, and the message names the place.
+    for (const auto& [text, place] :
+         {std::pair(R"({"interface_scale": "large")", "no JSON at line 1"),
+          {R"({"left_width": 5, "interface_scale": "large"})", "interface_scale is \"large\""},
+          {R"({"left_width": 1e308})", "left_width is 1e+308"},
+          {R"({"left_width": -1})", "left_width is -1"},
+          {R"({"recent": ["a", 3]})", "recent[1] is 3"},
+          {R"({"hatch": 1})", "hatch is 1"},
+          {R"([])", "an object"}}) {
+        std::ofstream(file) << text;
+        ViewState other;
+        RecentFiles none;
+        try {
+            load_settings(file, other, none);
+            ADD_FAILURE() << text;
+        } catch (const Error& error) {
+            const std::string message = error.what();
+            EXPECT_NE(message.find(file.string()), std::string::npos) << message;
+            EXPECT_NE(message.find(place), std::string::npos) << message;
+        }
+        EXPECT_EQ(other.interface_scale, 1);
+        EXPECT_EQ(other.left_width, 0);
+        EXPECT_TRUE(none.paths.empty());
+    }
     EXPECT_FALSE(save_settings("/proc/nowhere/window.json", view, recent));
     std::filesystem::remove_all(file.parent_path());
 }
