@@ -1,4 +1,5 @@
-/// The commands of the command line. Each registers its options and runs when chosen; failures are thrown as Error.
+/// The commands of the command line. Each registers its options and runs when chosen; failures are thrown as
+/// Error.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kTextIndent = 2, kCodeIndent = 6, kListIndent = 3, kColumnGap = 2;
 
-/// What stands between two places where a line may break.
+/// A piece of text without a place where the line may break.
 struct Word {
     std::string text;  // with escapes
     int width = 0;     // columns
@@ -29,16 +29,18 @@ std::string styled(std::string text, const ManualSpan& span, bool all_bold, cons
     return text;
 }
 
-/// Where a link goes, as a terminal can follow it; empty where the text says it already.
+/// Names the goal of a link so that a terminal's user can go there; empty where the text names it already.
 std::string link_note(const ManualSpan& span) {
     if (span.link.empty() || span.link == span.text) return {};
     const std::size_t end = span.link.find(".md");
     return end == std::string::npos ? span.link : "see keyhole help " + span.link.substr(0, end);
 }
 
-/// A link as words: its text, then in parentheses where it goes. `[models](models.md)` is its goal alone.
+/// Adds the goal of a link in parentheses. `[models](models.md)` becomes its goal alone.
 std::string text_of_span(const ManualSpan& span, const TerminalStyle& style) {
-    std::string text = span.code && !style.escapes ? "`" + span.text + "`" : span.text;
+    std::string text = span.text;
+    if (!style.escapes && span.code) text = "`" + text + "`";
+    if (!style.escapes && span.italic) text = "\"" + text + "\"";
     if (span.link == span.text + ".md") return "keyhole help " + span.text;
     const std::string note = link_note(span);
     return note.empty() ? text : text + " (" + note + ")";
@@ -94,7 +96,8 @@ std::string blanks(int n) {
     return std::string(static_cast<std::size_t>(std::max(n, 0)), ' ');
 }
 
-/// Columns as wide as their longest cell; where that is too much, the widest ones give way, but no word is cut.
+/// Makes columns as wide as their longest cell. Where that is too much, the widest ones shrink, down to their
+/// longest word.
 std::vector<int> column_widths(const std::vector<std::vector<std::vector<Word>>>& cells, int width) {
     std::vector<int> widest, least;
     for (const auto& row : cells) {

@@ -9,7 +9,7 @@ namespace keyhole {
 
 struct TerminalStyle {
     int width = 80;        ///< columns; code blocks keep their lines, however long they are
-    bool escapes = false;  ///< bold and underlined by ANSI escapes; else code stands between backticks
+    bool escapes = false;  ///< bold and underlined by ANSI escapes; else `code` and "emphasis" have marks
 };
 
 /// Headings start in the first column, text two columns to the right of it, code six. Tables are aligned, and

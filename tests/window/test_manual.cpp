@@ -60,7 +60,7 @@ const ManualPage* page_named(std::string_view name) {
     return nullptr;
 }
 
-/// All texts of a block, the cells of a table too.
+/// Collects all texts of a block, the cells of a table too.
 std::vector<const ManualText*> texts_of(const ManualBlock& block) {
     std::vector<const ManualText*> texts = {&block.text};
     for (const auto& row : block.rows)
@@ -82,16 +82,16 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-/// Of UTF-8.
+/// Counts the characters of UTF-8 text.
 auto n_characters(const std::string& text) {
     return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-// --- reading and drawing ---------------------------------------------------------------------------------------
+// --- reading and drawing -----------------------------------------------------------------------------------
 
 constexpr std::string_view kSample = R"md(# A page
 
-Some `code` and **bold** words. See [models](models.md), [section 2](policies.md#2-policies) or
+Some `code` and **bold** *words*. See [models](models.md), [section 2](policies.md#2-policies) or
 [the source](https://example.org/x).
 
 | preset | keeps |
@@ -113,7 +113,7 @@ TEST(Manual, DrawsAPageAsPlainText) {
     EXPECT_EQ(terminal_text(parse_manual_page("a", kSample), {44, false}),
               R"txt(A page
 
-  Some `code` and bold words. See keyhole
+  Some `code` and bold "words". See keyhole
   help models, section 2 (see keyhole help
   policies) or the source
   (https://example.org/x).
@@ -207,7 +207,7 @@ TEST(Manual, TheProgramPrintsPagesSectionsAndHelpOfCommands) {
     }
 }
 
-// --- what the pages say ------------------------------------------------------------------------------------------
+// --- the pages as they are ---------------------------------------------------------------------------------
 
 TEST(Manual, IndexListsEveryPageOnce) {
     Words listed, there;
@@ -258,9 +258,10 @@ TEST(Manual, EveryPageHasATitleAndNoLongLines) {
     }
 }
 
-// --- against the program's tables ------------------------------------------------------------------------------
+// --- against the program's tables --------------------------------------------------------------------------
 
-/// Words in code of the first column of all tables whose first heading is `heading`: without what follows a blank or a colon.
+/// Words in code of the first column of all tables, by the heading of that column. A word ends at a blank or a
+/// colon.
 std::map<std::string, Words> words_of_tables() {
     std::map<std::string, Words> words;
     for (const ManualPage& page : pages())
@@ -274,7 +275,7 @@ std::map<std::string, Words> words_of_tables() {
     return words;
 }
 
-/// The words after " of " or at the start of a comma or blank separated list, without arguments.
+/// Words of a list; a word ends at a colon.
 Words split_words(std::string_view list, char separator) {
     Words words;
     std::istringstream stream{std::string(list)};
@@ -290,7 +291,7 @@ Words as_words(const Range& range) {
     return Words(range.begin(), range.end());
 }
 
-/// What each kind of table must list, no more and no less.
+/// The words that each kind of table must list, no more and no less.
 std::map<std::string, Words> words_of_program() {
     std::map<std::string, Words> words;
     for (int i = 0; i <= static_cast<int>(Preset::a2sf); ++i)
@@ -349,7 +350,7 @@ TEST(Manual, ActionsStandWithTheirKeys) {
     EXPECT_GT(n_keys, 60);
 }
 
-/// Words of a shell line, quotes removed; a comment ends it.
+/// Splits a shell line into words, without quotes and comment.
 std::vector<std::string> shell_words(const std::string& line) {
     std::vector<std::string> words;
     std::string word;
@@ -374,7 +375,7 @@ std::vector<std::string> shell_words(const std::string& line) {
     return words;
 }
 
-/// Lines of code blocks, those that end in a backslash joined with the next one.
+/// Collects the lines of code blocks, with their pages. A line that ends in a backslash is joined with the next.
 std::vector<std::pair<std::string, std::string>> code_lines() {
     std::vector<std::pair<std::string, std::string>> lines;
     for (const ManualPage& page : pages())
@@ -393,7 +394,7 @@ std::vector<std::pair<std::string, std::string>> code_lines() {
     return lines;
 }
 
-/// The value of an option that has words of its own.
+/// Checks the value of an option that has words of its own.
 void expect_valid(const std::string& option, const std::string& value) {
     if (option == "--lane") {
         EXPECT_NO_THROW((void)parse_lane_spec(value)) << value;
@@ -458,9 +459,9 @@ TEST(Manual, LinesOfRunScriptsAreValidAndShowEveryCommand) {
     EXPECT_EQ(shown.size(), std::variant_size_v<Command>) << "a command of run scripts is not shown";
 }
 
-// --- the specification that sources cite -----------------------------------------------------------------------
+// --- the specification that sources cite -------------------------------------------------------------------
 
-/// Numbers of headings, and of the items of numbered lists below them: item 5 of section 0 is "0.5".
+/// Collects the numbers of headings, and of the items of numbered lists: item 5 of section 0 is "0.5".
 Words sections_of(const ManualPage& page) {
     Words sections;
     std::string section;
@@ -473,7 +474,8 @@ Words sections_of(const ManualPage& page) {
     return sections;
 }
 
-/// The sections that a text cites as "policies, section 2.11", "policies 2.2 and section 1", "policies 2.8 and facts 2 and 3".
+/// Finds the sections that a text cites, as in "policies, section 2.11", "policies 2.2 and section 1" and
+/// "policies 2.8 and facts 2 and 3".
 std::vector<std::string> cited_sections(std::string text) {
     // A citation may go on in the next line of a comment.
     text = std::regex_replace(text, std::regex(R"(\n\s*(//[/!]?|#|\*)?\s*)"), " ");
