@@ -459,6 +459,21 @@ TEST(Manual, LinesOfRunScriptsAreValidAndShowEveryCommand) {
     EXPECT_EQ(shown.size(), std::variant_size_v<Command>) << "a command of run scripts is not shown";
 }
 
+TEST(Manual, ReadmeIsShortAndNamesEveryCommand) {
+    const std::string text = read_text_file(reference::source_folder() / "README.md");
+    const std::vector<std::string> lines = lines_of(text);
+    EXPECT_LE(lines.size(), 120u);
+    for (const std::string& line : lines) EXPECT_LE(n_characters(line), 110) << line;
+    const std::regex link(R"(\]\(([^)#]+))");
+    int n_links = 0;
+    for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at, ++n_links)
+        EXPECT_TRUE(fs::exists(reference::source_folder() / (*at)[1].str())) << (*at)[1];
+    EXPECT_GE(n_links, 3);
+    for (const std::string& command : words_of_program()["command"])
+        EXPECT_NE(text.find(command == "gui" ? "`keyhole [gui]`" : "`keyhole " + command), std::string::npos)
+            << command;
+}
+
 // --- the specification that sources cite -------------------------------------------------------------------
 
 /// Collects the numbers of headings, and of the items of numbered lists: item 5 of section 0 is "0.5".
