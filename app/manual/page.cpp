@@ -4,6 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/policy/spec_text.h"
 
+#include <fmt/ranges.h>
 #include <md4c.h>
 
 #include <algorithm>
