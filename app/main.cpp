@@ -13,8 +13,10 @@
 #include <vector>
 
 int main(int argc, char** argv) {
-    CLI::App app("Keyhole: a playground for KV-cache eviction. Without a command it opens the window.",
-                 "keyhole");
+    CLI::App app(
+        "Keyhole: a playground for KV-cache eviction. Without a command it opens the window; help "
+        "prints the manual.",
+        "keyhole");
     app.set_version_flag("--version", keyhole::program_version());
     app.require_subcommand(1);
     keyhole::add_commands(app);
