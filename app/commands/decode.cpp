@@ -143,7 +143,7 @@ void run_decode(const DecodeOptions& options) {
     std::unique_ptr<TraceWriter> trace;
     if (!options.save.empty()) trace = std::make_unique<TraceWriter>(options.save);
 
-    Recorder recorder;
+    Recorder recorder(Recorder::kExportBudgetBytes);
     RunHistory history;
     int stride = 1, dense_from = 0;
     {

@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
+#include "engine/session/engine.h"
 
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,15 @@ std::string positions_text(const ModelConfig& c) {
     return text;
 }
 
+/// What the window keeps beside weights and caches.
+std::string window_limits_text() {
+    return fmt::format(
+        "the window keeps at most {} MB of recorded attention and scores and {} MB of states to rewind to; "
+        "F5 "
+        "there lists all parts\n",
+        Recorder::kRowBudgetBytes >> 20, kCheckpointBytes >> 20);
+}
+
 /// What a run of the model would be asked for.
 struct InfoOptions {
     RunOptions run;
@@ -132,6 +142,8 @@ void run_info(const InfoOptions& options) {
                                                   {"fp16", bytes_per_token(c, s.kv_heads, 2)}});
         json["weights"] = shapes_json(shape_rows(*model));
         json["memory"] = memory_json(memory);
+        json["window_limits"] = {{"recorded_rows", Recorder::kRowBudgetBytes},
+                                 {"checkpoints", kCheckpointBytes}};
         json["warnings"] = model->warnings();
         // A path may be no UTF-8.
         fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -157,7 +169,7 @@ void run_info(const InfoOptions& options) {
         for (int n : contexts) fmt::print("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
         fmt::print("\n");
     }
-    fmt::print("\n{}\n{}", format_memory(memory), format_shapes(shape_rows(*model)));
+    fmt::print("\n{}{}\n{}", format_memory(memory), window_limits_text(), format_shapes(shape_rows(*model)));
 }
 
 constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,

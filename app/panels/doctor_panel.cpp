@@ -1,6 +1,7 @@
 #include "app/panels/doctor_panel.h"
 
 #include "app/window/doctor.h"
+#include "app/window/memory_use.h"
 
 #include <algorithm>
 #include <limits>
@@ -106,6 +107,34 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
                 "another, damaged model.");
 }
 
+/// Where the memory of this process goes.
+void draw_memory(const PanelContext& context) {
+    heading(context, "Memory of this window");
+    if (!ImGui::BeginTable("memory", 3, ImGuiTableFlags_SizingStretchProp)) return;
+    for (const char* title : {"", "now", "at most"}) {
+        ImGui::TableNextColumn();
+        dim_text(context, title);
+    }
+    const auto line = [&](const char* name, std::int64_t bytes, std::string_view limit,
+                          std::string_view help) {
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(name);
+        if (!help.empty()) tooltip(context, help);
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(bytes_text(bytes).c_str());
+        ImGui::TableNextColumn();
+        ImGui::TextUnformatted(std::string(limit).c_str());
+    };
+    std::int64_t sum = 0;
+    for (const MemoryPart& part : memory_parts(context.app)) {
+        sum += part.bytes;
+        line(std::string(part.name).c_str(), part.bytes,
+             part.limit_bytes > 0 ? bytes_text(part.limit_bytes) : "–", part.help);
+    }
+    line("all", sum, "–", "");
+    ImGui::EndTable();
+}
+
 }  // namespace
 
 void draw_doctor_line(const PanelContext& context) {
@@ -141,6 +170,8 @@ void draw(DoctorPanel& panel, const PanelContext& context) {
     draw_findings(context);
     ImGui::Separator();
     draw_plan(panel, context);
+    ImGui::Separator();
+    draw_memory(context);
 }
 
 }  // namespace keyhole

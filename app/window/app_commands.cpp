@@ -1,6 +1,8 @@
 #include "app/window/command_areas.h"
 
+#include "app/window/memory_use.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/measure.h"
 
 #include <nlohmann/json.hpp>
 
@@ -23,9 +25,9 @@ void end_measurement(AppState& app, std::string_view arguments) {
     app.say(frame_text(r));
     if (arguments.empty()) return;
     const std::string path(arguments);
-    std::ifstream memory("/proc/self/statm");  // Linux: pages in all, and resident
-    std::int64_t pages = 0, resident = 0;
-    memory >> pages >> resident;
+    const ResidentMemory resident = resident_memory();
+    nlohmann::json parts;
+    for (const MemoryPart& part : memory_parts(app)) parts[std::string(part.id)] = part.bytes;
     const nlohmann::json out = {{"frames", r.n_frames},
                                 {"seconds", r.seconds},
                                 {"frames_per_s", r.frames_per_s},
@@ -37,7 +39,9 @@ void end_measurement(AppState& app, std::string_view arguments) {
                                 {"process_cpu_ms", r.process_cpu_ms},
                                 {"process_cpu_share", r.process_cpu_share},
                                 {"rows", app.has_run() ? app.n_decoded() : 0},
-                                {"resident_bytes", resident * 4096},
+                                {"resident_bytes", resident.now_bytes},
+                                {"peak_resident_bytes", resident.peak_bytes},
+                                {"memory", parts},
                                 {"texture_bytes", app.texture_bytes},
                                 {"record_bytes", app.record_bytes},
                                 {"record_budget_bytes", app.record_budget_bytes}};

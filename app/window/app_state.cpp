@@ -2,6 +2,7 @@
 
 #include "app/window/focus_picture.h"
 #include "engine/base/error.h"
+#include "engine/base/measure.h"
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>
@@ -228,14 +229,19 @@ bool AppState::refresh() {
         changed = now.phase != status.phase || now.progress != status.progress ||
                   now.message != status.message || now.pending_commands != status.pending_commands ||
                   now.token_back != status.token_back || now.branch != status.branch;
+        const bool paused = status.phase == EnginePhase::running && now.phase == EnginePhase::idle;
         status = std::move(now);
+        if (paused && !status.message.empty()) say(status.message);
         if (engine_->recorder().version() != seen_version_) {
             const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
             seen_version_ = snapshot.version;
             history.update(snapshot.steps);
             stride = snapshot.stride;
             dense_from = snapshot.dense_from;
+            constexpr std::size_t kWorthReturning = std::size_t{32} << 20;
+            if (snapshot.row_bytes + kWorthReturning < record_bytes) return_freed_memory();
             record_bytes = snapshot.row_bytes;
+            record_scalar_bytes = snapshot.scalar_bytes;
             record_budget_bytes = snapshot.budget_bytes;
             changed = true;
         }
@@ -253,6 +259,7 @@ bool AppState::refresh() {
     changed = changed || export_running_ || export_job.running() || shadow_running_ || shadow_job.running();
     if (export_running_ && !export_job.running()) {
         say(export_job.result(), export_job.failed());
+        return_freed_memory();  // of the run that was replayed
         const std::filesystem::path saved = std::exchange(saving_, {});
         if (saved.extension() == ".keyhole" && !export_job.failed()) recent.add(saved);
     }

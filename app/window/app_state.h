@@ -82,6 +82,7 @@ struct AppState {
     std::size_t texture_bytes = 0;        ///< of the last frame
     std::size_t record_bytes = 0;         ///< of row blocks, in the recorder
     std::size_t record_budget_bytes = 0;  ///< that they stay below
+    std::size_t record_scalar_bytes = 0;  ///< of all else in the recorder
 
     // --- the view ---
     ViewState view;

@@ -34,7 +34,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt).size());
     ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
                               layouts_of(*model, run.lanes)});
-    Recorder recorder;
+    Recorder recorder(Recorder::kExportBudgetBytes);
     constexpr double kDecoding = 0.7;  // share of the bar; the rest is writing
     replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {
         const double done = double(step->row + 1 - n_prompt) / std::max(last_row + 1 - n_prompt, 1);

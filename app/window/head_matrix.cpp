@@ -27,6 +27,12 @@ HeadMatrix::HeadMatrix(int first_side, int max_side, Reduction reduction)
     clear();
 }
 
+std::size_t HeadMatrix::bytes() const {
+    std::size_t sum = 0;
+    for (const Plane& plane : pyramid_) sum += plane.values.capacity() * sizeof(float);
+    return sum;
+}
+
 void HeadMatrix::clear() {
     factor_ = 1;
     pyramid_ = empty_pyramid(first_side_);

@@ -37,6 +37,7 @@ class HeadMatrix {
     void clear();
 
     int side() const { return pyramid_.front().width; }  ///< blocks
+    std::size_t bytes() const;                           ///< of the pyramid
     int factor() const { return factor_; }               ///< cells a block, each way
     const std::vector<Plane>& pyramid() const { return pyramid_; }
     /// Largest finite value (of differences: magnitude), that of the sinks among them or not; NaN without one.

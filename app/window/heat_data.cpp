@@ -10,7 +10,15 @@
 namespace keyhole {
 
 HeatData::HeatData(Kind kind)
-    : kind_(kind), focus_(64, kFocusSide, kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
+    : kind_(kind),
+      focus_(64, kind == Kind::head ? kOtherSide : kFocusSide,
+             kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
+
+std::size_t HeatData::bytes() const {
+    std::size_t sum = focus_.bytes();
+    for (const HeadMatrix& thumbnail : atlas_) sum += thumbnail.bytes();
+    return sum;
+}
 
 int HeatData::thumbnail_side(int n_heads) {
     int side = kThumbnailSide;

@@ -19,6 +19,8 @@ class HeatData {
     static constexpr int kAtlasCells = 1 << 22;
     static int thumbnail_side(int n_heads);
     static constexpr int kFocusSide = 4096;
+    /// Of a lane beside the focused one, whose pane is a part of the window: a quarter of the memory.
+    static constexpr int kOtherSide = 2048;
 
     enum class Kind {
         whole,       ///< the focused head and the atlas
@@ -31,6 +33,8 @@ class HeatData {
     /// remain for the next frame.
     bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
                 int versus = -1);
+
+    std::size_t bytes() const;  ///< of all matrices
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }

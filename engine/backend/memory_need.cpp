@@ -38,12 +38,18 @@ std::int64_t number_in(const char* path) {
 
 }  // namespace
 
+std::int64_t weight_bytes(const Model& model) {
+    std::int64_t sum = 0;
+    visit_weights(model.weights(), [&](const Weight& w) {
+        sum += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+    });
+    return sum;
+}
+
 MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int n_threads) {
     const ModelConfig& c = model.config();
     MemoryNeed need;
-    visit_weights(model.weights(), [&](const Weight& w) {
-        need.weights += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-    });
+    need.weights = weight_bytes(model);
     const KvLayout& layout = model.layout();
     std::int64_t slot_floats = 0, widest_layer = 0;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {

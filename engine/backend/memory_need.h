@@ -14,6 +14,9 @@ struct MemoryNeed {
     std::int64_t total() const { return weights + cache + scratch; }
 };
 
+/// All weights, as stored.
+std::int64_t weight_bytes(const Model& model);
+
 /// Of `batch` lanes with the full cache and a prompt of `context` tokens, on the CPU with so many threads. What libraries and
 /// the allocator take for themselves is not in it, nor what the window records.
 MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int n_threads);

@@ -4,6 +4,11 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
+
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
 
 namespace keyhole {
 
@@ -36,14 +41,33 @@ double share_of_others(const CpuTimes& before, const CpuTimes& after) {
     return all > 0 ? std::max(0.0, 1 - own / all) : 0;
 }
 
-std::int64_t free_memory_bytes() {
-    std::ifstream info("/proc/meminfo");
+namespace {
+
+/// Bytes of the line `name` in a file of /proc that counts in KiB; 0 where it is not there.
+std::int64_t proc_bytes(const char* path, std::string_view name) {
+    std::ifstream file(path);
     std::string word;
-    while (info >> word) {
+    while (file >> word) {
         std::int64_t kib = 0;
-        if (word == "MemAvailable:" && info >> kib) return kib << 10;
+        if (word == name && file >> kib) return kib << 10;
     }
     return 0;
+}
+
+}  // namespace
+
+std::int64_t free_memory_bytes() {
+    return proc_bytes("/proc/meminfo", "MemAvailable:");
+}
+
+ResidentMemory resident_memory() {
+    return {proc_bytes("/proc/self/status", "VmRSS:"), proc_bytes("/proc/self/status", "VmHWM:")};
+}
+
+void return_freed_memory() {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
 }
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-/// What measurements share: medians and the machine's busy time. For benches; any thread.
+/// Measurements of machine and process: medians, busy time, memory. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,16 @@ double share_of_others(const CpuTimes& before, const CpuTimes& after);
 
 /// Memory that programs can still get without swapping, as the system says (Linux); 0 where it does not say.
 std::int64_t free_memory_bytes();
+
+/// Physical memory of this process, now and at its peak, as the system says (Linux); 0 where it does not say.
+struct ResidentMemory {
+    std::int64_t now_bytes = 0;
+    std::int64_t peak_bytes = 0;
+};
+ResidentMemory resident_memory();
+
+/// Hands memory that was freed back to the system. The allocator keeps it for the thread that allocated it, so without
+/// this a process stays as large as its largest moment. Takes milliseconds: call it after much was freed.
+void return_freed_memory();
 
 }  // namespace keyhole

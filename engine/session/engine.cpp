@@ -1,5 +1,6 @@
 #include "engine/session/engine.h"
 
+#include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
 #include "engine/model/weight_files.h"
 #include "engine/session/command_queue.h"
@@ -16,9 +17,6 @@ namespace keyhole {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// For rewinding; copies of the demo model's lanes take a few MB.
-constexpr std::size_t kCheckpointBytes = std::size_t{256} << 20;
 
 /// Work that is done sooner is not announced, and news of longer work come so far apart.
 constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kTellEvery = std::chrono::milliseconds(50);
@@ -62,7 +60,8 @@ struct Engine::Impl {
     // The engine thread's own:
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Session> session;
-    int rows_left = 0;  // to decode before stopping; -1: until told
+    int rows_left = 0;  // to decode before stopping; -1: until stopped
+    int pause_at = 0;   // tokens of text at which a run without end pauses
     double rows_per_s = 0;
     Clock::time_point next_row_at;
     Clock::time_point rate_begin;
@@ -157,9 +156,10 @@ struct Engine::Impl {
                 }
                 return !queue.stops_work();
             }));
-            set_status([&](EngineStatus& s) {
+            set_status([&, memory = memory_use()](EngineStatus& s) {
                 s.phase = EnginePhase::idle;
                 s.progress = 1;
+                s.memory = memory;
             });
         } catch (const std::exception& error) {
             session.reset();
@@ -177,6 +177,8 @@ struct Engine::Impl {
             return;
         }
         rows_left = n_rows;
+        pause_at = session->run().config.n_ctx;
+        while (pause_at <= session->next_row()) pause_at *= 2;
         next_row_at = rate_begin = Clock::now();
         rate_rows = 0;
         set_status([](EngineStatus& s) {
@@ -244,6 +246,7 @@ struct Engine::Impl {
 
     void apply(const Command& command) {
         const auto publish = [&](EngineStatus& s) {
+            s.memory = memory_use();
             s.run = session->run_spec();
             s.branch = session->branch();
             s.other_branches = session->other_branches();
@@ -327,11 +330,19 @@ struct Engine::Impl {
                 stop(EnginePhase::finished, session->finish_reason());
             else if (rows_left == 0)
                 stop(EnginePhase::idle, "");
+            else if (rows_left < 0 && session->next_row() == pause_at)
+                stop(EnginePhase::idle, paused_text());
         } catch (const std::exception& error) {
             end_after(error);
             set_status([](EngineStatus& s) { s.work.clear(); });
             stop(EnginePhase::failed, error.what());
         }
+    }
+
+    std::string paused_text() const {
+        const int n_ctx = session->run().config.n_ctx;
+        return fmt::format("paused at {} tokens, {} the context that the model was trained on; Run goes on",
+                           pause_at, pause_at == n_ctx ? "which fill" : "beyond");
     }
 
     /// A device that failed has lost the caches: the session ends, its records stay. True when it did.
@@ -340,6 +351,15 @@ struct Engine::Impl {
         session.reset();
         backend.reset();  // the next run starts with a new one
         return true;
+    }
+
+    EngineMemory memory_use() const {
+        EngineMemory use;
+        if (session == nullptr) return use;
+        use.weights = weight_bytes(*model);
+        use.caches = session->cache_bytes();
+        use.checkpoints = session->checkpoint_bytes();
+        return use;
     }
 
     Clock::duration period() const {
@@ -351,7 +371,9 @@ struct Engine::Impl {
         ++rate_rows;
         const double seconds = std::chrono::duration<double>(Clock::now() - rate_begin).count();
         if (seconds < 1 && rows_left != 0) return;
+        const EngineMemory memory = memory_use();
         const std::lock_guard lock(mutex);
+        status.memory = memory;
         status.tokens_per_s = rate_rows / std::max(seconds, 1e-6);
         rate_rows = 0;
         rate_begin = Clock::now();

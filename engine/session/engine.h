@@ -16,6 +16,16 @@ namespace keyhole {
 
 enum class EnginePhase { idle, loading, prefill, running, finished, failed };
 
+/// What the engine's thread holds, in bytes.
+struct EngineMemory {
+    std::int64_t weights = 0;      ///< as stored; mapped from the file where they need no copy
+    std::int64_t caches = 0;       ///< K, V and scores of all lanes, as allocated; shadows included
+    std::int64_t checkpoints = 0;  ///< earlier states, for rewinding: at most kCheckpointBytes
+};
+
+/// Upper bound of the states that are kept for rewinding. A lane of the demo model takes a few MB a state.
+inline constexpr std::size_t kCheckpointBytes = std::size_t{96} << 20;
+
 struct EngineStatus {
     EnginePhase phase = EnginePhase::idle;
     std::string message;      ///< what went on or wrong, for the status line
@@ -23,6 +33,7 @@ struct EngineStatus {
     double progress = 0;      ///< of prefill, or of `work` while there is any, 0..1
     double tokens_per_s = 0;  ///< of the last second of running
     std::string backend;
+    EngineMemory memory;
     RunSpec run;     ///< as asked for, log of the shown branch included: what an export re-runs
     int branch = 0;  ///< shown
     std::vector<Branch> other_branches;           ///< to go back to
@@ -35,13 +46,15 @@ class Engine {
     /// wake is called from the engine's thread whenever a record or the status changed (posts an empty event
     /// to the window).
     Engine(BackendOptions options, std::function<void()> wake,
-           std::size_t row_budget_bytes = std::size_t{512} << 20);
+           std::size_t row_budget_bytes = Recorder::kRowBudgetBytes);
     ~Engine();  ///< stops and joins
 
     /// Loads (when the folder differs from the loaded one), starts the run and processes its prompt. Stops
     /// what runs now.
     void start(std::filesystem::path model_folder, RunSpec run);
-    void play();  ///< decode until stopped or finished
+    /// Decodes until stopped or finished. Pauses where the text fills the context that the model was trained on, and again
+    /// each time it has doubled; the status says so, and play() goes on. Caches of full lanes grow with every token.
+    void play();
     /// Within one step. work: what is being lived again too, within a row of it; the run stays as it was before and the status
     /// says so; on the way to the end of a branch it stays at the row, and play() goes on. Without, such work goes to its end first.
     void stop(bool work = false);

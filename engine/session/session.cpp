@@ -271,6 +271,17 @@ std::string Session::finish_reason() const {
 int Session::next_row() const {
     return impl_->row + 1;
 }
+std::int64_t Session::cache_bytes() const {
+    std::int64_t sum = 0;
+    for (const Lane& lane : impl_->lanes) {
+        const CacheUse use = lane.cache->use();
+        sum += use.allocated_bytes + use.shadow_bytes;
+    }
+    return sum;
+}
+std::int64_t Session::checkpoint_bytes() const {
+    return static_cast<std::int64_t>(impl_->checkpoints.bytes(*impl_));
+}
 const RunInfo& Session::run() const {
     return *impl_->run;
 }

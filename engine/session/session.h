@@ -89,6 +89,9 @@ class Session {
                               int row = -1, int n_tokens = 1);
 
     int next_row() const;
+    /// K, V and scores of all lanes, shadows included, as allocated; and of the states kept for rewinding.
+    std::int64_t cache_bytes() const;
+    std::int64_t checkpoint_bytes() const;
     const RunInfo& run() const;
     /// Commands of the shown branch.
     const std::vector<LoggedCommand>& log() const;

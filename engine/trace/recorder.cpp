@@ -27,6 +27,15 @@ std::size_t row_bytes(const StepTrace& step) {
     return sum;
 }
 
+std::size_t scalar_bytes(const StepTrace& step) {
+    std::size_t sum = sizeof(StepTrace);
+    for (const LaneRecord& lane : step.lanes)
+        sum += sizeof(LaneRecord) + lane.top.size() * sizeof(lane.top[0]) +
+               lane.evictions.size() * sizeof(lane.evictions[0]) +
+               (lane.prompt_rows ? lane.prompt_rows->attention.size() * sizeof(std::uint16_t) : 0);
+    return sum + (step.prompt_rows ? step.prompt_rows->attention.size() * sizeof(std::uint16_t) : 0);
+}
+
 std::shared_ptr<const StepTrace> without_rows(const StepTrace& step) {
     auto copy = std::make_shared<StepTrace>(step);
     for (LaneRecord& lane : copy->lanes) {
@@ -44,7 +53,7 @@ void Recorder::push(std::shared_ptr<const StepTrace> step) {
     const std::lock_guard lock(mutex_);
     if (!steps_.empty() && steps_.back()->run->id != step->run->id) {
         dropped.swap(steps_);
-        row_bytes_ = dense_bytes_ = 0;
+        row_bytes_ = dense_bytes_ = scalar_bytes_ = 0;
         stride_ = 1;
     }
     if (!steps_.empty() && steps_.back()->row >= step->row) {
@@ -54,6 +63,7 @@ void Recorder::push(std::shared_ptr<const StepTrace> step) {
     }
     if (steps_.empty()) dense_from_ = step->row;
     const std::size_t bytes = row_bytes(*step);
+    scalar_bytes_ += scalar_bytes(*step);
     steps_.push_back(std::move(step));
     row_bytes_ += bytes;
     dense_bytes_ += bytes;
@@ -73,6 +83,7 @@ void Recorder::cut(int row, StepList& dropped) {
     while (!steps_.empty() && steps_.back()->row > row) {
         const std::size_t bytes = row_bytes(*steps_.back());
         row_bytes_ -= bytes;
+        scalar_bytes_ -= scalar_bytes(*steps_.back());
         if (steps_.back()->row >= dense_from_) dense_bytes_ -= bytes;
         dropped.push_back(std::move(steps_.back()));
         steps_.pop_back();
@@ -84,7 +95,7 @@ void Recorder::clear() {
     StepList dropped;
     const std::lock_guard lock(mutex_);
     dropped.swap(steps_);
-    row_bytes_ = dense_bytes_ = 0;
+    row_bytes_ = dense_bytes_ = scalar_bytes_ = 0;
     stride_ = 1;
     dense_from_ = 0;
     version_.fetch_add(1, std::memory_order_release);
@@ -92,7 +103,13 @@ void Recorder::clear() {
 
 Recorder::Snapshot Recorder::snapshot() const {
     const std::lock_guard lock(mutex_);
-    return {version_.load(std::memory_order_relaxed), steps_, row_bytes_, budget_, stride_, dense_from_};
+    return {version_.load(std::memory_order_relaxed),
+            steps_,
+            row_bytes_,
+            budget_,
+            scalar_bytes_,
+            stride_,
+            dense_from_};
 }
 
 /// Half of the budget goes to dense rows, the other half to thinned ones: over the budget the oldest dense

@@ -18,7 +18,11 @@ using StepList = std::vector<std::shared_ptr<const StepTrace>>;
 /// budget, the newest dense, older ones thinned by doubling stride.
 class Recorder {
   public:
-    explicit Recorder(std::size_t row_budget_bytes = std::size_t{512} << 20) : budget_(row_budget_bytes) {}
+    /// Bytes of row blocks and shadows that a run keeps unless told otherwise.
+    static constexpr std::size_t kRowBudgetBytes = std::size_t{256} << 20;
+    /// For a run that is made to be exported, and gone afterwards: files show more of it.
+    static constexpr std::size_t kExportBudgetBytes = std::size_t{512} << 20;
+    explicit Recorder(std::size_t row_budget_bytes = kRowBudgetBytes) : budget_(row_budget_bytes) {}
 
     /// A record of another run than the last one's clears the history first; one of a row that is there
     /// already (the run was rewound) cuts off that row and the later ones. Rows ascend within a branch.
@@ -35,8 +39,9 @@ class Recorder {
         StepList steps;             ///< ascending rows of one run
         std::size_t row_bytes = 0;  ///< held in row blocks and shadows
         std::size_t budget_bytes = 0;
-        int stride = 1;      ///< rows before dense_from are kept where row % stride == 0
-        int dense_from = 0;  ///< first row from which every row block is kept
+        std::size_t scalar_bytes = 0;  ///< of everything else: tokens, choices, measures, evictions; about
+        int stride = 1;                ///< rows before dense_from are kept where row % stride == 0
+        int dense_from = 0;            ///< first row from which every row block is kept
     };
     Snapshot snapshot() const;
 
@@ -49,6 +54,7 @@ class Recorder {
     mutable std::mutex mutex_;
     StepList steps_;
     std::size_t row_bytes_ = 0;
+    std::size_t scalar_bytes_ = 0;
     std::size_t dense_bytes_ = 0;  // of rows from dense_from_ on
     int stride_ = 1;
     int dense_from_ = 0;

@@ -1,5 +1,6 @@
 // The engine thread, its queue and its recorder as the window uses them. Suites named for ThreadSanitizer runs.
 #include "engine/session/engine.h"
+#include "engine/backend/memory_need.h"
 #include "engine/session/command_queue.h"
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
@@ -68,6 +69,29 @@ TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
     EXPECT_NE(engine_.model(), nullptr);
     EXPECT_NE(engine_.status().backend.find("cpu"), std::string::npos);
     EXPECT_GT(n_wakes_, 0);
+}
+
+// A window that is left alone must not grow for ever: full lanes keep every token.
+TEST_F(EngineThread, ARunWithoutEndPausesAtTheTrainedContextAndAtItsDoubles) {
+    const TinyModel tiny({.n_ctx = 32, .seed = 8});
+    engine_.start(tiny.folder(), spec(0));
+    ASSERT_TRUE(wait_for_row(19)) << engine_.status().message;
+    for (const int pause : {32, 64, 128}) {
+        engine_.play();
+        ASSERT_TRUE(wait_for_row(pause - 1));
+        ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+        EXPECT_EQ(steps().back()->row, pause - 1);
+        EXPECT_NE(engine_.status().message.find(fmt::format("paused at {} tokens", pause)), std::string::npos)
+            << engine_.status().message;
+    }
+    engine_.step(3);  // as many as were asked for, whatever the context
+    ASSERT_TRUE(wait_for_row(130));
+    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
+    const keyhole::EngineMemory memory = engine_.status().memory;
+    EXPECT_EQ(memory.weights, keyhole::weight_bytes(*engine_.model()));
+    EXPECT_GT(memory.caches, 0);
+    EXPECT_GT(memory.checkpoints, 0);
+    EXPECT_LE(memory.checkpoints, static_cast<std::int64_t>(keyhole::kCheckpointBytes));
 }
 
 TEST_F(EngineThread, StepsDecodeSoManyRows) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <thread>
+#include <vector>
+
 namespace keyhole {
 namespace {
 
@@ -24,6 +28,28 @@ TEST(Measure, OwnWorkIsNotCountedToOthers) {
     EXPECT_LT(share, 1) << "we were busy too";
     EXPECT_EQ(share_of_others(before, before), 0);
     EXPECT_DOUBLE_EQ(share_of_others({100, 10}, {200, 35}), 0.75);
+}
+
+TEST(Measure, FreedMemoryGoesBackToTheSystem) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+    GTEST_SKIP() << "another allocator";
+#endif
+    constexpr std::size_t kBlock = 100'000,
+                          kBlocks = 2'000;  // below the size that the allocator maps by itself
+    std::jthread([] {
+        std::vector<std::unique_ptr<std::vector<char>>> blocks;
+        for (std::size_t i = 0; i < kBlocks; ++i)
+            blocks.push_back(std::make_unique<std::vector<char>>(kBlock, 'x'));
+        // The last one stays behind, as something always does: the blocks below it are free but not given back.
+        static std::unique_ptr<std::vector<char>> last;
+        last = std::move(blocks.back());
+    }).join();
+    const ResidentMemory before = resident_memory();
+    return_freed_memory();
+    const ResidentMemory after = resident_memory();
+    EXPECT_GE(before.peak_bytes, static_cast<std::int64_t>(kBlock * kBlocks));
+    EXPECT_GT(before.now_bytes - after.now_bytes, static_cast<std::int64_t>(kBlock * kBlocks) * 8 / 10);
+    EXPECT_GT(after.now_bytes, 0);
 }
 
 }  // namespace

@@ -180,6 +180,28 @@ TEST(Recorder, ARewoundRunLosesItsLaterRowsAndTheirBytes) {
     EXPECT_LE(held(), 4000u);
 }
 
+TEST(Recorder, CountsWhatRowBlocksAreNot) {
+    Recorder recorder(1 << 20);
+    const auto run = testing_trace::make_run();
+    EXPECT_EQ(recorder.snapshot().scalar_bytes, 0u);
+    recorder.push(step_of(run, 5, 100, 2));
+    const std::size_t one = recorder.snapshot().scalar_bytes;
+    EXPECT_EQ(one, sizeof(StepTrace) + 2 * sizeof(LaneRecord)) << "row blocks are counted in row_bytes";
+    auto second = std::make_shared<StepTrace>(*step_of(run, 6, 100, 2));
+    second->lanes[0].top.resize(10);
+    second->lanes[1].evictions.resize(3);
+    auto image = std::make_shared<PromptRows>();
+    image->attention.resize(50);
+    second->prompt_rows = image;
+    recorder.push(second);
+    EXPECT_EQ(recorder.snapshot().scalar_bytes,
+              2 * one + 10 * sizeof(TopToken) + 3 * sizeof(Eviction) + 50 * sizeof(std::uint16_t));
+    recorder.rewind(5);
+    EXPECT_EQ(recorder.snapshot().scalar_bytes, one);
+    recorder.clear();
+    EXPECT_EQ(recorder.snapshot().scalar_bytes, 0u);
+}
+
 TEST(Recorder, ReadersOnOtherThreadsSeeWholeSteps) {
     Recorder recorder(8 * 400);
     const auto run = testing_trace::make_run();
