@@ -104,4 +104,8 @@ if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted
     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/.cmake/check_format.cmake)
   set_tests_properties(Style.SourcesAreFormatted PROPERTIES LABELS style SKIP_REGULAR_EXPRESSION "skipped: ")
+  add_test(NAME Build.MissingLibrariesAreNamed
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DFOLDER=${CMAKE_BINARY_DIR}/without -DGENERATOR=${CMAKE_GENERATOR}
+            -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${CMAKE_SOURCE_DIR}/.cmake/check_packages.cmake)
+  set_tests_properties(Build.MissingLibrariesAreNamed PROPERTIES LABELS build TIMEOUT 300)
 endif()
