@@ -227,7 +227,7 @@ float NpyArray::value(std::int64_t index) const {
     return real;
 }
 
-void NpyArray::copy_to(void* out, std::size_t element_bytes) const {
+void NpyArray::copy_to(void* out, [[maybe_unused]] std::size_t element_bytes) const {
     KH_ASSERT(element_bytes == npy_type_bytes(type), "{} bytes an element, asked for {}",
               npy_type_bytes(type), element_bytes);
     if (!data.empty()) std::memcpy(out, data.data(), data.size());
