@@ -9,26 +9,11 @@ namespace keyhole::imgui_compat {
 
 // From 1.92 on glyphs are drawn into the texture when a text needs them; before, all of them are when the fonts are built.
 
-/// Builds the fonts that were added. False: one of their files is none that Dear ImGui reads; from 1.92 on adding it has failed.
-inline bool build_fonts() {
-#ifdef IMGUI_HAS_TEXTURES
-    return true;
-#else
-    return ImGui::GetIO().Fonts->Build();
+/// Builds the fonts that were added.
+inline void build_fonts() {
+#ifndef IMGUI_HAS_TEXTURES
+    ImGui::GetIO().Fonts->Build();
 #endif
-}
-
-/// Adds a file's font to the atlas; nullptr, or build_fonts() says so, where it is none that Dear ImGui reads.
-inline ImFont* add_font(const char* file, float size, const ImFontConfig& config, const ImWchar* ranges) {
-    ImGuiIO& io = ImGui::GetIO();
-#ifdef IMGUI_HAS_TEXTURES
-    io.ConfigErrorRecoveryEnableAssert = false;  // such a file is no bug of ours
-#endif
-    ImFont* font = io.Fonts->AddFontFromFileTTF(file, size, &config, ranges);
-#ifdef IMGUI_HAS_TEXTURES
-    io.ConfigErrorRecoveryEnableAssert = true;
-#endif
-    return font;
 }
 
 /// The font draws the character itself, not a sign in its place.

@@ -1,6 +1,7 @@
 #include "app/window/theme.h"
 
 #include "app/window/imgui_compat.h"
+#include "engine/figure/font.h"
 
 #include <fontconfig/fontconfig.h>
 
@@ -83,16 +84,13 @@ std::vector<SystemFont> system_fonts(const std::set<char32_t>& wanted) {
             if ((kind != "TrueType" && kind != "CFF") || colored) continue;
             (void)FcPatternGetInteger(sorted->fonts[i], FC_INDEX, 0, &number);
             SystemFont font{reinterpret_cast<const char*>(file), number & 0xFFFF, {}};
-            for (auto c = left.begin(); c != left.end();) {
-                if (!FcCharSetHasChar(has, *c)) {
-                    ++c;
-                    continue;
-                }
-                font.ranges.insert(font.ranges.end(), 2, static_cast<ImWchar>(*c));
-                c = left.erase(c);
-            }
+            for (const char32_t c : left)
+                if (FcCharSetHasChar(has, c))
+                    font.ranges.insert(font.ranges.end(), 2, static_cast<ImWchar>(c));
+            if (font.ranges.empty() || !is_readable_font(font.file, font.number)) continue;
+            for (const ImWchar c : font.ranges) left.erase(c);
             font.ranges.push_back(0);
-            if (font.ranges.size() > 1) fonts.push_back(std::move(font));
+            fonts.push_back(std::move(font));
         }
         FcFontSetDestroy(sorted);
     }
@@ -106,23 +104,25 @@ ImFont* add_font(const char* pattern, float size, const std::vector<SystemFont>&
     static constexpr std::array<ImWchar, 19> kRanges = {
         0x20,   0x24F,  0x2B0,  0x52F,  0x2000, 0x22FF, 0x2300, 0x23FF, 0x2400, 0x2426,
         0x2500, 0x25FF, 0x2600, 0x26FF, 0x2713, 0x2717, 0xFFFD, 0xFFFD, 0};
+    ImGuiIO& io = ImGui::GetIO();
     ImFontConfig config;
     config.OversampleH = 2;
     config.OversampleV = 1;
     config.PixelSnapH = true;
     const std::string file = font_file(pattern);
-    ImFont* font =
-        file.empty() ? nullptr : imgui_compat::add_font(file.c_str(), size, config, kRanges.data());
-    if (font == nullptr) {
+    ImFont* font = nullptr;
+    if (is_readable_font(file, 0)) {
+        font = io.Fonts->AddFontFromFileTTF(file.c_str(), size, &config, kRanges.data());
+    } else {
         config.SizePixels = size;
-        font = ImGui::GetIO().Fonts->AddFontDefault(&config);
+        font = io.Fonts->AddFontDefault(&config);
     }
     for (const SystemFont& other : others) {
         ImFontConfig merged;
         merged.MergeMode = true;
         merged.FontNo = other.number;
         merged.PixelSnapH = true;
-        imgui_compat::add_font(other.file.c_str(), size, merged, other.ranges.data());
+        io.Fonts->AddFontFromFileTTF(other.file.c_str(), size, &merged, other.ranges.data());
     }
     return font;
 }
@@ -140,11 +140,8 @@ Fonts add_fonts(float scale, const std::vector<SystemFont>& others) {
 
 Fonts load_fonts(float scale, Glyphs& glyphs) {
     const std::vector<SystemFont> others = system_fonts(glyphs.wanted());
-    Fonts fonts = add_fonts(scale, others);
-    if (!imgui_compat::build_fonts()) {  // one of the system's fonts is none that ImGui reads
-        fonts = add_fonts(scale, {});
-        (void)imgui_compat::build_fonts();
-    }
+    const Fonts fonts = add_fonts(scale, others);
+    imgui_compat::build_fonts();
     std::set<char32_t> missing;
     for (const char32_t c : glyphs.wanted())
         if (!imgui_compat::has_glyph(*fonts.small, static_cast<ImWchar>(c))) missing.insert(c);

@@ -1,6 +1,7 @@
 #include "engine/figure/font.h"
 
 #include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
 
 #include <fontconfig/fontconfig.h>
 #include <stb_truetype.h>
@@ -25,13 +26,17 @@ struct Face {
     bool has(char32_t c) const { return stbtt_FindGlyphIndex(&info, static_cast<int>(c)) != 0; }
 };
 
+bool read_font(const unsigned char* bytes, std::size_t n_bytes, int index, stbtt_fontinfo& info) {
+    constexpr std::size_t kHeader = 12;  // of a font or a collection: read without a look at the size
+    const int offset = n_bytes < kHeader ? -1 : stbtt_GetFontOffsetForIndex(bytes, index);
+    return offset >= 0 && stbtt_InitFont(&info, bytes, offset) != 0;
+}
+
 std::unique_ptr<Face> load_face(const std::string& file, int index) {
     auto face = std::make_unique<Face>();
     std::ifstream in(file, std::ios::binary);
     face->bytes.assign(std::istreambuf_iterator<char>(in), {});
-    if (face->bytes.empty()) return nullptr;
-    const int offset = stbtt_GetFontOffsetForIndex(face->bytes.data(), index);
-    if (offset < 0 || !stbtt_InitFont(&face->info, face->bytes.data(), offset)) return nullptr;
+    if (!read_font(face->bytes.data(), face->bytes.size(), index, face->info)) return nullptr;
     return face;
 }
 
@@ -120,6 +125,17 @@ class Fonts {
 const Glyph& glyph(char32_t character, float size, FontWeight weight) {
     static Fonts fonts;
     return fonts.get(character, size, weight);
+}
+
+bool is_readable_font(const std::string& file, int number) {
+    try {
+        const MappedFile mapped(file);
+        stbtt_fontinfo info{};
+        return read_font(reinterpret_cast<const unsigned char*>(mapped.bytes().data()), mapped.bytes().size(),
+                         number, info);
+    } catch (const Error&) {
+        return false;
+    }
 }
 
 std::vector<char32_t> characters(std::string_view utf8) {

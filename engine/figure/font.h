@@ -5,6 +5,7 @@
 #include "engine/figure/image.h"
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct Glyph {
 
 /// Calls of glyph() return a pointer that lives as long as the process.
 const Glyph& glyph(char32_t character, float size, FontWeight weight);
+
+/// stb_truetype reads that font of the file; Dear ImGui, which uses it too, ends the program at one that it does not read.
+bool is_readable_font(const std::string& file, int number);
 
 /// Characters of a UTF-8 text; broken bytes become U+FFFD.
 std::vector<char32_t> characters(std::string_view utf8);

@@ -4,6 +4,7 @@
 #include "engine/figure/ticks.h"
 
 #include "engine/base/error.h"
+#include "tests/reference/temp_folder.h"
 
 #include <gtest/gtest.h>
 #include <stb/stb_image.h>
@@ -11,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -280,6 +283,30 @@ TEST(Figure, CharactersReplaceBrokenUtf8) {
     EXPECT_EQ(characters("a\xff"
                          "b\xe4"),
               (std::vector<char32_t>{U'a', U'\ufffd', U'b', U'\ufffd'}));
+}
+
+TEST(Figure, AFontIsReadableIfItsOutlinesAre) {
+    const std::string dejavu = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
+    if (!std::filesystem::exists(dejavu)) GTEST_SKIP() << "no " << dejavu;
+    EXPECT_TRUE(is_readable_font(dejavu, 0));
+    EXPECT_FALSE(is_readable_font(dejavu, 1));  // no collection
+    const reference::TempFolder folder("font");
+    EXPECT_FALSE(is_readable_font((folder.path() / "none.ttf").string(), 0));
+    std::ifstream in(dejavu, std::ios::binary);
+    std::string bytes(std::istreambuf_iterator<char>(in), {});
+    const auto written = [&] {
+        const std::string file = (folder.path() / "font.ttf").string();
+        std::ofstream(file, std::ios::binary) << bytes;
+        return file;
+    };
+    const std::size_t outlines = bytes.find("glyf");  // in the table of contents
+    ASSERT_NE(outlines, std::string::npos);
+    bytes.replace(outlines, 4, "CFF2");  // variable fonts have these
+    EXPECT_FALSE(is_readable_font(written(), 0));
+    bytes.resize(4);
+    EXPECT_FALSE(is_readable_font(written(), 0));
+    bytes.clear();
+    EXPECT_FALSE(is_readable_font(written(), 0));
 }
 
 TEST(Ticks, AreRoundWithinTheRangeAndNotTooMany) {
