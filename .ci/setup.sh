@@ -26,7 +26,7 @@ die() { say "$*"; exit 1; }
 
 is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-is_known() { apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'; }
+is_known() { [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [^\(] ]]; }
 
 # pick ALTERNATIVES: the packages of one entry, a line each. Where apt knows none, those of the first alternative.
 pick() {
