@@ -51,7 +51,7 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
                    metrics[static_cast<std::size_t>(lane)].evictions);
         if (record.use.shadow_bytes > 0)
             fmt::print("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
-        fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + record.failure);
+        fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
         if (record.info->layout != nullptr || record.info->merged)
             fmt::print("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
                        record.info->token_bytes, record.info->merged ? ", not uptrained" : "");

@@ -10,6 +10,7 @@
 #include "engine/trace/trace_file.h"
 
 #include <filesystem>
+#include <system_error>
 
 namespace keyhole {
 
@@ -23,7 +24,7 @@ struct ReplayOptions {
 void run_replay(ReplayOptions options) {
     // A run that was killed left its records in the spool beside the file that it never came to write.
     const std::filesystem::path spool = options.file + ".spool";
-    std::error_code ignored;
+    std::error_code ignored;  // what is wrong with the file, its reader says
     if (!std::filesystem::exists(options.file, ignored) && std::filesystem::exists(spool, ignored)) {
         options.file = recover_spool(spool).string();
         fmt::print(stderr, "recovered {} from the spool of a run that did not end\n", options.file);
@@ -34,14 +35,15 @@ void run_replay(ReplayOptions options) {
     RunHistory history;
     history.update(read_trace(options.file));
     if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
-    fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", options.file, history.run().model_path,
-               history.n_prompt(), history.n_prompt(), history.last_row());
+    fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", printable_text(options.file),
+               printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
+               history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
         const RunHistory::Lane& lane = history.lanes()[i];
         const std::string text = text_of_tokens(
             history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
-        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? last->info->effective : "",
+        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
                    printable_text(text, true));
     }
     fmt::print("\n{}", metrics_table(history, run_metrics(history)));
