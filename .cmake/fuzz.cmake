@@ -8,11 +8,16 @@ endif()
 set(KH_FUZZ_SECONDS 15 CACHE STRING "of each fuzz target as a test")
 set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
-# What the readers need of the engine.
+# What the readers need, and what looks at the runs that they read.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
      engine/metrics/*.cpp)
-add_library(keyhole_readers STATIC ${sources} engine/eval/answer_file.cpp engine/session/command.cpp engine/session/script.cpp
-  app/window/script_step.cpp)
+list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp engine/session/script.cpp
+     engine/eval/answer_file.cpp app/window/script_step.cpp)
+foreach(file compare doctor head_matrix heat_view keepsakes mask_summary measure_curves run_rows score_range settings token_life
+        token_state view_state watched_span)
+  list(APPEND sources app/window/${file}.cpp)
+endforeach()
+add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
 target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
@@ -33,7 +38,7 @@ function(kh_add_fuzzer name)
     configure_file(${CMAKE_SOURCE_DIR}/tests/${seed} ${seeds}/${file} COPYONLY)
   endforeach()
   add_test(NAME Fuzz.${name}
-    COMMAND fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=16384 -timeout=10 -rss_limit_mb=2048
+    COMMAND fuzz_${name} -max_total_time=${KH_FUZZ_SECONDS} -max_len=32768 -timeout=10 -rss_limit_mb=2048
             -artifact_prefix=${CMAKE_BINARY_DIR}/ -print_final_stats=1 ${new} ${seeds})
   math(EXPR limit "${KH_FUZZ_SECONDS} + 300")
   set_tests_properties(Fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
@@ -46,9 +51,7 @@ list(FILTER tokenizers EXCLUDE REGEX "cases")
 kh_add_fuzzer(safetensors fixtures/types.safetensors)
 kh_add_fuzzer(config ${configs})
 kh_add_fuzzer(tokenizer ${tokenizers})
-kh_add_fuzzer(trace fuzz/seeds/trace/run)
-kh_add_fuzzer(spool fuzz/seeds/spool/run)
-foreach(name lane_spec script answers)
+foreach(name trace spool notes settings lane_spec script answers)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${seeds})
 endforeach()

@@ -1,10 +1,10 @@
-// The spool of a trace that a crash left. Frames are whole by their hash, so the input is a list of what they hold, and the frames
-// are made of it; the input itself is read as a spool too.
-#include "engine/trace/run_history.h"
+// The spool of a trace that a crash left. Frames are whole by their hash, so the input is a list of what they
+// hold, and the frames are made of it; the input itself is read as a spool too.
 #include "engine/trace/spool.h"
 #include "engine/trace/trace_file.h"
 
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/structure.h"
+#include "tests/fuzz/use_run.h"
 
 #include <fstream>
 
@@ -28,8 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         // What is recovered is a trace: nothing in it may be refused then.
         const fs::path trace = recover_spool(spool);
         try {
-            RunHistory history;
-            history.update(read_trace(trace));
+            use_run(read_trace(trace));
         } catch (const Error& error) {
             std::fprintf(stderr, "a recovered trace is refused: %s\n", error.what());
             std::abort();
@@ -38,4 +37,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::error_code ignored;
     fs::remove_all(folder, ignored);
     return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    using namespace keyhole;
+    Mutator mutator(seed, run_texts());
+    // A frame: the length of its JSON text, that, and arrays with a count of eight bytes before each.
+    return mutate_members(data, size, max_size, mutator, [&](const std::string&, const std::string& bytes) {
+        std::uint64_t n_text = 0;
+        if (bytes.size() < sizeof n_text) return bytes;
+        std::memcpy(&n_text, bytes.data(), sizeof n_text);
+        if (n_text > bytes.size() - sizeof n_text) return bytes;
+        std::string text = bytes.substr(sizeof n_text, n_text), arrays = bytes.substr(sizeof n_text + n_text);
+        if (mutator.one_of(2))
+            text = mutator.json(text);
+        else
+            mutator.elements(arrays, 0);
+        n_text = text.size();
+        return std::string(reinterpret_cast<const char*>(&n_text), sizeof n_text) + text + arrays;
+    });
 }

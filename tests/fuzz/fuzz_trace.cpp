@@ -1,11 +1,10 @@
-// A trace. What zip files protect by checksums would never be reached, so the input is a list of members, of which a zip is made;
-// and the arrays and the scalars are read by themselves.
+// A trace, and what window and exports do with it. What zip files protect by checksums would never be
+// reached, so the input is a list of members, of which a zip is made; and the arrays are read by themselves.
 #include "engine/base/npy.h"
-#include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
-#include "engine/trace/trace_json.h"
 
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/structure.h"
+#include "tests/fuzz/use_run.h"
 
 #include <zip.h>
 
@@ -49,12 +48,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             decode_npy(std::as_bytes(std::span(member.bytes.data(), member.bytes.size())), "member");
         });
     if (!write_zip(members, path)) return 0;
-    expect_error_or_none([&] {
-        const StepList steps = read_trace(path);
-        RunHistory history;
-        history.update(steps);
-    });
+    expect_error_or_none([&] { use_run(read_trace(path)); });
     std::error_code error;
     std::filesystem::remove(path, error);
     return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    Mutator mutator(seed, run_texts());
+    return mutate_members(data, size, max_size, mutator,
+                          [&](const std::string& name, const std::string& bytes) {
+                              return name.ends_with(".npy") ? mutator.npy(bytes) : mutator.json(bytes);
+                          });
 }

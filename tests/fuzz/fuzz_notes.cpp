@@ -1,0 +1,48 @@
+// The notes beside a trace, and the view that a bookmark of them asks for.
+#include "app/window/keepsakes.h"
+
+#include "tests/fuzz/structure.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace keyhole;
+    const MemoryFile file(text_of(data, size));
+    static const std::filesystem::path copy =
+        std::filesystem::temp_directory_path() / ("keyhole-fuzz-" + std::to_string(getpid()) + ".notes.json");
+    expect_error_or_none([&] {
+        const Keepsakes read = load_keepsakes(file.path());
+        for (const Bookmark& b : read.bookmarks) {
+            ViewState view;
+            view.lane = b.lane;
+            view.layer = b.layer;
+            view.head = b.head;
+            view.other = b.other;
+            view.row = b.row;
+            view.pick = b.pick;
+            view.follows_newest = false;
+            view.fit_to(2, 3, 4, 5, 20);
+            if (view.pick &&
+                (view.pick->position < 0 || view.pick->row > 20 || view.pick->position > view.pick->row))
+                std::abort();
+            if (!b.zoom) continue;
+            HeatView zoom = *b.zoom;
+            const CanvasPoint cell = zoom.cell_at({1920, 1200});
+            if (zoom.level() > 20 || !(cell.x > -1e9 && cell.x < 1e9 && cell.y > -1e9 && cell.y < 1e9))
+                std::abort();
+            zoom.keep_in_sight(20, 20, 1920, 1200);
+        }
+        // What was read is written, and read again as it was.
+        save_keepsakes(read, copy);
+        if (!(load_keepsakes(copy) == read)) std::abort();
+    });
+    std::error_code ignored;
+    std::filesystem::remove(copy, ignored);
+    return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    using namespace keyhole;
+    Mutator mutator(seed, {"attention", "mask", "score", "compare", "teach", "a note"});
+    if (mutator.one_of(6)) return LLVMFuzzerMutate(data, size, max_size);
+    return put_input(mutator.json(text_of(data, size)), data, size, max_size);
+}

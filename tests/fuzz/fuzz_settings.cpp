@@ -1,0 +1,33 @@
+// The window's settings file: what is refused changes nothing, what is read is within bounds.
+#include "app/window/settings.h"
+
+#include "tests/fuzz/structure.h"
+
+#include <cmath>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace keyhole;
+    const MemoryFile file(text_of(data, size));
+    ViewState view;
+    RecentFiles recent;
+    bool refused = true;
+    expect_error_or_none([&] {
+        load_settings(file.path(), view, recent);
+        refused = false;
+    });
+    if (refused && (view.interface_scale != 1 || view.left_width != 0 || !recent.paths.empty())) std::abort();
+    if (!(view.interface_scale >= 0.5f && view.interface_scale <= 3) ||
+        recent.paths.size() > RecentFiles::kMost)
+        std::abort();
+    for (const float width : {view.left_width, view.right_width, view.atlas_width, view.bottom_height})
+        if (!(width >= 0 && width <= 100'000)) std::abort();
+    return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned seed) {
+    using namespace keyhole;
+    Mutator mutator(seed, {"explore", "compare", "teach", "cividis", "rdbu", "/tmp/run.keyhole"});
+    if (mutator.one_of(6)) return LLVMFuzzerMutate(data, size, max_size);
+    return put_input(mutator.json(text_of(data, size)), data, size, max_size);
+}

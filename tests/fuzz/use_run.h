@@ -1,0 +1,83 @@
+/// Does with a run that a reader let through what window and exports do with it: whatever they trust must
+/// hold.
+#pragma once
+
+#include "app/window/doctor.h"
+#include "app/window/measure_curves.h"
+#include "app/window/run_rows.h"
+#include "app/window/token_life.h"
+#include "app/window/token_state.h"
+#include "app/window/watched_span.h"
+#include "engine/metrics/run_metrics.h"
+#include "engine/trace/run_history.h"
+
+#include "tests/fuzz/fuzz.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// At most `most` of n, the ends among them.
+inline std::vector<int> some_of(int first, int last, int most) {
+    std::vector<int> out;
+    const int step = std::max(1, (last - first + most - 1) / most);
+    for (int i = first; i < last; i += step) out.push_back(i);
+    if (last >= first) out.push_back(last);
+    return out;
+}
+
+inline void use_run(const StepList& steps) {
+    RunHistory history;
+    history.update(steps);
+    constexpr int kMostPositions = 4096;
+    if (history.n_positions() > kMostPositions) return;
+    const RunInfo& run = history.run();
+    std::size_t n_bytes = 0;  // read, so that it is there
+    const auto look = [&](const std::string& text) { n_bytes += text.size(); };
+    for (const int token : run.prompt_tokens) look(run.token_display[static_cast<std::size_t>(token)]);
+    for (const auto& step : steps)
+        for (const LaneRecord& record : step->lanes) {
+            look(run.token_bytes[static_cast<std::size_t>(record.predicted)]);
+            for (const TopToken& top : record.top) look(run.token_display[static_cast<std::size_t>(top.id)]);
+        }
+    const int n_lanes = static_cast<int>(history.lanes().size());
+    std::vector<float> row_values(static_cast<std::size_t>(history.n_positions()));
+    for (const int lane : some_of(0, n_lanes - 1, 4)) {
+        const KvLayout& layout = history.layout(lane);
+        for (const int row : some_of(0, history.last_row(), 6)) {
+            const std::span<float> values(row_values.data(), static_cast<std::size_t>(row) + 1);
+            for (const int layer : some_of(0, layout.n_layers() - 1, 2))
+                for (const int head : some_of(0, layout.n_heads() - 1, 2)) {
+                    history.attention_row(lane, row, layer, head, row_values);
+                    for (const HeatMode mode : {HeatMode::attention, HeatMode::mask, HeatMode::score})
+                        picture_values(history, lane, row, layer, head, mode, values);
+                    competition(history, lane, layer, head, row / 2, row);
+                    attention_sum(history, lane, row, layer, head, std::vector{0, row / 2, row});
+                }
+            for (const int g : some_of(0, layout.n_kv_heads() - 1, 3)) {
+                history.score_row(lane, row, g, row_values);
+                history.attended_positions(lane, g, row);
+                threshold_at(history, lane, row, g);
+                for (const int p : some_of(0, row, 3)) {
+                    look(presence_text(history, lane, g, p, row));
+                    look(eviction_cause(history, lane, g, p));
+                    history.pinned(lane, g, p, row);
+                }
+            }
+            for (const Finding& finding : examine(history, lane, row)) look(finding.detail);
+            look(token_text(history, lane, row));
+            look(recording_note(history, lane, 1, 0));
+        }
+        if (const auto span = find_span(history, lane, "a"))
+            look(span_verdict(span_life(history, lane, *span)));
+        span_life(history, lane, {0, history.last_row()});
+    }
+    MeasureCurves curves;
+    curves.update(history);
+    for (const LaneMetrics& metrics : run_metrics(history)) n_bytes += metrics.jaccard.size();
+    if (n_bytes == SIZE_MAX) std::abort();
+}
+
+}  // namespace keyhole
