@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,5 +79,37 @@ inline std::vector<Member> members_of(std::string_view input) {
     }
     return members;
 }
+
+/// A folder with files of plain names, which goes away with the object.
+class FuzzFolder {
+  public:
+    explicit FuzzFolder(const std::string& purpose)
+        : path_(std::filesystem::temp_directory_path() /
+                ("keyhole-fuzz-" + purpose + "-" + std::to_string(::getpid()))) {
+        std::filesystem::create_directories(path_);
+    }
+    ~FuzzFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    FuzzFolder(const FuzzFolder&) = delete;
+    FuzzFolder& operator=(const FuzzFolder&) = delete;
+    const std::filesystem::path& path() const { return path_; }
+
+    /// Holds these and nothing else. Names that are none of a file are left out.
+    void fill(const std::vector<Member>& members) const {
+        for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove(entry);
+        for (const Member& member : members) {
+            const std::filesystem::path name = member.name;
+            if (name.empty() || name != name.filename() || name == "." || name == ".." ||
+                member.name.size() > 100 || member.name.find('\0') != std::string::npos)
+                continue;
+            std::ofstream(path_ / name, std::ios::binary) << member.bytes;
+        }
+    }
+
+  private:
+    std::filesystem::path path_;
+};
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #include "engine/model/weight_check.h"
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/json_mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace keyhole;
@@ -19,4 +20,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
     });
     return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
+                                               unsigned seed) {
+    keyhole::JsonMutator mutator(seed);
+    std::string bytes(keyhole::text_of(data, size));
+    if (mutator.below(8) == 0 || !keyhole::mutate_safetensors(bytes, mutator))
+        return LLVMFuzzerMutate(data, size, most);
+    return keyhole::replace_input(data, size, most, bytes);
 }

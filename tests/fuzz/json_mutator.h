@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
@@ -340,9 +341,28 @@ inline std::string text_of_members(const std::vector<std::pair<std::string, std:
     return text;
 }
 
+/// The header of a safetensors file is changed as JSON, its length follows. False: it is no such file.
+inline bool mutate_safetensors(std::string& bytes, JsonMutator& mutator) {
+    std::uint64_t length = 0;
+    if (bytes.size() < sizeof length) return false;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    if (length > bytes.size() - sizeof length) return false;
+    const std::string header = mutator.mutated(std::string_view(bytes).substr(sizeof length, length));
+    if (header.empty()) return false;
+    const std::string data = bytes.substr(sizeof length + length);
+    length = header.size();
+    bytes.assign(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes += header + data;
+    return true;
+}
+
+/// Changes the bytes of a member that is neither JSON nor text; false: it does not know them.
+using ChangeMember = std::function<bool(const std::string& name, std::string& bytes, JsonMutator& mutator)>;
+
 /// An input that is a list of members: one of them is changed, as JSON where it is JSON. Sometimes one is
 /// removed, repeated, or takes the bytes or the name of another.
-inline std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+inline std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed,
+                                  const ChangeMember& change = {}) {
     JsonMutator mutator(seed);
     if (mutator.below(32) == 0) return LLVMFuzzerMutate(data, size, most);
     std::vector<std::pair<std::string, std::string>> members;
@@ -365,6 +385,7 @@ inline std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::siz
             name = std::string(members[j].first);
             break;
         default:
+            if (change && change(name, bytes, mutator)) break;
             if (std::string changed = mutator.mutated(bytes); !changed.empty())
                 bytes = std::move(changed);
             else

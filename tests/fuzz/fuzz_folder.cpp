@@ -1,0 +1,45 @@
+// A whole model folder: what one file says is checked against the others.
+#include "engine/model/model.h"
+
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/json_mutator.h"
+
+namespace {
+
+bool is_weights(const std::string& name) {
+    return name.ends_with(".safetensors");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace keyhole;
+    static const FuzzFolder folder("folder");
+    folder.fill(members_of(text_of(data, size)));
+    expect_error_or_none([&] {
+        const auto model = load_model(folder.path());
+        // Whoever uses a model trusts these.
+        const ModelConfig& config = model->config();
+        if (static_cast<int>(model->weights().layers.size()) != config.n_layers) std::abort();
+        if (model->tokenizer().n_vocab() > config.n_vocab || config.bos >= config.n_vocab) std::abort();
+        for (const int id : model->tokenizer().encode("abc <s>"))
+            if (id < 0 || id >= config.n_vocab) std::abort();
+        double sum = 0;
+        visit_weights(model->weights(), [&](const Weight& weight) {
+            const auto n = static_cast<std::size_t>(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
+            for (std::size_t i = 0; i < n; ++i)
+                sum += std::to_integer<int>(static_cast<const std::byte*>(weight.data)[i]);
+        });
+        if (sum < 0) std::abort();  // it is used
+    });
+    return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
+                                               unsigned seed) {
+    return keyhole::mutate_members(
+        data, size, most, seed,
+        [](const std::string& name, std::string& bytes, keyhole::JsonMutator& mutator) {
+            return is_weights(name) && keyhole::mutate_safetensors(bytes, mutator);
+        });
+}
