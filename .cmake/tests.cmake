@@ -53,7 +53,7 @@ add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
 # One whose device is the host.
 add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/backend/cuda/host_executor.cpp
-  engine/base/error.cpp engine/base/half.cpp)
+  engine/base/error.cpp engine/base/half.cpp engine/base/last_words.cpp)
 target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 
@@ -66,7 +66,8 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
-    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp engine/base/half.cpp)
+    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp engine/base/half.cpp
+    engine/base/last_words.cpp)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)

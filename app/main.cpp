@@ -1,18 +1,23 @@
 #include "app/commands/commands.h"
+#include "app/commands/crash_report.h"
+#include "app/commands/end_signals.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(std::vector<std::string> arguments) {
     CLI::App app(
         "Keyhole: a playground for KV-cache eviction. Without a command it opens the window; help "
         "prints the manual.",
@@ -21,7 +26,6 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     keyhole::add_commands(app);
 
-    std::vector<std::string> arguments(argv + 1, argv + argc);
     const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
                                                       arguments[0] == "--version");
     if (arguments.empty() || (arguments[0].starts_with("-") && !asks_for_help))
@@ -34,8 +38,8 @@ int main(int argc, char** argv) {
     if (!is_known) {
         std::string names;
         for (const CLI::App* command : known) names += " " + command->get_name();
-        fmt::print(stderr, "keyhole: there is no command '{}'; commands are:{}\n",
-                   keyhole::shown_text(arguments[0]), names);
+        keyhole::print_note("keyhole: there is no command '{}'; commands are:{}\n",
+                            keyhole::shown_text(arguments[0]), names);
         return 2;
     }
     const std::string command = arguments[0];
@@ -46,23 +50,44 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& success) {
         return app.exit(success);
     } catch (const CLI::ParseError& error) {
-        fmt::print(stderr, "keyhole: {}; see keyhole --help\n", keyhole::printable_text(error.what()));
+        keyhole::print_note("keyhole: {}; see keyhole --help\n", keyhole::printable_text(error.what()));
         return 2;
     } catch (const keyhole::Error& error) {
-        fmt::print(stderr, "keyhole: {}\n", keyhole::printable_text(error.what()));
+        keyhole::print_note("keyhole: {}\n", keyhole::printable_text(error.what()));
         return error.code() == keyhole::ErrorCode::wrong_use ? 2 : 1;
     } catch (const std::bad_alloc&) {
-        fmt::print(
-            stderr,
+        keyhole::print_note(
             "keyhole: {}: there is no memory left for it; ask for fewer lanes or tokens, or free some\n",
             keyhole::printable_text(command));
         return 1;
     } catch (const std::filesystem::filesystem_error& error) {
-        fmt::print(stderr, "keyhole: {}: {}; check the path and its permissions\n",
-                   keyhole::printable_text(error.path1().string()), error.code().message());
+        keyhole::print_note("keyhole: {}: {}; check the path and its permissions\n",
+                            keyhole::printable_text(error.path1().string()), error.code().message());
+        return 1;
+    } catch (const std::system_error& error) {
+        // Threads beyond `ulimit -u`, and what else the system refused without a place that says more.
+        keyhole::print_note("keyhole: the system refused what is needed: {}; check its limits (ulimit -a)\n",
+                            error.what());
         return 1;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "keyhole: unexpected failure: {}\n", keyhole::printable_text(error.what()));
+        keyhole::print_note("keyhole: unexpected failure: {}\n", keyhole::printable_text(error.what()));
         return 1;
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    keyhole::begin_output();
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const std::filesystem::path state = keyhole::state_folder();
+    keyhole::install_crash_report(state, arguments);
+    keyhole::handle_end_signals();
+    for (const std::filesystem::path& report : keyhole::new_crash_reports(state))
+        keyhole::print_note("keyhole: an earlier run crashed; what helps to find out why is in {}\n",
+                            report.string());
+    keyhole::crash_on_request();
+    const int status = keyhole::end_output(run(arguments));
+    keyhole::end_by_signal();
+    return status;
 }

@@ -1,6 +1,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/number_option.h"
 #include "app/commands/options.h"
+#include "app/commands/output.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -173,22 +174,22 @@ nlohmann::json json_of(const BenchLine& line, const BenchLine& first) {
 
 void print_parts(const std::vector<BenchLine>& lines) {
     if (std::none_of(lines.begin(), lines.end(), [](const BenchLine& l) { return l.has_parts; })) return;
-    fmt::print("\n{:<44} {:>9} {:>9} {:>9} {:>9} {:>9}   ms a step, timed part by part\n", "", "linear",
-               "attention", "scoring", "eviction", "rest");
+    print_out("\n{:<44} {:>9} {:>9} {:>9} {:>9} {:>9}   ms a step, timed part by part\n", "", "linear",
+              "attention", "scoring", "eviction", "rest");
     for (const BenchLine& l : lines) {
         const double scale = 1e3 / static_cast<double>(std::max<std::int64_t>(1, l.parts.n_steps));
-        fmt::print("{:<44} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n", l.name, scale * l.parts.linear,
-                   scale * l.parts.attention, scale * l.parts.scoring, scale * l.parts.eviction,
-                   scale * l.parts.rest);
+        print_out("{:<44} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}\n", l.name, scale * l.parts.linear,
+                  scale * l.parts.attention, scale * l.parts.scoring, scale * l.parts.eviction,
+                  scale * l.parts.rest);
     }
 }
 
 void print_lines(const std::vector<BenchLine>& lines) {
-    fmt::print("{:<44} {:>9} {:>10} {:>8} {:>9} {:>9} {:>8} {:>7} {:>18}\n", "lane", "ms/step", "tokens/s",
-               "p99/p50", "KV MB", "MB/token", "GB/s", "share", "x first (by bytes)");
+    print_out("{:<44} {:>9} {:>10} {:>8} {:>9} {:>9} {:>8} {:>7} {:>18}\n", "lane", "ms/step", "tokens/s",
+              "p99/p50", "KV MB", "MB/token", "GB/s", "share", "x first (by bytes)");
     for (const BenchLine& l : lines) {
         const SpeedUp up = speed_up(l, lines.front());
-        fmt::print(
+        print_out(
             "{:<44} {:>9.3f} {:>10.1f} {:>8.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>6.0f}% {:>8.2f} ({:.2f})\n",
             l.name, l.ms_per_step, l.tokens_per_s, l.p99_over_p50, 1e-6 * static_cast<double>(l.kv_bytes),
             1e-6 * static_cast<double>(l.bytes_per_step) / l.n_lanes, l.gb_per_s, 100 * l.share_of_bandwidth,
@@ -213,7 +214,7 @@ nlohmann::json head_of(const Ground& ground, const BenchReport& report) {
 }
 
 void print_head(const Ground& ground, const BenchReport& report) {
-    fmt::print(
+    print_out(
         "{}, {}\n{:.2f} MB of weights a step; {}: {:.1f} GB/s; other processes took {:.0f} % of the busy "
         "time\n\n",
         ground.model->path().string(), ground.backend_text, 1e-6 * static_cast<double>(report.weight_bytes),
@@ -274,8 +275,8 @@ void bench_lanes(const Options& options) {
     for (const BenchLine& line : report.lines) json["lanes"].push_back(json_of(line, report.lines.front()));
     if (!options.json) {
         print_head(ground, report);
-        fmt::print("context {}, batch {}, {} tokens in {} rounds\n", options.context, options.batch,
-                   std::max(1, options.run.n_tokens / options.rounds) * options.rounds, options.rounds);
+        print_out("context {}, batch {}, {} tokens in {} rounds\n", options.context, options.batch,
+                  std::max(1, options.run.n_tokens / options.rounds) * options.rounds, options.rounds);
         print_lines(report.lines);
         print_parts(report.lines);
     }
@@ -285,8 +286,8 @@ void bench_lanes(const Options& options) {
         json["scores"].push_back(
             {{"spec", report.lines[v.with].name}, {"time_over_no_scores", ratio}, {"same_bits", same}});
         if (!options.json)
-            fmt::print("{}: scoring, choosing and evicting take {:.1f} % over no scores; same bits: {}\n",
-                       report.lines[v.with].name, 100 * (ratio - 1), same ? "yes" : "NO");
+            print_out("{}: scoring, choosing and evicting take {:.1f} % over no scores; same bits: {}\n",
+                      report.lines[v.with].name, 100 * (ratio - 1), same ? "yes" : "NO");
     }
     if (!options.text.empty()) {
         const TokenizerSpeed speed =
@@ -295,18 +296,18 @@ void bench_lanes(const Options& options) {
                              {"tokens", speed.n_tokens},
                              {"seconds_per_megabyte", speed.seconds_per_megabyte}};
         if (!options.json)
-            fmt::print("tokenizer: {:.2f} MB to {} tokens; 1 MB takes {:.1f} % of a second\n",
-                       1e-6 * static_cast<double>(speed.n_bytes), speed.n_tokens,
-                       100 * speed.seconds_per_megabyte);
+            print_out("tokenizer: {:.2f} MB to {} tokens; 1 MB takes {:.1f} % of a second\n",
+                      1e-6 * static_cast<double>(speed.n_bytes), speed.n_tokens,
+                      100 * speed.seconds_per_megabyte);
     }
     for (const Versus& v : rows) {
         const double ratio = report.lines[v.with].ms_per_step / report.lines[v.without].ms_per_step;
         json["rows"].push_back({{"spec", report.lines[v.without].name}, {"time_over_no_rows", ratio}});
         if (!options.json)
-            fmt::print("{}: rows of attention and scores of all heads cost {:.1f} %\n",
-                       report.lines[v.without].name, 100 * (ratio - 1));
+            print_out("{}: rows of attention and scores of all heads cost {:.1f} %\n",
+                      report.lines[v.without].name, 100 * (ratio - 1));
     }
-    if (options.json) fmt::print("{}\n", json.dump(2));
+    if (options.json) print_out("{}\n", json.dump(2));
 }
 
 /// A line of a table as it ran, and the weights that it ran with.
@@ -325,24 +326,24 @@ std::int64_t largest_batch(const PaperResult& result) {
 void print_group(const Options& options, const PaperRun& run, const PaperGroup& group,
                  const std::vector<std::optional<PaperResult>>& lines,
                  const std::vector<std::string>& reasons) {
-    fmt::print("\n{:<34} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>18}\n", group.title, "paper", "tokens/s",
-               "ms/step", "KV MB", "GB/s", "share", "x first (by bytes)");
+    print_out("\n{:<34} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>18}\n", group.title, "paper", "tokens/s",
+              "ms/step", "KV MB", "GB/s", "share", "x first (by bytes)");
     const std::optional<PaperResult>& first = lines.front();
     for (std::size_t i = 0; i < lines.size(); ++i) {
         const PaperLine& line = group.lines[i];
         if (!lines[i]) {
-            fmt::print("{:<34} {:>10} {}\n", line.label, line.printed, reasons[i]);
+            print_out("{:<34} {:>10} {}\n", line.label, line.printed, reasons[i]);
             continue;
         }
         const BenchLine& l = lines[i]->line;
         const SpeedUp up = first ? speed_up(l, first->line) : SpeedUp{NAN, NAN};
-        fmt::print("{:<34} {:>10} {:>10.1f} {:>9.3f} {:>9.1f} {:>9.2f} {:>7.0f}% {:>8.2f} ({:.2f})",
-                   line.label, line.printed, l.tokens_per_s, l.ms_per_step,
-                   1e-6 * static_cast<double>(l.kv_bytes), l.gb_per_s, 100 * l.share_of_bandwidth,
-                   up.measured, up.by_bytes);
+        print_out("{:<34} {:>10} {:>10.1f} {:>9.3f} {:>9.1f} {:>9.2f} {:>7.0f}% {:>8.2f} ({:.2f})",
+                  line.label, line.printed, l.tokens_per_s, l.ms_per_step,
+                  1e-6 * static_cast<double>(l.kv_bytes), l.gb_per_s, 100 * l.share_of_bandwidth, up.measured,
+                  up.by_bytes);
         if (run.name == "mlkv-figure3" && options.scale.tokens == 1 && options.scale.layers == 0)
-            fmt::print("   {} lanes in 12 GB", largest_batch(*lines[i]));
-        fmt::print("\n");
+            print_out("   {} lanes in 12 GB", largest_batch(*lines[i]));
+        print_out("\n");
     }
     if (!run.parts) return;
     std::vector<BenchLine> there;
@@ -373,7 +374,7 @@ nlohmann::json bench_group(const Options& options, const PaperRun& run, const Pa
                     ground = ground_of_shape(options, wanted);
                     there = kv_shape(wanted.config);
                     if (!options.json)
-                        fmt::print("{}, {}\n", ground->model->path().string(), ground->backend_text);
+                        print_out("{}, {}\n", ground->model->path().string(), ground->backend_text);
                 }
                 add(contenders, *ground,
                     setup_of(line.lane, line.n_lanes, line.context, options.run.n_tokens));
@@ -400,7 +401,7 @@ nlohmann::json bench_group(const Options& options, const PaperRun& run, const Pa
     if (!options.json && ground) print_group(options, run, group, lines, reasons);
     if (!options.json && !ground)
         for (std::size_t i = 0; i < lines.size(); ++i)
-            fmt::print("{}: {}\n", group.lines[i].label, reasons[i]);
+            print_out("{}: {}\n", group.lines[i].label, reasons[i]);
     return json;
 }
 
@@ -419,7 +420,7 @@ void bench_paper(const Options& options) {
                            {"dtype", options.dtype},
                            {"groups", nlohmann::json::array()}};
     if (!options.json)
-        fmt::print(
+        print_out(
             "{}\nThe paper's column: {}. Here decoding alone is timed, in the middle of the paper's "
             "run.\nScaled down: {}\n",
             run.source, run.unit, scaled.empty() ? "nothing" : scaled);
@@ -427,7 +428,7 @@ void bench_paper(const Options& options) {
     KvShape there;
     for (const PaperGroup& group : run.groups)
         json["groups"].push_back(bench_group(options, run, group, shape, ground, there));
-    if (options.json) fmt::print("{}\n", json.dump(2));
+    if (options.json) print_out("{}\n", json.dump(2));
 }
 
 std::string joined(const std::vector<std::string_view>& names) {

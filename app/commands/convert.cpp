@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/options.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/model/convert.h"
 #include "engine/policy/lane_spec.h"
@@ -24,15 +25,15 @@ void run_convert(const ConvertOptions& options) {
         progress.update(0);
         return convert_model(folder, sharing, options.out, [&](double done) { progress.update(done); });
     }();
-    fmt::print("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
-               1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
-    fmt::print("K and V are merged and nothing was trained since: another, damaged model until it is.\n");
+    print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
+              1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
+    print_out("K and V are merged and nothing was trained since: another, damaged model until it is.\n");
     if (report.transformers.empty())
-        fmt::print(
+        print_out(
             "transformers has no model that borrows keys before rotation; Keyhole alone loads this "
             "folder.\n");
     else
-        fmt::print("transformers loads it with {}.\n", report.transformers);
+        print_out("transformers loads it with {}.\n", report.transformers);
 }
 
 }  // namespace

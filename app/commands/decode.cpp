@@ -1,7 +1,9 @@
 #include "app/commands/commands.h"
+#include "app/commands/end_signals.h"
 #include "app/commands/export_options.h"
 #include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
@@ -37,29 +39,29 @@ std::string lane_text(const RunHistory& history, int lane) {
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
     const std::vector<LaneMetrics> metrics = run_metrics(history);
-    fmt::print("{}, {}\nprompt of {} tokens, {} rows decoded\n", printable_text(history.run().model_path),
-               loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
+    print_out("{}, {}\nprompt of {} tokens, {} rows decoded\n", printable_text(history.run().model_path),
+              loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
         const int lane = history.lane_from_id(record.info->id).value();
-        fmt::print("\nlane {}  {}\n{}\n", i, record.info->effective,
-                   printable_text(lane_text(history, lane), true));
-        fmt::print("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
-                   record.use.stored_tokens, history.layout(lane).n_kv_heads(),
-                   1e-6 * static_cast<double>(record.use.stored_bytes),
-                   1e-6 * static_cast<double>(record.use.allocated_bytes),
-                   metrics[static_cast<std::size_t>(lane)].evictions);
+        print_out("\nlane {}  {}\n{}\n", i, record.info->effective,
+                  printable_text(lane_text(history, lane), true));
+        print_out("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
+                  record.use.stored_tokens, history.layout(lane).n_kv_heads(),
+                  1e-6 * static_cast<double>(record.use.stored_bytes),
+                  1e-6 * static_cast<double>(record.use.allocated_bytes),
+                  metrics[static_cast<std::size_t>(lane)].evictions);
         if (record.use.shadow_bytes > 0)
-            fmt::print("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
-        fmt::print("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
+            print_out("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
+        print_out("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
         if (record.info->layout != nullptr || record.info->merged)
-            fmt::print("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
-                       record.info->token_bytes, record.info->merged ? ", not uptrained" : "");
+            print_out("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
+                      record.info->token_bytes, record.info->merged ? ", not uptrained" : "");
         if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
             policy.dialect == Dialect::released)
-            fmt::print("  released: {}\n", dialect_help(policy.preset));
+            print_out("  released: {}\n", dialect_help(policy.preset));
     }
-    fmt::print("\n{}", metrics_table(history, metrics));
+    print_out("\n{}", metrics_table(history, metrics));
 }
 
 void print_json(const RunHistory& history) {
@@ -82,7 +84,50 @@ void print_json(const RunHistory& history) {
              {"stored_bytes", record.use.stored_bytes},
              {"allocated_bytes", record.use.allocated_bytes}});
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Bytes that the rows of the run take in a spool, at most: two a held token and query head, four a held token
+/// and KV head.
+std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
+    std::int64_t sum = 0;
+    const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);
+    for (std::size_t i = 0; i < spec.lanes.size(); ++i) {
+        const KvLayout& layout = layouts[i];
+        const ResolvedPolicy policy =
+            resolve(spec.lanes[i].policy, n_prompt, spec.n_generate, head_grid(layout));
+        const auto n_held = [&](int layer, int head) {
+            // The released codes hide tokens and free nothing.
+            const bool frees = spec.lanes[i].policy.dialect == Dialect::paper;
+            const std::int64_t most = frees ? policy.at(layer, head).stored : ResolvedPolicy::kUnlimited;
+            std::int64_t n = 0;
+            for (std::int64_t row = n_prompt; row < n_prompt + spec.n_generate; ++row)
+                n += std::min(row, most) + 1;
+            return n;
+        };
+        for (int layer = 0; layer < layout.n_layers(); ++layer)
+            for (int head = 0; head < layout.n_heads(); ++head) sum += 2 * n_held(layer, head);
+        for (int g = 0; g < layout.n_kv_heads(); ++g) {
+            const HeadRef& reader = layout.kv_head(g).readers.front();
+            sum += 4 * n_held(reader.layer, reader.head);
+        }
+    }
+    return sum;
+}
+
+/// The rows lie in the spool and in the trace for a moment; in the trace they are packed.
+void check_trace_size(std::int64_t spool_bytes, const std::filesystem::path& file) {
+    const std::int64_t needed = spool_bytes + spool_bytes / 2;
+    std::error_code error;
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    const std::filesystem::space_info space = std::filesystem::space(folder, error);
+    if (!error && static_cast<std::uintmax_t>(needed) > space.available)
+        fail(
+            ErrorCode::io,
+            "saving the run as {} needs up to {} while it is written, the disk of {} has {} free; take fewer "
+            "tokens or lanes, or another disk",
+            file.string(), format_bytes(needed), folder.string(),
+            format_bytes(static_cast<std::int64_t>(space.available)));
 }
 
 /// What views may name before the run is made. Lanes of a script come and go.
@@ -102,8 +147,7 @@ void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, c
         return logged.row > history.last_row();
     });
     if (first == spec.commands.end()) return;
-    fmt::print(
-        stderr,
+    print_note(
         "keyhole: warning: {}: the run ended with row {}; {} commands for later rows were left out, the "
         "first is '{}' after row {}\n",
         script, history.last_row(), spec.commands.end() - first, shown_text(format_command(first->command)),
@@ -129,19 +173,31 @@ void run_decode(const DecodeOptions& options) {
                                      [](const LaneSpec& lane) { return lane.policy.shadow; });
     if (shadows) spec.wants.attention = true;  // for the sink share
     if (exports.shadow && !shadows)
-        fmt::print(stderr, "no lane starts with shadow=on: those without one get no shadow.npy\n");
+        print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.next) spec.n_top = 64;
 
+    const EndGuard guard;  // before what it lets go
     std::unique_ptr<ExportSink> sink;
     if (options.exports.has_files()) {
         sink = std::make_unique<ExportSink>(
             exports, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
                                  last_row, layouts_of(*loaded.model, spec.lanes)});
-        fmt::print(stderr, "exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
+        print_note("exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
                    exports.folder.string());
     }
     std::unique_ptr<TraceWriter> trace;
-    if (!options.save.empty()) trace = std::make_unique<TraceWriter>(options.save);
+    if (!options.save.empty()) {
+        const std::int64_t n_bytes = trace_size(*loaded.model, spec, n_prompt);
+        check_trace_size(n_bytes, options.save);
+        trace = std::make_unique<TraceWriter>(options.save);
+        print_note("the rows of the trace take up to {} in {}\n", format_bytes(n_bytes),
+                   trace->spool().string());
+        if (!trace->rescued().empty())
+            print_note("the records of a run that did not end lay in {}: they are {} now\n",
+                       trace->spool().string(), trace->rescued().string());
+        set_end_note(fmt::format("the rows so far are in {0}: `keyhole replay {0}` makes a trace of them",
+                                 trace->spool().string()));
+    }
 
     Recorder recorder(Recorder::kExportBudgetBytes);
     RunHistory history;
@@ -150,6 +206,7 @@ void run_decode(const DecodeOptions& options) {
         Progress progress("decode", spec.n_generate);
         replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
                [&](std::shared_ptr<const StepTrace> step) {
+                   check_end();
                    recorder.push(step);
                    if (trace != nullptr) trace->append(*step);
                    progress.update(step->row + 1 - n_prompt);
@@ -166,18 +223,28 @@ void run_decode(const DecodeOptions& options) {
         print_run(loaded, history);
     if (sink != nullptr) {
         Progress progress("export", 1);
-        sink->finish(history, [&](double done, const std::string&) { progress.update(done); });
-        fmt::print(stderr, "written to {}\n", exports.folder.string());
+        sink->finish(history, [&](double done, const std::string&) {
+            check_end();
+            progress.update(done);
+        });
+        print_note("written to {}\n", exports.folder.string());
     }
     if (!views.empty()) {
         Progress progress("views", 1);
-        write_views(history, views, options.exports.view_export(), stride, dense_from,
-                    [&](double done) { progress.update(done); });
-        fmt::print(stderr, "views written to {}\n", options.exports.folder);
+        write_views(history, views, options.exports.view_export(), stride, dense_from, [&](double done) {
+            check_end();
+            progress.update(done);
+        });
+        print_note("views written to {}\n", options.exports.folder);
     }
     if (trace != nullptr) {
-        trace->finish();
-        fmt::print(stderr, "trace saved as {}\n", options.save);
+        Progress progress("save", 1);
+        trace->finish([&](double done) {
+            progress.update(done);
+            return !end_asked();
+        });
+        set_end_note("");
+        print_note("trace saved as {}\n", options.save);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/eval_options.h"
 #include "app/commands/eval_report.h"
+#include "app/commands/output.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@ void run_eval(const EvalOptions& options, bool as_json) {
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
     const auto held = hold_models(loaded.model, *loaded.backend, lanes);
     std::vector<std::vector<LaneScore>> all;
-    if (!as_json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    if (!as_json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
         std::vector<std::vector<Outcome>> outcomes(lanes.size());
         {
@@ -30,9 +31,9 @@ void run_eval(const EvalOptions& options, bool as_json) {
         std::vector<LaneScore>& scores = all.emplace_back();
         for (const std::vector<Outcome>& of_lane : outcomes)
             scores.push_back(score_lane(of_lane, outcomes.front()));
-        if (!as_json) fmt::print("\n{}", score_table(set, labels, scores));
+        if (!as_json) print_out("\n{}", score_table(set, labels, scores));
     }
-    if (as_json) fmt::print("{}\n", score_json(sets, lanes, all));
+    if (as_json) print_out("{}\n", score_json(sets, lanes, all));
 }
 
 }  // namespace

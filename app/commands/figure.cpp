@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/number_option.h"
+#include "app/commands/output.h"
 #include "app/commands/sweep.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -198,7 +199,7 @@ void draw_from_attention(const Figure& figure, const FigureOptions& options) {
     write_text_file(folder / (name + ".csv"), table);
     write_text_file(folder / (name + ".svg"), draw_curves(plot));
     write_png(draw_curves_image(plot), folder / (name + ".png"));
-    fmt::print(stderr, "written to {}\n", folder.string());
+    print_note("written to {}\n", folder.string());
 }
 
 void run_figure(FigureOptions options) {

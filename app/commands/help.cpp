@@ -1,5 +1,6 @@
 #include "app/commands/assets.h"
 #include "app/commands/commands.h"
+#include "app/commands/output.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "engine/base/error.h"
@@ -53,7 +54,7 @@ void run_help(const CLI::App& app, const HelpOptions& options) {
     const auto command = std::find_if(commands.begin(), commands.end(),
                                       [&](const CLI::App* one) { return one->get_name() == options.page; });
     if (command != commands.end()) {
-        fmt::print("{}", (*command)->help("keyhole"));
+        print_out("{}", (*command)->help("keyhole"));
         return;
     }
     ManualPage page = read_manual_page(find_assets() / "manual", options.page);
@@ -64,13 +65,13 @@ void run_help(const CLI::App& app, const HelpOptions& options) {
                  options.page, options.section, options.page);
     }
     if (::isatty(STDOUT_FILENO) == 0) {
-        fmt::print("{}", terminal_text(page, {}));
+        print_out("{}", terminal_text(page, {}));
         return;
     }
     const char* terminal = std::getenv("TERM");
     const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
     const std::string text = terminal_text(page, {terminal_width(), !dumb});
-    if (!show_in_pager(text)) fmt::print("{}", text);
+    if (!show_in_pager(text)) print_out("{}", text);
 }
 
 }  // namespace

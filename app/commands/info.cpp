@@ -2,6 +2,7 @@
 #include "app/commands/model_tables.h"
 #include "app/commands/number_option.h"
 #include "app/commands/options.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/model/model.h"
@@ -146,30 +147,30 @@ void run_info(const InfoOptions& options) {
                                  {"checkpoints", kCheckpointBytes}};
         json["warnings"] = model->warnings();
         // A path may be no UTF-8.
-        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return;
     }
-    fmt::print("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", printable_text(model->path().string()),
-               c.family, 1e-6 * static_cast<double>(model->n_parameters()), dtype,
-               c.tied ? ", tied embeddings" : "", model->hash());
-    fmt::print("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
-               c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
-    fmt::print("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx,
-               positions_text(c), c.norm_eps);
+    print_out("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", printable_text(model->path().string()),
+              c.family, 1e-6 * static_cast<double>(model->n_parameters()), dtype,
+              c.tied ? ", tied embeddings" : "", model->hash());
+    print_out("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
+              c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
+    print_out("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx, positions_text(c),
+              c.norm_eps);
     const int contexts[] = {c.n_ctx / 4, c.n_ctx, 4 * c.n_ctx};
-    fmt::print(
+    print_out(
         "KV cache, 2 x KV heads x head size x 4 bytes a token (this engine stores "
         "float):\n{:<24}{:>10}{:>16}",
         "sharing", "KV heads", "bytes/token");
-    for (int n : contexts) fmt::print("{:>12} tok", n);
-    fmt::print("\n");
+    for (int n : contexts) print_out("{:>12} tok", n);
+    print_out("\n");
     for (const Sharing& s : sharings) {
         const std::int64_t bytes = bytes_per_token(c, s.kv_heads, 4);
-        fmt::print("{:<24}{:>10}{:>16}", s.name, s.kv_heads, bytes);
-        for (int n : contexts) fmt::print("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
-        fmt::print("\n");
+        print_out("{:<24}{:>10}{:>16}", s.name, s.kv_heads, bytes);
+        for (int n : contexts) print_out("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
+        print_out("\n");
     }
-    fmt::print("\n{}{}\n{}", format_memory(memory), window_limits_text(), format_shapes(shape_rows(*model)));
+    print_out("\n{}{}\n{}", format_memory(memory), window_limits_text(), format_shapes(shape_rows(*model)));
 }
 
 constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
@@ -191,21 +192,21 @@ void run_options(bool as_json) {
                                        {"values", option.values},
                                        {"help", option.help},
                                        {"paper", option.paper}});
-        fmt::print("{}\n", json.dump(2));
+        print_out("{}\n", json.dump(2));
         return;
     }
-    fmt::print(
+    print_out(
         "A lane is preset[:key=value[,key=value]...], such as "
         "keyformer:budget=64,dialect=released.\n\nPresets\n");
     for (Preset preset : kPresets) {
-        fmt::print("  {:<12}{}\n", preset_name(preset), preset_help(preset));
-        if (has_released_code(preset)) fmt::print("  {:<12}dialect=released: {}\n", "", dialect_help(preset));
+        print_out("  {:<12}{}\n", preset_name(preset), preset_help(preset));
+        if (has_released_code(preset)) print_out("  {:<12}dialect=released: {}\n", "", dialect_help(preset));
     }
-    fmt::print("\nKeys\n");
+    print_out("\nKeys\n");
     for (const OptionHelp& option : option_helps().subspan(1))
-        fmt::print("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "",
-                   option.values, option.paper);
-    fmt::print(
+        print_out("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "", option.values,
+                  option.paper);
+    print_out(
         "\nbudget, recent, alpha, tau and gain may differ for some layers and heads: alpha@L0-3.H2=0.5. "
         "Values with "
         "commas or blanks stand in parentheses.\n");

@@ -3,6 +3,7 @@
 #include "app/commands/assets.h"
 #include "app/commands/commands.h"
 #include "app/commands/number_option.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
@@ -106,7 +107,7 @@ std::string read_prompt_file(const std::string& file) {
 
 void print_warnings(const Model& model) {
     for (const std::string& warning : model.warnings())
-        fmt::print(stderr, "keyhole: warning: {}\n",
+        print_note("keyhole: warning: {}\n",
                    printable_text(fmt::format("{}: {}", model.path().string(), warning)));
 }
 
@@ -136,7 +137,7 @@ Progress::Progress(std::string title, double total)
       next_(begin_) {}
 
 Progress::~Progress() {
-    if (printed_) fmt::print(stderr, "\r\033[K");
+    if (printed_) print_note("\r\033[K");
 }
 
 void Progress::update(double done) {
@@ -148,8 +149,7 @@ void Progress::update(double done) {
     constexpr int kWidth = 30;
     const std::string bar(static_cast<std::size_t>(share * kWidth), '#');
     const std::string left = share > 0.02 ? fmt::format("{:.0f} s left", seconds / share * (1 - share)) : "";
-    fmt::print(stderr, "\r\033[K{} [{:<{}}] {:3.0f} % {}", title_, bar, kWidth, 100 * share, left);
-    std::fflush(stderr);
+    print_note("\r\033[K{} [{:<{}}] {:3.0f} % {}", title_, bar, kWidth, 100 * share, left);
     printed_ = true;
 }
 

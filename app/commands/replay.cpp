@@ -1,7 +1,9 @@
 #include "app/commands/commands.h"
+#include "app/commands/end_signals.h"
 #include "app/commands/export_options.h"
 #include "app/commands/metrics_table.h"
 #include "app/commands/options.h"
+#include "app/commands/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
@@ -23,11 +25,17 @@ struct ReplayOptions {
 
 void run_replay(ReplayOptions options) {
     // A run that was killed left its records in the spool beside the file that it never came to write.
-    const std::filesystem::path spool = options.file + ".spool";
+    const EndGuard guard;
+    std::filesystem::path spool = options.file;
     std::error_code ignored;  // what is wrong with the file, its reader says
-    if (!std::filesystem::exists(options.file, ignored) && std::filesystem::exists(spool, ignored)) {
-        options.file = recover_spool(spool).string();
-        fmt::print(stderr, "recovered {} from the spool of a run that did not end\n", options.file);
+    if (!std::filesystem::exists(spool, ignored)) spool += ".spool";
+    if (std::filesystem::is_directory(spool, ignored)) {
+        Progress progress("recover", 1);
+        options.file = recover_spool(spool, [&](double done) {
+                           progress.update(done);
+                           return !end_asked();
+                       }).string();
+        print_note("recovered {} from the spool of a run that did not end\n", options.file);
     }
     options.exports.of_records = true;
     const ExportOptions exports = options.exports.parsed();
@@ -35,29 +43,35 @@ void run_replay(ReplayOptions options) {
     RunHistory history;
     history.update(read_trace(options.file));
     if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
-    fmt::print("{}: {}, prompt of {} tokens, rows {} to {}\n", printable_text(options.file),
-               printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
-               history.last_row());
+    print_out("{}: {}, prompt of {} tokens, rows {} to {}\n", printable_text(options.file),
+              printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
+              history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
         const RunHistory::Lane& lane = history.lanes()[i];
         const std::string text = text_of_tokens(
             history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
-        fmt::print("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
-                   printable_text(text, true));
+        print_out("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
+                  printable_text(text, true));
     }
-    fmt::print("\n{}", metrics_table(history, run_metrics(history)));
+    print_out("\n{}", metrics_table(history, run_metrics(history)));
     if (!options.exports.given()) return;
     if (options.exports.has_files()) {
         Progress progress("export", 1);
-        export_history(history, exports, [&](double done, const std::string&) { progress.update(done); });
+        export_history(history, exports, [&](double done, const std::string&) {
+            check_end();
+            progress.update(done);
+        });
     }
     if (!views.empty()) {
         Progress progress("views", 1);
         write_views(history, views, options.exports.view_export(), 1, history.steps().front()->row,
-                    [&](double done) { progress.update(done); });
+                    [&](double done) {
+                        check_end();
+                        progress.update(done);
+                    });
     }
-    fmt::print(stderr, "written to {}; attention and scores are in the half precision that the trace holds\n",
+    print_note("written to {}; attention and scores are in the half precision that the trace holds\n",
                options.exports.folder);
 }
 
@@ -67,7 +81,11 @@ void add_replay_command(CLI::App& app) {
     auto options = std::make_shared<ReplayOptions>();
     CLI::App* command =
         app.add_subcommand("replay", "show and export what a trace file holds, without the model");
-    command->add_option("file", options->file, "trace file, FILE.keyhole")->required();
+    command
+        ->add_option(
+            "file", options->file,
+            "trace file, FILE.keyhole, or the spool that a run left which did not end, FILE.keyhole.spool")
+        ->required();
     options->exports.add(*command);
     command->callback([options] { run_replay(*options); });
 }

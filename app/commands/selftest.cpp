@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/number_option.h"
+#include "app/commands/output.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
 #include "engine/base/error.h"
@@ -36,7 +37,7 @@ void add_selftest_command(CLI::App& app) {
                 fail(ErrorCode::device, "selftest: {}; --backend cpu runs the kernels on the host", reason);
         }
         const std::vector<cuda::SelfTestLine> lines = cuda::run_selftest(executor);
-        fmt::print("{}\n{}", executor->name(), cuda::selftest_table(lines));
+        print_out("{}\n{}", executor->name(), cuda::selftest_table(lines));
         if (!std::all_of(lines.begin(), lines.end(), [](const auto& line) { return line.passed; }))
             fail(ErrorCode::device,
                  "selftest: kernels on {} do not give what they should; take --backend cpu there",

@@ -2,6 +2,7 @@
 
 #include "app/commands/commands.h"
 #include "app/commands/eval_report.h"
+#include "app/commands/output.h"
 #include "app/commands/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
@@ -111,15 +112,15 @@ void run_sweep(const SweepOptions& options) {
         labels.push_back(label_of(cell, varies));
     }
     std::vector<std::vector<LaneScore>> all;
-    if (!options.json) fmt::print("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    if (!options.json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
         const std::string asked = asked_on(set.identity, loaded.backend->name());
         const std::string others = answers.others(asked);
-        if (!others.empty()) fmt::print(stderr, "{}\n", others);
+        if (!others.empty()) print_note("{}\n", others);
         answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
         const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
         for (std::size_t i = 0; i < cells.size(); ++i) table.add(set, asked, cells[i], varies, scores[i]);
-        if (!options.json) fmt::print("\n{}", score_table(set, labels, scores));
+        if (!options.json) print_out("\n{}", score_table(set, labels, scores));
         table.write();
         CurvePlot plot = score_plot(set, cells, scores, varies,
                                     loaded.model->path().lexically_normal().filename().string());
@@ -129,8 +130,8 @@ void run_sweep(const SweepOptions& options) {
         write_text_file(folder / (set.name + ".svg"), draw_curves(plot));
         write_png(draw_curves_image(plot), folder / (set.name + ".png"));
     }
-    if (options.json) fmt::print("{}\n", score_json(sets, lanes, all));
-    fmt::print(stderr, "written to {}\n", folder.string());
+    if (options.json) print_out("{}\n", score_json(sets, lanes, all));
+    print_note("written to {}\n", folder.string());
 }
 
 void add_sweep_command(CLI::App& app) {

@@ -1,5 +1,7 @@
 #include "engine/base/error.h"
 
+#include "engine/base/last_words.h"
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -8,6 +10,8 @@ namespace keyhole {
 void assert_failed(const char* condition, const char* file, int line, const std::string& values) {
     std::fprintf(stderr, "%s:%d: assertion failed: %s %s\n", file, line, condition, values.c_str());
     std::fflush(stderr);
+    set_last_words(
+        fmt::format("{}:{}: assertion failed: {}", file, line, condition));  // values may be the user's
     std::abort();
 }
 

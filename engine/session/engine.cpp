@@ -2,6 +2,7 @@
 
 #include "engine/backend/memory_need.h"
 #include "engine/base/error.h"
+#include "engine/base/last_words.h"
 #include "engine/model/weight_files.h"
 #include "engine/session/command_queue.h"
 
@@ -382,7 +383,15 @@ struct Engine::Impl {
 
 Engine::Engine(BackendOptions options, std::function<void()> wake, std::size_t row_budget_bytes)
     : impl_(std::make_unique<Impl>(options, std::move(wake), row_budget_bytes)) {
-    impl_->thread = std::jthread([impl = impl_.get()] { impl->loop(); });
+    try {
+        impl_->thread = std::jthread([impl = impl_.get()] {
+            guard_stack();
+            impl->loop();
+        });
+    } catch (const std::system_error& error) {
+        fail(ErrorCode::no_memory,
+             "cannot start the engine's thread: {}; end other programs or raise ulimit -u", error.what());
+    }
 }
 
 Engine::~Engine() {
