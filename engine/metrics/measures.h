@@ -1,4 +1,5 @@
-/// What Keyhole measures, each thing once: name, unit, equation and one sentence. run.json, tooltips and README read this table.
+/// The measures of Keyhole, each defined once: name, unit, equation and one sentence. run.json and tooltips
+/// read this table.
 /// Constant; any thread; knows nothing.
 ///
 /// Letters of the equations, at row t of a lane, for one layer and query head:

@@ -1,4 +1,4 @@
-/// What every option of a lane does, in words: one table for the policy card, the command line and the README. Any thread; knows
+/// Help for every option of a lane: one table for the policy card and the command line. Any thread; knows
 /// policy only.
 #pragma once
 
