@@ -1,6 +1,10 @@
 #include "app/commands/export_options.h"
 
 #include "app/commands/number_option.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+
+#include <algorithm>
 
 namespace keyhole {
 
@@ -31,8 +35,12 @@ ExportOptions ExportArguments::parsed() const {
     ExportOptions options;
     if (!given()) return options;
     std::string files = list;
-    (void)take_view_words(files);
+    const std::vector<ViewWord> of_views = take_view_words(files);
     parse_export_list(files, options, of_records);
+    const auto is_on = [&](const ExportWord& word) { return options.*word.flag; };
+    if (of_views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
+        fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}", shown_text(list),
+             export_word_list());
     options.folder = folder;
     options.all_rows = rows == "all";
     options.layers = layers;

@@ -99,7 +99,8 @@ std::string demo_model_folder() {
 }
 
 std::string read_prompt_file(const std::string& file) {
-    std::string text = read_text_input(file);
+    constexpr std::size_t kMostBytes = 64 << 20;  // more than any context holds
+    std::string text = read_text_input(file, kMostBytes);
     if (text.ends_with('\n')) text.pop_back();
     if (text.ends_with('\r')) text.pop_back();
     return text;

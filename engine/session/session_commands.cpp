@@ -1,4 +1,5 @@
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/session/session_impl.h"
 
 #include <fmt/ranges.h>
@@ -74,7 +75,8 @@ std::string Session::Impl::fault_of(const LaneSpec& spec) const {
 
 void Session::Impl::check(const LaneSpec& spec) const {
     if (const std::string fault = fault_of(spec); !fault.empty())
-        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", format_lane_spec(spec), fault);
+        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)),
+             fault);
 }
 
 /// A command of the log, whether given now or lived again.

@@ -18,9 +18,9 @@ class CommandWords : public testing::ProgramRun {
         std::filesystem::create_directories(folder_);
         limit_s_ = 60;
     }
-    std::string decode() const {
+    std::string decode(const std::string& tokens = "4") const {
         return "decode --model '" + tiny_.folder().string() +
-               "' --prompt 'abc def ghi' --tokens 4 --ignore-eos ";
+               "' --prompt 'abc def ghi' --ignore-eos --tokens " + tokens + " ";
     }
     std::string script(const std::string& text) const {
         std::ofstream(path("script.txt")) << text;
@@ -48,15 +48,13 @@ TEST_F(CommandWords, NumbersAreReadWhole) {
           {"--seed -1", "--seed: '-1' is not a whole number from 0 to 18446744073709551615"},
           {"--seed 1.5", "'1.5'"},
           {"--seed 18446744073709551616", "'18446744073709551616'"},
-          {"--tokens 0x10", "--tokens: '0x10' is not a whole number from 1 to 16777216"},
-          {"--tokens ' 4'", "' 4'"},
-          {"--tokens +4", "'+4'"},
-          {"--tokens ''", "--tokens"},
           {"--threads 1e1", "'1e1'"},
           {"--device -1", "'-1'"}})
         expect_refused(decode() + words, says);
-    EXPECT_EQ(run(decode() + "--tokens 010 --temperature 0.5 --top-p 1 --seed 18446744073709551615"), 0)
-        << output_;
+    expect_refused(decode("0x10"), "--tokens: '0x10' is not a whole number from 1 to 16777216");
+    for (const std::string tokens : {"' 4'", "+4", "''", "nan", "4.0", "2147483648"})
+        expect_refused(decode(tokens), "is not a whole number from 1 to 16777216");
+    EXPECT_EQ(run(decode("010") + "--temperature 0.5 --top-p 1 --seed 18446744073709551615"), 0) << output_;
     EXPECT_NE(output_.find("10 rows decoded"), std::string::npos) << output_;  // no octal number
     expect_refused("gui --size -5x-5", "--size '-5x-5'");
     for (const std::string size :
@@ -116,6 +114,7 @@ TEST_F(CommandWords, ExportWordsAreCheckedBeforeTheWork) {
     expect_refused(decode() + "--export view --look 1..1" + to, "'1..1' does not ascend");
     expect_refused(decode() + "--export view --look gamma=nan" + to, "'nan' is not a number from 0.2 to 5");
     expect_refused(decode() + "--export run --look cividis" + to, "are of views");
+    expect_refused(decode() + "--export ,," + to, "--export ',,' names nothing");
     expect_refused(decode() + "--export all", "--export requires --out");
     expect_refused(decode() + "--rows all", "--rows requires --out");
     EXPECT_FALSE(std::filesystem::exists(path("out")));
