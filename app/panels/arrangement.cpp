@@ -66,28 +66,40 @@ Plan plan_of(const ViewState& view, float wide, float high) {
     return plan;
 }
 
+void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& turns, const Turn& on,
+                       SidePane& side) {
+    const ScopedFont font(context.fonts.small);
+    const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
+    for (const Turn& turn : turns) {
+        if (&turn != &turns.front()) next_to(turn.label, context.px(2));
+        if (lit_button(turn.label, &turn == &on)) side = turn.pane;
+        mark_item(context, fmt::format("side {}", side_pane_name(turn.pane)));
+        command_tooltip(context, "view.side");
+    }
+}
+
 /// A row of names, and the pane that is chosen below it.
 void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
     SidePane& side = context.app.view.side;
     const auto shown =
         std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.pane == side; });
     const Turn& on = shown == turns.end() ? turns.front() : *shown;
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
-    for (const Turn& turn : turns) {
-        if (&turn != &turns.front()) next_to(turn.label, context.px(2));
-        const bool lit = &turn == &on;
-        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
-        if (ImGui::Button(turn.label)) side = turn.pane;
-        if (lit) ImGui::PopStyleColor();
-        mark_item(context, fmt::format("side {}", side_pane_name(turn.pane)));
-        command_tooltip(context, "view.side");
-    }
-    ImGui::PopStyleVar();
-    ImGui::PopFont();
-    ImGui::BeginChild(on.label, {0, 0}, false, on.flags);
+    draw_turn_buttons(context, turns, on, side);
+    const ScopedChild child(on.label, {0, 0}, false, on.flags);
     on.draw();
-    ImGui::EndChild();
+}
+
+/// All of the window's room, without a frame. End() it.
+void begin_whole_window(ImVec2 size, float gap) {
+    ImGui::SetNextWindowPos({0, 0});
+    ImGui::SetNextWindowSize(size);
+    const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0), border(ImGuiStyleVar_WindowBorderSize, 0),
+        padding(ImGuiStyleVar_WindowPadding, {gap, gap});
+    ImGui::Begin("Keyhole", nullptr,
+                 ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
+                     ImGuiWindowFlags_MenuBar | ImGuiWindowFlags_NoBringToFrontOnFocus |
+                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
+                     ImGuiWindowFlags_NoBackground);  // the frame is cleared to it: a layer less to blend
 }
 
 }  // namespace
@@ -104,17 +116,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
                 bottom_height = std::round(plan.bottom * s);
     const float time_height = std::round(46 * s), status_height = std::round(22 * s);
 
-    ImGui::SetNextWindowPos({0, 0});
-    ImGui::SetNextWindowSize(size);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowRounding, 0);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 0);
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {gap, gap});
-    ImGui::Begin("Keyhole", nullptr,
-                 ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
-                     ImGuiWindowFlags_MenuBar | ImGuiWindowFlags_NoBringToFrontOnFocus |
-                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
-                     ImGuiWindowFlags_NoBackground);  // the frame is cleared to it: a layer less to blend
-    ImGui::PopStyleVar(3);
+    begin_whole_window(size, gap);
     draw_menus(panels.top, context);
     draw(panels.top, context);
 
@@ -127,10 +129,9 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
                           ImGuiWindowFlags flags = 0) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
-        ImGui::BeginChild(id, {std::round(width), std::round(height)}, false,
-                          ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
+        const ScopedChild child(id, {std::round(width), std::round(height)}, false,
+                                ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
         body();
-        ImGui::EndChild();
     };
     const float middle = middle_end - top;
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;

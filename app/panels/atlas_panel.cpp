@@ -74,7 +74,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     } else
         dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
 
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float label = ImGui::CalcTextSize("L00").x + context.px(4);
     const float line = ImGui::GetFontSize() + context.px(2);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -91,10 +91,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         std::min((room.y - line) / static_cast<float>(n_shown), cell_width * (few ? 1.0f : 1.25f)));
     const float gap = std::clamp(std::floor(cell_width / 20), 1.0f, context.px(4));
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    if (cell_width < 3 || cell_height < 3) {
-        ImGui::PopFont();
-        return;
-    }
+    if (cell_width < 3 || cell_height < 3) return;
 
     const int lane = app.shown_lane();
     float largest = 0;
@@ -189,7 +186,6 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
             app.view.head = h;
         }
     }
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

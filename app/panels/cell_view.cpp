@@ -15,15 +15,11 @@ void row(const PanelContext& context, const char* name, const std::string& value
          ImU32 color = theme::kText) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextUnformatted(name);
-    ImGui::PopStyleColor();
+    colored_text(theme::kDim, name);
     tooltip(context, help);
     ImGui::TableNextColumn();
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
     const std::string cut = fitted(value, ImGui::GetContentRegionAvail().x);
-    ImGui::TextUnformatted(cut.c_str());
-    ImGui::PopStyleColor();
+    colored_text(color, cut);
     if (cut != value) tooltip(context, value + "\n" + help);
 }
 
@@ -159,7 +155,7 @@ void draw_actions(const PanelContext& context) {
     AppState& app = context.app;
     if (!app.live() || !app.view.pick) return;
     const float gap = context.px(3);
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const bool pinned =
         app.history.pinned(app.shown_lane(), app.focused_kv_head(), app.view.pick->position, app.last_row());
     command_button(context, "evict", "evict");
@@ -170,7 +166,6 @@ void draw_actions(const PanelContext& context) {
     ImGui::SameLine(0, gap);
     if (ImGui::Button("more…")) context.shared.open_token_menu = true;
     mark_item(context, "token menu");
-    ImGui::PopFont();
 }
 
 }  // namespace
@@ -180,11 +175,7 @@ void draw_cell_view(const PanelContext& context) {
     const std::optional<Pick> shown = context.shared.hovered ? context.shared.hovered : app.view.pick;
     heading(context, context.shared.hovered || !app.view.pick ? "Cell" : "Picked cell");
     if (!shown || shown->row > app.last_row() || shown->position > shown->row) {
-        ImGui::PushFont(context.fonts.small);
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-        ImGui::TextWrapped("Point at a cell of the heat map or a word of the text; a click picks it.");
-        ImGui::PopStyleColor();
-        ImGui::PopFont();
+        small_words(context, "Point at a cell of the heat map or a word of the text; a click picks it.");
         draw_together(context);
         return;
     }
@@ -212,25 +203,16 @@ void draw_token_menu(const PanelContext& context) {
     AppState& app = context.app;
     if (std::exchange(context.shared.open_token_menu, false) && app.has_run() && app.view.pick)
         ImGui::OpenPopup("token menu");
-    if (!ImGui::BeginPopup("token menu")) return;
-    if (!app.view.pick || app.view.pick->row > app.last_row()) {
-        ImGui::EndPopup();
-        return;
-    }
+    const ScopedPopup popup("token menu");
+    if (!popup.open() || !app.view.pick || app.view.pick->row > app.last_row()) return;
     const Pick cell = *app.view.pick;
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    heading(context, fmt::format("lane {}", app.view.lane));
-    ImGui::PopStyleColor();
+    heading(context, fmt::format("lane {}", app.view.lane), theme::lane_color(app.view.lane));
     ImGui::SameLine();
     ImGui::TextUnformatted(fmt::format("“{}”  position {}",
                                        visible(token_words(app, app.shown_lane(), cell.position)),
                                        cell.position)
                                .c_str());
-    if (!app.live()) {
-        dim_text(context, "an opened trace cannot be changed");
-        ImGui::EndPopup();
-        return;
-    }
+    if (!app.live()) return dim_text(context, "an opened trace cannot be changed");
     if (app.view.row < app.last_row())
         dim_text(context, fmt::format("by hand means: after the newest row, {}", app.last_row()));
     ImGui::Separator();
@@ -260,7 +242,6 @@ void draw_token_menu(const PanelContext& context) {
              fmt::format("rewind {} keep", cell.row));
     item(fmt::format("Fork lane {} at row {}", app.view.lane, app.view.row), "fork.here");
     item(fmt::format("Show row {}", cell.row), fmt::format("row {}", cell.row));
-    ImGui::EndPopup();
 }
 
 }  // namespace keyhole

@@ -50,7 +50,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
                 high = std::floor(std::min(room.y / static_cast<float>(n_layers), context.px(26)));
     if (wide < 3 || high < 3) return;
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const bool watched = app.compares_watched();
     std::vector<HeldBy> held;
     for (int g = 0; g < layout.n_kv_heads() && !watched; ++g)
@@ -100,7 +100,6 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
                                      value_of(l, h).of_both));
         if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
     }
-    ImGui::PopFont();
     ImGui::SetCursorScreenPos({origin.x, origin.y + size.y + context.px(4)});
 }
 
@@ -108,23 +107,21 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
 void draw_parting(const PanelContext& context, int a, int b) {
     AppState& app = context.app;
     const std::optional<int> at = first_divergence(app.history, a, b);
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     if (!at) {
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kGood);
-        ImGui::TextUnformatted("Both have chosen the same tokens so far.");
-        ImGui::PopStyleColor();
+        colored_text(theme::kGood, "Both have chosen the same tokens so far.");
     } else {
         const std::string text = fmt::format("They part at position {}: “{}” against “{}”", *at,
                                              visible(token_words(app, own_choice(app.history, a, *at))),
                                              visible(token_words(app, own_choice(app.history, b, *at))));
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
-        if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
-            run(context, "compare.parting");
-        ImGui::PopStyleColor();
+        {
+            const ScopedColor color(ImGuiCol_Text, theme::kWarm);
+            if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
+                run(context, "compare.parting");
+        }
         mark_item(context, "compare.parting");
         tooltip(context, text + "\nClick: the row whose distribution it was.");
     }
-    ImGui::PopFont();
 }
 
 /// Share of the rows so far after which the lanes of the pair chose the same token; of a pair with lane 0, beside all others.
@@ -180,12 +177,10 @@ void draw_compare_facts(const PanelContext& context) {
     const float half = std::floor(plots.x / 2);
     const auto plot = [&](const std::string& title, float x, auto&& draw_it) {
         ImGui::SetCursorScreenPos({at.x + x, at.y});
-        ImGui::PushID(static_cast<int>(x));
-        ImGui::BeginChild("plot", {half, plots.y}, false, ImGuiWindowFlags_NoScrollbar);
+        const ScopedId id(static_cast<int>(x));
+        const ScopedChild child("plot", {half, plots.y}, false, ImGuiWindowFlags_NoScrollbar);
         dim_text(context, title);
         draw_it(ImGui::GetContentRegionAvail());
-        ImGui::EndChild();
-        ImGui::PopID();
     };
     const bool with_first = cards[0] == 0 || cards[1] == 0;
     plot(with_first ? "KL to lane 0, nats" : "KL of each to lane 0, nats", 0,

@@ -17,32 +17,27 @@ std::string lane_title(const AppState& app, int card) {
                        preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
-void colored(const std::string& text, ImU32 color) {
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
-}
-
 /// A pane with its heading, in a box of its own.
 void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPane& pane, ImVec2 size,
                  const char* id) {
     AppState& app = context.app;
-    ImGui::BeginChild(id, size, false, ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+    const ScopedChild child(id, size, false,
+                            ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
     if (pane.versus >= 0) {
         heading(context, "Difference");
         ImGui::SameLine();
-        colored(lane_title(app, pane.card), theme::lane_color(pane.card));
+        colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
         ImGui::SameLine();
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
-        colored(lane_title(app, pane.versus), theme::lane_color(pane.versus));
+        colored_text(theme::lane_color(pane.versus), lane_title(app, pane.versus));
         const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
         if (const auto at = first_other_token(app.history, a, b)) {
             ImGui::SameLine();
             dim_text(context, fmt::format("texts differ from row {}", *at));
         }
     } else {
-        colored(lane_title(app, pane.card), theme::lane_color(pane.card));
+        colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
         ImGui::SameLine();
         const LaneRecord* record = app.record(pane.card);
         dim_text(context, record == nullptr
@@ -50,7 +45,6 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
                               : fitted(record->info->effective, ImGui::GetContentRegionAvail().x));
     }
     draw_heat_pane(state, context, pane);
-    ImGui::EndChild();
 }
 
 /// What the two lanes chose to say, one above the other: a column a position.
@@ -62,10 +56,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     ImGui::SameLine();
     dim_text(context, app.desk.follow() ? "what each would say next after the same text; framed: they differ"
                                         : "what each wrote; framed: they differ");
-    ImGui::PushStyleColor(ImGuiCol_ChildBg, theme::rgb(26, 28, 34));
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(4)});
-    ImGui::BeginChild("own words", {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
-    ImGui::PopStyleVar();
+    const ScopedChild child = words_child(context, "own words", 4);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(4),
@@ -112,8 +103,6 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     ImGui::Dummy({width, y + pair});
     if (std::exchange(panel.last_words, app.view.row) != app.view.row)
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + y + pair, 1);
-    ImGui::EndChild();
-    ImGui::PopStyleColor();
 }
 
 }  // namespace
@@ -164,9 +153,8 @@ void draw(ComparePanel& panel, const PanelContext& context) {
                 {app.view.lane, cards.front(), app.difference, context.painters.difference}, {half, high},
                 "difference");
     ImGui::SetCursorScreenPos({at.x + half + gap, at.y + high + gap});
-    ImGui::BeginChild("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);
+    const ScopedChild facts("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);
     draw_compare_facts(context);
-    ImGui::EndChild();
 }
 
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {
@@ -180,14 +168,14 @@ void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& cont
                                 : ImVec2(room.x, std::floor((room.y - gap) * 0.55f));
     const ImVec2 second =
         beside ? ImVec2(room.x - first.x - gap, room.y) : ImVec2(room.x, room.y - first.y - gap);
-    ImGui::BeginChild("text of lane", first, false, ImGuiWindowFlags_NoScrollbar);
-    draw(strip, context);
-    ImGui::EndChild();
+    {
+        const ScopedChild child("text of lane", first, false, ImGuiWindowFlags_NoScrollbar);
+        draw(strip, context);
+    }
     ImGui::SetCursorScreenPos(beside ? ImVec2(at.x + first.x + gap, at.y)
                                      : ImVec2(at.x, at.y + first.y + gap));
-    ImGui::BeginChild("words of lanes", second, false, ImGuiWindowFlags_NoScrollbar);
+    const ScopedChild child("words of lanes", second, false, ImGuiWindowFlags_NoScrollbar);
     draw_own_words(panel, context);
-    ImGui::EndChild();
 }
 
 }  // namespace keyhole

@@ -43,22 +43,20 @@ void draw_choice(const PanelContext& context) {
                : kind < 0                      ? std::string("Scores")
                           : std::string(measure(curve_kinds()[static_cast<std::size_t>(kind)].measure).label);
     };
-    ImGui::PushFont(context.fonts.bold);
+    const ScopedFont title(context.fonts.bold);
     ImGui::SetNextItemWidth(context.px(172));
-    const bool open =
-        ImGui::BeginCombo("##curves", name(view.measure_curve).c_str(), ImGuiComboFlags_HeightLarge);
-    ImGui::PopFont();
-    mark_item(context, "curves");
-    if (!open) {
-        tooltip(context,
-                view.measure_curve == ViewState::kWatchedSpan
-                    ? "How much of the watched words each lane holds, mean over KV heads. ×: no head holds "
-                      "all of them any more."
-                : view.measure_curve < 0
-                    ? "Scores of picked tokens against the threshold; or a measure of all lanes."
-                    : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
-        return;
-    }
+    const ScopedCombo combo("##curves", name(view.measure_curve).c_str(), ImGuiComboFlags_HeightLarge);
+    if (!combo.open()) mark_item(context, "curves");
+    const ScopedFont words(context.fonts.book);
+    if (!combo.open())
+        return tooltip(
+            context,
+            view.measure_curve == ViewState::kWatchedSpan
+                ? "How much of the watched words each lane holds, mean over KV heads. ×: no head holds "
+                  "all of them any more."
+            : view.measure_curve < 0
+                ? "Scores of picked tokens against the threshold; or a measure of all lanes."
+                : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
         if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
         if (kind < 0) continue;
@@ -67,7 +65,6 @@ void draw_choice(const PanelContext& context) {
         tooltip(context,
                 measure_tooltip(about.measure) + (about.needs_shadow ? "\nNeeds the lane's shadow." : ""));
     }
-    ImGui::EndCombo();
 }
 
 /// A measure of all lanes, and the way to a shadow where it needs one.
@@ -128,7 +125,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     const Line tau{curves.tau, "tau", theme::kFaint, 1.2f};
     for (std::size_t c = 0; c < app.view.curve_positions.size(); ++c)
         lines.push_back({curves.scores[c], "", curve_color(c), 1.6f});
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float text_line = ImGui::GetFontSize();
     std::vector<float> picked;
     for (const Line& l : lines) picked.insert(picked.end(), l.values.begin(), l.values.end());
@@ -142,10 +139,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - context.px(6), room.y - legend - text_line - context.px(10));
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    if (size.x < 30 || size.y < 30) {
-        ImGui::PopFont();
-        return;
-    }
+    if (size.x < 30 || size.y < 30) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
     if (!any) {
         const char* words = lines.empty()
@@ -222,7 +216,6 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
               fmt::format("{} “{}”{}", p, token_words(app, lane, p),
                           evicted >= 0 ? fmt::format(" × {}", evicted) : ""));
     }
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

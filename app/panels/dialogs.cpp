@@ -56,6 +56,43 @@ bool begin_beside(const PanelContext& context, const char* title, float width, b
     return shown;
 }
 
+/// The commands that match, a line each; a click runs one.
+void draw_found(const Dialogs& panel, const PanelContext& context,
+                const std::vector<const UserCommand*>& found) {
+    const ScopedChild child("found", {0, context.px(360)});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        const UserCommand& command = *found[i];
+        const ScopedId id(static_cast<int>(i));
+        const bool selected = static_cast<int>(i) == panel.selected;
+        const float top = ImGui::GetCursorPosY();
+        if (ImGui::Selectable("##row", selected)) {
+            close(context);
+            run(context, command.id);
+        }
+        if (selected && (panel.keys_down || panel.keys_up)) ImGui::SetScrollHereY();
+        ImGui::SameLine(context.px(6));
+        ImGui::TextUnformatted(std::string(command.title).c_str());
+        ImGui::SameLine();
+        const std::string keys = shortcut_text(command.shortcut);
+        const std::string words =
+            fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ", command.help);
+        const float room = ImGui::GetContentRegionAvail().x - context.px(24) -
+                           (keys.empty() ? 0 : ImGui::CalcTextSize(keys.c_str()).x);
+        const std::string cut = [&] {
+            const ScopedFont font(context.fonts.small);
+            return fitted(words, room);
+        }();
+        dim_text(context, cut);
+        if (cut != words) tooltip(context, command.help);
+        if (!keys.empty()) {
+            ImGui::SetCursorPos(
+                {ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - context.px(16), top});
+            ImGui::TextDisabled("%s", keys.c_str());
+        }
+    }
+    if (found.empty()) ImGui::TextDisabled("nothing with these words");
+}
+
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Command palette", 640, opening)) return;
     if (opening) ImGui::SetKeyboardFocusHere();
@@ -73,39 +110,7 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     if (panel.keys_down) ++panel.selected;
     if (panel.keys_up) --panel.selected;
     panel.selected = std::clamp(panel.selected, 0, std::max(0, static_cast<int>(found.size()) - 1));
-    ImGui::BeginChild("found", {0, context.px(360)});
-    for (std::size_t i = 0; i < found.size(); ++i) {
-        const UserCommand& command = *found[i];
-        ImGui::PushID(static_cast<int>(i));
-        const bool selected = static_cast<int>(i) == panel.selected;
-        const float top = ImGui::GetCursorPosY();
-        if (ImGui::Selectable("##row", selected)) {
-            close(context);
-            run(context, command.id);
-        }
-        if (selected && (panel.keys_down || panel.keys_up)) ImGui::SetScrollHereY();
-        ImGui::SameLine(context.px(6));
-        ImGui::TextUnformatted(std::string(command.title).c_str());
-        ImGui::SameLine();
-        const std::string keys = shortcut_text(command.shortcut);
-        const std::string words =
-            fmt::format("{}{}{}", command.id, command.help.empty() ? "" : "   ", command.help);
-        const float room = ImGui::GetContentRegionAvail().x - context.px(24) -
-                           (keys.empty() ? 0 : ImGui::CalcTextSize(keys.c_str()).x);
-        ImGui::PushFont(context.fonts.small);
-        const std::string cut = fitted(words, room);
-        ImGui::PopFont();
-        dim_text(context, cut);
-        if (cut != words) tooltip(context, command.help);
-        if (!keys.empty()) {
-            ImGui::SetCursorPos(
-                {ImGui::GetWindowWidth() - ImGui::CalcTextSize(keys.c_str()).x - context.px(16), top});
-            ImGui::TextDisabled("%s", keys.c_str());
-        }
-        ImGui::PopID();
-    }
-    if (found.empty()) ImGui::TextDisabled("nothing with these words");
-    ImGui::EndChild();
+    draw_found(panel, context, found);
     if (entered) {
         const std::string text = from_field(panel.text);
         close(context);
@@ -150,9 +155,7 @@ void draw_keys(const PanelContext& context, bool opening) {
             n += lines.size() + 2;
             heading(context, menu);
             for (const Line& line : lines) {
-                ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
-                ImGui::TextUnformatted(line.keys.c_str());
-                ImGui::PopStyleColor();
+                colored_text(theme::kAccent, line.keys);
                 ImGui::SameLine(context.px(110));
                 ImGui::TextUnformatted(line.title.c_str());
             }
@@ -167,6 +170,25 @@ void draw_keys(const PanelContext& context, bool opening) {
     dim_text(context, "click picks, Shift+click picks several. Ctrl+wheel scales the interface.");
 }
 
+/// What to export: a line a word.
+void draw_export_words(const PanelContext& context, ExportWish& wish) {
+    std::string list;
+    const std::string now = "," + wish.list + ",";
+    // So many rows must leave room for the button on a small screen.
+    const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)}),
+        spacing(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
+    for (const ExportWord& word : export_words()) {
+        const std::string name(word.name);
+        bool on = now.find("," + name + ",") != std::string::npos;
+        ImGui::Checkbox(name.c_str(), &on);
+        mark_item(context, "export " + name);
+        ImGui::SameLine(context.px(130));
+        dim_text(context, std::string(word.help));
+        if (on) list += (list.empty() ? "" : ",") + name;
+    }
+    wish.list = list;
+}
+
 void draw_export(const PanelContext& context, bool opening) {
     AppState& app = context.app;
     if (!begin(context, "Export the run", 520, opening)) return;
@@ -175,48 +197,32 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
-    std::string list;
-    const std::string now = "," + wish.list + ",";
-    // So many rows must leave room for the button on a small screen.
-    ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)});
-    ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
-    for (const ExportWord& word : export_words()) {
-        const std::string name(word.name);
-        bool on = now.find("," + name + ",") != std::string::npos;
-        ImGui::Checkbox(name.c_str(), &on);
-        ImGui::SameLine(context.px(130));
-        dim_text(context, std::string(word.help));
-        if (on) list += (list.empty() ? "" : ",") + name;
-    }
-    wish.list = list;
-    ImGui::PopStyleVar(2);
+    draw_export_words(context, wish);
+    const std::string list = wish.list;
     ImGui::Checkbox("prompt rows too", &wish.all_rows);
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextWrapped(app.live() ? "The run is replayed in the background with its changes at their rows, "
-                                    "so that the files are exact "
-                                    "and the same as those of keyhole decode."
-                                  : "What the opened trace holds: attention and scores in half precision, "
-                                    "the same files as those of "
-                                    "keyhole replay. Logits, noise and shadow need a run.");
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+    small_words(context, app.live()
+                             ? "The run is replayed in the background with its changes at their rows, so "
+                               "that the files are exact and the same as those of keyhole decode."
+                             : "What the opened trace holds: attention and scores in half precision, the "
+                               "same files as those of keyhole replay. Logits, noise and shadow need a "
+                               "run.");
     command_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
     const bool off = app.export_job.running() || list.empty() || !app.has_run();
-    if (off) ImGui::BeginDisabled();
-    if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
-    if (off) ImGui::EndDisabled();
+    {
+        const ScopedDisabled disabled(off);
+        if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
+        mark_item(context, "export.start");
+    }
     ImGui::SameLine();
     if (app.export_job.running()) {
         ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(220), 0});
         ImGui::SameLine();
         if (ImGui::Button("Cancel")) app.export_job.cancel();
     } else if (const std::string result = app.export_job.result(); !result.empty()) {
-        ImGui::PushStyleColor(ImGuiCol_Text, app.export_job.failed() ? theme::kFault : theme::kGood);
+        const ScopedColor color(ImGuiCol_Text, app.export_job.failed() ? theme::kFault : theme::kGood);
         ImGui::TextWrapped("%s", result.c_str());
-        ImGui::PopStyleColor();
     }
 }
 
@@ -312,9 +318,7 @@ void draw_about(const PanelContext& context, bool opening) {
          "text, and every export holds them; Ctrl+Shift+C copies the command line of the view."},
     }};
     for (const auto& [name, words] : kParts) {
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kAccent);
-        heading(context, name);
-        ImGui::PopStyleColor();
+        heading(context, name, theme::kAccent);
         ImGui::TextWrapped("%s", words);
     }
 }

@@ -10,20 +10,11 @@ namespace keyhole {
 
 namespace {
 
-void small_words(const PanelContext& context, const char* text) {
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextWrapped("%s", text);
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
-}
-
 void draw_findings(const PanelContext& context) {
     AppState& app = context.app;
     const LaneRecord* record = app.record(app.view.lane);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    heading(context, fmt::format("Lane {} after row {}", app.view.lane, app.view.row));
-    ImGui::PopStyleColor();
+    heading(context, fmt::format("Lane {} after row {}", app.view.lane, app.view.row),
+            theme::lane_color(app.view.lane));
     if (record == nullptr) {
         dim_text(context, "not there at this row");
         return;
@@ -38,18 +29,16 @@ void draw_findings(const PanelContext& context) {
         const bool broken = finding.state == Finding::State::broken,
                    good = finding.state == Finding::State::good;
         ImGui::TableNextColumn();
-        ImGui::PushStyleColor(ImGuiCol_Text, broken ? theme::kFault : good ? theme::kGood : theme::kFaint);
-        ImGui::TextUnformatted(broken ? "BROKEN" : good ? "holds" : "–");
+        colored_text(broken ? theme::kFault
+                     : good ? theme::kGood
+                            : theme::kFaint,
+                     broken ? "BROKEN"
+                     : good ? "holds"
+                            : "–");
         ImGui::TableNextColumn();
-        if (!broken) ImGui::PopStyleColor();
-        ImGui::TextUnformatted(std::string(finding.name).c_str());
-        if (broken) ImGui::PopStyleColor();
+        colored_text(broken ? theme::kFault : theme::kText, finding.name);
         ImGui::TableNextColumn();
-        ImGui::PushFont(context.fonts.small);
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-        ImGui::TextWrapped("%s", finding.detail.c_str());
-        ImGui::PopStyleColor();
-        ImGui::PopFont();
+        small_words(context, finding.detail);
     }
     ImGui::EndTable();
     small_words(
@@ -91,9 +80,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
          memory_schemes(config.n_layers, config.n_heads, config.head_dim,
                         app.history.layout(app.shown_lane()).n_kv_heads(), wish, stored)) {
         ImGui::TableNextColumn();
-        ImGui::PushStyleColor(ImGuiCol_Text, scheme.name == "this model" ? theme::kAccent : theme::kText);
-        ImGui::TextUnformatted(scheme.name.c_str());
-        ImGui::PopStyleColor();
+        colored_text(scheme.name == "this model" ? theme::kAccent : theme::kText, scheme.name);
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(fmt::format("{}", scheme.n_kv_heads).c_str());
         ImGui::TableNextColumn();
@@ -146,12 +133,12 @@ void draw_doctor_line(const PanelContext& context) {
     const std::string text =
         broken ? fmt::format("BROKEN in lane {}: {}", verdict.card, verdict.fault.name)
                : fmt::format("{} hold, {} not known, in all lanes", verdict.n_hold, verdict.n_unknown);
-    ImGui::PushFont(context.fonts.small);
-    const float width = ImGui::GetContentRegionAvail().x;
-    ImGui::PushStyleColor(ImGuiCol_Text, broken ? theme::kFault : theme::kGood);
-    const bool pressed = ImGui::Selectable((fitted(text, width) + "##doctor").c_str(), false, 0, {width, 0});
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+    const bool pressed = [&] {
+        const ScopedFont font(context.fonts.small);
+        const ScopedColor color(ImGuiCol_Text, broken ? theme::kFault : theme::kGood);
+        const float width = ImGui::GetContentRegionAvail().x;
+        return ImGui::Selectable((fitted(text, width) + "##doctor").c_str(), false, 0, {width, 0});
+    }();
     mark_item(context, "doctor line");
     tooltip(context,
             (broken ? fmt::format("lane {}: {}\n\n", verdict.card, verdict.fault.detail) : "") +

@@ -292,7 +292,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     AppState& app = context.app;
     ViewState& view = app.view;
     const int lane = app.history_lane(pane.card).value_or(0);
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize();
     const int n = app.history.n_positions();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -314,10 +314,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     Canvas canvas;
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
     canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
-    if (canvas.size.x < 20 || canvas.size.y < 20) {
-        ImGui::PopFont();
-        return;
-    }
+    if (canvas.size.x < 20 || canvas.size.y < 20) return;
     app.heat_canvas = {canvas.size.x, canvas.size.y};
     if (view.center_request) {
         view.heat.center_on(view.center_request->position, view.center_request->row, canvas.size.x,
@@ -395,7 +392,6 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     }
     list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
                  cell ? theme::kText : theme::kDim, fitted(text, room.x - context.px(8)).c_str());
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

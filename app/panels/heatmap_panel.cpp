@@ -58,9 +58,7 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
         const std::string title = pane.versus >= 0 ? fmt::format("lane {} – lane {}", pane.card, pane.versus)
                                                    : fmt::format("lane {}", pane.card);
         next_to(title.c_str(), context.px(10));
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(pane.card));
-        ImGui::TextUnformatted(title.c_str());
-        ImGui::PopStyleColor();
+        colored_text(theme::lane_color(pane.card), title);
     }
     draw_heat_pane(panel.pane, context, pane);
 }

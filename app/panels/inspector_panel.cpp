@@ -12,30 +12,11 @@ namespace keyhole {
 
 namespace {
 
-void draw_next_tokens(const PanelContext& context) {
+/// The likeliest tokens of so many lanes, a line a rank.
+void draw_candidates(const PanelContext& context, int first, int n) {
     AppState& app = context.app;
-    heading(context, "Next token");
-    ImGui::SameLine();
-    dim_text(context, fmt::format("after row {}", app.view.row));
-    const int n = std::min(app.desk.n_lanes(), 4);
-    if (n == 0 ||
-        !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
-        return;
-    // The lanes in view: around the focused one when there are more.
-    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.desk.n_lanes() - n));
-    ImGui::TableNextRow();
-    for (int i = first; i < first + n; ++i) {
-        ImGui::TableNextColumn();
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(i));
-        ImGui::TextUnformatted(
-            fitted(fmt::format("{} {}", i,
-                               preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset)),
-                   ImGui::GetContentRegionAvail().x)
-                .c_str());
-        ImGui::PopStyleColor();
-    }
     const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
-    ImGui::PushFont(teaches ? context.fonts.book : context.fonts.small);
+    const ScopedFont font(teaches ? context.fonts.book : context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     for (std::size_t k = 0; k < (teaches ? 5u : 10u); ++k) {
         ImGui::TableNextRow();
@@ -70,19 +51,33 @@ void draw_next_tokens(const PanelContext& context) {
             list.AddText({at.x + width - share_width, at.y}, theme::kDim, share.c_str());
         }
     }
-    ImGui::PopFont();
+}
+
+void draw_next_tokens(const PanelContext& context) {
+    AppState& app = context.app;
+    heading(context, "Next token");
+    ImGui::SameLine();
+    dim_text(context, fmt::format("after row {}", app.view.row));
+    const int n = std::min(app.desk.n_lanes(), 4);
+    if (n == 0 ||
+        !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
+        return;
+    // The lanes in view: around the focused one when there are more.
+    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.desk.n_lanes() - n));
+    ImGui::TableNextRow();
+    for (int i = first; i < first + n; ++i) {
+        ImGui::TableNextColumn();
+        const auto preset = preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        colored_text(theme::lane_color(i),
+                     fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
+    }
+    draw_candidates(context, first, n);
     ImGui::EndTable();
 }
 
-void draw_memory(const PanelContext& context) {
+void draw_memory_rows(const PanelContext& context) {
     AppState& app = context.app;
-    heading(context, "Memory");
-    ImGui::SameLine();
-    dim_text(context, "K and V, all layers");
-    if (!ImGui::BeginTable("memory", 4, ImGuiTableFlags_SizingStretchProp)) return;
-    for (const float part : {1.2f, 1.0f, 1.0f, 1.0f})
-        ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch, part);
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     ImGui::TableNextRow();
     for (const auto& [title, whole] :
          {std::pair("", ""),
@@ -99,11 +94,9 @@ void draw_memory(const PanelContext& context) {
         const int n_kv = app.history.layout(app.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(i));
         const auto preset = preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset);
-        ImGui::TextUnformatted(
-            fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x).c_str());
-        ImGui::PopStyleColor();
+        colored_text(theme::lane_color(i),
+                     fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(fmt::format("{:.0f} / {:.0f}", double(record->use.stored_tokens) / n_kv,
                                            double(record->attended_tokens) / n_kv)
@@ -117,7 +110,16 @@ void draw_memory(const PanelContext& context) {
         ImGui::TextUnformatted(bytes_text(record->use.allocated_bytes).c_str());
         tooltip(context, "what the system has given, scores included");
     }
-    ImGui::PopFont();
+}
+
+void draw_memory(const PanelContext& context) {
+    heading(context, "Memory");
+    ImGui::SameLine();
+    dim_text(context, "K and V, all layers");
+    if (!ImGui::BeginTable("memory", 4, ImGuiTableFlags_SizingStretchProp)) return;
+    for (const float part : {1.2f, 1.0f, 1.0f, 1.0f})
+        ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch, part);
+    draw_memory_rows(context);
     ImGui::EndTable();
 }
 
@@ -125,9 +127,10 @@ void draw_memory(const PanelContext& context) {
 void draw_watched_curve(const PanelContext& context) {
     if (context.app.view.arrangement != Arrangement::teach || !context.app.view.watched) return;
     heading(context, "Watched words");
-    ImGui::BeginChild("watched", {0, context.px(150)}, false, ImGuiWindowFlags_NoScrollbar);
-    draw_span_plot(context);
-    ImGui::EndChild();
+    {
+        const ScopedChild child("watched", {0, context.px(150)}, false, ImGuiWindowFlags_NoScrollbar);
+        draw_span_plot(context);
+    }
     ImGui::Dummy({0, context.px(6)});
 }
 

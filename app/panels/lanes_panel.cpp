@@ -13,11 +13,9 @@ namespace keyhole {
 namespace {
 
 void draw_line(const std::string& text, ImU32 color, const PanelContext& context, float right) {
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
     const std::string cut = fitted(text, right - ImGui::GetCursorScreenPos().x);
-    ImGui::TextUnformatted(cut.c_str());
+    colored_text(color, cut);
     if (cut != text) tooltip(context, text);
-    ImGui::PopStyleColor();
 }
 
 constexpr const char* kNoNumbers = "NaN: no next token can be told; see the model's warnings";
@@ -47,7 +45,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const AppState& app = context.app;
     const LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(index)];
     const bool focused = app.view.lane == index;
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
         line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
@@ -71,25 +69,18 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
             tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
         }
     }
-    ImGui::PopFont();
 }
 
-void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
+/// What stands on the card of a lane, from its upper left corner on.
+void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     AppState& app = context.app;
     const Preset preset = app.desk.lanes()[static_cast<std::size_t>(index)].policy.preset;
     const LaneRecord* record = app.record(index);
     const bool focused = app.view.lane == index;
-    ImGui::PushID(index);
+    const float pad = context.px(9);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    const float width = ImGui::GetContentRegionAvail().x, pad = context.px(9);
-    const ImVec2 min = ImGui::GetCursorScreenPos();
-    list.ChannelsSplit(2);
-    list.ChannelsSetCurrent(1);
-    ImGui::SetCursorScreenPos({min.x + pad, min.y + pad * 0.7f});
-    ImGui::BeginGroup();
-    ImGui::PushItemWidth(width - 2 * pad);
-    ImGui::PushClipRect(min, {min.x + width, min.y + context.px(1400)}, true);
-
+    const ScopedItemWidth item_width(width - 2 * pad);
+    const ScopedClip clip(min, {min.x + width, min.y + context.px(1400)});
     // Heading: what it is, and how it does.
     const float right = min.x + width - pad;
     const bool brief = app.view.arrangement == Arrangement::teach;
@@ -99,11 +90,10 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
         const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
         const std::string kept = fmt::format("{:.0f} of {}{}", double(record->use.stored_tokens) / n_kv,
                                              app.view.row + 1, brief ? "" : " kept");
-        ImGui::PushFont(context.fonts.small);
+        const ScopedFont font(context.fonts.small);
         const float text_width = ImGui::CalcTextSize(kept.c_str()).x;
         kept_width = text_width + pad;
         list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::kDim, kept.c_str());
-        ImGui::PopFont();
     }
     if (brief) {  // all in one line: three lanes stand below each other on a projector
         ImGui::SameLine(0, context.px(10));
@@ -121,17 +111,27 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
         ImGui::Dummy({0, context.px(4)});
     }
     if (record != nullptr && record->info->merged) {  // before the rest: it says what that is worth
-        ImGui::PushFont(context.fonts.small);
+        const ScopedFont font(context.fonts.small);
         draw_line(fmt::format("merged ({}), not uptrained: another, damaged model", record->info->kv),
                   theme::kWarm, context, right);
-        ImGui::PopFont();
     }
     if (!brief) draw_words(context, index, record, right);
     if (focused)
         brief ? draw_brief(panel.card, context, index, right) : draw(panel.card, context, index, right);
+}
 
-    ImGui::PopClipRect();
-    ImGui::PopItemWidth();
+void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
+    AppState& app = context.app;
+    const bool focused = app.view.lane == index, brief = app.view.arrangement == Arrangement::teach;
+    const ScopedId id(index);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const float width = ImGui::GetContentRegionAvail().x, pad = context.px(9);
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    list.ChannelsSplit(2);
+    list.ChannelsSetCurrent(1);
+    ImGui::SetCursorScreenPos({min.x + pad, min.y + pad * 0.7f});
+    ImGui::BeginGroup();
+    draw_card_inside(panel, context, index, min, width);
     ImGui::EndGroup();
     const ImVec2 max(min.x + width, ImGui::GetItemRectMax().y + pad * 0.8f);
     list.ChannelsSetCurrent(0);
@@ -144,7 +144,6 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
         app.view.lane = index;
     ImGui::SetCursorScreenPos({min.x, max.y + context.px(brief ? 3 : 6)});
     ImGui::Dummy({0, 0});
-    ImGui::PopID();
 }
 
 /// Until a budget is full every policy keeps everything.
@@ -155,9 +154,8 @@ void say_that_nothing_left(const PanelContext& context) {
         const KvLayout& layout = app.history.layout(*app.history.lane_from_id(record.info->id));
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
     }
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kWarm);
+    const ScopedColor color(ImGuiCol_Text, theme::kWarm);
     ImGui::TextWrapped("No budget is full yet: until then all policies keep everything and look alike.");
-    ImGui::PopStyleColor();
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ std::string measure_tooltip(std::string_view name) {
 std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<const RowLine> lines,
                                      bool logarithmic, const char* nothing, ImVec2 room) {
     const AppState& app = context.app;
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize(), left = context.px(46);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 min(origin.x + left, origin.y + context.px(3)),
@@ -95,14 +95,10 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     ImDrawList& list = *ImGui::GetWindowDrawList();
     Axis axis;
     axis.logarithmic = logarithmic;
-    if (size.x < 30 || size.y < 30) {
-        ImGui::PopFont();
-        return std::nullopt;
-    }
+    if (size.x < 30 || size.y < 30) return std::nullopt;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
     if (!fit(lines, axis)) {
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, nothing);
-        ImGui::PopFont();
         return std::nullopt;
     }
     draw_scale(context, list, axis, min, size);
@@ -130,7 +126,6 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
         }
     }
     finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
-    ImGui::PopFont();
     ImGui::SetCursorScreenPos(min);
     ImGui::InvisibleButton("plot", size);
     return ImVec2(origin.x, min.y + size.y + line + context.px(6));
@@ -143,18 +138,14 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     for (int card = 0; card < app.desk.n_lanes(); ++card)
         if (const auto lane = app.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
             lines.push_back({app.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float below = legend ? ImGui::GetFontSize() * static_cast<float>((app.desk.n_lanes() + 1) / 2) : 0;
-    ImGui::PopFont();
-    ImGui::PushID(kind);
+    const ScopedId id(kind);
     const char* nothing = about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});
     if (end) tooltip(context, measure_tooltip(about.measure));
-    ImGui::PopID();
     if (!end || !legend) return;
-    ImGui::PushFont(context.fonts.small);
     draw_legend(context, *ImGui::GetWindowDrawList(), kind, *end, room.x);
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

@@ -11,13 +11,12 @@ void draw_notes(const PanelContext& context) {
     command_button(context, "bookmark", "add this view");
     std::string asked;
     for (std::size_t i = 0; i < app.keepsakes.bookmarks.size(); ++i) {
-        ImGui::PushID(static_cast<int>(i));
+        const ScopedId id(static_cast<int>(i));
         if (ImGui::SmallButton("–")) asked = fmt::format("bookmark.drop {}", i + 1);
         ImGui::SameLine();
         if (ImGui::Selectable(app.glyphs.text(app.keepsakes.bookmarks[i].name).c_str()))
             asked = fmt::format("bookmark.go {}", i + 1);
         mark_item(context, fmt::format("bookmark {}", i + 1));
-        ImGui::PopID();
     }
     if (app.keepsakes.bookmarks.empty()) dim_text(context, "none yet");
     ImGui::Separator();
@@ -34,10 +33,9 @@ void draw_notes(const PanelContext& context) {
         ImGui::Separator();
         heading(context, "Recent files");
         for (std::size_t i = 0; i < app.recent.paths.size(); ++i) {
-            ImGui::PushID(static_cast<int>(1000 + i));
+            const ScopedId id(static_cast<int>(1000 + i));
             if (ImGui::Selectable(fitted(app.recent.paths[i], ImGui::GetContentRegionAvail().x).c_str()))
                 asked = fmt::format("recent {}", i + 1);
-            ImGui::PopID();
         }
     }
     if (!asked.empty()) run(context, asked);

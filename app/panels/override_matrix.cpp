@@ -57,9 +57,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
                 brush->tau = parse_lane_spec("keyformer:tau=(" + panel.tau_text + ")").policy.tau;
             } catch (const Error&) {
                 ImGui::SameLine();
-                ImGui::PushStyleColor(ImGuiCol_Text, theme::kFault);
-                ImGui::TextUnformatted("1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
-                ImGui::PopStyleColor();
+                colored_text(theme::kFault, "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
             }
             break;
         }
@@ -100,7 +98,7 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
             high = std::max(high, value);
         }
     if (panel.field == Override::Field::alpha) low = 0, high = 1;
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize();
     const auto centred = [&](ImVec2 corner, float width, ImU32 color, const std::string& text) {
         const ImVec2 size = ImGui::CalcTextSize(text.c_str());
@@ -126,15 +124,6 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
                 list.AddRect({a.x - 1, a.y - 1}, {b.x + 1, b.y + 1}, theme::kWarm, 2, 0, 1.5f);
         }
     }
-    ImGui::PopFont();
-}
-
-void small_line(const PanelContext& context, const std::string& text, ImU32 color) {
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextWrapped("%s", text.c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
 }
 
 /// Who is painted together.
@@ -195,9 +184,8 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     const LaneSpec lane = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
     const HeadGrid heads = head_grid(app.history.layout(app.shown_lane()));
     if (!panel.painting) panel.draft = lane.policy;
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)));
-    ImGui::PopStyleColor();
+    heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
+            theme::lane_color(app.view.lane));
     for (const Override::Field field : kFields) {
         ImGui::SameLine();
         const std::string name(override_field_name(field));
@@ -213,15 +201,16 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     const bool off = lane.policy.preset == Preset::full;
     ImGui::SameLine();
     const OverrideGrid shown(panel.draft, panel.field, heads);
-    if (shown.empty()) ImGui::BeginDisabled();
-    if (ImGui::Button("clear the grid")) {
-        OverrideGrid clear(lane.policy, panel.field, heads);
-        clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-        app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
+    {
+        const ScopedDisabled disabled(shown.empty());
+        if (ImGui::Button("clear the grid")) {
+            OverrideGrid clear(lane.policy, panel.field, heads);
+            clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
+            app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
+        }
+        mark_item(context, "override clear");
     }
-    mark_item(context, "override clear");
-    if (shown.empty()) ImGui::EndDisabled();
-    if (!idle.empty()) small_line(context, "Without effect here: " + idle, theme::kWarm);
+    if (!idle.empty()) small_words(context, "Without effect here: " + idle, theme::kWarm);
 
     GridPlace place;
     place.min = ImGui::GetCursorScreenPos();
@@ -265,14 +254,14 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
                             told ? ", set apart" : ", as the lane"));
     }
-    small_line(context,
-               off ? "full keeps every token: take another preset first."
-                   : fmt::format("Click or drag paints, right button clears; a label paints its layer or "
-                                 "head, the corner all. "
-                                 "Numbers are in force for the shown row, framed cells are set apart. {}",
-                                 unit_sentence(policy.scope, heads)),
-               theme::kDim);
-    small_line(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);
+    small_words(context,
+                off ? "full keeps every token: take another preset first."
+                    : fmt::format("Click or drag paints, right button clears; a label paints its layer or "
+                                  "head, the corner all. "
+                                  "Numbers are in force for the shown row, framed cells are set apart. {}",
+                                  unit_sentence(policy.scope, heads)),
+                theme::kDim);
+    small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);
 }
 
 }  // namespace keyhole

@@ -53,11 +53,10 @@ void tooltip(const PanelContext& context, std::string_view text) {
 }
 
 void show_tooltip(const PanelContext& context, std::string_view text) {
-    ImGui::BeginTooltip();
-    ImGui::PushTextWrapPos(context.px(340));
+    const ScopedTooltip tip;
+    const ScopedFont font(context.fonts.book);
+    const ScopedTextWrap wrap(context.px(340));
     ImGui::TextUnformatted(text.data(), text.data() + text.size());
-    ImGui::PopTextWrapPos();
-    ImGui::EndTooltip();
 }
 
 void mark_item(const PanelContext& context, std::string_view name) {
@@ -74,14 +73,15 @@ void command_tooltip(const PanelContext& context, std::string_view id) {
     tooltip(context, text);
 }
 
+bool lit_button(const char* label, bool lit, float width) {
+    const ScopedColor ground(ImGuiCol_Button, theme::rgb(52, 92, 138), lit),
+        hovered(ImGuiCol_ButtonHovered, theme::rgb(62, 108, 160), lit);
+    return ImGui::Button(label, ImVec2(width, 0));
+}
+
 bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit,
                     float width) {
-    if (lit) {
-        ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
-        ImGui::PushStyleColor(ImGuiCol_ButtonHovered, theme::rgb(62, 108, 160));
-    }
-    const bool pressed = ImGui::Button(label, ImVec2(width, 0));
-    if (lit) ImGui::PopStyleColor(2);
+    const bool pressed = lit_button(label, lit, width);
     mark_item(context, id);
     command_tooltip(context, id);
     if (pressed) run(context, id);
@@ -95,19 +95,35 @@ void next_to(const char* label, float gap) {
 }
 
 void dim_text(const PanelContext& context, std::string_view text) {
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    const std::string cut = fitted(text, ImGui::GetContentRegionAvail().x);
-    ImGui::TextUnformatted(cut.c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+    const std::string cut = [&] {
+        const ScopedFont font(context.fonts.small);
+        std::string fitting = fitted(text, ImGui::GetContentRegionAvail().x);
+        colored_text(theme::kDim, fitting);
+        return fitting;
+    }();
     if (cut != text) tooltip(context, text);
 }
 
-void heading(const PanelContext& context, std::string_view text) {
-    ImGui::PushFont(context.fonts.bold);
+void colored_text(ImU32 color, std::string_view text) {
+    const ScopedColor ink(ImGuiCol_Text, color);
     ImGui::TextUnformatted(text.data(), text.data() + text.size());
-    ImGui::PopFont();
+}
+
+void small_words(const PanelContext& context, std::string_view text, ImU32 color) {
+    const ScopedFont font(context.fonts.small);
+    const ScopedColor ink(ImGuiCol_Text, color);
+    ImGui::TextWrapped("%.*s", static_cast<int>(text.size()), text.data());
+}
+
+ScopedChild words_child(const PanelContext& context, const char* id, float padding) {
+    const ScopedColor ground(ImGuiCol_ChildBg, theme::rgb(26, 28, 34));
+    const ScopedVar edge(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(padding)});
+    return ScopedChild(id, {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
+}
+
+void heading(const PanelContext& context, std::string_view text, ImU32 color) {
+    const ScopedFont font(context.fonts.bold);
+    colored_text(color, text);
 }
 
 std::string fitted(std::string_view text, float width) {

@@ -3,6 +3,7 @@
 /// thread.
 #pragma once
 
+#include "app/panels/scopes.h"
 #include "app/window/app_state.h"
 #include "app/window/command_table.h"
 #include "app/window/heat_painter.h"
@@ -63,6 +64,7 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 void run(const PanelContext& context, std::string_view text);
 /// Title, key and help of a command, when the last item is hovered.
 void command_tooltip(const PanelContext& context, std::string_view id);
+bool lit_button(const char* label, bool lit, float width = 0);
 /// A button of a command; `lit` when what it switches is on.
 bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,
                     float width = 0);
@@ -78,7 +80,12 @@ void next_to(const char* label, float gap);
 
 /// Cut where the line has no room for it; then the pointer shows the whole.
 void dim_text(const PanelContext& context, std::string_view text);
-void heading(const PanelContext& context, std::string_view text);
+void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::kText);
+void colored_text(ImU32 color, std::string_view text);
+/// In the small font, in several lines.
+void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::kDim);
+/// Fills the room, on the ground of texts; padding: above and below, unscaled.
+ScopedChild words_child(const PanelContext& context, const char* id, float padding);
 /// Cut with an ellipsis where it is wider than `width` pixels, in the current font.
 std::string fitted(std::string_view text, float width);
 /// Draws text turned by a quarter: it reads upward, `at` is its lower left corner.

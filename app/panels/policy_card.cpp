@@ -17,37 +17,31 @@ constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sin
                                  Preset::dilated, Preset::key,       Preset::h2o,
                                  Preset::tova,    Preset::keyformer, Preset::a2sf};
 
-void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::kDim) {
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextWrapped("%s", std::string(text).c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+void choose_preset(PolicyEditor& edit) {
+    PolicyParams& policy = edit.policy;
+    const ScopedCombo combo("##preset", std::string(preset_name(policy.preset)).c_str());
+    if (!combo.open()) return mark_item(edit.context, "preset");
+    for (Preset preset : kPresets) {
+        const std::string name(preset_name(preset));
+        if (ImGui::Selectable(name.c_str(), preset == policy.preset) && preset != policy.preset) {
+            const PolicyParams before = policy;
+            policy = preset_params(preset);
+            // A budget that was set by hand stays, and what does not belong to the preset.
+            if (preset != Preset::full && before.budget.unit == Amount::Unit::tokens)
+                policy.budget = before.budget;
+            policy.shadow = before.shadow;
+            edit.committed = true;
+        }
+        mark_item(edit.context, "preset " + name);
+        tooltip(edit.context, preset_help(preset));
+    }
 }
 
 void draw_preset(PolicyEditor& edit, bool with_words) {
     PolicyParams& policy = edit.policy;
     edit.label("preset");
     ImGui::SetNextItemWidth(edit.room());
-    const bool open = ImGui::BeginCombo("##preset", std::string(preset_name(policy.preset)).c_str());
-    mark_item(edit.context, "preset");
-    if (open) {
-        for (Preset preset : kPresets) {
-            const std::string name(preset_name(preset));
-            if (ImGui::Selectable(name.c_str(), preset == policy.preset) && preset != policy.preset) {
-                const PolicyParams before = policy;
-                policy = preset_params(preset);
-                // A budget that was set by hand stays, and what does not belong to the preset.
-                if (preset != Preset::full && before.budget.unit == Amount::Unit::tokens)
-                    policy.budget = before.budget;
-                policy.shadow = before.shadow;
-                edit.committed = true;
-            }
-            mark_item(edit.context, "preset " + name);
-            tooltip(edit.context, preset_help(preset));
-        }
-        ImGui::EndCombo();
-    }
+    choose_preset(edit);
     if (with_words)
         small_words(edit.context, preset_help(policy.preset));
     else
@@ -64,27 +58,24 @@ void draw_dialects(PolicyEditor& edit) {
     for (const Dialect dialect : {Dialect::paper, Dialect::released}) {
         if (dialect == Dialect::released) ImGui::SameLine(0, gap);
         const bool off = dialect == Dialect::released && !idle.empty(), lit = policy.dialect == dialect;
-        if (off) ImGui::BeginDisabled();
-        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
         const std::string name(dialect_name(dialect));
-        if (ImGui::Button(name.c_str(), {width, 0}) && !lit) {
-            policy.dialect = dialect;
-            edit.committed = true;
+        {
+            const ScopedDisabled disabled(off);
+            if (lit_button(name.c_str(), lit, width) && !lit) {
+                policy.dialect = dialect;
+                edit.committed = true;
+            }
         }
-        if (lit) ImGui::PopStyleColor();
-        if (off) ImGui::EndDisabled();
         mark_item(context, "dialect " + name);
         tooltip(context, option_tooltip("dialect", idle));
     }
     // Whole where it is in force, else its beginning: the card is short of room.
     if (policy.dialect == Dialect::released)
         return small_words(context, dialect_help(policy.preset), theme::kWarm);
-    ImGui::PushFont(context.fonts.small);
-    const std::string cut = fitted(dialect_help(policy.preset), edit.room());
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextUnformatted(cut.c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+    {
+        const ScopedFont font(context.fonts.small);
+        colored_text(theme::kDim, fitted(dialect_help(policy.preset), edit.room()));
+    }
     tooltip(context, dialect_help(policy.preset));
 }
 
@@ -114,11 +105,10 @@ void draw_overrides(const PolicyEditor& edit) {
     for (const Override& o : edit.policy.overrides)
         text += fmt::format("{}{}@{}", text.empty() ? "" : ", ", override_field_name(o.field),
                             format_override_heads(o));
-    ImGui::PushFont(edit.context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, n == 0 ? theme::kFaint : theme::kText);
-    ImGui::TextUnformatted(fitted(text, edit.room()).c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
+    {
+        const ScopedFont font(edit.context.fonts.small);
+        colored_text(n == 0 ? theme::kFaint : theme::kText, fitted(text, edit.room()));
+    }
     tooltip(edit.context, text);
 }
 
@@ -130,17 +120,14 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
         panel.spec_lane = edit.lane;
     }
     ImGui::AlignTextToFramePadding();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    ImGui::TextUnformatted("spec");
-    ImGui::PopStyleColor();
+    colored_text(theme::kDim, "spec");
     tooltip(context, "The same as text, for the command line and for other lanes. Enter takes it over.");
     ImGui::SameLine(edit.label_width);
     ImGui::SetNextItemWidth(edit.room());
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     if (ImGui::InputText("##spec", &panel.spec_text, ImGuiInputTextFlags_EnterReturnsTrue))
         run(context, fmt::format("lane {} {}", edit.lane, panel.spec_text));
     mark_item(context, "spec");
-    ImGui::PopFont();
 }
 
 /// What `content` edits is sent when the widget is let go.
@@ -152,14 +139,14 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     if (app.has_run()) edit.heads = head_grid(app.history.layout(app.history_lane(lane).value_or(0)));
     edit.lane = lane;
     edit.right = right;
-    ImGui::PushTextWrapPos(right - ImGui::GetWindowPos().x);
     // A narrow card needs the room for its widgets.
     edit.label_width =
         std::clamp((right - ImGui::GetCursorScreenPos().x) * 0.3f, context.px(54), context.px(70));
 
-    content(edit);
-    ImGui::PopTextWrapPos();
-
+    {
+        const ScopedTextWrap wrap(right - ImGui::GetWindowPos().x);
+        content(edit);
+    }
     panel.edited = edit.active ? lane : -1;
     if (!edit.committed) return;
     panel.edited = -1;

@@ -33,10 +33,7 @@ std::string option_tooltip(std::string_view option, std::string_view idle) {
 void PolicyEditor::label(std::string_view option) {
     const float x = ImGui::GetCursorPosX();
     ImGui::AlignTextToFramePadding();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kDim);
-    const std::string text(short_name(option));
-    ImGui::TextUnformatted(text.c_str());
-    ImGui::PopStyleColor();
+    colored_text(theme::kDim, short_name(option));
     tooltip(context, option_tooltip(option, idle_reason(policy, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
@@ -193,8 +190,8 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
     for (std::string_view option : options)
         if (!idle_reason(policy, option, heads).empty()) idle.push_back(option);
     if (idle.empty()) return;
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::kFaint);
+    const ScopedFont font(context.fonts.small);
+    const ScopedColor color(ImGuiCol_Text, theme::kFaint);
     const bool open =
         ImGui::TreeNodeEx("##idle", ImGuiTreeNodeFlags_SpanAvailWidth | ImGuiTreeNodeFlags_NoTreePushOnOpen,
                           "without effect here: %d options", static_cast<int>(idle.size()));
@@ -211,8 +208,6 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
             ImGui::SameLine(0, context.px(6));
             ImGui::TextWrapped("%s", reason.c_str());
         }
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

@@ -95,7 +95,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         panel.high = scale.high;
         ImGui::OpenPopup("set range");
     }
-    if (ImGui::BeginPopup("set range")) {
+    const ScopedPopup popup("set range");
+    if (popup.open()) {
         RangeChoice& range = context.app.view.range();
         ImGui::Checkbox("Automatic", &range.automatic);
         ImGui::Checkbox("Logarithmic", &range.logarithmic);
@@ -122,7 +123,6 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
             range.low = panel.low;
             range.high = panel.high;
         }
-        ImGui::EndPopup();
     }
 }
 

@@ -78,14 +78,6 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
         }
 }
 
-void words(const PanelContext& context, const std::string& text, ImU32 color) {
-    ImGui::PushFont(context.fonts.small);
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
-    ImGui::TextWrapped("%s", text.c_str());
-    ImGui::PopStyleColor();
-    ImGui::PopFont();
-}
-
 std::string choice_text(const KvSharing& sharing, const ModelConfig& config) {
     return sharing.kind == KvSharing::Kind::own ? fmt::format("own ({})", kv_name(config))
                                                 : format_kv_sharing(sharing);
@@ -95,9 +87,8 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
     const PanelContext& context = edit.context;
     edit.label("kv");
     ImGui::SetNextItemWidth(edit.room());
-    const bool open = ImGui::BeginCombo("##kv", choice_text(sharing, config).c_str());
-    mark_item(context, "kv");
-    if (!open) return;
+    const ScopedCombo combo("##kv", choice_text(sharing, config).c_str());
+    if (!combo.open()) return mark_item(context, "kv");
     for (KvSharing choice : sharing_choices(config)) {
         choice.merge = sharing.merge;
         choice.compensate = sharing.compensate;
@@ -113,7 +104,6 @@ void draw_choice(KvSharing& sharing, PolicyEditor& edit, const ModelConfig& conf
         }
         mark_item(context, "kv " + text);
     }
-    ImGui::EndCombo();
 }
 
 template <class Value>
@@ -124,12 +114,10 @@ void draw_pair(PolicyEditor& edit, const char* option, Value& value,
     for (std::size_t i = 0; i < two.size(); ++i) {
         if (i > 0) ImGui::SameLine(0, gap);
         const bool lit = value == two[i].second;
-        if (lit) ImGui::PushStyleColor(ImGuiCol_Button, theme::rgb(52, 92, 138));
-        if (ImGui::Button(fmt::format("{}##{}", two[i].first, option).c_str(), {width, 0}) && !lit) {
+        if (lit_button(fmt::format("{}##{}", two[i].first, option).c_str(), lit, width) && !lit) {
             value = two[i].second;
             edit.committed = true;
         }
-        if (lit) ImGui::PopStyleColor();
         mark_item(edit.context, fmt::format("{} {}", option, two[i].first));
         tooltip(edit.context, option_tooltip(option, {}));
     }
@@ -153,12 +141,13 @@ void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
     if (record == nullptr || !lane) return;
     const KvLayout& layout = app.history.layout(*lane);
     const double per_head = static_cast<double>(record->use.stored_tokens) / layout.n_kv_heads();
-    words(edit.context,
-          fmt::format("{}: {} bytes of K and V a token{}", record->info->kv, record->info->token_bytes,
-                      per_head > 0 ? fmt::format(", measured {:.0f}",
-                                                 static_cast<double>(record->use.stored_bytes) / per_head)
-                                   : ""),
-          theme::kText);
+    small_words(
+        edit.context,
+        fmt::format("{}: {} bytes of K and V a token{}", record->info->kv, record->info->token_bytes,
+                    per_head > 0 ? fmt::format(", measured {:.0f}",
+                                               static_cast<double>(record->use.stored_bytes) / per_head)
+                                 : ""),
+        theme::kText);
     tooltip(edit.context,
             "By the equation 2 * KV heads * head_dim * 4 bytes; measured: bytes stored over tokens stored in "
             "a KV head.");

@@ -26,7 +26,7 @@ void draw_span_plot(const PanelContext& context) {
     std::string words;
     for (int p = span.first; p <= std::min(span.last, span.first + 24); ++p)
         words += token_words(app, app.shown_lane(), p);
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     ImGui::TextUnformatted(
         fitted(fmt::format("“{}”  {} to {}", words, span.first, span.last), ImGui::GetContentRegionAvail().x)
             .c_str());
@@ -37,10 +37,7 @@ void draw_span_plot(const PanelContext& context) {
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - context.px(6), room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    if (size.x < 30 || size.y < 24) {
-        ImGui::PopFont();
-        return;
-    }
+    if (size.x < 30 || size.y < 24) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
     const StepList& steps = app.history.steps();
     const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
@@ -101,13 +98,10 @@ void draw_span_plot(const PanelContext& context) {
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
     for (const Note& note : notes) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
-        ImGui::PushStyleColor(ImGuiCol_Text, note.color);
-        ImGui::TextUnformatted(fitted(note.text, room.x).c_str());
-        ImGui::PopStyleColor();
+        colored_text(note.color, fitted(note.text, room.x));
         tooltip(context, note.whole);
         text_y += line;
     }
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

@@ -23,11 +23,9 @@ std::string branch_text(const Branch& branch) {
     return text;
 }
 
-/// Going back, forking, and the way to what was left behind.
-void draw_branch_buttons(const PanelContext& context) {
-    AppState& app = context.app;
-    const std::span<const Branch> branches = other_branches(app);
-    if (!app.live()) ImGui::BeginDisabled();
+void draw_rewind_buttons(const PanelContext& context) {
+    const AppState& app = context.app;
+    const ScopedDisabled disabled(!app.live());
     command_button(context, "rewind", fmt::format("go back to {}", app.view.row).c_str());
     if (app.view.row < app.last_row() && app.settings_differ_at(app.view.row)) {
         ImGui::SameLine(0, context.px(2));
@@ -41,19 +39,25 @@ void draw_branch_buttons(const PanelContext& context) {
     }
     ImGui::SameLine(0, context.px(2));
     command_button(context, "fork.here", "fork");
-    if (!app.live()) ImGui::EndDisabled();
+}
+
+/// Going back, forking, and the way to what was left behind.
+void draw_branch_buttons(const PanelContext& context) {
+    AppState& app = context.app;
+    const std::span<const Branch> branches = other_branches(app);
+    draw_rewind_buttons(context);
     if (branches.empty()) return;
     ImGui::SameLine(0, context.px(2));
     if (ImGui::Button(fmt::format("branches: {}", branches.size()).c_str())) ImGui::OpenPopup("branches");
     mark_item(context, "branches");
     tooltip(context, "Branches that going back left behind. Choose one to go on from its end.");
-    if (!ImGui::BeginPopup("branches")) return;
+    const ScopedPopup popup("branches");
+    if (!popup.open()) return;
     for (const Branch& branch : branches) {
         if (ImGui::MenuItem(branch_text(branch).c_str(), nullptr, false, app.live()))
             run(context, fmt::format("branch {}", branch.id));
         mark_item(context, fmt::format("branch {}", branch.id));
     }
-    ImGui::EndPopup();
 }
 
 /// Where branches leave (rhombs) and lanes were forked (in their colour), along the upper edge.
@@ -96,7 +100,7 @@ void draw(TimeBar&, const PanelContext& context) {
 
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     const float label_width = ImGui::CalcTextSize("row 00000").x + context.px(8);
     const ImVec2 size(room.x - label_width, room.y);
     const ImVec2 max(min.x + size.x, min.y + size.y);
@@ -177,7 +181,6 @@ void draw(TimeBar&, const PanelContext& context) {
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
                  fmt::format("row {}", app.view.row).c_str());
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

@@ -49,9 +49,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     ImGui::AlignTextToFramePadding();
     heading(context, "Text");
     ImGui::SameLine();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    ImGui::TextUnformatted(fmt::format("lane {}", app.view.lane).c_str());
-    ImGui::PopStyleColor();
+    colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
     const bool narrow = ImGui::GetWindowWidth() < context.px(420);
     if (!narrow) ImGui::SameLine(0, context.px(12));
     const StripColor by = app.view.strip;
@@ -94,10 +92,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         for (float s : score)
             if (s > most) most = s;
 
-    ImGui::PushStyleColor(ImGuiCol_ChildBg, theme::rgb(26, 28, 34));
-    ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(6)});
-    ImGui::BeginChild("text", {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
-    ImGui::PopStyleVar();
+    const ScopedChild child = words_child(context, "text", 6);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(7);
@@ -171,8 +166,6 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         panel.width = width;
         ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, 0.9f);
     }
-    ImGui::EndChild();
-    ImGui::PopStyleColor();
 }
 
 }  // namespace keyhole

@@ -28,13 +28,21 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
     return found;
 }
 
+/// It looks like the field that it opens.
+bool prompt_button(const std::string& line, float width) {
+    const ScopedColor ground(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
+    const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
+    return ImGui::Button((line + "##prompt").c_str(), {width, 0});
+}
+
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowSize(
         {std::min(context.px(720), display.x * 0.96f), std::min(context.px(380), display.y * 0.8f)},
         ImGuiCond_Appearing);
-    if (!ImGui::BeginPopup("prompt", ImGuiWindowFlags_NoMove)) return;
+    const ScopedPopup popup("prompt", ImGuiWindowFlags_NoMove);
+    if (!popup.open()) return;
     heading(context, "Prompt");
     for (const std::filesystem::path& file : files_in(find_assets() / "prompts", false)) {
         const std::string name = file.stem().string();
@@ -50,24 +58,24 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const ImVec2 room = ImGui::GetContentRegionAvail();
     ImGui::InputTextMultiline("##text", &panel.draft, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
     mark_item(context, "prompt.text");
-    const bool empty = panel.draft.empty();
-    if (empty) ImGui::BeginDisabled();
-    if (ImGui::Button("Restart with this prompt")) {
-        app.setup.prompt = from_field(panel.draft);
-        ImGui::CloseCurrentPopup();
-        run(context, "run.restart");
+    {
+        const ScopedDisabled disabled(panel.draft.empty());
+        if (ImGui::Button("Restart with this prompt")) {
+            app.setup.prompt = from_field(panel.draft);
+            ImGui::CloseCurrentPopup();
+            run(context, "run.restart");
+        }
+        mark_item(context, "prompt.restart");
     }
-    mark_item(context, "prompt.restart");
-    if (empty) ImGui::EndDisabled();
     ImGui::SameLine();
     dim_text(context, "The lanes stay as they are set; their caches start anew.");
-    ImGui::EndPopup();
 }
 
 void draw_model_popup(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
     ImGui::SetNextWindowSize({context.px(520), 0}, ImGuiCond_Appearing);
-    if (!ImGui::BeginPopup("model", ImGuiWindowFlags_NoMove)) return;
+    const ScopedPopup popup("model", ImGuiWindowFlags_NoMove);
+    if (!popup.open()) return;
     heading(context, "Model");
     if (app.has_run()) {
         const ModelConfig& c = app.history.run().config;
@@ -90,75 +98,46 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
         ImGui::CloseCurrentPopup();
         run(context, "run.restart");
     }
-    ImGui::EndPopup();
 }
 
 /// Traces, models and prompts that were open, newest first.
 void draw_recent_files(const PanelContext& context) {
     const std::vector<std::string>& paths = context.app.recent.paths;
-    if (!ImGui::BeginMenu("Recent files", !paths.empty())) return;
+    const ScopedMenu menu("Recent files", !paths.empty());
+    mark_item(context, "menu Recent files");
+    if (!menu.open()) return;
     std::string asked;
     for (std::size_t i = 0; i < paths.size(); ++i) {
-        ImGui::PushID(static_cast<int>(i));
+        const ScopedId id(static_cast<int>(i));
         if (ImGui::MenuItem(fitted(paths[i], context.px(480)).c_str()))
             asked = fmt::format("recent {}", i + 1);
-        ImGui::PopID();
     }
-    ImGui::EndMenu();
     if (!asked.empty()) run(context, asked);  // it changes the list
 }
 
-}  // namespace
-
-void draw_menus(TopBar&, const PanelContext& context) {
-    if (!ImGui::BeginMenuBar()) return;
-    ImGui::PushFont(context.fonts.bold);
-    ImGui::TextUnformatted("Keyhole");
-    ImGui::PopFont();
-    ImGui::Dummy({context.px(6), 0});
-    static constexpr std::array<const char*, 7> kMenus = {"File",  "Run",   "View", "Time",
-                                                          "Token", "Lanes", "Help"};
-    for (const char* menu : kMenus) {
-        if (!ImGui::BeginMenu(menu)) continue;
-        for (const UserCommand& command : command_table()) {
-            if (command.menu != menu) continue;
-            if (command.id.starts_with("run.speed")) {
-                if (command.id == "run.speed0") ImGui::Separator();
-                const bool on = command.title == fmt::format("Speed: {} rows a second", context.app.speed);
-                if (ImGui::MenuItem(std::string(command.title).c_str(),
-                                    shortcut_text(command.shortcut).c_str(), on))
-                    run(context, command.id);
-                continue;
-            }
-            if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
-                run(context, command.id);
-            if (!command.help.empty()) tooltip(context, command.help);
-            if (command.id == "file.open") draw_recent_files(context);
-        }
-        ImGui::EndMenu();
+/// The commands of a menu, a line each.
+void draw_menu(const PanelContext& context, std::string_view menu) {
+    for (const UserCommand& command : command_table()) {
+        if (command.menu != menu) continue;
+        if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
+            run(context, command.id);
+        mark_item(context, fmt::format("menu {}", command.id));
+        if (!command.help.empty()) tooltip(context, command.help);
+        if (command.id == "file.open") draw_recent_files(context);
     }
-    const std::string hint = "F1: what you see   Ctrl+P: every command";
-    ImGui::PushFont(context.fonts.small);
-    const float width = ImGui::CalcTextSize(hint.c_str()).x;
-    if (const float x = ImGui::GetWindowWidth() - width - context.px(14); x > ImGui::GetCursorPosX()) {
-        ImGui::SetCursorPosX(x);
-        ImGui::PushStyleColor(ImGuiCol_Text, theme::kFaint);
-        ImGui::TextUnformatted(hint.c_str());
-        ImGui::PopStyleColor();
-    }
-    ImGui::PopFont();
-    ImGui::EndMenuBar();
 }
 
-void draw(TopBar& panel, const PanelContext& context) {
+/// Run or stop, one row, and how fast.
+void draw_run_buttons(const PanelContext& context) {
     AppState& app = context.app;
     const bool running = app.stoppable();
-    ImGui::PushStyleColor(ImGuiCol_Button, running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74));
-    ImGui::PushStyleColor(ImGuiCol_ButtonHovered,
-                          running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
-    if (!app.live()) ImGui::BeginDisabled();
-    command_button(context, "run.toggle", running ? "■  Stop" : "▶  Run", false, context.px(82));
-    ImGui::PopStyleColor(2);
+    const ScopedDisabled disabled(!app.live());
+    {
+        const ScopedColor ground(ImGuiCol_Button,
+                                 running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74)),
+            hovered(ImGuiCol_ButtonHovered, running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
+        command_button(context, "run.toggle", running ? "■  Stop" : "▶  Run", false, context.px(82));
+    }
     ImGui::SameLine(0, context.px(4));
     command_button(context, "run.step", "Step", false, context.px(52));
     ImGui::SameLine(0, context.px(4));
@@ -168,14 +147,45 @@ void draw(TopBar& panel, const PanelContext& context) {
     ImGui::SetNextItemWidth(context.px(104));
     const std::string now =
         app.speed == 0 ? "full speed" : fmt::format("{} row{}/s", app.speed, app.speed == 1 ? "" : "s");
-    if (ImGui::BeginCombo("##speed", now.c_str())) {
-        for (std::size_t i = 0; i < kNames.size(); ++i)
-            if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
-        ImGui::EndCombo();
+    const ScopedCombo combo("##speed", now.c_str());
+    if (!combo.open()) {
+        mark_item(context, "speed");
+        return tooltip(context, "How fast Run decodes. The digit keys set it too.");
     }
-    tooltip(context, "How fast Run decodes. The digit keys set it too.");
-    if (!app.live()) ImGui::EndDisabled();
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
+        mark_item(context, fmt::format("speed {}", kRates[i]));
+    }
+}
 
+}  // namespace
+
+void draw_menus(TopBar&, const PanelContext& context) {
+    const ScopedMenuBar bar;
+    if (!bar.open()) return;
+    heading(context, "Keyhole");
+    ImGui::Dummy({context.px(6), 0});
+    static constexpr std::array<const char*, 7> kMenus = {"File",  "Run",   "View", "Time",
+                                                          "Token", "Lanes", "Help"};
+    for (const char* menu : kMenus) {
+        const ScopedMenu opened(menu);
+        if (opened.open())
+            draw_menu(context, menu);
+        else
+            mark_item(context, fmt::format("menu {}", menu));
+    }
+    const std::string hint = "F1: what you see   Ctrl+P: every command";
+    const ScopedFont font(context.fonts.small);
+    const float width = ImGui::CalcTextSize(hint.c_str()).x;
+    if (const float x = ImGui::GetWindowWidth() - width - context.px(14); x > ImGui::GetCursorPosX()) {
+        ImGui::SetCursorPosX(x);
+        colored_text(theme::kFaint, hint);
+    }
+}
+
+void draw(TopBar& panel, const PanelContext& context) {
+    AppState& app = context.app;
+    draw_run_buttons(context);
     ImGui::SameLine(0, context.px(14));
     const std::string model = app.has_run()
                                   ? std::filesystem::path(app.history.run().model_path).filename().string()
@@ -192,18 +202,12 @@ void draw(TopBar& panel, const PanelContext& context) {
 
     // The prompt, one line of it; a click opens the whole.
     const float width = ImGui::GetContentRegionAvail().x - restart_width - context.px(6);
-    ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
-    ImGui::PushStyleVar(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
     const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
-    if (ImGui::Button(
-            (fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16)) + "##prompt")
-                .c_str(),
-            {width, 0})) {
+    const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
+    if (prompt_button(line, width)) {
         panel.draft = for_field(shown);
         ImGui::OpenPopup("prompt");
     }
-    ImGui::PopStyleVar();
-    ImGui::PopStyleColor();
     mark_item(context, "prompt");
     tooltip(context, "The prompt; click to edit it.");
     draw_prompt_popup(panel, context);
@@ -248,16 +252,14 @@ void draw_status(const PanelContext& context) {
         text = status.work;
         progress = static_cast<float>(status.progress);
     }
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float line = ImGui::GetFontSize();
     list.AddCircleFilled({at.x + line * 0.4f, at.y + line * 0.6f}, line * 0.28f, color);
     ImGui::SetCursorScreenPos({at.x + line, at.y});
     const auto part = [&](const std::string& words, ImU32 c) {
-        ImGui::PushStyleColor(ImGuiCol_Text, c);
-        ImGui::TextUnformatted(words.c_str());
-        ImGui::PopStyleColor();
+        colored_text(c, words);
         ImGui::SameLine(0, context.px(14));
     };
     part(text, theme::kText);
@@ -298,7 +300,6 @@ void draw_status(const PanelContext& context) {
         }
     }
     list.AddText({end - right_width, at.y}, theme::kDim, right.c_str());
-    ImGui::PopFont();
 }
 
 }  // namespace keyhole

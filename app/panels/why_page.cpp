@@ -13,9 +13,8 @@ namespace keyhole {
 namespace {
 
 void wrapped(const std::string& text, ImU32 color = theme::kText) {
-    ImGui::PushStyleColor(ImGuiCol_Text, color);
+    const ScopedColor ink(ImGuiCol_Text, color);
     ImGui::TextWrapped("%s", text.c_str());
-    ImGui::PopStyleColor();
 }
 
 /// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
@@ -51,7 +50,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
     if (wide < 4) return;
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    ImGui::PushFont(context.fonts.small);
+    const ScopedFont font(context.fonts.small);
     for (int l = first; l < first + n_layers; ++l) {
         const float top = origin.y + high * static_cast<float>(l - first);
         list.AddText({origin.x, top + high / 4}, l == app.view.layer ? theme::kText : theme::kFaint,
@@ -77,7 +76,6 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             }
         }
     }
-    ImGui::PopFont();
     ImGui::Dummy({0, high * static_cast<float>(n_layers) + context.px(2)});
     dim_text(
         context,
@@ -248,21 +246,20 @@ void draw(WhyPage& page, const PanelContext& context) {
     }
     const TokenLife& life = page.life;
     const int n_kv = app.history.layout(lane).n_kv_heads();
-    ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(app.view.lane));
-    heading(context, fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)),
-                                 position, app.view.lane));
-    ImGui::PopStyleColor();
+    heading(context,
+            fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
+                        app.view.lane),
+            theme::lane_color(app.view.lane));
     // The same token in the other lanes, a click away.
     for (int card = 0; app.desk.n_lanes() > 1 && card < app.desk.n_lanes(); ++card) {
         if (const auto other = app.history_lane(card); other && card != app.view.lane) {
             ImGui::SameLine();
-            ImGui::PushStyleColor(ImGuiCol_Text, theme::lane_color(card));
+            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(card));
             if (ImGui::SmallButton(
                     fmt::format("{} {}", card,
                                 preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset))
                         .c_str()))
                 app.view.lane = card;
-            ImGui::PopStyleColor();
         }
     }
     std::string summary = position < app.history.n_prompt()

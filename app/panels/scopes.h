@@ -1,0 +1,153 @@
+/// Pairs of Dear ImGui calls as scopes: a block pushes or begins, and its end pops or ends. BeginCombo, BeginPopup, BeginMenu and BeginChild
+/// open a window of their own, and a font that is popped in another window than it was pushed in ends the program. With scopes, which end
+/// in the opposite order, that cannot be written. Panels use nothing else (tests/window/test_panel_sources.cpp). Window thread, in a frame.
+#pragma once
+
+#include <imgui.h>
+
+namespace keyhole {
+
+/// Neither copied nor moved: it stands for its block.
+class ImGuiScope {
+  public:
+    ImGuiScope(const ImGuiScope&) = delete;
+    ImGuiScope& operator=(const ImGuiScope&) = delete;
+
+  protected:
+    ImGuiScope() = default;
+    ~ImGuiScope() = default;
+};
+
+class ScopedFont : ImGuiScope {
+  public:
+    explicit ScopedFont(ImFont* font) { ImGui::PushFont(font); }
+    ~ScopedFont() { ImGui::PopFont(); }
+};
+
+class ScopedColor : ImGuiScope {
+  public:
+    /// on: false leaves the colour as it is.
+    ScopedColor(ImGuiCol index, ImU32 color, bool on = true) : on_(on) {
+        if (on_) ImGui::PushStyleColor(index, color);
+    }
+    ~ScopedColor() {
+        if (on_) ImGui::PopStyleColor();
+    }
+
+  private:
+    bool on_;
+};
+
+class ScopedVar : ImGuiScope {
+  public:
+    ScopedVar(ImGuiStyleVar index, float value) { ImGui::PushStyleVar(index, value); }
+    ScopedVar(ImGuiStyleVar index, ImVec2 value) { ImGui::PushStyleVar(index, value); }
+    ~ScopedVar() { ImGui::PopStyleVar(); }
+};
+
+class ScopedId : ImGuiScope {
+  public:
+    explicit ScopedId(int id) { ImGui::PushID(id); }
+    ~ScopedId() { ImGui::PopID(); }
+};
+
+class ScopedItemWidth : ImGuiScope {
+  public:
+    explicit ScopedItemWidth(float width) { ImGui::PushItemWidth(width); }
+    ~ScopedItemWidth() { ImGui::PopItemWidth(); }
+};
+
+/// x: from the left of the window, in pixels.
+class ScopedTextWrap : ImGuiScope {
+  public:
+    explicit ScopedTextWrap(float x) { ImGui::PushTextWrapPos(x); }
+    ~ScopedTextWrap() { ImGui::PopTextWrapPos(); }
+};
+
+/// Of the window that is being drawn. A window that opens within has its own.
+class ScopedClip : ImGuiScope {
+  public:
+    ScopedClip(ImVec2 min, ImVec2 max) { ImGui::PushClipRect(min, max, true); }
+    ~ScopedClip() { ImGui::PopClipRect(); }
+};
+
+/// Greys what the block draws and takes no input there; off: leaves it as it is.
+class ScopedDisabled : ImGuiScope {
+  public:
+    explicit ScopedDisabled(bool on = true) : on_(on) {
+        if (on_) ImGui::BeginDisabled();
+    }
+    ~ScopedDisabled() {
+        if (on_) ImGui::EndDisabled();
+    }
+
+  private:
+    bool on_;
+};
+
+/// What opens a window: its contents are drawn where open() is true.
+class ScopedCombo : ImGuiScope {
+  public:
+    ScopedCombo(const char* id, const char* preview, ImGuiComboFlags flags = 0)
+        : open_(ImGui::BeginCombo(id, preview, flags)) {}
+    ~ScopedCombo() {
+        if (open_) ImGui::EndCombo();
+    }
+    bool open() const { return open_; }
+
+  private:
+    bool open_;
+};
+
+class ScopedPopup : ImGuiScope {
+  public:
+    explicit ScopedPopup(const char* id, ImGuiWindowFlags flags = 0) : open_(ImGui::BeginPopup(id, flags)) {}
+    ~ScopedPopup() {
+        if (open_) ImGui::EndPopup();
+    }
+    bool open() const { return open_; }
+
+  private:
+    bool open_;
+};
+
+class ScopedMenuBar : ImGuiScope {
+  public:
+    ScopedMenuBar() : open_(ImGui::BeginMenuBar()) {}
+    ~ScopedMenuBar() {
+        if (open_) ImGui::EndMenuBar();
+    }
+    bool open() const { return open_; }
+
+  private:
+    bool open_;
+};
+
+class ScopedMenu : ImGuiScope {
+  public:
+    explicit ScopedMenu(const char* label, bool enabled = true) : open_(ImGui::BeginMenu(label, enabled)) {}
+    ~ScopedMenu() {
+        if (open_) ImGui::EndMenu();
+    }
+    bool open() const { return open_; }
+
+  private:
+    bool open_;
+};
+
+class ScopedChild : ImGuiScope {
+  public:
+    explicit ScopedChild(const char* id, ImVec2 size = {0, 0}, bool border = false,
+                         ImGuiWindowFlags flags = 0) {
+        ImGui::BeginChild(id, size, border, flags);
+    }
+    ~ScopedChild() { ImGui::EndChild(); }
+};
+
+class ScopedTooltip : ImGuiScope {
+  public:
+    ScopedTooltip() { ImGui::BeginTooltip(); }
+    ~ScopedTooltip() { ImGui::EndTooltip(); }
+};
+
+}  // namespace keyhole
