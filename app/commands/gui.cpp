@@ -15,7 +15,7 @@ namespace {
 
 struct GuiArguments {
     RunOptions run;
-    std::string open, script, size, settings;
+    std::string open, script, size, settings, report;
 };
 
 /// `1280x720`.
@@ -46,6 +46,7 @@ void run_gui(const GuiArguments& arguments) {
             options.setup.lanes.push_back(parse_lane_spec(spec));
     }
     options.open = arguments.open;
+    options.report = arguments.report;
     options.backend = arguments.run.backend_options();
     if (!arguments.script.empty()) options.script = Script::from_file(arguments.script);
     // A script makes the same pictures whatever a person has set.
@@ -71,6 +72,9 @@ void add_gui_command(CLI::App& app) {
     gui->add_option(
         "--settings", arguments->settings,
         "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script");
+    gui->add_option(
+        "--report", arguments->report,
+        "JSON file of what is on show and where, kept up to date; for tools that drive the window");
     gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
     gui->callback([arguments] { run_gui(*arguments); });
 }

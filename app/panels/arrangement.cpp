@@ -194,8 +194,9 @@ void lay_out(Panels& panels, const PanelContext& context) {
     // Borders that can be dragged.
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, float& stored, float now,
                           float sign) {
-        if (const float by = splitter(id, vertical, at, length, gap); by != 0)
-            stored = std::max(100.0f, (now + sign * by) / s);
+        const float by = splitter(id, vertical, at, length, gap);
+        mark_item(context, fmt::format("splitter {}", id));
+        if (by != 0) stored = std::max(100.0f, (now + sign * by) / s);
     };
     if (!teaches || !plan.apart)
         drag("left|", true, {gap + left_width, top}, middle, view.left_width, left_width, 1);

@@ -148,6 +148,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_shown));
     ImGui::SetCursorScreenPos({origin.x + label, origin.y + line});
     ImGui::InvisibleButton("atlas", grid);
+    mark_item(context, "atlas");
     const auto rect_of = [&](int l, int h) {
         const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h),
                          origin.y + line + cell_height * static_cast<float>(l - first_layer));

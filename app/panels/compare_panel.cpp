@@ -94,7 +94,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         for (std::size_t side = 0; side < 2; ++side)
             list.AddText({min.x, min.y + line * static_cast<float>(side)},
                          differs ? theme::lane_color(cards[side]) : theme::kText, words[side].c_str());
-        context.shared.items[fmt::format("choice {}", p)] = {min, max};
+        mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
             ImGui::SetTooltip("position %d, chosen after row %d", p, p - 1);
             if (ImGui::IsMouseClicked(0)) run(context, fmt::format("row {}", p - 1));

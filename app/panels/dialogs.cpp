@@ -69,7 +69,8 @@ void draw_found(const Dialogs& panel, const PanelContext& context,
             close(context);
             run(context, command.id);
         }
-        if (selected && (panel.keys_down || panel.keys_up)) ImGui::SetScrollHereY();
+        mark_item(context, fmt::format("palette {}", command.id));
+        if (selected && panel.selected_by != 0) ImGui::SetScrollHereY();
         ImGui::SameLine(context.px(6));
         ImGui::TextUnformatted(std::string(command.title).c_str());
         ImGui::SameLine();
@@ -100,6 +101,7 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
     const bool entered =
         ImGui::InputTextWithHint("##words", "a command, or its id with arguments: lane 1 h2o:budget=32",
                                  &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
+    mark_item(context, "palette.words");
     const std::string first_word = panel.text.substr(0, panel.text.find(' '));
     const bool is_id = find_command(first_word) != nullptr;
     std::vector<const UserCommand*> found;
@@ -107,9 +109,8 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
         if (matches(command.title, panel.text) || matches(command.id, is_id ? first_word : panel.text) ||
             (!panel.text.empty() && matches(command.help, panel.text)))
             found.push_back(&command);
-    if (panel.keys_down) ++panel.selected;
-    if (panel.keys_up) --panel.selected;
-    panel.selected = std::clamp(panel.selected, 0, std::max(0, static_cast<int>(found.size()) - 1));
+    panel.selected =
+        std::clamp(panel.selected + panel.selected_by, 0, std::max(0, static_cast<int>(found.size()) - 1));
     draw_found(panel, context, found);
     if (entered) {
         const std::string text = from_field(panel.text);
@@ -197,6 +198,7 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
+    mark_item(context, "export.folder");
     draw_export_words(context, wish);
     const std::string list = wish.list;
     ImGui::Checkbox("prompt rows too", &wish.all_rows);
@@ -238,13 +240,17 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
     ImGui::SetNextItemWidth(-1);
     const bool entered =
         ImGui::InputTextWithHint("##field", hint, &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
-    if ((ImGui::Button(button) || entered) && !panel.text.empty()) {
+    mark_item(context, "field");
+    const bool pressed = ImGui::Button(button);
+    mark_item(context, "field.go");
+    if ((pressed || entered) && !panel.text.empty()) {
         close(context);
         const std::string typed = from_field(panel.text);
         run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(typed) : typed));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);
+    mark_item(context, "field.cancel");
 }
 
 /// The path, the width and how much of the view.
@@ -393,7 +399,7 @@ void draw(Dialogs& panel, const PanelContext& context) {
             break;
     }
     ImGui::End();
-    panel.keys_down = panel.keys_up = false;
+    panel.selected_by = 0;
 }
 
 }  // namespace keyhole

@@ -18,7 +18,7 @@ struct Dialogs {
     int selected = 0;       ///< in the palette
     int picture_width = 0;  ///< 0: as the cells ask
     bool picture_of_shown = false;
-    bool keys_down = false, keys_up = false;
+    int selected_by = 0;  ///< moves that the arrow keys ask for
 };
 
 void draw(Dialogs& panel, const PanelContext& context);

@@ -370,6 +370,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     ImGui::SetCursorScreenPos(canvas.min);
     ImGui::InvisibleButton("canvas", canvas.size);
+    if (&pane.data == &app.heat) mark_item(context, "heatmap");
     handle_mouse(panel, context, canvas, n);
     if (view.pick) draw_guides(context, canvas, *view.pick, theme::kWarm);
     if (context.shared.hovered) draw_guides(context, canvas, *context.shared.hovered, theme::kText);

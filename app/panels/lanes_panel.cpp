@@ -183,6 +183,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     command_button(context, "lane.undo", "↶", false, context.px(26));
     bool follow = app.desk.follow();
     if (ImGui::Checkbox("follow lane 0", &follow)) app.desk.set_follow(follow);
+    mark_item(context, "follow");
     command_tooltip(context, "follow");
 
     say_that_nothing_left(context);

@@ -234,9 +234,11 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
             ImVec2 a = place.corner(l, std::max(h, 0));
             if (h < 0) a.x = place.min.x;
             const float width = h < 0 ? place.label : place.cell_width;
-            context.shared.items[fmt::format("override{}{}", l < 0 ? "" : fmt::format(" L{}", l),
-                                             h < 0 ? (l < 0 ? " all" : "") : fmt::format(" H{}", h))] = {
-                a, {a.x + width, a.y + place.cell_height}};
+            const std::string layer = l < 0 ? "" : fmt::format(" L{}", l), head = h >= 0
+                                                                                      ? fmt::format(" H{}", h)
+                                                                                  : l < 0 ? " all"
+                                                                                          : "";
+            mark_area(context, "override" + layer + head, a, {a.x + width, a.y + place.cell_height});
         }
     if (!off) paint(panel, context, lane, heads, under);
 

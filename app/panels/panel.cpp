@@ -60,7 +60,16 @@ void show_tooltip(const PanelContext& context, std::string_view text) {
 }
 
 void mark_item(const PanelContext& context, std::string_view name) {
-    context.shared.items[std::string(name)] = {ImGui::GetItemRectMin(), ImGui::GetItemRectMax()};
+    mark_area(context, name, ImGui::GetItemRectMin(), ImGui::GetItemRectMax());
+}
+
+void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, ImVec2 max) {
+    const ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 low = list.GetClipRectMin(), high = list.GetClipRectMax();
+    context.shared.items[std::string(name)] = {min,
+                                               max,
+                                               {std::max(min.x, low.x), std::max(min.y, low.y)},
+                                               {std::min(max.x, high.x), std::min(max.y, high.y)}};
 }
 
 void command_tooltip(const PanelContext& context, std::string_view id) {

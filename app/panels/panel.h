@@ -28,6 +28,12 @@ struct HeatBatch {
     float frame_width = 0, frame_height = 0;
 };
 
+/// Where a widget is, and the part of it that its pane does not cut off; in window pixels.
+struct NamedItem {
+    ImVec2 min, max;
+    ImVec2 seen_min, seen_max;
+};
+
 /// What panels tell each other within a frame.
 struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, by heat map or strip
@@ -36,8 +42,8 @@ struct PanelShared {
     std::deque<HeatBatch> batches;
     bool panes_lag = false;     ///< another frame is due
     bool panes_may_lag = true;  ///< not in a frame that becomes a file
-    /// Widgets by name, in window pixels: what a script points at. Of the last frame.
-    std::map<std::string, std::pair<ImVec2, ImVec2>, std::less<>> items;
+    /// Widgets by name: what a script points at, and the report lists. Of the last frame.
+    std::map<std::string, NamedItem, std::less<>> items;
     // Of the last frame, for dump-cells: the heat map's canvas in framebuffer pixels.
     PixelRect heat_canvas;
     HeatView heat_view;  ///< in framebuffer pixels
@@ -74,6 +80,8 @@ void tooltip(const PanelContext& context, std::string_view text);
 void show_tooltip(const PanelContext& context, std::string_view text);
 /// Gives the last item a name, so that a script can point at it (`point NAME`).
 void mark_item(const PanelContext& context, std::string_view name);
+/// The same for a part of the present window.
+void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, ImVec2 max);
 
 /// Goes on beside the last item where a button with this label fits, else on the next line.
 void next_to(const char* label, float gap);

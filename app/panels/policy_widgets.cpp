@@ -86,6 +86,7 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
                              "%.0f", ImGuiSliderFlags_AlwaysClamp))
             value.value = std::round(double(shown));
         after_drag();
+        mark_item(context, fmt::format("{} number", option));
         ImGui::SameLine(0, context.px(4));
     }
     // A budget has no rest, a recent window no all.

@@ -87,6 +87,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     }
     ImGui::SetCursorScreenPos({x - context.px(3), top});
     ImGui::InvisibleButton("range", {context.px(52), height});
+    mark_item(context, "range");
     tooltip(context, fmt::format("The colours' range, {}; the grey shape is how many cells of the head have "
                                  "which value. Click to set it.",
                                  colormap_name(scale.map)));
@@ -116,6 +117,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         command_tooltip(context, "range.gamma");
         ImGui::SetNextItemWidth(context.px(110));
         const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
+        mark_item(context, "range.low");
         ImGui::SetNextItemWidth(context.px(110));
         const bool high = ImGui::InputFloat("highest", &panel.high, 0, 0, "%.3g");
         if ((low || high) && panel.low >= 0 && panel.low < panel.high) {

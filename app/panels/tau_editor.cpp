@@ -116,6 +116,7 @@ bool edit_tau(const PanelContext& context, TauSchedule& tau, const ResolvedPolic
         tau = with_shape(tau, static_cast<TauSchedule::Shape>(shape), in_force.horizon);
         committed = true;
     }
+    mark_item(context, "tau shape");
     const auto end = [&](const char* id, int index, double value, float wide) {
         ImGui::SameLine(0, gap);
         ImGui::SetNextItemWidth(wide);

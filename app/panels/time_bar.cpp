@@ -156,6 +156,7 @@ void draw(TimeBar&, const PanelContext& context) {
     }
     ImGui::SetCursorScreenPos(min);
     ImGui::InvisibleButton("scrub", size);
+    mark_item(context, "scrub");
     const double under = first + double(ImGui::GetMousePos().x - min.x - context.px(6)) /
                                      double(size.x - context.px(12)) * std::max(n - 1, 1);
     const int row = std::clamp(static_cast<int>(std::lround(under)), first, last);

@@ -142,7 +142,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (alone >= 0)
             list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},
                                theme::lane_color(alone));
-        context.shared.items[fmt::format("token {}", p)] = {min, max};
+        mark_area(context, fmt::format("token {}", p), min, max);
         if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
             context.shared.next_hovered = Pick{app.view.row, p};
             if (ImGui::IsMouseClicked(0)) app.view.pick_cell({app.view.row, p}, ImGui::GetIO().KeyShift);

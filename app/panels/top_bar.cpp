@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace keyhole {
 
@@ -35,6 +36,45 @@ bool prompt_button(const std::string& line, float width) {
     return ImGui::Button((line + "##prompt").c_str(), {width, 0});
 }
 
+float text_width(std::string_view text) {
+    return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
+}
+
+void set_draft(TopBar& panel, std::string text) {
+    panel.draft = std::move(text);
+    panel.draft_is_new = true;
+}
+
+/// Keeps the lines within the field's width.
+int break_lines(ImGuiInputTextCallbackData* data) {
+    TopBar& panel = *static_cast<TopBar*>(data->UserData);
+    if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
+        const std::string_view now(data->Buf, static_cast<std::size_t>(data->BufTextLen));
+        const std::size_t cursor =
+            panel.lines.edited(now, panel.cursor, static_cast<std::size_t>(data->CursorPos), text_width);
+        if (now != panel.lines.shown()) {
+            data->DeleteChars(0, data->BufTextLen);
+            data->InsertChars(0, panel.lines.shown().c_str());
+            data->CursorPos = data->SelectionStart = data->SelectionEnd = static_cast<int>(cursor);
+        }
+    }
+    panel.cursor = static_cast<std::size_t>(data->CursorPos);
+    return 0;
+}
+
+/// The draft in a field of this size. Undo would put lines back that are broken elsewhere by now.
+void edit_draft(TopBar& panel, ImVec2 size) {
+    const float width = size.x - 2 * ImGui::GetStyle().FramePadding.x - ImGui::GetStyle().ScrollbarSize;
+    if (std::exchange(panel.draft_is_new, false) || panel.lines.width() != width)
+        panel.lines.set(panel.draft, width, text_width);
+    std::string shown = panel.lines.shown();
+    ImGui::InputTextMultiline("##text", &shown, size,
+                              ImGuiInputTextFlags_CallbackEdit | ImGuiInputTextFlags_CallbackAlways |
+                                  ImGuiInputTextFlags_NoUndoRedo,
+                              break_lines, &panel);
+    panel.draft = panel.lines.text();
+}
+
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     AppState& app = context.app;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
@@ -52,11 +92,13 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         if (ImGui::SmallButton(name.c_str())) {
             std::ostringstream text;
             text << std::ifstream(file, std::ios::binary).rdbuf();
-            panel.draft = for_field(text.str());
+            set_draft(panel, for_field(text.str()));
         }
+        mark_item(context, "prompt " + name);
     }
     const ImVec2 room = ImGui::GetContentRegionAvail();
-    ImGui::InputTextMultiline("##text", &panel.draft, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
+    if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
+    edit_draft(panel, {room.x, room.y - ImGui::GetFrameHeightWithSpacing()});
     mark_item(context, "prompt.text");
     {
         const ScopedDisabled disabled(panel.draft.empty());
@@ -86,13 +128,16 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
                 c.family, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.n_vocab, c.n_ctx));
     }
     std::filesystem::path chosen;
-    for (const std::filesystem::path& folder : files_in(find_assets() / "models", true))
+    for (const std::filesystem::path& folder : files_in(find_assets() / "models", true)) {
         if (ImGui::Selectable(folder.filename().string().c_str(), folder == app.setup.model_folder))
             chosen = folder;
+        mark_item(context, "model " + folder.filename().string());
+    }
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder, Enter loads it", &panel.model_text,
                                  ImGuiInputTextFlags_EnterReturnsTrue))
         chosen = panel.model_text;
+    mark_item(context, "model.folder");
     if (!chosen.empty()) {
         app.setup.model_folder = chosen;
         ImGui::CloseCurrentPopup();
@@ -196,6 +241,7 @@ void draw(TopBar& panel, const PanelContext& context) {
         panel.model_text = app.setup.model_folder.string();
         ImGui::OpenPopup("model");
     }
+    mark_item(context, "model");
     tooltip(context, "The model; click for another.");
     draw_model_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
@@ -205,7 +251,7 @@ void draw(TopBar& panel, const PanelContext& context) {
     const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
     if (prompt_button(line, width)) {
-        panel.draft = for_field(shown);
+        set_draft(panel, for_field(shown));
         ImGui::OpenPopup("prompt");
     }
     mark_item(context, "prompt");

@@ -2,12 +2,16 @@
 #pragma once
 
 #include "app/panels/panel.h"
+#include "app/window/wrapped_text.h"
 
 namespace keyhole {
 
 struct TopBar {
-    std::string draft;       ///< of the prompt, while its popup is open
-    std::string model_text;  ///< folder, while its popup is open
+    std::string draft;          ///< of the prompt, while its popup is open
+    bool draft_is_new = false;  ///< not yet in lines
+    WrappedText lines;          ///< the draft as the field shows it
+    std::size_t cursor = 0;     ///< in the field
+    std::string model_text;     ///< folder, while its popup is open
 };
 
 void draw_menus(TopBar& panel, const PanelContext& context);

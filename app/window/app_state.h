@@ -95,7 +95,9 @@ struct AppState {
     double speed = 0;    ///< rows per second; 0: as fast as it goes
     std::string notice;  ///< last result or failure of a command, for the status line
     bool notice_is_fault = false;
-    std::string refusal;  ///< of the last command that the engine refused, until a script has read it
+    std::string refusal;          ///< of the last command that the engine refused, until a script has read it
+    std::int64_t n_commands = 0;  ///< of the table that were run
+    std::deque<std::string> last_commands;  ///< their ids, newest last; at most 16
 
     // --- requests to the frame loop ---
     std::optional<std::filesystem::path> screenshot;

@@ -139,6 +139,9 @@ void run_command(AppState& app, std::string_view text) {
         fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
              spec_text::nearest_word(id.substr(0, 64), ids));
     }
+    ++app.n_commands;
+    app.last_commands.emplace_back(id);
+    if (app.last_commands.size() > 16) app.last_commands.pop_front();
     command->action(app, arguments);
     app.keep_lane_in_range();
 }

@@ -67,6 +67,14 @@ std::string legible(std::string_view text, const std::set<char32_t>& missing) {
     return out;
 }
 
+std::u32string characters_of(std::string_view text) {
+    std::u32string out;
+    for_characters(text, [&](std::string_view, char32_t c) {
+        if (c != 0) out += c;
+    });
+    return out;
+}
+
 constexpr std::string_view kEscape = "\\u{";
 
 std::string for_field(std::string_view text) {
@@ -79,6 +87,10 @@ std::string for_field(std::string_view text) {
         out += c > Glyphs::kMost ? escape_of(c) : std::string(character);
     });
     return out;
+}
+
+std::string for_field(char32_t character) {
+    return character > Glyphs::kMost ? escape_of(character) : utf8_encode(character);
 }
 
 std::string from_field(std::string_view text) {

@@ -50,8 +50,13 @@ class Glyphs {
 /// `text` with the characters of `missing` and those beyond Glyphs::kMost as \u{1F600}, and bytes that are no UTF-8 as <0xE4>.
 std::string legible(std::string_view text, const std::set<char32_t>& missing);
 
+/// Code points of a text, without the bytes that are no UTF-8.
+std::u32string characters_of(std::string_view text);
+
 /// `text` for a field or the clipboard's way into one, which would lose characters beyond Glyphs::kMost: these as \u{1F600}.
 std::string for_field(std::string_view text);
+/// The same of one character that was typed; empty for what is none.
+std::string for_field(char32_t character);
 /// And back: what a field holds, as it is meant. What names no character stays.
 std::string from_field(std::string_view text);
 

@@ -1,5 +1,5 @@
-/// What differs between the versions of Dear ImGui that distributions have, 1.86 (Debian 12) to 1.92 (Debian unstable). No other file asks
-/// for its version. Window thread.
+/// What differs between the versions of Dear ImGui that distributions have, 1.86 (Debian 12) to 1.92 (Debian unstable). Input
+/// is in imgui_input.cpp; no other file asks for its version. Window thread.
 #pragma once
 
 #include <backends/imgui_impl_opengl3.h>
@@ -44,23 +44,6 @@ void use_clipboard() {
 #else
     ImGui::GetIO().GetClipboardTextFn = [](void*) { return get(); };
     ImGui::GetIO().SetClipboardTextFn = [](void*, const char* text) { set(text); };
-#endif
-}
-
-/// The pointer of a script in the coming frame, in place of the person's; after the backend's new frame.
-inline void set_mouse(ImVec2 at, bool left_down, bool right_down, float wheel) {
-    ImGuiIO& io = ImGui::GetIO();
-#if IMGUI_VERSION_NUM >= 18700
-    io.ConfigInputTrickleEventQueue = false;  // all of it in this frame
-    io.AddMousePosEvent(at.x, at.y);
-    io.AddMouseButtonEvent(0, left_down);
-    io.AddMouseButtonEvent(1, right_down);
-    io.AddMouseWheelEvent(0, wheel);
-#else
-    io.MousePos = at;
-    io.MouseDown[0] = left_down;
-    io.MouseDown[1] = right_down;
-    io.MouseWheel = wheel;
 #endif
 }
 

@@ -5,7 +5,10 @@
 #include "app/window/frame_io.h"
 #include "app/window/heat_painter.h"
 #include "app/window/imgui_compat.h"
+#include "app/window/imgui_input.h"
+#include "app/window/key_focus.h"
 #include "app/window/theme.h"
+#include "app/window/window_report.h"
 #include "engine/base/error.h"
 
 #define GLFW_INCLUDE_NONE
@@ -75,11 +78,11 @@ class GlfwWindow {
 /// ImGui and its two backends. Fields hold characters beyond 16 bits escaped; the clipboard has them as they are.
 class ImGuiHost {
   public:
-    explicit ImGuiHost(GLFWwindow* window, bool own_input) {
+    explicit ImGuiHost(GLFWwindow* window) {
         ImGui::CreateContext();
         ImGui::GetIO().IniFilename = nullptr;
         ImGui::GetIO().ConfigWindowsMoveFromTitleBarOnly = true;
-        ImGui_ImplGlfw_InitForOpenGL(window, !own_input);
+        ImGui_ImplGlfw_InitForOpenGL(window, false);  // InputQueue has the callbacks
         imgui_compat::use_clipboard<clipboard_text, set_clipboard_text>();
         ImGui_ImplOpenGL3_Init("#version 330 core");
     }
@@ -102,14 +105,63 @@ class ImGuiHost {
     }
 };
 
-constexpr int kReleased = -1;  // in place of the modifiers: the key of blink is held
-struct KeyPress {
-    int code = 0, mods = 0;
-    bool again = false;  // by holding it
-};
-std::vector<std::string>* g_dropped = nullptr;
-std::vector<KeyPress>* g_keys = nullptr;  // the window's, while it runs: GLFW calls plain functions
+std::vector<std::string>* g_dropped = nullptr;  // the window's, while it runs: GLFW calls plain functions
+InputQueue* g_input = nullptr;
 int g_frames_wanted = 3;
+
+void push(InputEvent event) {
+    g_frames_wanted = 3;
+    event.time_s = glfwGetTime();
+    if (g_input != nullptr) g_input->push(event);
+}
+
+InputEvent::Action action_of(int glfw) {
+    return glfw == GLFW_RELEASE  ? InputEvent::Action::release
+           : glfw == GLFW_REPEAT ? InputEvent::Action::again
+                                 : InputEvent::Action::press;
+}
+
+/// A person's pointer and keys go into the queue.
+void listen(GLFWwindow* window) {
+    using Kind = InputEvent::Kind;
+    glfwSetKeyCallback(window, [](GLFWwindow*, int code, int, int action, int mods) {
+        push({.kind = Kind::key, .action = action_of(action), .code = code, .mods = mods & 15});
+    });
+    glfwSetCharCallback(window, [](GLFWwindow*, unsigned c) {
+        push({.kind = Kind::text, .character = static_cast<char32_t>(c)});
+    });
+    glfwSetMouseButtonCallback(window, [](GLFWwindow*, int button, int action, int mods) {
+        push({.kind = Kind::button, .action = action_of(action), .code = button, .mods = mods & 15});
+    });
+    glfwSetCursorPosCallback(
+        window, [](GLFWwindow*, double x, double y) { push({.kind = Kind::move, .x = x, .y = y}); });
+    glfwSetCursorEnterCallback(window, [](GLFWwindow*, int entered) {
+        if (!entered) push({.kind = Kind::leave});
+    });
+    glfwSetScrollCallback(
+        window, [](GLFWwindow*, double x, double y) { push({.kind = Kind::wheel, .x = x, .y = y}); });
+}
+
+/// What a script does with pointer and keys since the last frame, in the queue as if a person did it.
+void listen(ScriptInput& script, ScriptInput& before) {
+    using Kind = InputEvent::Kind;
+    using Action = InputEvent::Action;
+    if (script.mouse_x != before.mouse_x || script.mouse_y != before.mouse_y)
+        push({.kind = Kind::move, .x = script.mouse_x, .y = script.mouse_y});
+    if (before.held != 0 && script.held != before.held)
+        push({.kind = Kind::button, .action = Action::release, .code = before.held - 1});
+    if (script.held != 0 && script.held != before.held)
+        push({.kind = Kind::button, .action = Action::press, .code = script.held - 1});
+    if (const int button = std::exchange(script.clicks, 0) - 1; button >= 0) {
+        push({.kind = Kind::button, .action = Action::press, .code = button});
+        push({.kind = Kind::button, .action = Action::release, .code = button});
+    }
+    if (const double turns = std::exchange(script.wheel, 0); turns != 0)
+        push({.kind = Kind::wheel, .y = turns});
+    for (const char32_t c : characters_of(for_field(std::exchange(script.text, ""))))
+        push({.kind = Kind::text, .character = c});
+    before = script;
+}
 
 using Clock = std::chrono::steady_clock;
 
@@ -162,28 +214,50 @@ void drop(GLFWwindow* window, const std::vector<std::string>& paths) {
     if (callback != nullptr) callback(window, static_cast<int>(names.size()), names.data());
 }
 
-void dispatch_keys(std::vector<KeyPress>& keys, const PanelContext& context, Dialogs& dialogs) {
-    for (const KeyPress& press : keys) {
-        if (press.mods == kReleased) {
-            context.app.view.blink = false;
+KeyFocus key_focus(const AppState& app) {
+    return {text_field_active(), n_open_popups(), app.dialog};
+}
+
+/// Escape: closes the innermost thing that is open, with its field; false: there is none.
+bool close_innermost(AppState& app) {
+    const KeyFocus focus = key_focus(app);
+    if (focus.in_text) leave_text_field();
+    if (focus.n_popups > 0)
+        close_top_popup();
+    else if (focus.dialog != Dialog::none && (!focus.in_text || is_in_front(focus.dialog)))
+        app.dialog = Dialog::none;
+    else
+        return focus.in_text;
+    return true;
+}
+
+/// Runs the keys that are commands, in their order. Returns what is left for ImGui: a key that is a command writes nothing.
+std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const PanelContext& context,
+                                 Dialogs& dialogs) {
+    AppState& app = context.app;
+    std::vector<InputEvent> left;
+    for (const InputEvent& event : frame) {
+        const bool press = event.is_press();
+        if (press && event.code == GLFW_KEY_ESCAPE &&
+            (event.action == InputEvent::Action::again || close_innermost(app)))
+            continue;
+        const UserCommand* command =
+            event.kind == InputEvent::Kind::key ? find_command(Shortcut{event.code, event.mods}) : nullptr;
+        if (press && command != nullptr && is_for_commands(key_focus(app), event.code, event.mods)) {
+            const Dialog before = app.dialog;
+            if (command->id != "blink" || event.action == InputEvent::Action::press)
+                run(context, command->id);
+            if (app.dialog != before && text_field_active()) leave_text_field();  // it was the dialog's
             continue;
         }
-        if (press.code == GLFW_KEY_ESCAPE && context.app.dialog != Dialog::none) {
-            context.app.dialog = Dialog::none;
-            continue;
-        }
-        if (context.app.dialog == Dialog::palette) {
-            dialogs.keys_down |= press.code == GLFW_KEY_DOWN;
-            dialogs.keys_up |= press.code == GLFW_KEY_UP;
-        }
-        const bool plain = (press.mods & (GLFW_MOD_CONTROL | GLFW_MOD_ALT)) == 0;
-        if (ImGui::GetIO().WantTextInput &&
-            (plain || press.code == 'C' || press.code == 'V' || press.code == 'Z' || press.code == 'Y'))
-            continue;
-        if (const UserCommand* command = find_command(Shortcut{press.code, press.mods & 7}))
-            if (command->id != "blink" || !press.again) run(context, command->id);
+        if (event.kind == InputEvent::Kind::key && !press &&
+            event.code == find_command("blink")->shortcut.code)
+            app.view.blink = false;
+        if (press && app.dialog == Dialog::palette && event.mods == 0)
+            dialogs.selected_by += event.code == GLFW_KEY_DOWN ? 1 : event.code == GLFW_KEY_UP ? -1 : 0;
+        left.push_back(event);
     }
-    keys.clear();
+    return left;
 }
 
 /// Something to look at before anyone clicks: the best-scored token that is no sink, one in the middle, and the
@@ -215,23 +289,9 @@ void run_window(WindowOptions options) {
     GLFWwindow* window = glfw.get();
     const bool scripted = options.script.has_value();
 
-    std::vector<KeyPress> keys;
-    g_keys = &keys;
-    if (!scripted) {
-        glfwSetKeyCallback(window, [](GLFWwindow*, int code, int, int action, int mods) {
-            g_frames_wanted = 3;
-            if (g_keys == nullptr) return;
-            if (action != GLFW_RELEASE)
-                g_keys->push_back({code, mods, action == GLFW_REPEAT});
-            else if (find_command("blink")->shortcut.code == code)
-                g_keys->push_back({code, kReleased, false});
-        });
-        glfwSetCursorPosCallback(
-            window, [](GLFWwindow*, double, double) { g_frames_wanted = std::max(g_frames_wanted, 2); });
-        glfwSetMouseButtonCallback(window, [](GLFWwindow*, int, int, int) { g_frames_wanted = 3; });
-        glfwSetScrollCallback(window, [](GLFWwindow*, double, double) { g_frames_wanted = 3; });
-        glfwSetCharCallback(window, [](GLFWwindow*, unsigned) { g_frames_wanted = 3; });
-    }
+    InputQueue input;
+    g_input = &input;
+    if (!scripted) listen(window);
     std::vector<std::string> dropped;
     g_dropped = &dropped;
     glfwSetDropCallback(window, [](GLFWwindow*, int n, const char** paths) {
@@ -242,7 +302,8 @@ void run_window(WindowOptions options) {
     glfwSetWindowContentScaleCallback(window, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
     glfwSetWindowRefreshCallback(window, [](GLFWwindow*) { g_frames_wanted = 3; });
 
-    const ImGuiHost imgui(window, scripted);
+    const ImGuiHost imgui(window);
+    ImGuiInput imgui_input(window);
     HeatPainters painters;
     AppState app(options.backend, [] { glfwPostEmptyEvent(); });
     app.setup = std::move(options.setup);
@@ -262,7 +323,9 @@ void run_window(WindowOptions options) {
     Fonts fonts;
     Panels panels;
     PanelShared shared;
-    bool mouse_was_down = false;
+    WindowReport report(std::move(options.report));
+    ScriptInput script_before;
+    KeyFocus keys_were_for;
     std::uint64_t picked_run = 0;
     float drawn_scale = 0;
     bool starting = !options.open.empty();  // the trace is not there yet
@@ -291,12 +354,12 @@ void run_window(WindowOptions options) {
             if (!app.has_run() && !app.open_job.fault().empty())
                 fail(ErrorCode::bad_file, "{}", app.open_job.fault());
         }
-        if (scripted && !starting && settle-- <= 0) {
+        if (scripted && !starting && input.empty() && settle-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
                 const auto found = shared.items.find(name);
                 if (found == shared.items.end()) return std::nullopt;
-                const auto& [min, max] = found->second;
-                return std::array<double, 4>{min.x, min.y, max.x, max.y};
+                const NamedItem& item = found->second;
+                return std::array<double, 4>{item.min.x, item.min.y, item.max.x, item.max.y};
             };
             if (options.script->advance(app, find_item)) {
                 settle = 2;
@@ -349,19 +412,20 @@ void run_window(WindowOptions options) {
         ImGui_ImplGlfw_NewFrame();
         ImGuiIO& io = ImGui::GetIO();
         if (scripted) {
-            ScriptInput& input = options.script->input;
-            const auto down = [&](int button) {
-                return (!mouse_was_down && input.clicks == button) || input.held == button;
-            };
-            imgui_compat::set_mouse(input.mouse_x < 0 ? ImVec2(-FLT_MAX, -FLT_MAX)
-                                                      : ImVec2(float(input.mouse_x), float(input.mouse_y)),
-                                    down(1), down(2), static_cast<float>(std::exchange(input.wheel, 0)));
-            if (mouse_was_down) input.clicks = 0;
-            mouse_was_down = input.clicks != 0;
-            if (!input.dropped.empty()) drop(window, std::exchange(input.dropped, {}));
-            if (!input.text.empty())
-                io.AddInputCharactersUTF8(for_field(std::exchange(input.text, "")).c_str());
+            listen(options.script->input, script_before);
+            if (!options.script->input.dropped.empty())
+                drop(window, std::exchange(options.script->input.dropped, {}));
         }
+        // What a frame opens takes keys from the next one on.
+        const KeyFocus keys_are_for = key_focus(app);
+        const std::vector<InputEvent> events =
+            input.take_frame(keys_are_for != std::exchange(keys_were_for, keys_are_for) ? KeyTurn::waits
+                             : keys_are_for.in_text                                     ? KeyTurn::typing
+                                                                                        : KeyTurn::one);
+        if (!input.empty()) g_frames_wanted = std::max(g_frames_wanted, 2);
+        const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
+        report.count(events);
+        imgui_input.hand_over(run_keys(events, context, panels.dialogs));
         ImGui::NewFrame();
         if (io.KeyCtrl && io.MouseWheel != 0) {
             app.view.interface_scale =
@@ -371,9 +435,7 @@ void run_window(WindowOptions options) {
         shared.batches.clear();
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
-        const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
-        dispatch_keys(keys, context, panels.dialogs);
         lay_out(panels, context);
         if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
@@ -401,11 +463,12 @@ void run_window(WindowOptions options) {
             app.say(error.what(), true);
         }
         glfwSwapBuffers(window);
+        report.write(app, shared, key_focus(app), !input.empty());
         app.texture_bytes = painters.texture_bytes();
         app.frames.frame_ends();
         if (scripted && options.script->done()) app.quit = app.quit || options.script->done();
     }
-    g_keys = nullptr;
+    g_input = nullptr;
     g_dropped = nullptr;
     (void)save_settings(options.settings, app.view, app.recent);
 }

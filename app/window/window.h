@@ -14,6 +14,7 @@ struct WindowOptions {
     std::filesystem::path open;  ///< a trace; empty: none
     std::optional<Script> script;
     BackendOptions backend;
+    std::filesystem::path report;    ///< see WindowReport; empty: none
     std::filesystem::path settings;  ///< read at the start, written at the end; empty: none
     int width = 0, height = 0;       ///< 0: three quarters of the screen, within reason
 };

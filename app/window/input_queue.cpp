@@ -1,0 +1,80 @@
+#include "app/window/input_queue.h"
+
+#include "app/window/keys.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+using Kind = InputEvent::Kind;
+
+constexpr int kFirstModifier = 340, kLastModifier = 347;  // left Shift, Ctrl, Alt, Super, then the right ones
+
+/// GLFW tells the character right after such a key.
+bool may_write(const InputEvent& event) {
+    constexpr int kUnknown = -1, kFirstOfKeypad = 320, kLastOfKeypad = 336;
+    return event.is_press() && event.character == 0 &&
+           (event.code == kUnknown || (event.code >= ' ' && event.code < key::kEscape) ||
+            (event.code >= kFirstOfKeypad && event.code <= kLastOfKeypad));
+}
+
+/// Nothing but a character.
+bool only_writes(const InputEvent& event) {
+    return event.character != 0 && (event.mods & ~key::kShift) == 0;
+}
+
+}  // namespace
+
+int InputQueue::modifiers_after(const InputEvent& event) {
+    if (event.kind != Kind::key && event.kind != Kind::button) return mods_;
+    if (event.kind == Kind::button || event.code < kFirstModifier || event.code > kLastModifier)
+        return event.mods;
+    // X11 tells the modifiers before the event, so a modifier key misses itself.
+    const int own = 1 << ((event.code - kFirstModifier) % 4);
+    const unsigned bit = 1u << (event.code - kFirstModifier),
+                   both = 0x11u << ((event.code - kFirstModifier) % 4);
+    held_keys_ = event.action == InputEvent::Action::release ? held_keys_ & ~bit : held_keys_ | bit;
+    return (held_keys_ & both) != 0 ? event.mods | own : event.mods & ~own;
+}
+
+void InputQueue::push(InputEvent event) {
+    event.mods = mods_ = modifiers_after(event);
+    if (event.kind == Kind::text && !events_.empty() && may_write(events_.back()))
+        events_.back().character = event.character;
+    else
+        events_.push_back(event);
+}
+
+bool InputQueue::fits(const InputEvent& event, const std::vector<InputEvent>& frame, KeyTurn keys) const {
+    if (keys == KeyTurn::waits && (event.is_press() || event.kind == Kind::text)) return false;
+    if (frame.empty()) return true;
+    const InputEvent& last = frame.back();
+    if (last.kind == Kind::button) return false;
+    if (last.kind == Kind::wheel && (event.kind != Kind::wheel || event.mods != last.mods)) return false;
+    if (last.is_press() && !(keys == KeyTurn::typing && only_writes(last)))
+        return event.is_press() && event.action == InputEvent::Action::again && event.code == last.code;
+    if (event.kind == Kind::button)
+        return buttons_ == 0 || std::none_of(frame.begin(), frame.end(), [](const InputEvent& before) {
+                   return before.kind == Kind::move;
+               });
+    if (event.kind == Kind::move || event.kind == Kind::leave)
+        return last.kind == Kind::move || last.kind == Kind::leave;
+    return true;
+}
+
+std::vector<InputEvent> InputQueue::take_frame(KeyTurn keys) {
+    std::vector<InputEvent> frame;
+    while (!events_.empty() && fits(events_.front(), frame, keys)) {
+        frame.push_back(events_.front());
+        events_.pop_front();
+    }
+    if (!frame.empty() && frame.back().kind == Kind::button) {
+        const unsigned bit = 1u << frame.back().code;
+        buttons_ = frame.back().action == InputEvent::Action::press ? buttons_ | bit : buttons_ & ~bit;
+    }
+    return frame;
+}
+
+}  // namespace keyhole

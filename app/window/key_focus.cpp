@@ -1,0 +1,34 @@
+#include "app/window/key_focus.h"
+
+#include "app/window/keys.h"
+
+#include <string_view>
+
+namespace keyhole {
+
+bool is_in_front(Dialog dialog) {
+    switch (dialog) {
+        case Dialog::none:
+        case Dialog::why:
+        case Dialog::doctor:
+        case Dialog::notes:
+        case Dialog::overrides:
+            return false;
+        default:
+            return true;
+    }
+}
+
+bool is_for_commands(const KeyFocus& focus, int code, int mods) {
+    const bool function_key = code >= key::kF1 && code <= key::kF12;
+    const bool types = (mods & ~key::kShift) == 0;
+    if (focus.in_text) {
+        // Clipboard, all, undo and redo; and the keys that move or delete by words.
+        const bool edits = std::string_view("ACVXYZ").find(static_cast<char>(code)) != std::string_view::npos;
+        return !types && !(code < key::kEscape && edits) && (code < key::kEscape || code >= key::kF1);
+    }
+    if (!types) return true;
+    return focus.n_popups == 0 && (!is_in_front(focus.dialog) || function_key);
+}
+
+}  // namespace keyhole

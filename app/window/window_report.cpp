@@ -1,0 +1,106 @@
+#include "app/window/window_report.h"
+
+#include "engine/base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+
+namespace keyhole {
+
+namespace {
+
+std::string_view phase_name(const AppState& app) {
+    if (!app.live()) return "trace";
+    switch (app.status.phase) {
+        case EnginePhase::idle:
+            return "idle";
+        case EnginePhase::loading:
+            return "loading";
+        case EnginePhase::prefill:
+            return "prefill";
+        case EnginePhase::running:
+            return "running";
+        case EnginePhase::finished:
+            return "finished";
+        case EnginePhase::failed:
+            return "failed";
+    }
+    return "";
+}
+
+std::string_view dialog_name(Dialog dialog) {
+    constexpr std::array<std::string_view, 17> kNames = {
+        "none",       "palette",    "keys",         "export",
+        "open trace", "save trace", "save picture", "save screenshot",
+        "go to",      "find",       "overrides",    "say",
+        "edit token", "why",        "doctor",       "notes",
+        "about"};
+    return kNames[static_cast<std::size_t>(dialog)];
+}
+
+/// The part of each named widget that is in sight: left, top, right, bottom in window pixels.
+nlohmann::json items_in_sight(const PanelShared& shared) {
+    nlohmann::json items = nlohmann::json::object();
+    for (const auto& [name, item] : shared.items)
+        if (item.seen_min.x < item.seen_max.x && item.seen_min.y < item.seen_max.y)
+            items[name] = {std::lround(item.seen_min.x), std::lround(item.seen_min.y),
+                           std::lround(item.seen_max.x), std::lround(item.seen_max.y)};
+    return items;
+}
+
+}  // namespace
+
+void WindowReport::count(std::span<const InputEvent> taken) {
+    for (const InputEvent& event : taken) {
+        n_buttons_ += event.kind == InputEvent::Kind::button ? 1 : 0;
+        n_keys_ += event.is_press() ? 1 : 0;
+        n_turns_ += event.kind == InputEvent::Kind::wheel ? 1 : 0;
+    }
+}
+
+void WindowReport::write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting) {
+    ++n_frames_;
+    if (path_.empty()) return;
+    const ViewState& view = app.view;
+    const nlohmann::json out = {
+        {"phase", phase_name(app)},
+        {"has_run", app.has_run()},
+        {"idle", app.idle()},
+        {"rows", app.has_run() ? app.n_decoded() : 0},
+        {"row", view.row},
+        {"first_row", app.first_row()},
+        {"last_row", app.last_row()},
+        {"lanes", app.desk.n_lanes()},
+        {"lane", view.lane},
+        {"layer", view.layer},
+        {"head", view.head},
+        {"mode", mode_name(view.mode)},
+        {"speed", app.speed},
+        {"scale", view.interface_scale},
+        {"zoom", {view.heat.left, view.heat.top, view.heat.cell_width}},
+        {"pick", view.pick ? nlohmann::json{view.pick->row, view.pick->position} : nlohmann::json()},
+        {"picked", view.curve_positions},
+        {"prompt", app.setup.prompt},
+        {"notice", app.notice},
+        {"dialog", dialog_name(keys.dialog)},
+        {"popups", keys.n_popups},
+        {"typing", keys.in_text},
+        {"commands", {{"count", app.n_commands}, {"last", app.last_commands}}},
+        {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
+        {"items", items_in_sight(shared)}};
+    std::string text = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (text == written_) return;
+    const std::filesystem::path part = path_.string() + ".part";
+    std::ofstream file(part, std::ios::binary);
+    file << "{\"frame\":" << n_frames_ << "," << std::string_view(text).substr(1) << "\n";
+    std::error_code fault;
+    if (file.flush()) std::filesystem::rename(part, path_, fault);
+    if (!file || fault)
+        fail(ErrorCode::io, "writing the report {}: failed; check the folder and the disk", path_.string());
+    written_ = std::move(text);
+}
+
+}  // namespace keyhole
