@@ -16,7 +16,7 @@ build_packages=(
     libmd4c-dev                                                    # the manual's Markdown
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-test_packages=(libgtest-dev xvfb xauth)  # test programs; a display where there is none
+test_packages=(libgtest-dev xvfb xauth libxtst-dev)  # test programs; a display where there is none, and its pointer
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12 has 14 as clang, too old
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"

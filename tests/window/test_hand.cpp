@@ -1,0 +1,387 @@
+// A person's pointer and keys in the real window: what opens must close, what is clicked must happen, what is typed must be text. The
+// monkey does anything anywhere: KEYHOLE_RANDOM_MINUTES=10 for a long one, KEYHOLE_RANDOM_SEED for another one.
+#include "tests/window/x_hand.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Every key that is a command by itself is in it, with and without Shift.
+constexpr std::string_view kEveryLetter =
+    "Who? The quick brown fox jumps over 1234567890 lazy dogs, [and] then.../ ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+class Hand : public testing::XHand {
+  protected:
+    int n_commands() { return report()["commands"]["count"]; }
+    std::string dialog() { return report()["dialog"]; }
+
+    /// The first widget in sight whose name begins so.
+    std::string first_item(const std::string& begin) {
+        const Json now = report();
+        for (const auto& [name, box] : now["items"].items())
+            if (name.starts_with(begin)) return name;
+        return begin;
+    }
+
+    void escape_closes_all(const std::string& what) {
+        for (int i = 0; i < 6 && (report()["popups"] > 0 || dialog() != "none" || report()["typing"] == true);
+             ++i)
+            key("Escape");
+        EXPECT_EQ(report()["popups"], 0) << what;
+        EXPECT_EQ(dialog(), "none") << what;
+    }
+
+    /// Opens a list, a menu or a popup by a click, and closes it by one Escape, which touches nothing else.
+    void opens_and_closes(const std::string& item) {
+        SCOPED_TRACE(item);
+        const Json pick = report()["pick"];
+        const int before = n_commands();
+        click(item);
+        ASSERT_TRUE(wait_until("open " + item, [](const Json& now) { return now["popups"] == 1; }));
+        type("kxw");  // commands, where nothing is open
+        key("Escape");
+        ASSERT_TRUE(wait_until("closed " + item, [](const Json& now) { return now["popups"] == 0; }));
+        EXPECT_EQ(report()["pick"], pick) << "Escape dropped the pick";
+        EXPECT_EQ(n_commands(), before) << report()["commands"];
+    }
+
+    void walk_lists() {
+        for (const char* item : {"curves", "speed", "preset", "kv", "model", "range", "menu File", "menu Run",
+                                 "menu View", "menu Time", "menu Token", "menu Lanes", "menu Help"}) {
+            opens_and_closes(item);
+            if (HasFatalFailure()) return;
+        }
+        // A choice, and a way back.
+        click("curves");
+        click("curves kl");
+        ASSERT_TRUE(wait_until("closed list", [](const Json& now) { return now["popups"] == 0; }));
+    }
+
+    void prompt_takes_every_letter() {
+        const int before = n_commands();
+        const Json view = report()["mode"];
+        click("prompt");
+        ASSERT_TRUE(wait_until("field", [](const Json& now) { return now["typing"] == true; }));
+        key("Ctrl+A");
+        type(kEveryLetter);
+        EXPECT_EQ(n_commands(), before) << "typing ran commands: " << report()["commands"];
+        EXPECT_EQ(report()["mode"], view);
+        EXPECT_EQ(report()["popups"], 1);
+    }
+
+    /// Dialogs with a field, by their keys: letters are text, one Escape closes.
+    void walk_dialogs() {
+        constexpr std::array<std::pair<const char*, const char*>, 4> kFields = {
+            {{"Ctrl+P", "palette"}, {"Ctrl+G", "go to"}, {"Ctrl+F", "find"}, {"Ctrl+T", "say"}}};
+        for (const auto& [keys, name] : kFields) {
+            SCOPED_TRACE(name);
+            const Json pick = report()["pick"];
+            const int before = n_commands();
+            strike(keys);  // what is typed at once is for the field, although it is not there yet
+            type("Who kxw");
+            ASSERT_EQ(dialog(), name);
+            EXPECT_EQ(report()["typing"], true);
+            EXPECT_EQ(n_commands(), before + 1) << report()["commands"];
+            key("Escape");
+            EXPECT_EQ(dialog(), "none");
+            EXPECT_EQ(report()["pick"], pick);
+        }
+        for (const auto& [keys, name] :
+             {std::pair("F1", "about"), {"F5", "doctor"}, {"Shift+slash", "keys"}}) {
+            SCOPED_TRACE(name);
+            key(keys);
+            EXPECT_EQ(dialog(), name);
+            key("Escape");
+            EXPECT_EQ(dialog(), "none");
+        }
+    }
+
+    /// Every command that a menu offers, except those that need a file or end the program.
+    void walk_menus() {
+        for (const char* menu : {"Run", "View", "Time", "Token", "Lanes", "Help"}) {
+            click(fmt::format("menu {}", menu));
+            wait_until("menu", [](const Json& now) { return now["popups"] == 1; });
+            std::vector<std::string> entries;
+            const Json now = report();
+            for (const auto& [name, box] : now["items"].items())
+                if (name.starts_with("menu ") && !(name[5] >= 'A' && name[5] <= 'Z')) entries.push_back(name);
+            EXPECT_FALSE(entries.empty()) << menu;
+            for (const std::string& entry : entries) point(entry, 0.3);
+            key("Escape");
+            for (const std::string& entry : entries) {
+                const std::string id = entry.substr(5);
+                if (id == "run.restart" || id == "run.toggle" || id.starts_with("rewind")) continue;
+                SCOPED_TRACE(entry);
+                click(fmt::format("menu {}", menu));
+                click(entry, 0.3);
+                EXPECT_EQ(report()["commands"]["last"].back(), id);
+                ASSERT_TRUE(alive());
+                escape_closes_all(entry);
+                if (id.starts_with("view.") || id.starts_with("ui.")) {
+                    key("F2");
+                    key("Ctrl+0");
+                }
+            }
+        }
+    }
+};
+
+TEST_F(Hand, OpensAndClosesEverything) {
+    width_ = 1600, height_ = 1180;  // a whole card is in sight
+    start();
+    if (HasFatalFailure()) return;
+    walk_lists();
+    if (HasFatalFailure()) return;
+    walk_dialogs();
+
+    // Clicks on the large heat map, and Escape from the inside out.
+    click("heatmap", 0.2, 0.8);
+    ASSERT_FALSE(report()["pick"].is_null());
+    click("heatmap", 0.3, 0.9, 3);
+    ASSERT_TRUE(wait_until("menu of the token", [](const Json& now) { return now["popups"] == 1; }));
+    key("Escape");
+    EXPECT_EQ(report()["popups"], 0);
+    EXPECT_FALSE(report()["pick"].is_null()) << "the menu alone closes";
+    key("Escape");
+    EXPECT_TRUE(report()["pick"].is_null()) << "with nothing open Escape drops the pick";
+    const std::string token = first_item("token ");
+    click(token);
+    EXPECT_EQ(fmt::format("token {}", report()["pick"][1].get<int>()), token);
+
+    // Wheel, and a drag of the picture; what is dragged just before the button goes counts.
+    point("heatmap", 0.5, 0.5);
+    wheel(3);
+    settle();
+    const Json zoomed = report()["zoom"];
+    drag("heatmap", 0.5, 0.5, 0.3, 0.3);
+    EXPECT_NE(report()["zoom"], zoomed);
+    key("Ctrl+0");
+
+    // A row by the time bar, a border between panes, a number on the card, a slider in a popup.
+    key("Right");
+    key("Right");
+    ASSERT_TRUE(wait_until("two rows", [](const Json& now) { return now["rows"] == 2; }));
+    drag("scrub", 0.99, 0.5, 0.02, 0.5);
+    EXPECT_EQ(report()["row"], report()["first_row"]);
+    const Json atlas = report()["items"]["atlas"];
+    drag("splitter left|", 0.5, 0.5, 8, 0.5);
+    EXPECT_NE(report()["items"]["atlas"], atlas);
+    drag("alpha", 0.8, 0.5, 0.2, 0.5);
+    ASSERT_TRUE(wait_until("the lane as it was set", [](const Json& now) { return now["idle"] == true; }));
+    click("range");
+    drag("gamma", 0.2, 0.5, 0.5, 0.5);
+    EXPECT_EQ(report()["popups"], 1);
+    escape_closes_all("range");
+
+    // The grid of heads: painted by a drag, cleared by the right button.
+    click("lane.overrides");
+    ASSERT_EQ(dialog(), "overrides");
+    drag("override L1 H1", 0.5, 0.5, 3.5, 2.5);
+    click("override L1 H1", 0.5, 0.5, 3);
+    escape_closes_all("grid");
+
+    // The field on the card: letters are text, Escape leaves the field and nothing else.
+    const Json pick = report()["pick"];
+    int before = n_commands();
+    click("spec");
+    ASSERT_EQ(report()["typing"], true);
+    type("kxw");
+    EXPECT_EQ(n_commands(), before);
+    key("Escape");
+    EXPECT_EQ(report()["typing"], false);
+    EXPECT_EQ(report()["pick"], pick);
+
+    // Unmodified letters are commands again.
+    before = n_commands();
+    type("k");
+    EXPECT_EQ(report()["mode"], "mask");
+    EXPECT_EQ(n_commands(), before + 1);
+
+    prompt_takes_every_letter();
+    click("prompt.restart");
+    ASSERT_TRUE(wait_until("the typed prompt",
+                           [](const Json& now) { return now["prompt"] == std::string(kEveryLetter); }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(Hand, RunsEveryCommandOfTheMenus) {
+    start();
+    if (HasFatalFailure()) return;
+    walk_menus();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(Hand, LosesNothingWhileDecoding) {
+    width_ = 1600, height_ = 1180;
+    start();
+    if (HasFatalFailure()) return;
+    key("space");
+    ASSERT_TRUE(wait_until("rows", [](const Json& now) { return now["rows"] > 10; }));
+
+    // A hundred clicks with the pointer gone at once give a hundred actions, and none where the pointer went.
+    const int before = n_commands();
+    ASSERT_TRUE(shows("mode.mask") && shows("mode.score") && shows("range"));
+    for (int i = 0; i < 100; ++i) {
+        point(i % 2 == 0 ? "mode.mask" : "mode.attention");
+        button(1, true);
+        button(1, false);
+        move(640, 4);
+    }
+    settle();
+    EXPECT_EQ(n_commands(), before + 100);
+    for (int i = 0; i < 16; ++i)
+        EXPECT_EQ(report()["commands"]["last"][static_cast<std::size_t>(i)],
+                  i % 2 == 0 ? "mode.mask" : "mode.attention");
+
+    // Heads by clicks on the atlas, the pointer gone to another one.
+    for (const auto& [layer, head] : {std::pair(0, 0), {3, 5}, {5, 7}, {2, 1}}) {
+        const double across = (head + 0.5) / 8, down = (layer + 0.5) / 6;
+        point("atlas", across, down);
+        button(1, true);
+        button(1, false);
+        point("atlas", 1 - across, 1 - down);
+        settle();
+        EXPECT_EQ(report()["layer"], layer);
+        EXPECT_EQ(report()["head"], head);
+    }
+
+    // Twenty keys, as quick as they come.
+    const int keys_before = n_commands();
+    for (int i = 0; i < 20; ++i) strike(i % 2 == 0 ? "k" : "a");
+    settle();
+    EXPECT_EQ(n_commands(), keys_before + 20);
+
+    walk_lists();
+    if (HasFatalFailure()) return;
+    walk_dialogs();
+    EXPECT_EQ(report()["phase"], "running");
+    prompt_takes_every_letter();
+    EXPECT_EQ(report()["phase"], "running") << "typing stopped the run";
+    escape_closes_all("prompt");
+    key("space");
+    ASSERT_TRUE(wait_until("stop", [](const Json& now) { return now["phase"] != "running"; }));
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+/// Anything a hand can do, by chance; what it did last is told when the program ends.
+class Monkey : public Hand {
+  protected:
+    std::mt19937 random_;
+    std::deque<std::string> done_;
+
+    int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+    void note(std::string what) {
+        done_.push_back(std::move(what));
+        if (done_.size() > 40) done_.pop_front();
+    }
+    std::string history() const {
+        std::string text;
+        for (const std::string& what : done_) text += what + "\n";
+        return text;
+    }
+
+    /// A place anywhere, or on a widget that is in sight.
+    void go_somewhere() {
+        const Json items = report()["items"];
+        if (below(3) == 0 || items.empty()) {
+            const int x = below(width_), y = below(height_);
+            note(fmt::format("move {} {}", x, y));
+            return move(x, y);
+        }
+        auto at = items.begin();
+        std::advance(at, below(static_cast<int>(items.size())));
+        const double x = at.value()[0], y = at.value()[1], right = at.value()[2], bottom = at.value()[3];
+        note("point " + at.key());
+        move(static_cast<int>(x + (right - x) * 0.01 * below(100)),
+             static_cast<int>(y + (bottom - y) * 0.01 * below(100)));
+    }
+
+    void act() {
+        static constexpr std::array<const char*, 26> kKeys = {
+            "Escape",    "Return",    "Tab",    "space",    "Left",        "Right",  "Up",
+            "Down",      "Home",      "End",    "Delete",   "F2",          "F3",     "F4",
+            "F5",        "BackSpace", "Ctrl+Z", "Ctrl+Y",   "Ctrl+P",      "Ctrl+A", "Ctrl+V",
+            "Shift+Tab", "Ctrl+R",    "Ctrl+C", "Alt+Left", "Ctrl+Shift+C"};
+        const int kind = below(20);
+        if (kind < 8) {
+            go_somewhere();
+            const int which = below(5) == 0 ? 3 : 1;
+            note(fmt::format("click {}", which));
+            button(which, true);
+            button(which, false);
+        } else if (kind < 11) {
+            go_somewhere();
+            const int which = below(4) == 0 ? 3 : 1;
+            note(fmt::format("press {}", which));
+            button(which, true);
+            for (int i = below(4); i >= 0; --i) go_somewhere();
+            note("release");
+            button(which, false);
+        } else if (kind < 13) {
+            const int turns = below(9) - 4;
+            note(fmt::format("wheel {}", turns));
+            const bool ctrl = below(6) == 0;
+            if (ctrl) press_key("Control_L", true);
+            wheel(turns);
+            if (ctrl) press_key("Control_L", false);
+        } else if (kind < 16) {
+            const std::string name = kKeys[static_cast<std::size_t>(below(static_cast<int>(kKeys.size())))];
+            note("key " + name);
+            strike(name);
+        } else if (kind < 19) {
+            std::string text;
+            for (int i = below(6); i >= 0; --i) text += static_cast<char>(' ' + below('~' - ' ' + 1));
+            note("type " + text);
+            write(text);
+        } else if (below(4) == 0) {
+            const int width = 800 + below(1000), height = 500 + below(600);
+            note(fmt::format("resize {} {}", width, height));
+            resize(width, height);
+        }
+    }
+};
+
+TEST_F(Monkey, DoesAnythingAnywhere) {
+    const char* minutes = std::getenv("KEYHOLE_RANDOM_MINUTES");
+    const char* seed = std::getenv("KEYHOLE_RANDOM_SEED");
+    const double seconds = minutes == nullptr ? 30 : 60 * std::stod(minutes);
+    const unsigned number = seed == nullptr ? 1 : static_cast<unsigned>(std::stoul(seed));
+    random_.seed(number);
+    start();
+    if (HasFatalFailure()) return;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    int n = 0, n_starts = 1;
+    for (; std::chrono::steady_clock::now() < until; ++n) {
+        act();
+        if (n % 5 == 4) catch_up();
+        if (alive()) continue;
+        // It may have found the way out: that is no fault.
+        ASSERT_EQ(exit_status(), 0) << "seed " << number << ", action " << n << "\n"
+                                    << output() << "\n"
+                                    << history();
+        start();
+        if (HasFatalFailure()) return;
+        ++n_starts;
+    }
+    ASSERT_TRUE(settle()) << history();
+    std::printf("%d actions in %.0f s, %d start(s), seed %u\n", n, seconds, n_starts, number);
+    // Whatever was done, the window still does what it is asked.
+    escape_closes_all("the monkey");
+    const int before = n_commands();
+    key("Ctrl+0");
+    EXPECT_EQ(n_commands(), before + 1) << history();
+    EXPECT_EQ(quit(), 0) << output() << history();
+}
+
+}  // namespace
+}  // namespace keyhole

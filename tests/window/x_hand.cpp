@@ -1,0 +1,314 @@
+#include "tests/window/x_hand.h"
+
+#include "tests/window/program_run.h"
+
+#include <X11/Xlib.h>
+#include <X11/extensions/XTest.h>
+#include <X11/keysym.h>
+#include <poll.h>
+#include <sys/inotify.h>
+
+#include <chrono>
+#include <csignal>
+#include <cmath>
+
+namespace keyhole::testing {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of a slow machine under sanitizers: what is awaited comes at once elsewhere.
+constexpr int kPatienceS = 90;
+// GLFW takes two presses of a key in one millisecond for one.
+constexpr unsigned long kKeyMs = 2;
+
+/// Starts a program with its output in a file.
+pid_t spawn(const std::vector<std::string>& words, const std::filesystem::path& folder,
+            const std::string& log, const std::string& display) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    if (chdir(folder.c_str()) != 0 || std::freopen(log.c_str(), "w", stdout) == nullptr) _exit(126);
+    dup2(fileno(stdout), 2);
+    if (!display.empty()) setenv("DISPLAY", display.c_str(), 1);
+    unsetenv("WAYLAND_DISPLAY");
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+}
+
+}  // namespace
+
+void XHand::SetUp() {
+    folder_ =
+        std::filesystem::temp_directory_path() /
+        ("keyhole-hand-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) +
+         "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    inotify_add_watch(watch_, folder_.c_str(), IN_MOVED_TO);
+    // A display of its own: pointer and focus are one for all programs of a display.
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    server_ = spawn({"Xvfb", "-displayfd", std::to_string(ends[1]), "-screen", "0", "1920x1200x24",
+                     "-noreset", "-nolisten", "tcp"},
+                    folder_, (folder_ / "server.txt").string(), "");
+    close(ends[1]);
+    std::string number;
+    for (char c = 0; read(ends[0], &c, 1) == 1 && c != '\n';) number += c;
+    close(ends[0]);
+    if (number.empty()) GTEST_SKIP() << "no Xvfb";
+    display_name_ = ":" + number;
+    display_ = XOpenDisplay(display_name_.c_str());
+    ASSERT_NE(display_, nullptr) << display_name_;
+}
+
+void XHand::TearDown() {
+    const auto end = [](pid_t& child) {
+        if (child <= 0) return;
+        kill(child, SIGKILL);
+        waitpid(child, nullptr, 0);
+        child = -1;
+    };
+    if (alive()) end(program_);
+    if (display_ != nullptr) XCloseDisplay(display_);
+    end(server_);
+    if (watch_ >= 0) close(watch_);
+    std::filesystem::remove_all(folder_);
+}
+
+void XHand::start(const std::string& arguments) {
+    n_buttons_ = n_keys_ = n_turns_ = 0;
+    report_ = {};
+    std::filesystem::remove(folder_ / "report.json");
+    std::vector<std::string> words = {reference::built("keyhole"),
+                                      "gui",
+                                      "--report",
+                                      (folder_ / "report.json").string(),
+                                      "--settings",
+                                      (folder_ / "settings.json").string(),
+                                      "--size",
+                                      std::to_string(width_) + "x" + std::to_string(height_)};
+    std::istringstream more(arguments);
+    for (std::string word; more >> word;) words.push_back(word);
+    XTestFakeMotionEvent(display_, -1, width_ + 100, height_ + 100, 0);
+    XFlush(display_);
+    program_ = spawn(words, folder_, (folder_ / "out.txt").string(), display_name_);
+    ASSERT_TRUE(wait_until("a run", [](const Json& now) {
+        return now["has_run"] == true && now["idle"] == true && now["items"].contains("heatmap");
+    }));
+}
+
+std::string XHand::output() {
+    std::ifstream file(folder_ / "out.txt");
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+bool XHand::alive() {
+    if (program_ <= 0) return false;
+    if (waitpid(program_, &status_, WNOHANG) == 0) return true;
+    program_ = -1;
+    return false;
+}
+
+int XHand::quit() {
+    strike("Ctrl+Q");
+    for (const auto until = Clock::now() + std::chrono::seconds(kPatienceS);
+         alive() && Clock::now() < until;) {
+        pollfd nothing{-1, 0, 0};
+        poll(&nothing, 1, 10);
+    }
+    EXPECT_FALSE(alive()) << "it does not end";
+    return exit_status();
+}
+
+int XHand::exit_status() const {
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
+}
+
+bool XHand::read_report() {
+    std::ifstream file(folder_ / "report.json");
+    if (!file) return false;
+    report_ = Json::parse(file, nullptr, false);
+    return report_.is_object();
+}
+
+XHand::Json XHand::report() {
+    read_report();
+    return report_;
+}
+
+bool XHand::wait_for(const std::function<bool(const Json&)>& so) {
+    Json taken;  // input that a slow machine still works through is no standstill
+    auto until = Clock::now() + std::chrono::seconds(kPatienceS);
+    while (Clock::now() < until) {
+        if (read_report()) {
+            if (so(report_)) return true;
+            if (taken != report_["input"]) until = Clock::now() + std::chrono::seconds(kPatienceS);
+            taken = report_["input"];
+        }
+        if (!alive()) return false;
+        char events[4096];
+        if (read(watch_, events, sizeof events) > 0) continue;
+        pollfd change{watch_, POLLIN, 0};
+        poll(&change, 1, 200);
+    }
+    return false;
+}
+
+bool XHand::wait_until(const std::string& what, const std::function<bool(const Json&)>& so) {
+    if (wait_for(so)) return true;
+    if (!alive()) {
+        ADD_FAILURE() << "the program ended (status " << status_ << ") before " << what << "\n" << output();
+        return false;
+    }
+    Json brief = report_;
+    if (brief.is_object()) brief.erase("items");
+    ADD_FAILURE() << "no " << what << " in " << kPatienceS << " s: " << brief << "\n" << output();
+    return false;
+}
+
+bool XHand::has_caught_up(const Json& now) const {
+    const Json& input = now["input"];
+    return input["buttons"] >= n_buttons_ && input["keys"] >= n_keys_ && input["turns"] >= n_turns_ &&
+           input["waiting"] == false;
+}
+
+bool XHand::settle() {
+    return wait_until("end of the events", [&](const Json& now) { return has_caught_up(now); });
+}
+
+bool XHand::catch_up() {
+    return wait_for([&](const Json& now) { return has_caught_up(now); });
+}
+
+bool XHand::shows(const std::string& item) {
+    return report()["items"].contains(item);
+}
+
+void XHand::move(int x, int y) {
+    XTestFakeMotionEvent(display_, -1, x, y, 0);
+    XFlush(display_);
+}
+
+void XHand::button(int number, bool press) {
+    XTestFakeButtonEvent(display_, static_cast<unsigned>(number), press ? True : False, 0);
+    XFlush(display_);
+    if (number <= 3) ++n_buttons_;
+}
+
+void XHand::wheel(int turns) {
+    for (int i = 0; i < std::abs(turns); ++i) {
+        button(turns > 0 ? 4 : 5, true);
+        button(turns > 0 ? 4 : 5, false);
+    }
+    n_turns_ += std::abs(turns);
+}
+
+void XHand::point(const std::string& item, double across, double down) {
+    if (!wait_until("widget '" + item + "'", [&](const Json& now) { return now["items"].contains(item); }))
+        return;
+    const Json& box = report_["items"][item];
+    move(static_cast<int>(box[0].get<double>() + (box[2].get<double>() - box[0].get<double>()) * across),
+         static_cast<int>(box[1].get<double>() + (box[3].get<double>() - box[1].get<double>()) * down));
+}
+
+void XHand::click(const std::string& item, double across, double down, int number) {
+    point(item, across, down);
+    button(number, true);
+    button(number, false);
+    settle();
+}
+
+void XHand::drag(const std::string& item, double from_x, double from_y, double to_x, double to_y) {
+    point(item, from_x, from_y);
+    const Json box = report_["items"][item];
+    button(1, true);
+    constexpr int kSteps = 8;
+    for (int i = 1; i <= kSteps; ++i) {
+        const double x = from_x + (to_x - from_x) * i / kSteps, y = from_y + (to_y - from_y) * i / kSteps;
+        move(static_cast<int>(box[0].get<double>() + (box[2].get<double>() - box[0].get<double>()) * x),
+             static_cast<int>(box[1].get<double>() + (box[3].get<double>() - box[1].get<double>()) * y));
+    }
+    button(1, false);
+    settle();
+}
+
+void XHand::key_code(unsigned code, bool press) {
+    XTestFakeKeyEvent(display_, code, press ? True : False, kKeyMs);
+    XFlush(display_);
+    if (press) ++n_keys_;
+}
+
+void XHand::press_key(const std::string& keysym, bool press) {
+    const KeySym symbol = XStringToKeysym(keysym.c_str());
+    ASSERT_NE(symbol, static_cast<KeySym>(NoSymbol)) << keysym;
+    key_code(XKeysymToKeycode(display_, symbol), press);
+}
+
+void XHand::strike(const std::string& combination) {
+    std::vector<std::string> held;
+    std::size_t begin = 0;
+    for (std::size_t plus; (plus = combination.find('+', begin)) != std::string::npos && plus > begin;) {
+        const std::string name = combination.substr(begin, plus - begin);
+        held.push_back(name == "Ctrl" ? "Control_L" : name == "Alt" ? "Alt_L" : "Shift_L");
+        begin = plus + 1;
+    }
+    std::string last = combination.substr(begin);
+    if (last.size() == 1 && last[0] >= 'A' && last[0] <= 'Z') last[0] = static_cast<char>(last[0] + 32);
+    for (const std::string& name : held) press_key(name, true);
+    press_key(last, true);
+    press_key(last, false);
+    while (!held.empty()) {
+        press_key(held.back(), false);
+        held.pop_back();
+    }
+}
+
+void XHand::key(const std::string& combination) {
+    strike(combination);
+    settle();
+}
+
+void XHand::write(std::string_view text) {
+    for (const char c : text) {
+        // The symbols of Latin-1 have their characters' numbers.
+        const KeySym symbol = c == '\n' ? XK_Return : static_cast<KeySym>(static_cast<unsigned char>(c));
+        const KeyCode code = XKeysymToKeycode(display_, symbol);
+        int n_symbols = 0;
+        KeySym* symbols = XGetKeyboardMapping(display_, code, 1, &n_symbols);
+        const bool shift = n_symbols > 1 && symbols[0] != symbol && symbols[1] == symbol;
+        XFree(symbols);
+        if (shift) press_key("Shift_L", true);
+        key_code(code, true);
+        key_code(code, false);
+        if (shift) press_key("Shift_L", false);
+    }
+}
+
+void XHand::type(std::string_view text) {
+    write(text);
+    settle();
+}
+
+void XHand::resize(int width, int height) {
+    Window root = DefaultRootWindow(display_), ignored = 0, parent = 0;
+    Window* children = nullptr;
+    unsigned n = 0;
+    XQueryTree(display_, root, &ignored, &parent, &children, &n);
+    for (unsigned i = 0; i < n; ++i) {
+        XWindowAttributes about;
+        if (XGetWindowAttributes(display_, children[i], &about) != 0 && about.map_state == IsViewable &&
+            about.width > 100)
+            XResizeWindow(display_, children[i], static_cast<unsigned>(width), static_cast<unsigned>(height));
+    }
+    if (children != nullptr) XFree(children);
+    XFlush(display_);
+    width_ = width, height_ = height;
+}
+
+}  // namespace keyhole::testing
