@@ -1,5 +1,6 @@
 #include "app/commands/commands.h"
 #include "app/commands/options.h"
+#include "app/window/kept_runs.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct GuiArguments {
     RunOptions run;
-    std::string open, script, size, settings, report;
+    std::string open, script, size, settings, report, keep;
 };
 
 /// `1280x720`.
@@ -54,6 +55,10 @@ void run_gui(const GuiArguments& arguments) {
         options.settings = arguments.settings;
     else if (arguments.script.empty())
         options.settings = settings_file();
+    if (!arguments.keep.empty())
+        options.kept_runs = arguments.keep;
+    else if (arguments.script.empty())
+        options.kept_runs = kept_runs_folder();
     if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
     run_window(std::move(options));
 }
@@ -75,6 +80,9 @@ void add_gui_command(CLI::App& app) {
     gui->add_option(
         "--report", arguments->report,
         "JSON file of what is on show and where, kept up to date; for tools that drive the window");
+    gui->add_option("--keep-in", arguments->keep,
+                    "Folder where the run is kept until the window closes, for a crash; "
+                    "~/.local/state/keyhole/runs without, nowhere with --script");
     gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
     gui->callback([arguments] { run_gui(*arguments); });
 }

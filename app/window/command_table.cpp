@@ -1,5 +1,6 @@
 #include "app/window/command_table.h"
 
+#include "app/commands/crash_report.h"
 #include "app/window/command_areas.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -142,6 +143,7 @@ void run_command(AppState& app, std::string_view text) {
     ++app.n_commands;
     app.last_commands.emplace_back(id);
     if (app.last_commands.size() > 16) app.last_commands.pop_front();
+    note_command(text);
     command->action(app, arguments);
     app.keep_lane_in_range();
 }

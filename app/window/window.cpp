@@ -1,12 +1,14 @@
 #include "app/window/window.h"
 
 #include "app/panels/arrangement.h"
+#include "app/panels/left_run.h"
 #include "app/window/command_table.h"
 #include "app/window/frame_io.h"
 #include "app/window/heat_painter.h"
 #include "app/window/imgui_compat.h"
 #include "app/window/imgui_input.h"
 #include "app/window/key_focus.h"
+#include "app/window/kept_runs.h"
 #include "app/window/theme.h"
 #include "app/window/window_report.h"
 #include "engine/base/error.h"
@@ -314,6 +316,7 @@ void run_window(WindowOptions options) {
     } catch (const Error& error) {
         fault_of_settings = error.what();
     }
+    KeptRuns kept_runs(options.kept_runs);
     if (!options.open.empty())
         app.open_trace(options.open);
     else
@@ -348,6 +351,8 @@ void run_window(WindowOptions options) {
         app.frames.frame_begins();
 
         due = app.refresh() || due;
+        if (app.live()) kept_runs.update(app.history.steps());
+        if (std::string fault = kept_runs.take_fault(); !fault.empty()) app.say(std::move(fault), true);
         // Named on the command line, it is a part of the start: without it there is nothing to show, or to run commands on.
         if (starting && !app.opening()) {
             starting = false;
@@ -437,6 +442,7 @@ void run_window(WindowOptions options) {
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
         lay_out(panels, context);
+        draw_left_run(kept_runs, context);
         if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
             g_frames_wanted = std::max(g_frames_wanted, 1);

@@ -14,9 +14,10 @@ struct WindowOptions {
     std::filesystem::path open;  ///< a trace; empty: none
     std::optional<Script> script;
     BackendOptions backend;
-    std::filesystem::path report;    ///< see WindowReport; empty: none
-    std::filesystem::path settings;  ///< read at the start, written at the end; empty: none
-    int width = 0, height = 0;       ///< 0: three quarters of the screen, within reason
+    std::filesystem::path report;     ///< see WindowReport; empty: none
+    std::filesystem::path settings;   ///< read at the start, written at the end; empty: none
+    std::filesystem::path kept_runs;  ///< where the run is kept until the window closes; empty: nowhere
+    int width = 0, height = 0;        ///< 0: three quarters of the screen, within reason
 };
 
 /// Throws Error(device) without a display or OpenGL 3.3, and Error(wrong_use) from the script.

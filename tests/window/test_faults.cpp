@@ -350,5 +350,80 @@ TEST_F(Faults, TheReportsAddressesAreLinesOfTheProgram) {
     EXPECT_NE(read("lines.txt").find("crash_on_request"), std::string::npos) << report << read("lines.txt");
 }
 
+/// As Faults, with a window.
+class WindowFaults : public Faults {
+  protected:
+    void SetUp() override {
+        if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
+            GTEST_SKIP() << "no display";
+        Faults::SetUp();
+    }
+    void TearDown() override {
+        if (!folder_.empty()) Faults::TearDown();
+    }
+    std::string gui(const std::string& script) const {
+        std::ofstream(path("script.txt")) << script;
+        return "gui --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +
+               testing::kLanes + " --size 1280x800 --keep-in '" + path("runs") + "' --script '" +
+               path("script.txt") + "'";
+    }
+    std::vector<fs::path> kept(const std::string& extension) const {
+        std::vector<fs::path> found;
+        std::error_code none;
+        for (const auto& entry : fs::directory_iterator(path("runs"), none))
+            if (entry.path().extension() == extension) found.push_back(entry.path());
+        return found;
+    }
+    /// Until the live run's spool holds some rows.
+    bool wait_for_rows() {
+        return wait_until([&] {
+            std::error_code none;
+            return kept(".spool").size() == 1 &&
+                   fs::file_size(kept(".spool")[0] / "frames.bin", none) > 1'000'000;
+        });
+    }
+};
+
+TEST_F(WindowFaults, AKilledWindowsRunIsOfferedAtTheNextStart) {
+    for (const int signal : {SIGKILL, SIGSEGV}) {
+        if (kSanitized && signal == SIGSEGV) continue;
+        start(gui("wait idle\nrun.play\nwait seconds 60\nquit\n"), "ulimit -c 0;");
+        ASSERT_TRUE(wait_for_rows()) << output_;
+        const fs::path spool = kept(".spool")[0];
+        EXPECT_EQ(run("replay '" + spool.string() + "'"), 1) << "it is in use";
+        EXPECT_NE(output_.find("another Keyhole"), std::string::npos) << output_;
+        // A second window does not offer what the first one is writing.
+        const pid_t first = std::exchange(pid_, -1);
+        EXPECT_NE(run(gui("wait idle\npoint left run open\nquit\n")), 0) << output_;
+        for (const fs::path& other : kept(".spool"))
+            if (other != spool) fs::remove_all(other);  // it ended by the script's fault
+        pid_ = first;
+        const int status = end(signal);
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+        if (signal == SIGSEGV) EXPECT_NE(output_.find(spool.string()), std::string::npos) << output_;
+        ASSERT_EQ(run(gui("wait idle\npoint left run open\nclick\nwait idle\nfile.export " + path("out") +
+                          " run\nwait idle\nquit\n")),
+                  0)
+            << output_;
+        EXPECT_TRUE(kept(".spool").empty());
+        ASSERT_EQ(kept(".keyhole").size(), 1u);
+        EXPECT_EQ(run("replay '" + kept(".keyhole")[0].string() + "'"), 0) << output_;
+        fs::remove_all(path("runs"));
+    }
+}
+
+TEST_F(WindowFaults, ARunThatEndsWellIsNotKept) {
+    ASSERT_EQ(run(gui("wait idle\nrun.play\nwait rows 5\nquit\n")), 0) << output_;
+    EXPECT_TRUE(kept(".spool").empty());
+    // Discarded, a run that did not end is gone for good.
+    start(gui("wait idle\nrun.play\nwait seconds 60\nquit\n"));
+    ASSERT_TRUE(wait_for_rows()) << output_;
+    end(SIGKILL);
+    ASSERT_EQ(kept(".spool").size(), 1u);
+    ASSERT_EQ(run(gui("wait idle\npoint left run discard\nclick\nwait idle\nquit\n")), 0) << output_;
+    EXPECT_TRUE(kept(".spool").empty());
+    EXPECT_TRUE(kept(".keyhole").empty());
+}
+
 }  // namespace
 }  // namespace keyhole

@@ -1,0 +1,36 @@
+#include "app/panels/left_run.h"
+
+#include <filesystem>
+
+namespace keyhole {
+
+void draw_left_run(KeptRuns& runs, const PanelContext& context) {
+    if (runs.left().empty() || context.app.opening()) return;
+    const std::filesystem::path spool = runs.left().front();
+    const ImVec2 size = ImGui::GetIO().DisplaySize;
+    ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(40)}, ImGuiCond_Always, {0.5f, 1});
+    ImGui::Begin("##left run", nullptr,
+                 ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_AlwaysAutoResize |
+                     ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_NoFocusOnAppearing);
+    const std::size_t n = runs.left().size();
+    ImGui::AlignTextToFramePadding();
+    ImGui::TextUnformatted(
+        (n == 1 ? std::string("A run did not end: Keyhole was killed or crashed. Its records are kept.")
+                : fmt::format("{} runs did not end: Keyhole was killed or crashed. The newest:", n))
+            .c_str());
+    tooltip(context, spool.string());
+    ImGui::SameLine();
+    if (ImGui::Button("Open")) {
+        run(context, "file.open " + spool.string());
+        if (context.app.opening()) runs.forget(spool);
+    }
+    tooltip(context, "Makes a trace of the records and shows it; the run on show goes.");
+    mark_item(context, "left run open");
+    ImGui::SameLine();
+    if (ImGui::Button("Discard")) runs.discard(spool);
+    tooltip(context, "Removes the records for good.");
+    mark_item(context, "left run discard");
+    ImGui::End();
+}
+
+}  // namespace keyhole

@@ -1,0 +1,12 @@
+/// The notice of runs that did not end, with Open and Discard. Window thread.
+#pragma once
+
+#include "app/panels/panel.h"
+#include "app/window/kept_runs.h"
+
+namespace keyhole {
+
+/// Draws nothing where none is left.
+void draw_left_run(KeptRuns& runs, const PanelContext& context);
+
+}  // namespace keyhole

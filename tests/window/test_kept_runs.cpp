@@ -1,0 +1,158 @@
+// The live run's spool: what it holds, how large it becomes, when it goes, and what is offered afterwards.
+#include "app/window/kept_runs.h"
+
+#include "engine/base/error.h"
+#include "engine/trace/spool.h"
+#include "engine/trace/spool_folder.h"
+#include "engine/trace/trace_file.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/unit/test_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_trace::Maker;
+
+class Kept : public testing::Test {
+  protected:
+    static StepList steps(int n, std::uint64_t run = 1) {
+        Maker maker(testing_trace::make_run(run));
+        maker.add_lane(0, 0);
+        maker.add_lane(1, 4);
+        StepList list;
+        for (int i = 0; i < n; ++i) list.push_back(maker.next().step);
+        return list;
+    }
+    /// The rows that a spool holds.
+    static std::vector<int> rows_of(const fs::path& spool) {
+        std::vector<int> rows;
+        const Frames frames(spool / "frames.bin");
+        for (const auto& step : frames.light()) rows.push_back(step->row);
+        return rows;
+    }
+    /// What a killed window leaves.
+    fs::path leave(const char* name, int n_rows) {
+        SpoolFolder spool(folder_ / (std::string(name) + ".keyhole.spool"));
+        spool.begin();
+        for (const auto& step : steps(n_rows)) spool.append(*step);
+        spool.end();
+        return spool.path();
+    }
+
+    reference::TempFolder temp_{"kept"};
+    const fs::path folder_ = temp_.path() / "runs";
+};
+
+TEST_F(Kept, HoldsTheRunWhileTheWindowIsOpen) {
+    fs::path spool;
+    {
+        KeptRuns kept(folder_);
+        EXPECT_TRUE(kept.left().empty());
+        const StepList run = steps(6);
+        kept.update({run.begin(), run.begin() + 2});
+        kept.update({run.begin(), run.begin() + 2});  // nothing new
+        kept.update(run);
+        kept.wait();
+        spool = kept.spool();
+        EXPECT_EQ(rows_of(spool), (std::vector<int>{5, 6, 7, 8, 9, 10}));
+        EXPECT_EQ(fs::status(folder_).permissions() & fs::perms::others_all, fs::perms::none);
+        const KeptRuns second(folder_);
+        EXPECT_TRUE(second.left().empty()) << "it is in use";
+        kept.update(steps(3, 2));  // another run takes its place
+        kept.wait();
+        EXPECT_EQ(rows_of(spool), (std::vector<int>{5, 6, 7}));
+    }
+    EXPECT_FALSE(fs::exists(spool));
+}
+
+TEST_F(Kept, FollowsTheShownBranch) {
+    KeptRuns kept(folder_);
+    StepList run = steps(6);
+    kept.update(run);
+    // Back to row 7, and on.
+    run.resize(3);
+    kept.update(run);
+    for (const auto& step : {steps(5)[3], steps(5)[4]}) {
+        auto other = std::make_shared<StepTrace>(*step);
+        other->run = run.front()->run;
+        other->branch = 1;
+        run.push_back(std::move(other));
+    }
+    kept.update(run);
+    kept.wait();
+    const Frames frames(kept.spool() / "frames.bin");
+    ASSERT_EQ(frames.light().size(), 5u);
+    EXPECT_EQ(frames.light()[2]->branch, 0);
+    EXPECT_EQ(frames.light()[4]->branch, 1);
+}
+
+TEST_F(Kept, StaysBelowItsSize) {
+    constexpr std::size_t kMost = 400'000;
+    KeptRuns kept(folder_, kMost);
+    const StepList run = steps(160);
+    kept.update(run);
+    kept.wait();
+    EXPECT_EQ(kept.take_fault(), "");
+    const Frames frames(kept.spool() / "frames.bin");
+    EXPECT_LT(fs::file_size(kept.spool() / "frames.bin"), 2 * kMost);
+    ASSERT_EQ(frames.light().size(), run.size());
+    EXPECT_EQ(frames.light().front()->lanes[0].rows, nullptr);
+    EXPECT_NE(frames.light().back()->lanes[0].rows, nullptr);
+    EXPECT_EQ(frames.light().back()->lanes[1].evictions, run.back()->lanes[1].evictions);
+}
+
+TEST_F(Kept, AnExceptionLeavesTheRun) {
+    fs::path spool;
+    try {
+        KeptRuns kept(folder_);
+        kept.update(steps(4));
+        kept.wait();
+        spool = kept.spool();
+        throw std::runtime_error("of the window");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_EQ(rows_of(spool).size(), 4u);
+    KeptRuns next(folder_);
+    EXPECT_EQ(next.left(), std::vector<fs::path>{spool});
+    EXPECT_EQ(read_trace(recover_spool(spool)).size(), 4u);
+}
+
+TEST_F(Kept, OffersTheNewestFewAndDiscards) {
+    fs::create_directories(folder_);
+    for (const char* name : {"run-1", "run-2", "run-3", "run-4", "run-5"}) leave(name, 2);
+    fs::create_directories(folder_ / "run-6.keyhole.spool");  // nothing came into it
+    fs::create_directories(folder_ / "thesis");
+    KeptRuns kept(folder_);
+    ASSERT_EQ(kept.left().size(), 4u);
+    EXPECT_EQ(kept.left().front().filename(), "run-5.keyhole.spool");
+    EXPECT_FALSE(fs::exists(folder_ / "run-1.keyhole.spool"));
+    EXPECT_FALSE(fs::exists(folder_ / "run-6.keyhole.spool"));
+    EXPECT_TRUE(fs::exists(folder_ / "thesis"));
+    const fs::path newest = kept.left().front();
+    kept.discard(newest);
+    EXPECT_FALSE(fs::exists(newest));
+    kept.forget(kept.left().front());
+    EXPECT_EQ(kept.left().size(), 2u);
+    EXPECT_TRUE(fs::exists(folder_ / "run-4.keyhole.spool")) << "opened, not discarded";
+}
+
+TEST_F(Kept, AFullDiskIsSaidAndTheWindowGoesOn) {
+    KeptRuns kept("/proc/nowhere");
+    kept.update(steps(2));
+    kept.wait();
+    EXPECT_NE(kept.take_fault().find("no longer kept"), std::string::npos);
+    EXPECT_EQ(kept.take_fault(), "") << "said once";
+    kept.update(steps(3));
+    kept.wait();
+    EXPECT_TRUE(kept.spool().empty());
+}
+
+}  // namespace
+}  // namespace keyhole
