@@ -1,6 +1,8 @@
 /// One piece of work at a time on a thread of its own, with its progress, result and fault. Started and asked on the window's thread.
 #pragma once
 
+#include "engine/base/last_words.h"
+
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -8,6 +10,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -28,7 +31,8 @@ class BackgroundJob {
         }
         running_ = true;
         progress_ = 0;
-        thread_ = std::jthread([this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
+        auto body = [this, work = std::move(work), wake = std::move(wake)](std::stop_token stop) {
+            guard_stack();
             std::shared_ptr<Result> result;
             std::string fault;
             try {
@@ -48,7 +52,14 @@ class BackgroundJob {
             }
             running_ = false;
             if (wake) wake();
-        });
+        };
+        try {
+            thread_ = std::jthread(std::move(body));
+        } catch (const std::system_error& error) {
+            const std::lock_guard lock(mutex_);
+            fault_ = std::string("cannot start a thread: ") + error.what();
+            running_ = false;
+        }
     }
     void cancel() { thread_.request_stop(); }
 
