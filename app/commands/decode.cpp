@@ -87,8 +87,8 @@ void print_json(const RunHistory& history) {
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Bytes that the rows of the run take in a spool, at most: two a held token and query head, four a held token
-/// and KV head.
+/// Bytes that the rows of the run take in a spool, at most: two a held token and query head, four a held
+/// token and KV head.
 std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
     std::int64_t sum = 0;
     const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);

@@ -81,7 +81,8 @@ enum class Durability {
     rename,  ///< a reader, and a crash of the program, find the old file or the new one, whole
     sync,    ///< a crash of the machine too; a few milliseconds. For what a person made: settings, notes
 };
-/// Writes beside the target and renames. Keeps the permissions of a file that is there, and a link to it. Throws Error(io).
+/// Writes beside the target and renames. Keeps the permissions of a file that is there, and a link to it. Throws
+/// Error(io).
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes,
                 Durability durability = Durability::rename);
 void write_text_file(const std::filesystem::path& path, std::string_view text,

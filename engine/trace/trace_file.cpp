@@ -472,8 +472,8 @@ TraceWriter::TraceWriter(const fs::path& path) : path_(checked_target(path)) {
     fs::path folder = path_;
     folder += ".spool";
     spool_.emplace(folder);
-    // What a crash left under this name is saved beside the trace that comes now; what cannot be read (damaged,
-    // or of another version) is put aside as it is.
+    // What a crash left under this name is saved beside the trace that comes now; what cannot be read
+    // (damaged, or of another version) is put aside as it is.
     if (spool_->has_frames()) {
         rescued_ = recovered_path(path_);
         bool saved = false;

@@ -9,15 +9,15 @@
 ///     lane<i>/hidden_rows.npy        i32 [n]: rows that did not see all that was stored
 ///     lane<i>/hidden.npy             u8 [n, KV heads, bytes]: bit i % 8 of byte i / 8 is the i-th position that was stored
 ///     lane<i>/rows.npy               i32 [rows kept]: those that the arrays below hold
-///     lane<i>/attention.npy          f16 [values]: of each row kept, layer and head those of the held positions,
-///                                    ascending; p <= row was held where evicted_at < 0 or >= row
+///     lane<i>/attention.npy          f16 [values]: of each row kept, layer and head those of the positions
+///                                    held, ascending; p <= row was held where evicted_at < 0 or >= row
 ///     lane<i>/scores.npy             f32 [values]: of each row kept and KV head, the same
 ///     lane<i>/thresholds.npy         f32 [rows kept, KV heads]
 ///     lane<i>/shadow.npy             f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal, to Full, output
 ///                                    similarity; only where there are any
-/// with i = place of the lane in order of appearance. Before version 3 attention and scores had a value for every
-/// position: [rows kept, layers, heads, positions], 0 where not attended, and [rows kept, KV heads, positions], NaN
-/// there. While the run goes on its records lie in the folder FILE.keyhole.spool.
+/// with i = place of the lane in order of appearance. Before version 3 attention and scores had a value for
+/// every position: [rows kept, layers, heads, positions], 0 where not attended, and [rows kept, KV heads,
+/// positions], NaN there. While the run goes on its records lie in the folder FILE.keyhole.spool.
 #pragma once
 
 #include "engine/trace/recorder.h"
@@ -31,8 +31,8 @@ namespace keyhole {
 
 class TraceWriter {
   public:
-    /// Checks the name and makes the spool folder, which no other program may be using. A spool left there by a
-    /// crash is recovered first (to FILE-recovered.keyhole). Throws Error(io), Error(wrong_use).
+    /// Checks the name and makes the spool folder, which no other program may be using. A spool left there by
+    /// a crash is recovered first (to FILE-recovered.keyhole). Throws Error(io), Error(wrong_use).
     explicit TraceWriter(const std::filesystem::path& path);
     /// Leaves the spool where finish() was not called.
     ~TraceWriter();
@@ -42,8 +42,8 @@ class TraceWriter {
     /// Records of one run in ascending rows; on disk when it returns. A row that came already cuts off the later ones: a trace holds
     /// the shown branch, and names the others. Throws Error(io).
     void append(const StepTrace& step);
-    /// Writes the trace file and removes the spool. tell: as in read_trace(). Throws Error(io), Error(cancelled),
-    /// and then leaves the spool.
+    /// Writes the trace file and removes the spool. tell: as in read_trace(). Throws Error(io),
+    /// Error(cancelled), and then leaves the spool.
     void finish(const std::function<bool(double)>& tell = {});
 
     const std::filesystem::path& spool() const;
@@ -63,8 +63,9 @@ void write_trace(const StepList& steps, const std::filesystem::path& path,
 /// Throws Error(bad_file) naming file and member, Error(cancelled).
 StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& tell = {});
 
-/// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's path.
-/// tell: as in read_trace(). Throws Error(bad_file) when nothing can be saved, Error(io) while a program is writing it.
+/// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's
+/// path. tell: as in read_trace(). Throws Error(bad_file) when nothing can be saved, Error(io) while a program
+/// is writing it.
 std::filesystem::path recover_spool(const std::filesystem::path& spool,
                                     const std::function<bool(double)>& tell = {});
 
