@@ -32,7 +32,7 @@ class Mutator {
         nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
         if (root.is_discarded()) return std::string(text);
         for (std::size_t i = 0, n = 1 + below(4); i < n; ++i) change(place_in(root), root);
-        return root.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+        return dumped(root);
     }
 
     /// A .npy array: an extent or the type of its header, or some of its elements.
@@ -82,6 +82,11 @@ class Mutator {
 
   private:
     using Json = nlohmann::json;
+
+    /// Texts may have become other bytes than UTF-8.
+    static std::string dumped(const Json& value) {
+        return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
 
     std::int64_t number() {
         constexpr std::array<std::int64_t, 24> kNumbers = {-1,
@@ -147,7 +152,7 @@ class Mutator {
             value = other_value();
         } else if (one_of(8)) {
             const Json copy = place_in(root);
-            if (copy.dump().size() < 4096) value = copy;
+            if (dumped(copy).size() < 4096) value = copy;
         } else if (value.is_array() && !value.empty()) {
             const auto at = static_cast<std::ptrdiff_t>(below(value.size()));
             const Json element = value[static_cast<std::size_t>(at)];
