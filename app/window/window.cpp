@@ -342,6 +342,7 @@ void run_window(WindowOptions options) {
         else
             glfwWaitEventsTimeout(scripted                       ? 0.02
                                   : !app.doctor.complete()       ? 0.05
+                                  : report.wanted()              ? 0.1
                                   : ImGui::GetIO().WantTextInput ? 0.4
                                                                  : 10.0);  // a caret blinks
         if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.heat_complete);
@@ -378,7 +379,10 @@ void run_window(WindowOptions options) {
             app.update_doctor(4);
             due = due || app.doctor.n_examined() != n_examined;
         }
-        if (!due && !app.quit) continue;  // nothing to show that is not on show
+        if (!due && !app.quit) {                                        // nothing to show that is not on show
+            report.write(app, shared, key_focus(app), !input.empty());  // the engine may have come to rest
+            continue;
+        }
         if (app.has_run()) {
             app.update_heat(12);
             update_painters(painters, app);

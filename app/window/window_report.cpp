@@ -54,6 +54,7 @@ nlohmann::json items_in_sight(const PanelShared& shared) {
 }  // namespace
 
 void WindowReport::count(std::span<const InputEvent> taken) {
+    ++n_frames_;
     for (const InputEvent& event : taken) {
         n_buttons_ += event.kind == InputEvent::Kind::button ? 1 : 0;
         n_keys_ += event.is_press() ? 1 : 0;
@@ -62,7 +63,6 @@ void WindowReport::count(std::span<const InputEvent> taken) {
 }
 
 void WindowReport::write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting) {
-    ++n_frames_;
     if (path_.empty()) return;
     const ViewState& view = app.view;
     const nlohmann::json out = {

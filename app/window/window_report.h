@@ -1,5 +1,5 @@
-/// What is on show, for a program that drives or reads the window from outside (`gui --report FILE`): one JSON object, written anew with
-/// each frame that changes it and renamed into place, so that it is whole at any time. Window thread.
+/// What is on show, for a program that drives or reads the window from outside (`gui --report FILE`): one JSON object, written anew when
+/// it changes and renamed into place, so that it is whole at any time. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -17,9 +17,10 @@ class WindowReport {
   public:
     /// An empty path: nothing is written.
     explicit WindowReport(std::filesystem::path path) : path_(std::move(path)) {}
-    /// Counts what a frame took of the input queue.
+    /// Counts a frame, and what it took of the input queue.
     void count(std::span<const InputEvent> taken);
-    /// At the end of a frame; waiting: input that later frames take. Throws Error(io).
+    bool wanted() const { return !path_.empty(); }
+    /// At the end of a frame, and where none is due; waiting: input that later frames take. Throws Error(io).
     void write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting);
 
   private:
