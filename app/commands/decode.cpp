@@ -199,7 +199,9 @@ void run_decode(const DecodeOptions& options) {
                                  trace->spool().string()));
     }
 
-    Recorder recorder(Recorder::kExportBudgetBytes);
+    // A trace has its rows on disk already: those here are for pictures and for the means of shadows.
+    constexpr std::size_t kForNone = std::size_t{16} << 20;
+    Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
     RunHistory history;
     int stride = 1, dense_from = 0;
     {
