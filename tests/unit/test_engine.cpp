@@ -405,10 +405,10 @@ TEST_F(EngineThread, AFailedLoadIsOneLineAndTheEngineSurvives) {
     const std::string message = engine_.status().message;
     EXPECT_NE(message.find("missing"), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
-    keyhole::RunSpec empty = spec(5);
-    empty.prompt.clear();
-    engine_.start(tiny_.folder(), empty);
-    ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("prompt") != std::string::npos; }));
+    keyhole::RunSpec no_lanes = spec(5);
+    no_lanes.lanes.clear();
+    engine_.start(tiny_.folder(), no_lanes);
+    ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("lane") != std::string::npos; }));
     EXPECT_TRUE(wait_for_phase(EnginePhase::failed));
     start(5);
     engine_.play();

@@ -466,7 +466,7 @@ TEST_F(EveryCommand, OfFiles) {
     run_command(app, "file.open " + file("nowhere.keyhole"));
     refreshed_until([&] { return app.idle(); });
     EXPECT_TRUE(app.notice_is_fault);
-    EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole cannot be opened"), std::string::npos)
+    EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole: No such file"), std::string::npos)
         << app.notice;
     EXPECT_EQ(app.last_row(), last);
     std::ofstream(file("prompt.txt")) << "Once upon a time\n";

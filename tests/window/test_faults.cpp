@@ -171,7 +171,9 @@ TEST_F(Faults, SaveRefusesWhatIsNoFileBeforeTheWork) {
     fs::create_directory(path("folder"));
     // Never /dev/null itself: where this fails as root, the machine loses it.
     const bool device = ::mknod(path("device").c_str(), S_IFCHR | 0666, makedev(1, 3)) == 0;
-    if (!device) ASSERT_EQ(::mkfifo(path("device").c_str(), 0600), 0);
+    if (!device) {
+        ASSERT_EQ(::mkfifo(path("device").c_str(), 0600), 0);
+    }
     const auto refused = [&](const std::string& file, const char* part) {
         const int status = run(decode(4, "--save '" + file + "'"));
         EXPECT_TRUE(status == 1 || status == 2) << status;
@@ -400,7 +402,9 @@ TEST_F(WindowFaults, AKilledWindowsRunIsOfferedAtTheNextStart) {
         pid_ = first;
         const int status = end(signal);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
-        if (signal == SIGSEGV) EXPECT_NE(output_.find(spool.string()), std::string::npos) << output_;
+        if (signal == SIGSEGV) {
+            EXPECT_NE(output_.find(spool.string()), std::string::npos) << output_;
+        }
         ASSERT_EQ(run(gui("wait idle\npoint left run open\nclick\nwait idle\nfile.export " + path("out") +
                           " run\nwait idle\nquit\n")),
                   0)

@@ -89,7 +89,9 @@ TEST(InputQueue, AHundredClicksAreAHundredPresses) {
             if (event.kind == Kind::move) x = event.x;
             if (event.kind != Kind::button) continue;
             ++changes;
-            if (event.action == Action::press) EXPECT_EQ(x, n++);
+            if (event.action == Action::press) {
+                EXPECT_EQ(x, n++);
+            }
         }
         EXPECT_LE(changes, 1);
     }

@@ -139,8 +139,7 @@ TEST(Script, WaitsBlockAndBadWaitsFail) {
     script.advance(app);
     EXPECT_FALSE(script.done());
     EXPECT_FALSE(app.quit);
-    Script bad = Script::from_text("s.txt", "wait for me");
-    EXPECT_THROW(bad.advance(app), Error);
+    EXPECT_THROW(Script::from_text("s.txt", "wait for me"), Error) << "read whole before it runs";
     EXPECT_THROW(Script::from_file("/nowhere/script.txt"), Error);
 }
 

@@ -24,7 +24,9 @@ TEST_F(MemoryUse, EveryPartOfTheRunCounts) {
         EXPECT_TRUE(ids.insert(p.id).second) << p.id;
         EXPECT_FALSE(p.name.empty() || p.help.empty()) << p.id;
         EXPECT_GE(p.bytes, 0) << p.id;
-        if (p.limit_bytes > 0) EXPECT_LE(p.bytes, p.limit_bytes) << p.id;
+        if (p.limit_bytes > 0) {
+            EXPECT_LE(p.bytes, p.limit_bytes) << p.id;
+        }
     }
     EXPECT_EQ(part(app, "recorded_rows"),
               static_cast<std::int64_t>(app.engine().recorder().snapshot().row_bytes));

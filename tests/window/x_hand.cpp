@@ -89,6 +89,8 @@ void XHand::start(const std::string& arguments) {
                                       (folder_ / "report.json").string(),
                                       "--settings",
                                       (folder_ / "settings.json").string(),
+                                      "--keep-in",
+                                      (folder_ / "runs").string(),
                                       "--size",
                                       std::to_string(width_) + "x" + std::to_string(height_)};
     std::istringstream more(arguments);
