@@ -103,4 +103,19 @@ float value_at(const ColorScale& scale, float u) {
     return sign * (terms.logarithmic ? std::exp2(a) : a);
 }
 
+ColorScale attention_scale(float largest) {
+    ColorScale scale;
+    scale.logarithmic = true;
+    if (!(largest > 0) || !std::isfinite(largest)) largest = 1;
+    const float power = std::pow(10.0f, std::floor(std::log10(largest)));
+    scale.high = 10 * power;
+    for (float m : {1.0f, 2.0f, 5.0f})
+        if (m * power >= largest * 0.999f) {
+            scale.high = m * power;
+            break;
+        }
+    scale.low = std::min(1e-4f, scale.high * 1e-3f);
+    return scale;
+}
+
 }  // namespace keyhole

@@ -54,8 +54,4 @@ struct AtlasFigure {
 };
 Image draw_atlas(const AtlasFigure& figure);
 
-/// A scale for attention probabilities that a sink does not swamp: logarithmic, from 1e-4 (or 1e-3 of the
-/// largest value when that is lower) to the largest value rounded up to 1, 2, 5 x 10^n.
-ColorScale attention_scale(float largest);
-
 }  // namespace keyhole

@@ -53,7 +53,7 @@ class Mutator {
     /// Elements of two, four or eight bytes from `first` on become other numbers.
     void elements(std::string& bytes, std::size_t first) {
         for (std::size_t i = 0, n = 1 + below(4); i < n; ++i) {
-            const std::size_t width = std::array{2, 4, 4, 8}[below(4)];
+            const std::size_t width = std::array<std::size_t, 4>{2, 4, 4, 8}[below(4)];
             if (bytes.size() < first + width) return;
             const std::size_t at = first + width * below((bytes.size() - first) / width);
             const std::int64_t value = number();
