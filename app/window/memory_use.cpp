@@ -26,9 +26,8 @@ std::vector<MemoryPart> memory_parts(const AppState& app) {
          "At the limit, older steps are thinned: every second one goes, then three of four, and so on.",
          static_cast<std::int64_t>(app.record_bytes), kRowLimit},
         {"recorded_steps", "tokens, choices and measures of all steps",
-         "One record a step and lane, and the prompt's attention (64 MB at most). A run pauses each time its "
-         "text "
-         "has filled or doubled the model's context.",
+         "One record a step and lane, and the prompt's attention (64 MB at most). A run pauses each time "
+         "its text has filled or doubled the model's context.",
          static_cast<std::int64_t>(app.record_scalar_bytes)},
         {"checkpoints", "states to rewind to",
          "At the limit, every second state goes; a rewind then decodes a few more steps again.",

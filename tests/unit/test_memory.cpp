@@ -1,6 +1,7 @@
 // What eviction gives back: the cache against the equation, and the resident size of a process of its own.
 #include "engine/backend/backend.h"
 #include "engine/backend/shared.h"
+#include "engine/base/measure.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/tiny_model.h"
@@ -12,7 +13,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 
 namespace reference {
@@ -154,13 +154,6 @@ TEST(EngineMemory, LessBudgetGivesMemoryBack) {
     EXPECT_EQ(lanes[0].cache->use().allocated_bytes, after.allocated_bytes);
 }
 
-std::int64_t resident_bytes() {
-    std::ifstream statm("/proc/self/statm");
-    std::int64_t pages_total = 0, pages_resident = 0;
-    statm >> pages_total >> pages_resident;
-    return pages_resident * 4096;
-}
-
 // Runs in a process of its own, started by the test below: prints what it found.
 TEST(EngineMemoryChild, DISABLED_Measure) {
     const char* spec = std::getenv("KEYHOLE_TEST_LANE");
@@ -171,16 +164,16 @@ TEST(EngineMemoryChild, DISABLED_Measure) {
     std::vector<Lane> warm = prefilled(*backend, {"full", "full", "full"}, 8);
     decode(*backend, warm, 8, 2);
     warm.clear();
-    const std::int64_t base = resident_bytes();
+    const std::int64_t base = keyhole::resident_memory().now_bytes;
     std::vector<Lane> lanes = prefilled(*backend, {spec, spec, spec}, kPrompt);
     for (Lane& lane : lanes) lane.out = {};  // what left is the test's to keep: 12 bytes an entry
     malloc_trim(0);
-    const std::int64_t after_prompt = resident_bytes();
+    const std::int64_t after_prompt = keyhole::resident_memory().now_bytes;
     decode(*backend, lanes, kPrompt, 40);
     std::int64_t allocated = 0;
     for (const Lane& lane : lanes) allocated += lane.cache->use().allocated_bytes;
     std::printf("measured %ld %ld %ld %ld\n", static_cast<long>(base), static_cast<long>(after_prompt),
-                static_cast<long>(resident_bytes()), static_cast<long>(allocated));
+                static_cast<long>(keyhole::resident_memory().now_bytes), static_cast<long>(allocated));
 }
 
 struct Measured {
