@@ -86,6 +86,12 @@ class Faults : public testing::ProgramRun {
         std::ifstream file(path(name), std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
+    /// False while it is missing: file_size() gives the largest number then.
+    static bool holds_bytes(const fs::path& file, std::uintmax_t more_than) {
+        std::error_code missing;
+        const std::uintmax_t n_bytes = fs::file_size(file, missing);
+        return !missing && n_bytes > more_than;
+    }
     bool there(const std::string& name) const { return fs::exists(path(name)); }
     std::vector<fs::path> crash_files() const {
         std::vector<fs::path> files;
@@ -208,11 +214,8 @@ TEST_F(Faults, AFolderThatMayNotBeWrittenIsCalledSo) {
 TEST_F(Faults, ASignalNamesTheSpoolThatTheRunLeaves) {
     for (const int signal : {SIGINT, SIGTERM}) {
         start(decode(3000, save()));
-        ASSERT_TRUE(wait_until([&] {
-            std::error_code none;
-            return there("run.keyhole.spool/frames.bin") &&
-                   fs::file_size(path("run.keyhole.spool/frames.bin"), none) > 500'000;
-        })) << output_;
+        ASSERT_TRUE(wait_until([&] { return holds_bytes(path("run.keyhole.spool/frames.bin"), 500'000); }))
+            << output_;
         const int status = end(signal);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
         EXPECT_NE(output_.find("keyhole replay " + path("run.keyhole.spool")), std::string::npos) << output_;
@@ -379,9 +382,7 @@ class WindowFaults : public Faults {
     /// Until the live run's spool holds some rows.
     bool wait_for_rows() {
         return wait_until([&] {
-            std::error_code none;
-            return kept(".spool").size() == 1 &&
-                   fs::file_size(kept(".spool")[0] / "frames.bin", none) > 1'000'000;
+            return kept(".spool").size() == 1 && holds_bytes(kept(".spool")[0] / "frames.bin", 1'000'000);
         });
     }
 };
