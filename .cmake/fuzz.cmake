@@ -10,13 +10,10 @@ set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 
 # What the readers need, and what looks at the runs that they read.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
-     engine/metrics/*.cpp)
+     engine/analysis/*.cpp)
 list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp engine/session/script.cpp
-     engine/eval/answer_file.cpp app/window/script_step.cpp)
-foreach(file compare doctor head_matrix heat_view keepsakes mask_summary measure_curves run_rows score_range settings token_life
-        token_state view_state watched_span)
-  list(APPEND sources app/window/${file}.cpp)
-endforeach()
+     engine/eval/answer_file.cpp app/actions/script_step.cpp app/state/keepsakes.cpp app/state/settings.cpp
+     app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
 target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=fuzzer-no-link)
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})

@@ -77,8 +77,8 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
   if(KH_WINDOW)  # which looks for CLI11
-    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/commands/bench.cpp app/commands/options.cpp app/commands/output.cpp
-      app/commands/assets.cpp)
+    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp app/cli/output.cpp
+      app/base/assets.cpp)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
     target_compile_definitions(keyhole_bench PRIVATE KH_VERSION="${PROJECT_VERSION}")
     set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")

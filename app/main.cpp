@@ -1,7 +1,7 @@
-#include "app/commands/commands.h"
-#include "app/commands/crash_report.h"
-#include "app/commands/end_signals.h"
-#include "app/commands/output.h"
+#include "app/cli/commands.h"
+#include "app/base/crash_report.h"
+#include "app/base/end_signals.h"
+#include "app/cli/output.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 

@@ -1,8 +1,8 @@
 #include "app/panels/atlas_panel.h"
 
 #include "app/panels/measure_plot.h"
-#include "app/window/run_rows.h"
-#include "app/window/watched_span.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "app/panels/cell_view.h"
 
-#include "app/window/run_rows.h"
-#include "app/window/token_state.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_state.h"
 
 #include <algorithm>
 #include <cmath>

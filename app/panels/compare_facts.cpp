@@ -1,8 +1,8 @@
 #include "app/panels/compare_facts.h"
 
 #include "app/panels/measure_plot.h"
-#include "app/window/compare.h"
-#include "app/window/watched_span.h"
+#include "engine/analysis/compare.h"
+#include "engine/analysis/watched_span.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include "app/panels/compare_facts.h"
 #include "app/panels/heatmap_panel.h"
-#include "app/window/compare.h"
+#include "engine/analysis/compare.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 #include "app/panels/measure_plot.h"
 #include "app/panels/span_plot.h"
-#include "app/window/run_rows.h"
-#include "app/window/score_range.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/score_range.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>

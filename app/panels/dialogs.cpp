@@ -1,8 +1,8 @@
 #include "app/panels/dialogs.h"
 
 #include "app/panels/notes_dialog.h"
-#include "app/window/focus_picture.h"
-#include "app/window/steer.h"
+#include "app/view/focus_picture.h"
+#include "app/actions/steer.h"
 #include "engine/export/options.h"
 
 #include <imgui_stdlib.h>

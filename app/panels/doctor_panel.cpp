@@ -1,7 +1,7 @@
 #include "app/panels/doctor_panel.h"
 
-#include "app/window/doctor.h"
-#include "app/window/memory_use.h"
+#include "engine/analysis/doctor.h"
+#include "app/state/memory_use.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/window/memory_plan.h"
+#include "app/view/memory_plan.h"
 
 namespace keyhole {
 

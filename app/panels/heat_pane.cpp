@@ -1,9 +1,9 @@
 #include "app/panels/heat_pane.h"
 
 #include "app/panels/range_bar.h"
-#include "app/window/compare.h"
-#include "app/window/run_rows.h"
-#include "app/window/token_state.h"
+#include "engine/analysis/compare.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_state.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/window/kept_runs.h"
+#include "app/state/kept_runs.h"
 
 namespace keyhole {
 

@@ -1,6 +1,6 @@
 #include "app/panels/override_matrix.h"
 
-#include "app/window/run_rows.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "engine/figure/colormap.h"
 #include "engine/policy/lane_spec.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/panels/policy_widgets.h"
-#include "app/window/override_grid.h"
+#include "app/view/override_grid.h"
 
 #include <array>
 #include <string>

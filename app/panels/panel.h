@@ -4,10 +4,10 @@
 #pragma once
 
 #include "app/panels/scopes.h"
-#include "app/window/app_state.h"
-#include "app/window/command_table.h"
-#include "app/window/heat_painter.h"
-#include "app/window/theme.h"
+#include "app/state/app_state.h"
+#include "app/actions/command_table.h"
+#include "app/gl/heat_painter.h"
+#include "app/gl/theme.h"
 
 #include <imgui.h>
 

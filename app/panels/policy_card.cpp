@@ -1,7 +1,7 @@
 #include "app/panels/policy_card.h"
 
 #include "app/panels/sharing_view.h"
-#include "app/window/override_grid.h"
+#include "app/view/override_grid.h"
 #include "engine/policy/lane_spec.h"
 
 #include <imgui_stdlib.h>

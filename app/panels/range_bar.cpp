@@ -1,6 +1,6 @@
 #include "app/panels/range_bar.h"
 
-#include "app/window/range_histogram.h"
+#include "app/view/range_histogram.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>

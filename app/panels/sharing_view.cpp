@@ -1,6 +1,6 @@
 #include "app/panels/sharing_view.h"
 
-#include "app/window/run_rows.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/policy/lane_spec.h"
 
 #include <algorithm>

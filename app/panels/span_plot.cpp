@@ -1,7 +1,7 @@
 #include "app/panels/span_plot.h"
 
-#include "app/window/run_rows.h"
-#include "app/window/watched_span.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/watched_span.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 #include "app/panels/policy_widgets.h"
-#include "app/window/tau_curve.h"
+#include "app/view/tau_curve.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #include "app/panels/token_strip.h"
 
-#include "app/window/compare.h"
-#include "app/window/run_rows.h"
+#include "engine/analysis/compare.h"
+#include "engine/analysis/run_rows.h"
 
 #include <algorithm>
 #include <cmath>

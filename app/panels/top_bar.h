@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/window/wrapped_text.h"
+#include "app/gl/wrapped_text.h"
 
 namespace keyhole {
 

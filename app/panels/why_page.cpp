@@ -1,7 +1,7 @@
 #include "app/panels/why_page.h"
 
-#include "app/window/run_rows.h"
-#include "app/window/score_range.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/score_range.h"
 
 #include <algorithm>
 #include <cmath>

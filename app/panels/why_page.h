@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "app/window/token_life.h"
+#include "engine/analysis/token_life.h"
 
 namespace keyhole {
 

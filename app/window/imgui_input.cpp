@@ -1,6 +1,6 @@
 #include "app/window/imgui_input.h"
 
-#include "app/window/glyphs.h"
+#include "app/view/glyphs.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>

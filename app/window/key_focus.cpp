@@ -1,6 +1,6 @@
 #include "app/window/key_focus.h"
 
-#include "app/window/keys.h"
+#include "app/actions/keys.h"
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 /// Whose a key press is: the text field's, the open list's, or a command's. Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/window/app_state.h"
+#include "app/state/app_state.h"
 
 namespace keyhole {
 

@@ -2,8 +2,8 @@
 /// it is closed.
 #pragma once
 
-#include "app/window/app_state.h"
-#include "app/window/script.h"
+#include "app/state/app_state.h"
+#include "app/actions/script.h"
 
 #include <optional>
 

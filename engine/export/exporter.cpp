@@ -6,7 +6,7 @@
 #include "engine/export/run_json.h"
 #include "engine/export/staged_folder.h"
 #include "engine/export/tables.h"
-#include "engine/metrics/attention.h"
+#include "engine/policy/attention.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "engine/export/run_json.h"
 
-#include "engine/metrics/measures.h"
-#include "engine/metrics/run_metrics.h"
+#include "engine/analysis/measures.h"
+#include "engine/analysis/run_metrics.h"
 
 #include <nlohmann/json.hpp>
 

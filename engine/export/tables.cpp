@@ -1,8 +1,8 @@
 #include "engine/export/tables.h"
 
 #include "engine/base/error.h"
-#include "engine/metrics/attention.h"
-#include "engine/metrics/kept_set.h"
+#include "engine/policy/attention.h"
+#include "engine/policy/kept_set.h"
 
 #include <cerrno>
 #include <cmath>

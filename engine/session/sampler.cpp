@@ -1,7 +1,7 @@
 #include "engine/session/sampler.h"
 
 #include "engine/base/philox.h"
-#include "engine/metrics/distribution.h"
+#include "engine/policy/distribution.h"
 
 #include <algorithm>
 #include <cmath>

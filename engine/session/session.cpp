@@ -2,8 +2,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
-#include "engine/metrics/attention.h"
-#include "engine/metrics/distribution.h"
+#include "engine/policy/attention.h"
+#include "engine/policy/distribution.h"
 #include "engine/session/prompt.h"
 #include "engine/session/session_impl.h"
 

@@ -1,5 +1,5 @@
 #include "engine/base/error.h"
-#include "engine/metrics/distribution.h"
+#include "engine/policy/distribution.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 #include "engine/session/session_impl.h"

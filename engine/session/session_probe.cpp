@@ -1,6 +1,6 @@
 // What a lane would say next had a token never left it: a throw-away copy that evicts by hand what the lane evicted.
 #include "engine/base/error.h"
-#include "engine/metrics/distribution.h"
+#include "engine/policy/distribution.h"
 #include "engine/session/session_impl.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The notes beside a trace, and the view that a bookmark of them asks for.
-#include "app/window/keepsakes.h"
+#include "app/state/keepsakes.h"
 
 #include "tests/fuzz/structure.h"
 

@@ -1,5 +1,5 @@
 // Scripts: the lines of both kinds, commands with their rows as `decode` reads them, and steps as the window does.
-#include "app/window/script_step.h"
+#include "app/actions/script_step.h"
 #include "engine/session/script.h"
 
 #include "tests/fuzz/fuzz.h"

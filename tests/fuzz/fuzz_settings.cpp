@@ -1,5 +1,5 @@
 // The window's settings file: what is refused changes nothing, what is read is within bounds.
-#include "app/window/settings.h"
+#include "app/state/settings.h"
 
 #include "tests/fuzz/structure.h"
 

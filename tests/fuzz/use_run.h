@@ -2,13 +2,13 @@
 /// hold.
 #pragma once
 
-#include "app/window/doctor.h"
-#include "app/window/measure_curves.h"
-#include "app/window/run_rows.h"
-#include "app/window/token_life.h"
-#include "app/window/token_state.h"
-#include "app/window/watched_span.h"
-#include "engine/metrics/run_metrics.h"
+#include "engine/analysis/doctor.h"
+#include "engine/analysis/measure_curves.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_state.h"
+#include "engine/analysis/watched_span.h"
+#include "engine/analysis/run_metrics.h"
 #include "engine/trace/run_history.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
 // Retained mass, ideal set, cosines and sink share, by hand.
-#include "engine/metrics/attention.h"
+#include "engine/policy/attention.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/metrics/distribution.h"
+#include "engine/policy/distribution.h"
 
 #include <gtest/gtest.h>
 

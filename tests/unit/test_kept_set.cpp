@@ -1,5 +1,5 @@
 // Sets of stored positions: overlap, recent share, lifetime.
-#include "engine/metrics/kept_set.h"
+#include "engine/policy/kept_set.h"
 
 #include <gtest/gtest.h>
 

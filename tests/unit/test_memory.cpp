@@ -1,6 +1,6 @@
 // What eviction gives back: the cache against the equation, and the resident size of a process of its own.
 #include "engine/backend/backend.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 #include "engine/base/measure.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"

@@ -1,5 +1,5 @@
 // Sparsity and mass of attention rows, by hand.
-#include "engine/metrics/row_shape.h"
+#include "engine/analysis/row_shape.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the records of a run add up to: a run of six tokens in two layers, every number by hand.
-#include "engine/metrics/run_metrics.h"
+#include "engine/analysis/run_metrics.h"
 
 #include "engine/policy/lane_spec.h"
 

@@ -2,7 +2,7 @@
 #include "engine/base/npy.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
-#include "engine/metrics/run_metrics.h"
+#include "engine/analysis/run_metrics.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"

@@ -1,7 +1,7 @@
 // Kinds of tokens by text.
-#include "engine/metrics/token_class.h"
+#include "engine/analysis/token_class.h"
 
-#include "engine/metrics/measures.h"
+#include "engine/analysis/measures.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 /// A live run of the demo model without a window: two lanes, four rows decoded.
 #pragma once
 
-#include "app/window/command_table.h"
+#include "app/actions/command_table.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "app/window/command_areas.h"
+#include "app/actions/command_areas.h"
 
 #include "engine/base/error.h"
 

@@ -1,8 +1,8 @@
-#include "app/window/command_table.h"
-#include "app/window/compare.h"
-#include "app/window/heat_data.h"
-#include "app/window/heat_painter.h"
-#include "app/window/run_rows.h"
+#include "app/actions/command_table.h"
+#include "engine/analysis/compare.h"
+#include "app/view/heat_data.h"
+#include "app/gl/heat_painter.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
 

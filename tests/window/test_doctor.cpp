@@ -1,7 +1,7 @@
-#include "app/window/command_table.h"
-#include "app/window/doctor.h"
-#include "app/window/memory_plan.h"
-#include "app/window/token_life.h"
+#include "app/actions/command_table.h"
+#include "engine/analysis/doctor.h"
+#include "app/view/memory_plan.h"
+#include "engine/analysis/token_life.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
 

@@ -1,5 +1,5 @@
 // eval and sweep as typed: what they print and write, that a sweep goes on, and what they say when something is wrong.
-#include "app/commands/commands.h"
+#include "app/cli/commands.h"
 #include "engine/eval/evaluate.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"

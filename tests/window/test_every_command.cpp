@@ -1,7 +1,7 @@
 // Every id of the command table does what its title says: a view state, a record, the log or a file is another afterwards. A command
 // without a case here fails the test.
-#include "app/window/keepsakes.h"
-#include "app/window/run_rows.h"
+#include "app/state/keepsakes.h"
+#include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"

@@ -1,5 +1,5 @@
 // Characters of texts that the fonts may lack.
-#include "app/window/glyphs.h"
+#include "app/view/glyphs.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "app/window/heat_data.h"
-#include "app/window/run_rows.h"
+#include "app/view/heat_data.h"
+#include "engine/analysis/run_rows.h"
 #include "tests/window/synthetic_run.h"
 
 #include "engine/base/half.h"

@@ -1,6 +1,6 @@
 // The shader against the CPU's colours, drawn into a framebuffer of our own. Needs a display.
-#include "app/window/focus_picture.h"
-#include "app/window/heat_painter.h"
+#include "app/view/focus_picture.h"
+#include "app/gl/heat_painter.h"
 #include "engine/figure/heatmap.h"
 #include "tests/window/synthetic_run.h"
 

@@ -1,5 +1,5 @@
-#include "app/window/heat_view.h"
-#include "app/window/view_state.h"
+#include "app/view/heat_view.h"
+#include "app/view/view_state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Input in its order, however many events come between two frames; and whose a key is.
 #include "app/window/input_queue.h"
 #include "app/window/key_focus.h"
-#include "app/window/keys.h"
+#include "app/actions/keys.h"
 
 #include <gtest/gtest.h>
 

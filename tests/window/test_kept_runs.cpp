@@ -1,5 +1,5 @@
 // The live run's spool: what it holds, how large it becomes, when it goes, and what is offered afterwards.
-#include "app/window/kept_runs.h"
+#include "app/state/kept_runs.h"
 
 #include "engine/base/error.h"
 #include "engine/trace/spool.h"

@@ -1,5 +1,5 @@
-#include "app/window/lane_desk.h"
-#include "app/window/script.h"
+#include "app/state/lane_desk.h"
+#include "app/actions/script.h"
 
 #include "engine/base/error.h"
 

@@ -1,8 +1,8 @@
 // Commands on a live run of the demo model, without a window: what they ask of the engine's thread comes back in records and status.
-#include "app/window/command_table.h"
-#include "app/window/doctor.h"
-#include "app/window/steer.h"
-#include "app/window/focus_picture.h"
+#include "app/actions/command_table.h"
+#include "engine/analysis/doctor.h"
+#include "app/actions/steer.h"
+#include "app/view/focus_picture.h"
 #include "engine/base/error.h"
 #include "engine/base/npy.h"
 #include "tests/reference/temp_folder.h"

@@ -1,5 +1,5 @@
 // Sums of the mask's blocks against the run's own words, cell by cell.
-#include "app/window/mask_summary.h"
+#include "engine/analysis/mask_summary.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>

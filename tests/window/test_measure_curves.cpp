@@ -1,9 +1,9 @@
 // Curves of measures against the means that run.json tells, which are added up by other code, and against plain sets.
-#include "app/window/measure_curves.h"
+#include "engine/analysis/measure_curves.h"
 
-#include "app/window/command_table.h"
+#include "app/actions/command_table.h"
 #include "engine/base/error.h"
-#include "engine/metrics/run_metrics.h"
+#include "engine/analysis/run_metrics.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Where the window's memory goes: the parts are those of the run, and they stay within their bounds.
-#include "app/window/memory_use.h"
+#include "app/state/memory_use.h"
 #include "engine/base/measure.h"
 #include "tests/window/live_run.h"
 

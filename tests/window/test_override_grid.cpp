@@ -1,4 +1,4 @@
-#include "app/window/override_grid.h"
+#include "app/view/override_grid.h"
 
 #include "engine/policy/lane_spec.h"
 

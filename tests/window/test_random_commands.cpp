@@ -1,6 +1,6 @@
 // Thousands of random commands with random arguments, fixed seeds: whatever a person does in whatever order, a command does its work or
 // says why not, and the view stays within the run.
-#include "app/window/command_table.h"
+#include "app/actions/command_table.h"
 #include "engine/base/error.h"
 #include "tests/window/program_run.h"
 #include "tests/window/synthetic_run.h"

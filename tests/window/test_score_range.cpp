@@ -1,5 +1,5 @@
 // A score below its threshold is drawn below it, whatever the policy's scale: A2SF's scores decay by decades a row.
-#include "app/window/score_range.h"
+#include "engine/analysis/score_range.h"
 
 #include <gtest/gtest.h>
 

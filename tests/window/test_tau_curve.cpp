@@ -1,4 +1,4 @@
-#include "app/window/tau_curve.h"
+#include "app/view/tau_curve.h"
 
 #include "engine/policy/lane_spec.h"
 

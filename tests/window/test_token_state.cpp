@@ -1,7 +1,7 @@
 // What became of a token, read from records: against what the made-up run did, and with hidden positions, pins and commands put in.
-#include "app/window/token_state.h"
+#include "engine/analysis/token_state.h"
 
-#include "app/window/run_rows.h"
+#include "engine/analysis/run_rows.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "app/window/command_table.h"
-#include "app/window/watched_span.h"
+#include "app/actions/command_table.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
 

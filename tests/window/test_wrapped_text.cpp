@@ -1,5 +1,5 @@
 // Lines of a field: broken by its width, edited as if they were not.
-#include "app/window/wrapped_text.h"
+#include "app/gl/wrapped_text.h"
 
 #include <gtest/gtest.h>
 

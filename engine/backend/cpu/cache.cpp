@@ -1,6 +1,6 @@
 #include "engine/backend/cpu/cache.h"
 
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
 #include "engine/policy/math.h"

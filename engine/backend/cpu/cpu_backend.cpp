@@ -1,7 +1,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include "engine/backend/cpu/kernels.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/backend/cpu/cpu_backend.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 
 #include <functional>
 #include <span>

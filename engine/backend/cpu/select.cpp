@@ -1,7 +1,7 @@
 #include "engine/backend/cpu/select.h"
 
 #include "engine/backend/cpu/kernels.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 
 #include <algorithm>
 #include <cmath>

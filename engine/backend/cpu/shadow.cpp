@@ -1,9 +1,9 @@
 #include "engine/backend/cpu/shadow.h"
 
 #include "engine/backend/cpu/kernels.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
-#include "engine/metrics/attention.h"
+#include "engine/policy/attention.h"
 
 #include <algorithm>
 #include <limits>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/backend/cuda/step.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 
 #include <functional>
 #include <span>

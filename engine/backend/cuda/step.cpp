@@ -3,7 +3,7 @@
 #include "engine/backend/cpu/kernels.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/rules.h"
-#include "engine/backend/shared.h"
+#include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/model/kv_sharing.h"
 

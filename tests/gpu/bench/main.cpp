@@ -1,5 +1,5 @@
 // keyhole_bench: `keyhole bench` without the program, for a GPU box that has no desktop libraries.
-#include "app/commands/commands.h"
+#include "app/cli/commands.h"
 #include "engine/base/error.h"
 
 #include <CLI/CLI.hpp>

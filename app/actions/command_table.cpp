@@ -1,0 +1,151 @@
+#include "app/actions/command_table.h"
+
+#include "app/base/crash_report.h"
+#include "app/actions/command_areas.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+#include "engine/policy/spec_text.h"
+
+namespace keyhole {
+
+namespace {
+
+using namespace key;
+
+template <class Number>
+std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::size_t at_most, Number low,
+                            Number high) {
+    std::vector<Number> values;
+    for (const spec_text::Item& item : spec_text::split_blanks({text, 0})) {
+        const auto value = number_from_text(item.text, low, high);
+        if (!value) fail(ErrorCode::wrong_use, "{}", no_number(item.text, low, high));
+        values.push_back(*value);
+    }
+    if (values.size() < at_least || values.size() > at_most)
+        fail(ErrorCode::wrong_use, "'{}': {} to {} numbers are needed", shown_text(text), at_least, at_most);
+    return values;
+}
+
+/// All areas, in the order of menus and palette.
+std::vector<UserCommand> whole_table() {
+    std::vector<UserCommand> table;
+    for (const std::span<const UserCommand> area :
+         {run_commands(), steer_commands(), compare_commands(), view_commands(), lane_commands(),
+          export_commands(), desk_commands(), app_commands()})
+        table.insert(table.end(), area.begin(), area.end());
+    return table;
+}
+
+}  // namespace
+
+std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
+    constexpr int kMost = 1'000'000'000;  // so that a sum or difference of two is an int
+    return numbers(text, at_least, at_most, -kMost, kMost);
+}
+
+std::vector<double> real_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
+    return numbers(text, at_least, at_most, kLowest<double>, kHighest<double>);
+}
+
+bool on_or_off(std::string_view text, bool now) {
+    if (text.empty()) return !now;
+    if (text == "on") return true;
+    if (text == "off") return false;
+    fail(ErrorCode::wrong_use, "'{}': on or off", text);
+}
+
+const ModelConfig& config_of(const AppState& app) {
+    if (!app.has_run()) fail(ErrorCode::wrong_use, "no run yet");
+    return app.history.run().config;
+}
+
+void engine_command(AppState& app, std::string_view verb, std::string_view arguments) {
+    app.desk.run(parse_command(std::string(verb) + " " + std::string(arguments)));
+}
+
+void move_time(AppState& app, int by) {
+    app.view.move_row(by, app.first_row(), app.last_row());
+}
+
+std::string shortcut_text(const Shortcut& shortcut) {
+    if (shortcut.code == 0) return "";
+    if (shortcut == Shortcut{'/', kShift}) return "?";
+    std::string text;
+    if (shortcut.mods & kCtrl) text += "Ctrl+";
+    if (shortcut.mods & kAlt) text += "Alt+";
+    if (shortcut.mods & kShift) text += "Shift+";
+    switch (shortcut.code) {
+        case ' ':
+            return text + "Space";
+        case kEscape:
+            return text + "Esc";
+        case kEnter:
+            return text + "Enter";
+        case kTab:
+            return text + "Tab";
+        case kRight:
+            return text + "Right";
+        case kLeft:
+            return text + "Left";
+        case kDown:
+            return text + "Down";
+        case kUp:
+            return text + "Up";
+        case kHome:
+            return text + "Home";
+        case kEnd:
+            return text + "End";
+        case kF1:
+            return text + "F1";
+        case kF1 + 1:
+        case kF1 + 2:
+        case kF1 + 3:
+        case kF1 + 4:
+            return text + fmt::format("F{}", shortcut.code - kF1 + 1);
+        case kF12:
+            return text + "F12";
+        default:
+            return text + static_cast<char>(shortcut.code);
+    }
+}
+
+std::span<const UserCommand> command_table() {
+    static const std::vector<UserCommand> table = whole_table();
+    return table;
+}
+
+const UserCommand* find_command(std::string_view id) {
+    for (const UserCommand& command : command_table())
+        if (command.id == id) return &command;
+    return nullptr;
+}
+
+const UserCommand* find_command(Shortcut shortcut) {
+    if (shortcut.code == 0) return nullptr;
+    for (const UserCommand& command : command_table())
+        if (command.shortcut == shortcut) return &command;
+    return nullptr;
+}
+
+void run_command(AppState& app, std::string_view text) {
+    const std::size_t blank = text.find(' ');
+    const std::string_view id = text.substr(0, blank);
+    std::string_view arguments = blank == std::string_view::npos ? std::string_view() : text.substr(blank);
+    arguments.remove_prefix(std::min(arguments.find_first_not_of(' '), arguments.size()));
+    const UserCommand* command = find_command(id);
+    if (command == nullptr) {
+        std::vector<std::string_view> ids;
+        for (const UserCommand& known : command_table()) ids.push_back(known.id);
+        fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
+             spec_text::nearest_word(id.substr(0, 64), ids));
+    }
+    ++app.n_commands;
+    app.last_commands.emplace_back(id);
+    if (app.last_commands.size() > 16) app.last_commands.pop_front();
+    note_command(text);
+    command->action(app, arguments);
+    app.keep_lane_in_range();
+}
+
+}  // namespace keyhole

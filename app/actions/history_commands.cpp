@@ -1,0 +1,52 @@
+#include "app/actions/history_commands.h"
+
+#include "engine/base/error.h"
+#include "engine/base/number.h"
+
+namespace keyhole {
+
+void fork_lane(AppState& app, std::string_view arguments) {
+    app.need_live_run();
+    app.desk.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
+                                                 : "fork " + std::string(arguments)));
+    app.view.lane = app.desk.n_lanes() - 1;
+    app.say(fmt::format("lane {} goes on from row {} beside the one it was copied from", app.view.lane,
+                        app.last_row()));
+}
+
+void fork_here(AppState& app, std::string_view) {
+    app.need_live_run();
+    const int lane = app.view.lane;
+    if (app.view.row < app.last_row()) app.rewind(app.view.row);
+    fork_lane(app, fmt::format("{}", lane));
+}
+
+void rewind_run(AppState& app, std::string_view arguments) {
+    app.need_live_run();
+    const bool keeps = arguments == "keep" || arguments.ends_with(" keep");
+    if (keeps) arguments.remove_suffix(arguments == "keep" ? 4 : 5);
+    app.rewind(arguments.empty() ? app.view.row : read_number<int>("the row to go back to", arguments),
+               keeps);
+}
+
+void go_to_branch(AppState& app, std::string_view arguments) {
+    app.need_live_run();
+    app.go_to_branch(read_number<int>("the number of a branch", arguments));
+}
+
+void touch_token(AppState& app, std::string_view verb, std::string_view arguments) {
+    app.need_live_run();
+    std::string text(arguments);
+    if (arguments.empty() || arguments == "head" || arguments == "layer" || arguments == "all") {
+        if (!app.view.pick) fail(ErrorCode::wrong_use, "{}: pick a token first, or name LANE POSITION", verb);
+        text = fmt::format("{} {}", app.view.lane, app.view.pick->position);
+        if (arguments != "all") text += fmt::format(" L{}", app.view.layer);
+        if (arguments.empty() || arguments == "head") text += fmt::format(".H{}", app.view.head);
+    }
+    const Command command = parse_command(fmt::format("{} {}", verb, text));
+    app.desk.run(command);
+    app.say(
+        fmt::format("{}, after row {}: shows with the next row", format_command(command), app.last_row()));
+}
+
+}  // namespace keyhole

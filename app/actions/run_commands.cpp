@@ -1,0 +1,221 @@
+#include "app/actions/command_areas.h"
+
+#include "app/actions/history_commands.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+using namespace key;
+
+constexpr std::array<double, 10> kSpeeds = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};  // rows per second, by digit
+
+void step_or_forward(AppState& app, int n_rows) {
+    if (app.view.row < app.last_row())
+        move_time(app, n_rows);
+    else
+        app.step(n_rows);
+}
+
+template <int kDigit>
+void set_speed_digit(AppState& app, std::string_view) {
+    app.set_speed(kSpeeds[kDigit]);
+    app.say(kDigit == 0 ? "speed: as fast as it goes"
+                        : fmt::format("speed: {} rows a second", kSpeeds[kDigit]));
+}
+
+void set_prompt(AppState& app, std::string_view text) {
+    if (text.empty()) fail(ErrorCode::wrong_use, "a prompt needs text");
+    app.setup.prompt = text;
+    app.start();
+}
+
+void evict_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "evict", arguments);
+}
+void pin_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "pin", arguments);
+}
+void unpin_token(AppState& app, std::string_view arguments) {
+    touch_token(app, "unpin", arguments);
+}
+
+constexpr std::array kTable = {
+    UserCommand{"run.toggle",
+                menu::kRun,
+                "Run or stop",
+                "Decodes until stopped.",
+                {' ', 0},
+                [](AppState& app, std::string_view) { app.stoppable() ? app.stop(true) : app.play(); }},
+    UserCommand{"run.play",
+                "",
+                "Run",
+                "Decodes until stopped.",
+                {},
+                [](AppState& app, std::string_view) { app.play(); }},
+    UserCommand{
+        "run.stop",
+        "",
+        "Stop",
+        "Stops after the present row; a lane that runs again from the prompt stays as it was, a prompt "
+        "is given up.",
+        {},
+        [](AppState& app, std::string_view) { app.stop(true); }},
+    UserCommand{
+        "step",
+        "",
+        "Decode rows",
+        "[N]: decodes N rows, 1 without.",
+        {},
+        [](AppState& app, std::string_view a) { app.step(a.empty() ? 1 : whole_numbers(a, 1, 1)[0]); }},
+    UserCommand{"run.step",
+                menu::kRun,
+                "One row on",
+                "Forward in time; at the newest row it decodes one.",
+                {kRight, 0},
+                [](AppState& app, std::string_view) { step_or_forward(app, 1); }},
+    UserCommand{"run.step10",
+                menu::kRun,
+                "Ten rows on",
+                "Forward in time; at the newest row it decodes ten.",
+                {kRight, kShift},
+                [](AppState& app, std::string_view) { step_or_forward(app, 10); }},
+    UserCommand{"run.restart",
+                menu::kRun,
+                "Restart from the prompt",
+                "Processes the prompt again with the lanes as they are set.",
+                {'R', kCtrl},
+                [](AppState& app, std::string_view) {
+                    if (app.desk.n_lanes() > 0) app.setup.lanes = app.desk.lanes();
+                    app.start();
+                }},
+    UserCommand{"prompt", "", "Set the prompt", "TEXT: starts a run with this prompt.", {}, set_prompt},
+    UserCommand{"run.speed0", "", "Speed: as fast as it goes", "", {'0', 0}, set_speed_digit<0>},
+    UserCommand{"run.speed1", "", "Speed: 1 row a second", "", {'1', 0}, set_speed_digit<1>},
+    UserCommand{"run.speed2", "", "Speed: 2 rows a second", "", {'2', 0}, set_speed_digit<2>},
+    UserCommand{"run.speed3", "", "Speed: 3 rows a second", "", {'3', 0}, set_speed_digit<3>},
+    UserCommand{"run.speed4", "", "Speed: 5 rows a second", "", {'4', 0}, set_speed_digit<4>},
+    UserCommand{"run.speed5", "", "Speed: 8 rows a second", "", {'5', 0}, set_speed_digit<5>},
+    UserCommand{"run.speed6", "", "Speed: 12 rows a second", "", {'6', 0}, set_speed_digit<6>},
+    UserCommand{"run.speed7", "", "Speed: 20 rows a second", "", {'7', 0}, set_speed_digit<7>},
+    UserCommand{"run.speed8", "", "Speed: 35 rows a second", "", {'8', 0}, set_speed_digit<8>},
+    UserCommand{"run.speed9", "", "Speed: 60 rows a second", "", {'9', 0}, set_speed_digit<9>},
+    UserCommand{"time.back",
+                menu::kTime,
+                "One row back",
+                "",
+                {kLeft, 0},
+                [](AppState& app, std::string_view) { move_time(app, -1); }},
+    UserCommand{"time.back10",
+                menu::kTime,
+                "Ten rows back",
+                "",
+                {kLeft, kShift},
+                [](AppState& app, std::string_view) { move_time(app, -10); }},
+    UserCommand{"time.first",
+                menu::kTime,
+                "First row",
+                "The row that ends the prompt.",
+                {kHome, 0},
+                [](AppState& app, std::string_view) { move_time(app, -app.last_row()); }},
+    UserCommand{"time.last",
+                menu::kTime,
+                "Newest row",
+                "",
+                {kEnd, 0},
+                [](AppState& app, std::string_view) { move_time(app, app.last_row()); }},
+    UserCommand{"time.follow",
+                menu::kTime,
+                "Follow the newest row",
+                "",
+                {'F', 0},
+                [](AppState& app, std::string_view) {
+                    app.view.follows_newest = !app.view.follows_newest;
+                    if (app.view.follows_newest) move_time(app, app.last_row());
+                }},
+    UserCommand{
+        "row",
+        "",
+        "Show a row",
+        "N: the state after row N.",
+        {},
+        [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); }},
+    UserCommand{
+        "rewind",
+        menu::kTime,
+        "Go back to the shown row",
+        "[ROW] [keep]: the run goes on from there, anew; what came after is kept as a branch. Lanes are "
+        "set as they were there, with keep as they are now.",
+        {'B', kCtrl},
+        rewind_run},
+    UserCommand{
+        "fork.here",
+        menu::kTime,
+        "Fork the lane at the shown row",
+        "A copy of the focused lane goes on beside it. At an earlier row the run goes back there first.",
+        {'K', kCtrl},
+        fork_here},
+    UserCommand{
+        "branch", "", "Go to a branch", "ID: to the end of what going back left behind.", {}, go_to_branch},
+    UserCommand{"fork",
+                "",
+                "Fork a lane",
+                "[LANE [SPEC]]: a copy that goes on beside it, with other settings where given.",
+                {},
+                fork_lane},
+    UserCommand{"evict",
+                menu::kTokens,
+                "Evict the picked token here",
+                "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: after the newest row.",
+                {'X', 0},
+                evict_token},
+    UserCommand{"evict.layer",
+                menu::kTokens,
+                "Evict the picked token in this layer",
+                "",
+                {},
+                [](AppState& app, std::string_view) { evict_token(app, "layer"); }},
+    UserCommand{"evict.all",
+                menu::kTokens,
+                "Evict the picked token everywhere",
+                "",
+                {'X', kShift},
+                [](AppState& app, std::string_view) { evict_token(app, "all"); }},
+    UserCommand{
+        "pin",
+        menu::kTokens,
+        "Pin the picked token here",
+        "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]: no policy evicts it; it counts in the budget.",
+        {'P', 0},
+        pin_token},
+    UserCommand{"pin.all",
+                menu::kTokens,
+                "Pin the picked token everywhere",
+                "",
+                {'P', kShift},
+                [](AppState& app, std::string_view) { pin_token(app, "all"); }},
+    UserCommand{"unpin",
+                menu::kTokens,
+                "Unpin the picked token here",
+                "[head|layer|all], or LANE POSITION [L<l>[.H<h>]]",
+                {'U', 0},
+                unpin_token},
+    UserCommand{"unpin.all",
+                menu::kTokens,
+                "Unpin the picked token everywhere",
+                "",
+                {'U', kShift},
+                [](AppState& app, std::string_view) { unpin_token(app, "all"); }},
+};
+
+}  // namespace
+
+std::span<const UserCommand> run_commands() {
+    return kTable;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,126 @@
+#include "app/actions/command_areas.h"
+#include "app/actions/steer.h"
+#include "engine/analysis/watched_span.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+using namespace key;
+
+/// Without words: the picked tokens. Two numbers: positions. Else text.
+void watch(AppState& app, std::string_view words) {
+    (void)config_of(app);
+    if (words.empty()) {
+        const std::vector<int>& picked = app.view.curve_positions;
+        if (picked.empty())
+            fail(ErrorCode::wrong_use, "watch: pick tokens first, or name FIRST LAST or words");
+        const auto [first, last] = std::minmax_element(picked.begin(), picked.end());
+        app.view.watched = TokenSpan{*first, *last};
+    } else if (words.find_first_not_of("0123456789 ") == std::string_view::npos &&
+               words.find(' ') != std::string_view::npos) {
+        const std::vector<int> v = whole_numbers(words, 2, 2);
+        if (v[0] > v[1] || v[1] > app.last_row())
+            fail(ErrorCode::wrong_use, "positions are 0 to {}, the first not after the last", app.last_row());
+        app.view.watched = TokenSpan{v[0], v[1]};
+    } else {
+        const std::optional<TokenSpan> found = find_span(app.history, app.shown_lane(), words);
+        if (!found) fail(ErrorCode::wrong_use, "'{}' is not in the text", words);
+        app.view.watched = found;
+    }
+    app.view.measure_curve = ViewState::kWatchedSpan;
+    app.say(fmt::format("watching positions {} to {}", app.view.watched->first, app.view.watched->last));
+}
+
+void unwatch(AppState& app, std::string_view) {
+    app.view.watched.reset();
+    if (app.view.measure_curve == ViewState::kWatchedSpan) app.view.measure_curve = -1;
+    if (app.view.atlas_measure == ViewState::kWatchedSpan) app.view.atlas_measure = -1;
+}
+
+/// The K-th candidate of the focused lane after the shown row.
+void take_candidate(AppState& app, std::string_view arguments) {
+    app.need_live_run();
+    const int k = whole_numbers(arguments, 1, 1)[0];
+    const LaneRecord* record = app.record(app.view.lane);
+    if (record == nullptr || k < 1 || k > static_cast<int>(record->top.size()))
+        fail(ErrorCode::wrong_use, "candidates are 1 to {}", record == nullptr ? 0 : record->top.size());
+    force_next(app, app.view.row, record->top[static_cast<std::size_t>(k - 1)].id);
+}
+
+void force_tokens(AppState& app, std::string_view arguments) {
+    app.need_live_run();
+    app.desk.run(parse_command("force " + std::string(arguments)));
+    app.say("the next rows take these tokens");
+}
+
+void say_text(AppState& app, std::string_view words) {
+    if (words.empty()) {
+        open_dialog<Dialog::say>(app, {});
+        return;
+    }
+    say_turn(app, words);
+}
+
+void edit_token(AppState& app, std::string_view arguments) {
+    const std::size_t blank = arguments.find(' ');
+    if (arguments.empty()) {
+        if (!app.view.pick || app.view.pick->position < app.history.n_prompt())
+            fail(ErrorCode::wrong_use, "pick a generated token first, or name POSITION and text");
+        open_dialog<Dialog::edit_token>(app, {});
+        return;
+    }
+    if (blank == std::string_view::npos) fail(ErrorCode::wrong_use, "POSITION and text are needed");
+    edit_text(app, whole_numbers(arguments.substr(0, blank), 1, 1)[0], arguments.substr(blank + 1));
+}
+
+constexpr std::array kTable = {
+    UserCommand{"candidate",
+                "",
+                "Force a candidate",
+                "K: the K-th likeliest next token of the focused lane is taken after the shown row.",
+                {},
+                take_candidate},
+    UserCommand{"force",
+                "",
+                "Force tokens",
+                "ID[,ID...]: the next rows of all lanes consume them.",
+                {},
+                force_tokens},
+    UserCommand{"say",
+                menu::kRun,
+                "Append a turn…",
+                "[TEXT]: the lanes read it with their caches as they are, then go on.",
+                {'T', kCtrl},
+                say_text},
+    UserCommand{"token.edit",
+                menu::kTokens,
+                "Put other words here…",
+                "[POSITION TEXT]: the run goes back to before a generated token and reads the text instead.",
+                {'E', 0},
+                edit_token},
+    UserCommand{"watch",
+                menu::kTokens,
+                "Watch the picked tokens",
+                "[FIRST LAST|WORDS]: how long each lane holds them, and when the answer was lost.",
+                {'W', 0},
+                watch},
+    UserCommand{"watch.clear",
+                menu::kTokens,
+                "Watch nothing",
+                "Drops the watched words, their curve and colours.",
+                {'W', kShift},
+                unwatch},
+};
+
+}  // namespace
+
+std::span<const UserCommand> steer_commands() {
+    return kTable;
+}
+
+}  // namespace keyhole

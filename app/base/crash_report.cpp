@@ -1,0 +1,352 @@
+#include "app/base/crash_report.h"
+
+#include "app/cli/commands.h"
+#include "app/base/end_signals.h"
+#include "engine/base/error.h"
+#include "engine/base/last_words.h"
+#include "engine/base/mapped_file.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <thread>
+#include <typeinfo>
+
+namespace keyhole {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// --- what the handler reads: made beforehand, for it may neither allocate nor lock ---
+
+std::array<char, 4096> g_file{};  // path of the report
+std::array<char, 4096> g_head{};  // its first lines
+bool g_with_text = false;
+
+constexpr std::size_t kCommands = 32;
+std::array<std::array<char, 160>, kCommands> g_commands{};
+std::atomic<std::size_t> g_n_commands{0};
+
+std::atomic<bool> g_crashing{false};
+
+template <std::size_t N>
+void keep(std::array<char, N>& to, std::string_view text) noexcept {
+    const std::size_t n = std::min(text.size(), N - 1);
+    std::memcpy(to.data(), text.data(), n);
+    to[n] = '\0';
+}
+
+// --- the handler ---
+
+/// Text and numbers to a descriptor.
+class Lines {
+  public:
+    explicit Lines(int file) : file_(file) {}
+    const Lines& operator<<(const char* text) const {
+        const ssize_t ignored = ::write(file_, text, std::strlen(text));
+        (void)ignored;
+        return *this;
+    }
+    const Lines& number(std::uintptr_t value, unsigned base) const {
+        std::array<char, 24> digits{};
+        std::size_t at = digits.size() - 1;
+        do {
+            digits[--at] = "0123456789abcdef"[value % base];
+            value /= base;
+        } while (value != 0);
+        return *this << digits.data() + at;
+    }
+
+  private:
+    int file_;
+};
+
+const char* name_of(int signal) {
+    switch (signal) {
+        case SIGSEGV:
+            return "SIGSEGV, a wrong address";
+        case SIGBUS:
+            return "SIGBUS, memory or a mapped file that is not there";
+        case SIGFPE:
+            return "SIGFPE, wrong arithmetic";
+        case SIGILL:
+            return "SIGILL, an instruction that the processor does not know";
+        default:
+            return "SIGABRT, a check that failed";
+    }
+}
+
+/// The folders of the report's path.
+void make_folders() {
+    std::array<char, g_file.size()> folder = g_file;
+    for (std::size_t i = 1; folder[i] != '\0'; ++i)
+        if (folder[i] == '/') {
+            folder[i] = '\0';
+            ::mkdir(folder.data(), 0700);
+            folder[i] = '/';
+        }
+}
+
+void write_stack(const Lines& out) {
+    std::array<void*, 64> frames{};
+    const int n = ::backtrace(frames.data(), static_cast<int>(frames.size()));
+    out << "stack (module+offset: addr2line -Cfie MODULE OFFSET):\n";
+    for (int i = 0; i < n; ++i) {
+        const auto address = reinterpret_cast<std::uintptr_t>(frames[static_cast<std::size_t>(i)]);
+        Dl_info info{};
+        out << "  #";
+        out.number(static_cast<std::uintptr_t>(i), 10) << " ";
+        if (::dladdr(frames[static_cast<std::size_t>(i)], &info) != 0 && info.dli_fname != nullptr) {
+            const char* name = std::strrchr(info.dli_fname, '/');
+            out << (g_with_text || name == nullptr ? info.dli_fname : name + 1) << "+0x";
+            out.number(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase), 16);
+            if (info.dli_sname != nullptr) out << " " << info.dli_sname;
+        } else {
+            out << "0x";
+            out.number(address, 16);
+        }
+        out << "\n";
+    }
+}
+
+void write_report(const Lines& out, int signal, const siginfo_t* info) {
+    out << g_head.data() << "signal: " << name_of(signal) << "\n";
+    if (info != nullptr && signal != SIGABRT) {
+        out << "address: 0x";
+        out.number(reinterpret_cast<std::uintptr_t>(info->si_addr), 16) << "\n";
+    }
+    if (*last_words() != '\0') out << "last words: " << last_words() << "\n";
+    out << "seconds since 1970: ";
+    out.number(static_cast<std::uintptr_t>(std::time(nullptr)), 10) << "\nthread: ";
+    out.number(static_cast<std::uintptr_t>(::syscall(SYS_gettid)), 10)
+        << (::syscall(SYS_gettid) == ::getpid() ? " (the first)\n" : "\n");
+    write_stack(out);
+    const std::size_t n = g_n_commands;
+    if (n > 0) out << "last commands of the window, the newest last:\n";
+    for (std::size_t i = n > kCommands ? n - kCommands : 0; i < n; ++i)
+        out << "  " << g_commands[i % kCommands].data() << "\n";
+}
+
+void on_crash(int signal, siginfo_t* info, void*) {
+    if (g_crashing.exchange(true)) {
+        // Another thread crashed first and ends the process; or this one crashed in the handler.
+        static thread_local bool again = false;
+        if (!again) {
+            again = true;
+            for (int i = 0; i < 50; ++i) ::usleep(100'000);
+        }
+        die_by(signal);
+    }
+    clear_progress_line();
+    int file = -1;
+    if (g_file[0] != '\0') {
+        make_folders();
+        file = ::open(g_file.data(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    }
+    write_report(Lines(file >= 0 ? file : STDERR_FILENO), signal, info);
+    const Lines terminal(STDERR_FILENO);
+    terminal << "keyhole: crashed (" << name_of(signal) << ")";
+    if (file >= 0) {
+        ::fsync(file);
+        ::close(file);
+        terminal << "; what helps to find out why is in " << g_file.data();
+        if (!g_with_text) terminal << ", without any text of yours";
+    }
+    terminal << "\n";
+    if (*end_note() != '\0') terminal << "keyhole: " << end_note() << "\n";
+    die_by(signal);
+}
+
+[[noreturn]] void on_terminate() {
+    if (const std::exception_ptr error = std::current_exception()) {
+        try {
+            std::rethrow_exception(error);
+        } catch (const std::exception& known) {
+            set_last_words(g_with_text ? fmt::format("uncaught {}: {}", typeid(known).name(), known.what())
+                                       : fmt::format("uncaught {}", typeid(known).name()));
+        } catch (...) {
+            set_last_words("an uncaught exception");
+        }
+    } else {
+        set_last_words("std::terminate");
+    }
+    std::abort();
+}
+
+// --- what stands in the report ---
+
+/// Which build it is: debug files and packages name it so.
+std::string build_id() {
+    std::string id;
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* to) {
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const ElfW(Phdr)& part = info->dlpi_phdr[i];
+                if (part.p_type != PT_NOTE) continue;
+                const char* at = reinterpret_cast<const char*>(info->dlpi_addr + part.p_vaddr);
+                for (const char* end = at + part.p_memsz; at + sizeof(ElfW(Nhdr)) < end;) {
+                    const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
+                    const char* name = at + sizeof *note;
+                    const char* bytes = name + (note->n_namesz + 3) / 4 * 4;
+                    if (note->n_type == NT_GNU_BUILD_ID && std::strncmp(name, "GNU", 4) == 0)
+                        for (std::size_t b = 0; b < note->n_descsz; ++b)
+                            *static_cast<std::string*>(to) +=
+                                fmt::format("{:02x}", static_cast<unsigned char>(bytes[b]));
+                    at = bytes + (note->n_descsz + 3) / 4 * 4;
+                }
+            }
+            return 1;  // the program is the first
+        },
+        &id);
+    return id.empty() ? "unknown" : id;
+}
+
+/// The names of the options, and the values of those that can hold no text of the user.
+std::string command_line(const std::vector<std::string>& arguments) {
+    constexpr std::array<std::string_view, 8> kPlain = {"--lane",    "--tokens", "--threads", "--backend",
+                                                        "--context", "--seed",   "--export",  "--rows"};
+    std::string text;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        const std::string& word = arguments[i];
+        const bool plain =
+            g_with_text || i == 0 ||
+            (i > 0 && std::find(kPlain.begin(), kPlain.end(), arguments[i - 1]) != kPlain.end());
+        const bool is_option = word.starts_with("--");
+        text += " ";
+        text += plain ? word : is_option ? word.substr(0, word.find('=')) : "...";
+    }
+    return text;
+}
+
+std::string now_text() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    ::gmtime_r(&now, &parts);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+    return text.data();
+}
+
+bool is_report(const fs::path& file) {
+    const std::string name = file.filename().string();
+    return name.starts_with("crash-") && name.ends_with(".txt");
+}
+
+}  // namespace
+
+fs::path state_folder() {
+    if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/')
+        return fs::path(state) / "keyhole";
+    const char* home = std::getenv("HOME");
+    if (home == nullptr || *home == '\0') return {};
+    return fs::path(home) / ".local" / "state" / "keyhole";
+}
+
+void install_crash_report(const fs::path& folder, const std::vector<std::string>& arguments) {
+    const char* with_text = std::getenv("KEYHOLE_CRASH_TEXT");
+    g_with_text = with_text != nullptr && std::string_view(with_text) == "1";
+    if (!folder.empty())
+        keep(g_file, (folder / fmt::format("crash-{}-{}.txt", now_text(), ::getpid())).string());
+#ifdef KH_NO_ASSERT
+    constexpr const char* kAssertions = "off";
+#else
+    constexpr const char* kAssertions = "on";
+#endif
+    keep(g_head, fmt::format("Keyhole {}, build {}, compiler {}, assertions {}\nstarted: {} UTC\n"
+                             "command line: keyhole{}\n",
+                             program_version(), build_id(), __VERSION__, kAssertions, now_text(),
+                             command_line(arguments)));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;  // a sanitizer's own report says more
+#endif
+    std::array<void*, 2> warm_up{};
+    (void)::backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads what unwinds, now
+    guard_stack();
+    struct sigaction action {};
+    action.sa_sigaction = on_crash;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
+    std::set_terminate(on_terminate);
+}
+
+void note_command(std::string_view text) noexcept {
+    // Their arguments are numbers, names of lanes' options and places.
+    constexpr std::array<std::string_view, 28> kPlain = {
+        "lane",      "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
+        "row",       "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
+        "pin.all",   "unpin",     "unpin.all",  "candidate", "run.step",  "pick",        "curves",
+        "range.set", "view.zoom", "ui.scale",   "remove",    "colors",    "range.gamma", "compare.with"};
+    const std::string_view id = text.substr(0, text.find(' '));
+    const bool plain = g_with_text || std::find(kPlain.begin(), kPlain.end(), id) != kPlain.end();
+    std::array<char, 160>& to = g_commands[g_n_commands % kCommands];
+    keep(to, plain ? text : id);
+    if (!plain && id.size() < text.size() && id.size() + 5 < to.size())
+        std::memcpy(to.data() + id.size(), " ...", 5);
+    ++g_n_commands;
+}
+
+std::vector<fs::path> new_crash_reports(const fs::path& folder) {
+    std::vector<fs::path> reports;
+    std::error_code error;
+    if (folder.empty()) return reports;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+        if (is_report(entry.path())) reports.push_back(entry.path());
+    if (reports.empty()) return reports;
+    std::sort(reports.begin(), reports.end());  // by date
+    constexpr std::size_t kMost = 10;
+    for (; reports.size() > kMost; reports.erase(reports.begin())) fs::remove(reports.front(), error);
+    const fs::path named = folder / "crashes-named";
+    std::string all, known;
+    for (const fs::path& report : reports) all += report.filename().string() + "\n";
+    try {
+        if (fs::exists(named, error)) known = read_text_file(named);
+        std::erase_if(reports, [&](const fs::path& report) {
+            return known.find(report.filename().string() + "\n") != std::string::npos;
+        });
+        if (!reports.empty()) write_text_file(named, all);
+    } catch (const Error&) {  // they are named once more at the next start
+    }
+    return reports;
+}
+
+void crash_on_request() {
+    const char* how = std::getenv("KEYHOLE_CRASH_TEST");
+    if (how == nullptr) return;
+    const std::string_view word = how;
+    if (word == "segv") *reinterpret_cast<volatile int*>(std::strtoul("8", nullptr, 10)) = 1;
+    if (word == "bus") ::raise(SIGBUS);
+    if (word == "fpe") ::raise(SIGFPE);
+    if (word == "ill") ::raise(SIGILL);
+    if (word == "abort") std::abort();
+    if (word == "assert") assert_failed("a test of the crash report", "crash_report.cpp", 1, "secret");
+    if (word == "terminate") std::thread([] { throw Error(ErrorCode::io, "secret"); }).join();
+    if (word == "stack") {
+        struct Deep {
+            static int go(volatile int* above) {
+                std::array<volatile int, 1024> room{};
+                room[0] = *above;
+                return room[0] == 0 ? go(room.data()) + room[1] : 0;  // it stays 0: the stack ends first
+            }
+        };
+        volatile int begin = 0;
+        (void)Deep::go(&begin);
+    }
+}
+
+}  // namespace keyhole

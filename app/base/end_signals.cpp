@@ -1,0 +1,126 @@
+#include "app/base/end_signals.h"
+
+#include "engine/base/error.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace keyhole {
+
+namespace {
+
+constexpr unsigned kSecondsToUnwind = 2;
+
+std::atomic<int> g_guards{0}, g_asked{0};
+
+// Two places: a handler reads the one that is not being written.
+std::array<std::array<char, 1024>, 2> g_notes{};
+std::atomic<unsigned> g_note{0};
+
+const char* name_of(int signal) {
+    return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+void end_now(int signal) {
+    clear_progress_line();
+    if (*end_note() != '\0') {
+        write_line("keyhole: ended by ");
+        write_line(name_of(signal));
+        write_line("; ");
+        write_line(end_note());
+        write_line("\n");
+    }
+    die_by(signal);
+}
+
+void on_signal(int signal) {
+    if (signal == SIGALRM) end_now(g_asked != 0 ? g_asked.load() : SIGTERM);
+    int none = 0;
+    if (g_guards > 0 && g_asked.compare_exchange_strong(none, signal)) {
+        ::alarm(kSecondsToUnwind);
+        return;
+    }
+    end_now(signal);
+}
+
+}  // namespace
+
+void handle_end_signals() {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+        struct sigaction before {};
+        ::sigaction(signal, nullptr, &before);
+        if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, background jobs
+    }
+    ::sigaction(SIGALRM, &action, nullptr);
+}
+
+EndGuard::EndGuard() {
+    ++g_guards;
+}
+
+EndGuard::~EndGuard() {
+    --g_guards;
+}
+
+bool end_asked() {
+    return g_asked != 0;
+}
+
+void check_end() {
+    if (g_asked == 0) return;
+    const std::string note = end_note();
+    fail(ErrorCode::cancelled, "ended by {}{}{}", name_of(g_asked), note.empty() ? "" : "; ", note);
+}
+
+void set_end_note(std::string_view note) noexcept {
+    const unsigned next = 1 - g_note;
+    std::array<char, 1024>& to = g_notes[next];
+    const std::size_t n = std::min(note.size(), to.size() - 1);
+    std::memcpy(to.data(), note.data(), n);
+    to[n] = '\0';
+    g_note = next;
+}
+
+const char* end_note() noexcept {
+    return g_notes[g_note].data();
+}
+
+void end_by_signal() {
+    if (g_asked == 0) return;
+    ::alarm(0);
+    die_by(g_asked);
+}
+
+void write_line(const char* text) noexcept {
+    const ssize_t ignored = ::write(STDERR_FILENO, text, std::strlen(text));
+    (void)ignored;
+}
+
+void clear_progress_line() noexcept {
+    if (::isatty(STDERR_FILENO) != 0) write_line("\r\033[K");
+}
+
+void die_by(int signal) noexcept {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(signal, &action, nullptr);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    ::raise(signal);
+    ::_exit(128 + signal);
+}
+
+}  // namespace keyhole

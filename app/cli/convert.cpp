@@ -1,0 +1,57 @@
+#include "app/cli/commands.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+#include "engine/model/convert.h"
+#include "engine/policy/lane_spec.h"
+
+namespace keyhole {
+
+namespace {
+
+struct ConvertOptions {
+    RunOptions run;
+    std::string kv, merge = "uniform", out;
+    bool compensate = false;
+};
+
+void run_convert(const ConvertOptions& options) {
+    KvSharing sharing = parse_kv_sharing(options.kv);
+    sharing.merge = options.merge == "released" ? KvMerge::released : KvMerge::uniform;
+    sharing.compensate = options.compensate;
+    const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
+    const Converted report = [&] {
+        Progress progress("converting", 1);
+        progress.update(0);
+        return convert_model(folder, sharing, options.out, [&](double done) { progress.update(done); });
+    }();
+    print_out("{}: {}, {:.2f} M parameters, feed-forward {}\n", options.out, report.kv,
+              1e-6 * static_cast<double>(report.n_parameters), report.d_ff);
+    print_out("K and V are merged and nothing was trained since: another, damaged model until it is.\n");
+    if (report.transformers.empty())
+        print_out(
+            "transformers has no model that borrows keys before rotation; Keyhole alone loads this "
+            "folder.\n");
+    else
+        print_out("transformers loads it with {}.\n", report.transformers);
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app) {
+    auto options = std::make_shared<ConvertOptions>();
+    CLI::App* command = app.add_subcommand(
+        "convert", "write a folder whose KV heads are merged, for Keyhole and transformers");
+    options->run.add_model(*command);
+    command->add_option("--kv", options->kv, "gqa:4, mqa, mlkv:m=4,g=1")->required();
+    command
+        ->add_option("--merge", options->merge,
+                     "K and V of several layers: their mean, or as MLKV's code does")
+        ->check(CLI::IsMember({"uniform", "released"}));
+    command->add_flag("--compensate", options->compensate,
+                      "widen the MLPs by the parameters lost, as MLKV's converter does");
+    command->add_option("--out", options->out, "the new folder")->required();
+    command->callback([options] { run_convert(*options); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,270 @@
+#include "app/cli/commands.h"
+#include "app/base/end_signals.h"
+#include "app/cli/export_options.h"
+#include "app/cli/metrics_table.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/export/exporter.h"
+#include "engine/export/run_json.h"
+#include "engine/session/prompt.h"
+#include "engine/session/script.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+namespace keyhole {
+
+namespace {
+
+struct DecodeOptions {
+    RunOptions run;
+    ExportArguments exports;
+    std::string save;
+    bool json = false;
+};
+
+std::string lane_text(const RunHistory& history, int lane) {
+    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    return text_of_tokens(history.run(),
+                          std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+}
+
+void print_run(const LoadedModel& loaded, const RunHistory& history) {
+    const StepTrace& last = *history.steps().back();
+    const std::vector<LaneMetrics> metrics = run_metrics(history);
+    print_out("{}, {}\nprompt of {} tokens, {} rows decoded\n", printable_text(history.run().model_path),
+              loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
+    for (std::size_t i = 0; i < last.lanes.size(); ++i) {
+        const LaneRecord& record = last.lanes[i];
+        const int lane = history.lane_from_id(record.info->id).value();
+        print_out("\nlane {}  {}\n{}\n", i, record.info->effective,
+                  printable_text(lane_text(history, lane), true));
+        print_out("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
+                  record.use.stored_tokens, history.layout(lane).n_kv_heads(),
+                  1e-6 * static_cast<double>(record.use.stored_bytes),
+                  1e-6 * static_cast<double>(record.use.allocated_bytes),
+                  metrics[static_cast<std::size_t>(lane)].evictions);
+        if (record.use.shadow_bytes > 0)
+            print_out("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
+        print_out("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
+        if (record.info->layout != nullptr || record.info->merged)
+            print_out("  KV heads shared as {}, {} bytes a token{}\n", record.info->kv,
+                      record.info->token_bytes, record.info->merged ? ", not uptrained" : "");
+        if (const PolicyParams policy = parse_lane_spec(record.info->spec).policy;
+            policy.dialect == Dialect::released)
+            print_out("  released: {}\n", dialect_help(policy.preset));
+    }
+    print_out("\n{}", metrics_table(history, metrics));
+}
+
+void print_json(const RunHistory& history) {
+    nlohmann::json json;
+    const std::vector<LaneMetrics> metrics = run_metrics(history);
+    for (const LaneRecord& record : history.steps().back()->lanes) {
+        const int lane = history.lane_from_id(record.info->id).value();
+        const LaneMetrics& m = metrics[static_cast<std::size_t>(lane)];
+        const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+        nlohmann::json means;
+        for (const auto& [name, member] : lane_means())
+            if (!std::isnan(m.*member)) means[std::string(name)] = m.*member;
+        means["first_divergence"] = m.first_divergence ? nlohmann::json(*m.first_divergence) : nullptr;
+        json["lanes"].push_back(
+            {{"spec", record.info->effective},
+             {"tokens", std::vector<int>(tokens.begin() + history.n_prompt(), tokens.end())},
+             {"text", lane_text(history, lane)},
+             {"metrics", means},
+             {"evictions", m.evictions},
+             {"stored_bytes", record.use.stored_bytes},
+             {"allocated_bytes", record.use.allocated_bytes}});
+    }
+    print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Bytes that the rows of the run take in a spool, at most: two a held token and query head, four a held
+/// token and KV head.
+std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
+    std::int64_t sum = 0;
+    const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);
+    for (std::size_t i = 0; i < spec.lanes.size(); ++i) {
+        const KvLayout& layout = layouts[i];
+        const ResolvedPolicy policy =
+            resolve(spec.lanes[i].policy, n_prompt, spec.n_generate, head_grid(layout));
+        const auto n_held = [&](int layer, int head) {
+            // The released codes hide tokens and free nothing.
+            const bool frees = spec.lanes[i].policy.dialect == Dialect::paper;
+            const std::int64_t most = frees ? policy.at(layer, head).stored : ResolvedPolicy::kUnlimited;
+            std::int64_t n = 0;
+            for (std::int64_t row = n_prompt; row < n_prompt + spec.n_generate; ++row)
+                n += std::min(row, most) + 1;
+            return n;
+        };
+        for (int layer = 0; layer < layout.n_layers(); ++layer)
+            for (int head = 0; head < layout.n_heads(); ++head) sum += 2 * n_held(layer, head);
+        for (int g = 0; g < layout.n_kv_heads(); ++g) {
+            const HeadRef& reader = layout.kv_head(g).readers.front();
+            sum += 4 * n_held(reader.layer, reader.head);
+        }
+    }
+    return sum;
+}
+
+/// The rows lie in the spool and in the trace for a moment; in the trace they are packed.
+void check_trace_size(std::int64_t spool_bytes, const std::filesystem::path& file) {
+    const std::int64_t needed = spool_bytes + spool_bytes / 2;
+    std::error_code error;
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    const std::filesystem::space_info space = std::filesystem::space(folder, error);
+    if (!error && static_cast<std::uintmax_t>(needed) > space.available)
+        fail(
+            ErrorCode::io,
+            "saving the run as {} needs up to {} while it is written, the disk of {} has {} free; take fewer "
+            "tokens or lanes, or another disk",
+            file.string(), format_bytes(needed), folder.string(),
+            format_bytes(static_cast<std::int64_t>(space.available)));
+}
+
+/// What views may name before the run is made. Lanes of a script come and go.
+ViewLimits limits_of(const ModelConfig& config, const RunSpec& spec, int n_prompt, int last_row) {
+    return {config.n_layers, config.n_heads, spec.commands.empty() ? static_cast<int>(spec.lanes.size()) : -1,
+            n_prompt - 1, last_row};
+}
+
+/// A text that ended early leaves out what a script has for later rows.
+void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, const std::string& script) {
+    const auto turns_back = [](const LoggedCommand& logged) {
+        return std::holds_alternative<Rewind>(logged.command) ||
+               std::holds_alternative<GoToBranch>(logged.command);
+    };
+    const auto last_turn = std::find_if(spec.commands.rbegin(), spec.commands.rend(), turns_back).base();
+    const auto first = std::find_if(last_turn, spec.commands.end(), [&](const LoggedCommand& logged) {
+        return logged.row > history.last_row();
+    });
+    if (first == spec.commands.end()) return;
+    print_note(
+        "keyhole: warning: {}: the run ended with row {}; {} commands for later rows were left out, the "
+        "first is '{}' after row {}\n",
+        script, history.last_row(), spec.commands.end() - first, shown_text(format_command(first->command)),
+        first->row);
+}
+
+void run_decode(const DecodeOptions& options) {
+    RunSpec spec = options.run.run_spec();
+    const ExportOptions exports = options.exports.parsed();
+    const std::vector<ViewWord> views = options.exports.views();
+    std::vector<ScriptLine> script;
+    if (!options.run.script.empty()) script = read_script_lines(options.run.script);
+    LoadedModel loaded = load_for_run(options.run);
+    const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt).size());
+    const int last_row = n_prompt + spec.n_generate - 1;
+    spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);
+    spec.wants = exports.wants();
+    if (options.exports.given())
+        check_views(views, options.exports.view_export(),
+                    limits_of(loaded.model->config(), spec, n_prompt, last_row));
+    if (!options.save.empty() || !views.empty()) spec.wants.attention = spec.wants.scores = true;
+    const bool shadows = std::any_of(spec.lanes.begin(), spec.lanes.end(),
+                                     [](const LaneSpec& lane) { return lane.policy.shadow; });
+    if (shadows) spec.wants.attention = true;  // for the sink share
+    if (exports.shadow && !shadows)
+        print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
+    if (exports.next) spec.n_top = 64;
+
+    const EndGuard guard;  // before what it lets go
+    std::unique_ptr<ExportSink> sink;
+    if (options.exports.has_files()) {
+        sink = std::make_unique<ExportSink>(
+            exports, ExportShape{loaded.model->layout(), n_prompt, static_cast<int>(spec.lanes.size()),
+                                 last_row, layouts_of(*loaded.model, spec.lanes)});
+        print_note("exports take about {} in {}\n", format_bytes(sink->estimated_bytes()),
+                   exports.folder.string());
+    }
+    std::unique_ptr<TraceWriter> trace;
+    if (!options.save.empty()) {
+        const std::int64_t n_bytes = trace_size(*loaded.model, spec, n_prompt);
+        check_trace_size(n_bytes, options.save);
+        trace = std::make_unique<TraceWriter>(options.save);
+        print_note("the rows of the trace take up to {} in {}\n", format_bytes(n_bytes),
+                   trace->spool().string());
+        if (!trace->rescued().empty())
+            print_note("the records of a run that did not end lay in {}: they are {} now\n",
+                       trace->spool().string(), trace->rescued().string());
+        set_end_note(fmt::format("the rows so far are in {0}: `keyhole replay {0}` makes a trace of them",
+                                 trace->spool().string()));
+    }
+
+    // A trace has its rows on disk already: those here are for pictures and for the means of shadows.
+    constexpr std::size_t kForNone = std::size_t{16} << 20;
+    Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
+    RunHistory history;
+    int stride = 1, dense_from = 0;
+    {
+        Progress progress("decode", spec.n_generate);
+        replay(loaded.model, *loaded.backend, spec, last_row, sink.get(),
+               [&](std::shared_ptr<const StepTrace> step) {
+                   check_end();
+                   recorder.push(step);
+                   if (trace != nullptr) trace->append(*step);
+                   progress.update(step->row + 1 - n_prompt);
+               });
+        const auto kept = recorder.snapshot();
+        history.update(kept.steps);
+        stride = kept.stride;
+        dense_from = kept.dense_from;
+    }
+    warn_of_commands_left_out(spec, history, options.run.script);
+    if (options.json)
+        print_json(history);
+    else
+        print_run(loaded, history);
+    if (sink != nullptr) {
+        Progress progress("export", 1);
+        sink->finish(history, [&](double done, const std::string&) {
+            check_end();
+            progress.update(done);
+        });
+        print_note("written to {}\n", exports.folder.string());
+    }
+    if (!views.empty()) {
+        Progress progress("views", 1);
+        write_views(history, views, options.exports.view_export(), stride, dense_from, [&](double done) {
+            check_end();
+            progress.update(done);
+        });
+        print_note("views written to {}\n", options.exports.folder);
+    }
+    if (trace != nullptr) {
+        Progress progress("save", 1);
+        trace->finish([&](double done) {
+            progress.update(done);
+            return !end_asked();
+        });
+        set_end_note("");
+        print_note("trace saved as {}\n", options.save);
+    }
+}
+
+}  // namespace
+
+void add_decode_command(CLI::App& app) {
+    auto options = std::make_shared<DecodeOptions>();
+    CLI::App* command =
+        app.add_subcommand("decode", "decode a prompt with one or more lanes and export what happened");
+    options->run.add_model(*command);
+    options->run.add_prompt(*command);
+    options->run.add_lanes(*command);
+    options->run.add_sampling(*command);
+    options->run.add_backend(*command);
+    options->exports.add(*command);
+    command->add_option("--save", options->save, "trace file to write, FILE.keyhole");
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_decode(*options); });
+}
+
+}  // namespace keyhole

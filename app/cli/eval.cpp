@@ -1,0 +1,54 @@
+#include "app/cli/commands.h"
+#include "app/cli/eval_options.h"
+#include "app/cli/eval_report.h"
+#include "app/cli/output.h"
+
+#include <fmt/format.h>
+
+namespace keyhole {
+
+namespace {
+
+void run_eval(const EvalOptions& options, bool as_json) {
+    const std::vector<LaneSpec> lanes = options.lanes();
+    const std::vector<std::string> labels = options.labels();
+    const LoadedModel loaded = load_for_run(options.run);
+    const std::vector<QuestionSet> sets = options.questions(loaded.model);
+    const auto held = hold_models(loaded.model, *loaded.backend, lanes);
+    std::vector<std::vector<LaneScore>> all;
+    if (!as_json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    for (const QuestionSet& set : sets) {
+        std::vector<std::vector<Outcome>> outcomes(lanes.size());
+        {
+            Progress progress(fmt::format("eval {}", set.name), set.n_questions);
+            for (int i = 0; i < set.n_questions; ++i) {
+                const std::vector<Outcome> answers = ask(loaded.model, *loaded.backend, lanes, set.make(i));
+                for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+                    outcomes[lane].push_back(answers[lane]);
+                progress.update(i + 1);
+            }
+        }
+        std::vector<LaneScore>& scores = all.emplace_back();
+        for (const std::vector<Outcome>& of_lane : outcomes)
+            scores.push_back(score_lane(of_lane, outcomes.front()));
+        if (!as_json) print_out("\n{}", score_table(set, labels, scores));
+    }
+    if (as_json) print_out("{}\n", score_json(sets, lanes, all));
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app) {
+    struct Options {
+        EvalOptions eval;
+        bool json = false;
+    };
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand(
+        "eval", "perplexity over a text, or accuracy in recall tasks, of lanes side by side; with intervals");
+    options->eval.add(*command);
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_eval(options->eval, options->json); });
+}
+
+}  // namespace keyhole

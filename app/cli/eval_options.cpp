@@ -1,0 +1,112 @@
+#include "app/cli/eval_options.h"
+
+#include "app/cli/number_option.h"
+#include "app/state/app_state.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+/// `512` or `100..900`, within the context.
+DistanceRange parse_distance(std::string_view text, int n_context) {
+    if (text.empty()) return {};
+    const std::size_t dots = text.find("..");
+    const auto low = number_from_text<int>(text.substr(0, dots), 0);
+    const auto high = dots == std::string_view::npos ? low : number_from_text<int>(text.substr(dots + 2), 0);
+    if (!low || !high || *high < std::max(*low, 1))
+        fail(ErrorCode::wrong_use, "--distance '{}' is no number of tokens; write 512 or 100..900",
+             shown_text(text));
+    if (*high >= n_context)
+        fail(ErrorCode::wrong_use,
+             "--distance {}: {} tokens do not fit between what is asked for and the answer in --context {}",
+             text, *high, n_context);
+    return {*low, *high};
+}
+
+}  // namespace
+
+void EvalOptions::add(CLI::App& command) {
+    run.add_model(command);
+    run.add_lanes(command);
+    run.add_backend(command);
+    command.add_option(
+        "--text", text,
+        "file whose perplexity is measured; with --task, the narrative that questions stand in");
+    command.add_option("--task", task,
+                       "recall tasks, a comma list: needle, fact, needles, latest, dialogue, list, passage; "
+                       "recall is all but passage");
+    command
+        .add_option("--context", context,
+                    "tokens of a window, or of prompt and answer (default: the model's, at most 1024)")
+        ->transform(number_in(2, 1 << 24));
+    command
+        .add_option("--prefill", n_prefill,
+                    "text: tokens of a window that are its prompt and are not scored (default: half)")
+        ->transform(number_in(1, 1 << 24));
+    command
+        .add_option("--samples", n_samples,
+                    "questions of each task (default: 500), or most windows of the text (default: all)")
+        ->transform(number_in(1, 1 << 24));
+    command.add_option(
+        "--distance", distance,
+        "tasks: tokens between what is asked for and the answer, 512 or 100..900 (default: any)");
+    command.add_option("--seed", seed, "of the questions")
+        ->transform(number_from<std::uint64_t>(0))
+        ->capture_default_str();
+    command.add_option("--passages", passages,
+                       "task passage: file of sections with Question: and Answer: lines");
+}
+
+int EvalOptions::context_of(const Model& model) const {
+    return context > 0 ? context : std::min(model.config().n_ctx, 1024);
+}
+
+std::vector<LaneSpec> EvalOptions::lanes() const {
+    std::vector<LaneSpec> specs;
+    for (const std::string& lane : run.lanes) specs.push_back(parse_lane_spec(lane));
+    if (specs.empty()) specs.push_back(parse_lane_spec("full"));
+    return specs;
+}
+
+std::vector<std::string> EvalOptions::labels() const {
+    std::vector<std::string> texts;
+    for (const std::string& lane : run.lanes) texts.push_back(printable_text(lane));
+    if (texts.empty()) texts.push_back("full");
+    return texts;
+}
+
+std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Model>& model) const {
+    const int n_context = context_of(*model);
+    std::vector<QuestionSet> sets;
+    if (task.empty()) {
+        if (text.empty())
+            fail(ErrorCode::wrong_use,
+                 "nothing to measure; give --text FILE for perplexity, or --task NAME for recall");
+        if (!distance.empty() || !passages.empty())
+            fail(ErrorCode::wrong_use, "--distance and --passages are for tasks; give --task NAME with them");
+        sets.push_back(text_windows(model, read_text_input(text), n_context,
+                                    n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
+        return sets;
+    }
+    if (n_prefill > 0)
+        fail(ErrorCode::wrong_use, "--prefill is for perplexity; a task's whole prompt is processed at once");
+    const std::vector<TaskKind> kinds = parse_tasks(task);
+    const std::filesystem::path folder = find_assets() / "tasks";
+    const auto texts = std::make_shared<const TaskTexts>(
+        folder / "words.json", read_text_input(text.empty() ? (folder / "narrative.txt").string() : text),
+        read_text_input(passages.empty() ? (folder / "passages.txt").string() : passages));
+    TaskOptions options;
+    options.n_questions = n_samples > 0 ? n_samples : 500;
+    options.seed = seed;
+    options.context = n_context;
+    options.distance = parse_distance(distance, n_context);
+    for (const TaskKind kind : kinds) sets.push_back(task_questions(model, texts, kind, options));
+    return sets;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,69 @@
+#include "app/cli/export_options.h"
+
+#include "app/cli/number_option.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+void ExportArguments::add(CLI::App& command) {
+    CLI::Option* out = command.add_option("--out", folder, "folder for the exports, made when missing");
+    std::vector<CLI::Option*> others;
+    const auto option = [&](const char* name, auto& value, const std::string& help) {
+        return others.emplace_back(command.add_option(name, value, help));
+    };
+    option("--export", list,
+           fmt::format("{} (but frames and gif), comma between; or what the window's views show: {}",
+                       export_word_list(), view_word_list()))
+        ->capture_default_str();
+    option("--rows", rows, "decode rows, or all: prompt rows too")->check(CLI::IsMember({"decode", "all"}));
+    option("--layers", layers, "only these layers")->delimiter(',')->transform(number_from(0));
+    option("--heads", heads, "only these query heads")->delimiter(',')->transform(number_from(0));
+    option("--last-rows", last_rows, "only so many rows from the end")->transform(number_from(0));
+    option("--dtype", dtype, "of arrays")->check(CLI::IsMember({"f32", "f16"}));
+    option("--row", row, "of views: up to this row, not the last")->transform(number_from(0));
+    option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
+    option("--look", look,
+           "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
+    command.add_flag("--yes", yes, "write more than 2 GB without asking");
+    for (CLI::Option* other : others) other->needs(out);
+}
+
+ExportOptions ExportArguments::parsed() const {
+    ExportOptions options;
+    if (!given()) return options;
+    std::string files = list;
+    const std::vector<ViewWord> of_views = take_view_words(files);
+    parse_export_list(files, options, of_records);
+    const auto is_on = [&](const ExportWord& word) { return options.*word.flag; };
+    if (of_views.empty() && std::none_of(export_words().begin(), export_words().end(), is_on))
+        fail(ErrorCode::wrong_use, "--export '{}' names nothing; known are {}", shown_text(list),
+             export_word_list());
+    options.folder = folder;
+    options.all_rows = rows == "all";
+    options.layers = layers;
+    options.heads = heads;
+    options.last_rows = last_rows;
+    options.f16 = dtype == "f16";
+    options.yes = yes;
+    return options;
+}
+
+std::vector<ViewWord> ExportArguments::views() const {
+    std::string rest = list;
+    return given() ? take_view_words(rest) : std::vector<ViewWord>{};
+}
+
+ViewExport ExportArguments::view_export() const {
+    return {folder, layers, heads, focus, row, look};
+}
+
+bool ExportArguments::has_files() const {
+    std::string rest = list;
+    (void)take_view_words(rest);
+    return given() && !rest.empty();
+}
+
+}  // namespace keyhole

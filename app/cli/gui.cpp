@@ -1,0 +1,90 @@
+#include "app/cli/commands.h"
+#include "app/cli/options.h"
+#include "app/state/kept_runs.h"
+#include "app/window/window.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/number.h"
+
+#include <algorithm>
+#include <memory>
+#include <tuple>
+
+namespace keyhole {
+
+namespace {
+
+struct GuiArguments {
+    RunOptions run;
+    std::string open, script, size, settings, report, keep;
+};
+
+/// `1280x720`.
+std::pair<int, int> parse_size(std::string_view text) {
+    constexpr int kLeast = 64, kMost = 16384;
+    const std::size_t x = std::min(text.find('x'), text.size());
+    const auto width = number_from_text(text.substr(0, x), kLeast, kMost),
+               height = number_from_text(text.substr(std::min(x + 1, text.size())), kLeast, kMost);
+    if (!width || !height)
+        fail(ErrorCode::wrong_use, "--size '{}': WIDTHxHEIGHT is needed, 1280x720, each from {} to {}",
+             shown_text(text), kLeast, kMost);
+    return {*width, *height};
+}
+
+void run_gui(const GuiArguments& arguments) {
+    WindowOptions options;
+    options.setup.model_folder = arguments.run.model.empty() ? demo_model_folder() : arguments.run.model;
+    options.setup.prompt = arguments.run.prompt;
+    if (arguments.run.prompt.empty())  // never an empty view
+        options.setup.prompt = read_prompt_file(arguments.run.prompt_file.empty()
+                                                    ? (find_assets() / "prompts" / "garden-gate.txt").string()
+                                                    : arguments.run.prompt_file);
+    if (arguments.run.lanes.empty()) {
+        for (const char* spec : {"full", "h2o:budget=64", "keyformer:budget=64,tau=1..2"})
+            options.setup.lanes.push_back(parse_lane_spec(spec));
+    } else {
+        for (const std::string& spec : arguments.run.lanes)
+            options.setup.lanes.push_back(parse_lane_spec(spec));
+    }
+    options.open = arguments.open;
+    options.report = arguments.report;
+    options.backend = arguments.run.backend_options();
+    if (!arguments.script.empty()) options.script = Script::from_file(arguments.script);
+    // A script makes the same pictures whatever a person has set.
+    if (!arguments.settings.empty())
+        options.settings = arguments.settings;
+    else if (arguments.script.empty())
+        options.settings = settings_file();
+    if (!arguments.keep.empty())
+        options.kept_runs = arguments.keep;
+    else if (arguments.script.empty())
+        options.kept_runs = kept_runs_folder();
+    if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
+    run_window(std::move(options));
+}
+
+}  // namespace
+
+void add_gui_command(CLI::App& app) {
+    const auto arguments = std::make_shared<GuiArguments>();
+    CLI::App* gui = app.add_subcommand("gui", "Open the window (also without any command)");
+    arguments->run.add_model(*gui);
+    arguments->run.add_prompt(*gui);
+    arguments->run.add_lanes(*gui);
+    arguments->run.add_backend(*gui);
+    gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at");
+    gui->add_option("--script", arguments->script, "File with one command a line, run in the window");
+    gui->add_option(
+        "--settings", arguments->settings,
+        "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script");
+    gui->add_option(
+        "--report", arguments->report,
+        "JSON file of what is on show and where, kept up to date; for tools that drive the window");
+    gui->add_option("--keep-in", arguments->keep,
+                    "Folder where the run is kept until the window closes, for a crash; "
+                    "~/.local/state/keyhole/runs without, nowhere with --script");
+    gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
+    gui->callback([arguments] { run_gui(*arguments); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,87 @@
+#include "app/base/assets.h"
+#include "app/cli/commands.h"
+#include "app/cli/output.h"
+#include "app/manual/page.h"
+#include "app/manual/terminal.h"
+#include "engine/base/error.h"
+
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace keyhole {
+
+namespace {
+
+constexpr int kWidest = 110;  // longer lines are hard to read
+
+struct HelpOptions {
+    std::string page = "index", section;
+};
+
+/// Columns of the terminal; 80 where its size is not known.
+int terminal_width() {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return std::clamp<int>(size.ws_col, 40, kWidest);
+}
+
+/// Shows the text with the user's pager; false where that cannot be started.
+bool show_in_pager(const std::string& text) {
+    const char* named = std::getenv("PAGER");
+    const std::string pager = named != nullptr && *named != '\0' ? named : "less";
+    // As git does: what fits the screen is printed, and bold text comes through.
+    ::setenv("LESS", "FRX", 0);
+    std::signal(SIGPIPE, SIG_IGN);  // the reader may leave before the end
+    std::FILE* to = ::popen(pager.c_str(), "w");
+    if (to == nullptr) return false;
+    std::fwrite(text.data(), 1, text.size(), to);
+    const int status = ::pclose(to);
+    return status != -1 &&
+           !(WIFEXITED(status) && WEXITSTATUS(status) == 127);  // 127: the shell found no pager
+}
+
+void run_help(const CLI::App& app, const HelpOptions& options) {
+    // `keyhole help decode` is `keyhole decode --help`.
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    const auto command = std::find_if(commands.begin(), commands.end(),
+                                      [&](const CLI::App* one) { return one->get_name() == options.page; });
+    if (command != commands.end()) {
+        print_out("{}", (*command)->help("keyhole"));
+        return;
+    }
+    ManualPage page = read_manual_page(find_assets() / "manual", options.page);
+    if (!options.section.empty()) {
+        page = section_of(page, options.section);
+        if (page.blocks.empty())
+            fail(ErrorCode::wrong_use, "the page {} has no section {}; keyhole help {} shows all of it",
+                 options.page, options.section, options.page);
+    }
+    if (::isatty(STDOUT_FILENO) == 0) {
+        print_out("{}", terminal_text(page, {}));
+        return;
+    }
+    const char* terminal = std::getenv("TERM");
+    const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
+    const std::string text = terminal_text(page, {terminal_width(), !dumb});
+    if (!show_in_pager(text)) print_out("{}", text);
+}
+
+}  // namespace
+
+void add_help_command(CLI::App& app) {
+    auto options = std::make_shared<HelpOptions>();
+    CLI::App* command = app.add_subcommand("help", "the manual: its pages, or one of them");
+    command->add_option("page", options->page, "a page, or a command; without: the list of pages");
+    command->add_option("section", options->section, "of the page, such as 2.11 of policies");
+    command->callback([&app, options] { run_help(app, *options); });
+}
+
+}  // namespace keyhole

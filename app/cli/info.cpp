@@ -1,0 +1,234 @@
+#include "app/cli/commands.h"
+#include "app/cli/model_tables.h"
+#include "app/cli/number_option.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/model/model.h"
+#include "engine/policy/lane_spec.h"
+#include "engine/policy/option_help.h"
+#include "engine/session/engine.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+struct Sharing {
+    std::string name;
+    std::int64_t kv_heads;  // of the whole model
+};
+
+/// KV bytes per token = 2 * KV heads of the model * head_dim * element bytes (MLKV, equation of section 3: 2 b s m g d).
+std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_bytes) {
+    c.n_layers = c.n_kv_layers = 1;  // one layer that owns them all holds as much
+    c.n_kv_heads = static_cast<int>(kv_heads);
+    return kv_bytes_per_token(c, element_bytes);
+}
+
+nlohmann::json shapes_json(const std::vector<ShapeRow>& rows) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const ShapeRow& row : rows)
+        json.push_back({{"name", row.name},
+                        {"layers", row.n},
+                        {"shape", row.cols == 1 ? std::vector{row.rows} : std::vector{row.rows, row.cols}},
+                        {"dtype", row.dtype},
+                        {"parameters", row.n_parameters()}});
+    return json;
+}
+
+nlohmann::json memory_json(const MemoryTable& t) {
+    nlohmann::json json = {{"context", t.context},
+                           {"batch", t.batch},
+                           {"threads", t.n_threads},
+                           {"weights_bytes", t.weights},
+                           {"cache_bytes", t.cache},
+                           {"scratch_bytes", t.scratch},
+                           {"total_bytes", t.weights + t.cache + t.scratch}};
+    for (const MemoryAnswer& a : t.answers)
+        json["machine"].push_back({{"where", a.where},
+                                   {"total_bytes", a.total},
+                                   {"available_bytes", a.available},
+                                   {"fits", a.needed <= a.available},
+                                   {"longest_context", a.longest_context},
+                                   {"largest_batch", a.largest_batch}});
+    return json;
+}
+
+std::string positions_text(const ModelConfig& c) {
+    std::string text;
+    switch (c.positions) {
+        case PositionKind::rotary:
+            text = fmt::format("rotary positions over {} of {} dimensions, base {:g}", c.rotary.dims,
+                               c.head_dim, c.rope_theta);
+            break;
+        case PositionKind::alibi:
+            text = "ALiBi";
+            break;
+        case PositionKind::learned:
+            text = "learned positions";
+            break;
+    }
+    const auto widest = std::max_element(c.window.begin(), c.window.end());
+    if (widest != c.window.end() && *widest > 0)
+        text += fmt::format(", sliding window of {} in {} of {} layers", *widest,
+                            std::count_if(c.window.begin(), c.window.end(), [](int w) { return w > 0; }),
+                            c.n_layers);
+    return text;
+}
+
+/// What the window keeps beside weights and caches.
+std::string window_limits_text() {
+    return fmt::format(
+        "the window keeps at most {} MB of recorded attention and scores and {} MB of states to rewind to; "
+        "F5 "
+        "there lists all parts\n",
+        Recorder::kRowBudgetBytes >> 20, kCheckpointBytes >> 20);
+}
+
+/// What a run of the model would be asked for.
+struct InfoOptions {
+    RunOptions run;
+    bool json = false, of_lanes = false;
+    std::int64_t context = 0;  // 0: the model's own
+    int batch = 1;
+};
+
+void run_info(const InfoOptions& options) {
+    const bool as_json = options.json;
+    const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
+    const auto model = load_model(folder);
+    print_warnings(*model);
+    const ModelConfig& c = model->config();
+    const MemoryTable memory =
+        memory_table(*model, options.context > 0 ? options.context : c.n_ctx, options.batch);
+    const std::int64_t layers = c.n_layers;
+    std::vector<Sharing> sharings = {{"this model", model->layout().n_kv_heads()},
+                                     {"MHA", layers * c.n_heads}};
+    if (c.n_heads % 2 == 0 && c.n_heads > 2) sharings.push_back({"GQA, 2 a layer", layers * 2});
+    sharings.push_back({"MQA", layers});
+    if (layers >= 2) sharings.push_back({"MLKV, half the layers", layers / 2});
+    sharings.push_back({"MLKV, 1 layer", 1});
+    const std::string dtype(dtype_name(model->weights().layers.front().q.dtype));
+
+    if (as_json) {
+        nlohmann::json json = {{"path", model->path().string()},
+                               {"hash", model->hash()},
+                               {"family", c.family},
+                               {"parameters", model->n_parameters()},
+                               {"dtype", dtype},
+                               {"n_layers", c.n_layers},
+                               {"n_heads", c.n_heads},
+                               {"n_kv_heads", c.n_kv_heads},
+                               {"head_dim", c.head_dim},
+                               {"d_model", c.d_model},
+                               {"d_ff", c.d_ff},
+                               {"n_vocab", c.n_vocab},
+                               {"n_ctx", c.n_ctx},
+                               {"positions", positions_text(c)},
+                               {"rope_theta", c.rope_theta},
+                               {"norm_eps", c.norm_eps},
+                               {"tied", c.tied},
+                               {"bos", c.bos},
+                               {"eos", c.eos}};
+        for (const Sharing& s : sharings)
+            json["kv_bytes_per_token"].push_back({{"sharing", s.name},
+                                                  {"kv_heads", s.kv_heads},
+                                                  {"fp32", bytes_per_token(c, s.kv_heads, 4)},
+                                                  {"fp16", bytes_per_token(c, s.kv_heads, 2)}});
+        json["weights"] = shapes_json(shape_rows(*model));
+        json["memory"] = memory_json(memory);
+        json["window_limits"] = {{"recorded_rows", Recorder::kRowBudgetBytes},
+                                 {"checkpoints", kCheckpointBytes}};
+        json["warnings"] = model->warnings();
+        // A path may be no UTF-8.
+        print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        return;
+    }
+    print_out("{}\n  {}, {:.2f} M parameters, {}{}, hash {}\n", printable_text(model->path().string()),
+              c.family, 1e-6 * static_cast<double>(model->n_parameters()), dtype,
+              c.tied ? ", tied embeddings" : "", model->hash());
+    print_out("  {} layers, {} query heads, {} KV heads a layer, head size {}, width {}, feed-forward {}\n",
+              c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.d_ff);
+    print_out("  vocabulary {}, context {}, {}, norm epsilon {:g}\n\n", c.n_vocab, c.n_ctx, positions_text(c),
+              c.norm_eps);
+    const int contexts[] = {c.n_ctx / 4, c.n_ctx, 4 * c.n_ctx};
+    print_out(
+        "KV cache, 2 x KV heads x head size x 4 bytes a token (this engine stores "
+        "float):\n{:<24}{:>10}{:>16}",
+        "sharing", "KV heads", "bytes/token");
+    for (int n : contexts) print_out("{:>12} tok", n);
+    print_out("\n");
+    for (const Sharing& s : sharings) {
+        const std::int64_t bytes = bytes_per_token(c, s.kv_heads, 4);
+        print_out("{:<24}{:>10}{:>16}", s.name, s.kv_heads, bytes);
+        for (int n : contexts) print_out("{:>13.2f} MB", 1e-6 * static_cast<double>(bytes * n));
+        print_out("\n");
+    }
+    print_out("\n{}{}\n{}", format_memory(memory), window_limits_text(), format_shapes(shape_rows(*model)));
+}
+
+constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sink,
+                                 Preset::dilated, Preset::key,       Preset::h2o,
+                                 Preset::tova,    Preset::keyformer, Preset::a2sf};
+
+/// What a lane spec can say, from the same tables as the window's policy card.
+void run_options(bool as_json) {
+    if (as_json) {
+        nlohmann::json json;
+        for (Preset preset : kPresets)
+            json["presets"].push_back({{"name", preset_name(preset)},
+                                       {"spec", format_lane_spec({preset_params(preset)})},
+                                       {"help", preset_help(preset)},
+                                       {"has_released", has_released_code(preset)},
+                                       {"released", dialect_help(preset)}});
+        for (const OptionHelp& option : option_helps())
+            json["options"].push_back({{"name", option.name},
+                                       {"values", option.values},
+                                       {"help", option.help},
+                                       {"paper", option.paper}});
+        print_out("{}\n", json.dump(2));
+        return;
+    }
+    print_out(
+        "A lane is preset[:key=value[,key=value]...], such as "
+        "keyformer:budget=64,dialect=released.\n\nPresets\n");
+    for (Preset preset : kPresets) {
+        print_out("  {:<12}{}\n", preset_name(preset), preset_help(preset));
+        if (has_released_code(preset)) print_out("  {:<12}dialect=released: {}\n", "", dialect_help(preset));
+    }
+    print_out("\nKeys\n");
+    for (const OptionHelp& option : option_helps().subspan(1))
+        print_out("  {:<12}{}\n  {:<12}Values: {}.  From: {}.\n", option.name, option.help, "", option.values,
+                  option.paper);
+    print_out(
+        "\nbudget, recent, alpha, tau and gain may differ for some layers and heads: alpha@L0-3.H2=0.5. "
+        "Values with "
+        "commas or blanks stand in parentheses.\n");
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app) {
+    auto options = std::make_shared<InfoOptions>();
+    CLI::App* command = app.add_subcommand(
+        "info", "configuration, shapes, KV bytes per token and memory of a model; what a lane can be");
+    options->run.add_model(*command);
+    command
+        ->add_option("--context", options->context,
+                     "tokens of a lane, for the memory needed (the model's context)")
+        ->transform(number_in(1, 1 << 30));
+    command->add_option("--batch", options->batch, "lanes with the full cache, for the memory needed")
+        ->transform(number_in(1, 1 << 20));
+    command->add_flag("--json", options->json, "machine-readable");
+    command->add_flag("--options", options->of_lanes,
+                      "presets, dialects and keys of a lane spec, with papers, instead of a model");
+    command->callback([options] { options->of_lanes ? run_options(options->json) : run_info(*options); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,157 @@
+#include "app/cli/options.h"
+
+#include "app/base/assets.h"
+#include "app/cli/commands.h"
+#include "app/cli/number_option.h"
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/session/sampler.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace keyhole {
+
+void RunOptions::add_model(CLI::App& command) {
+    command.add_option("--model", model, "Hugging Face folder of the model (default: the demo model)");
+}
+
+void RunOptions::add_backend(CLI::App& command) {
+    command.add_option("--backend", backend, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+    command.add_option("--threads", n_threads, "CPU threads (default: all cores)")
+        ->transform(number_in(0, 1024));
+    command.add_option("--device", device, "CUDA device by index (default: 0)")
+        ->transform(number_in(0, 1024));
+}
+
+void RunOptions::add_prompt(CLI::App& command) {
+    auto* text =
+        command.add_option("--prompt", prompt, "text to start from; an empty one is the model's BOS token");
+    prompt_option = text;
+    command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
+}
+
+void RunOptions::add_lanes(CLI::App& command) {
+    command
+        .add_option(
+            "--lane", lanes,
+            "lane spec, preset[:key=value,...]; repeat for lanes side by side, the first is the reference")
+        ->expected(1)
+        ->take_all();
+}
+
+void RunOptions::add_sampling(CLI::App& command) {
+    command.add_option("--tokens", n_tokens, "tokens to generate")
+        ->transform(number_in(1, 1 << 24))
+        ->capture_default_str();
+    auto* follow_flag = command.add_flag("--follow", follow, "feed every lane the first lane's token");
+    command.add_flag("--free", free, "each lane goes on with its own token (default)")->excludes(follow_flag);
+    command.add_flag("--ignore-eos", ignore_eos, "go on after the end-of-text token");
+    command.add_option("--temperature", sampling.temperature, "0 is greedy")
+        ->transform(number_in<double>(0, kHottest))
+        ->capture_default_str();
+    command.add_option("--top-k", sampling.top_k, "sample from the k most likely tokens, 0: all")
+        ->transform(number_from(0));
+    command.add_option("--top-p", sampling.top_p, "sample from the likeliest tokens that hold this mass")
+        ->transform(number_in(kLeastMass, 1.0));
+    command.add_option("--seed", seed, "of the sampling")
+        ->transform(number_from<std::uint64_t>(0))
+        ->capture_default_str();
+    command.add_option(
+        "--script", script,
+        "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`");
+}
+
+RunSpec RunOptions::run_spec() const {
+    RunSpec spec;
+    spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file);
+    if (prompt_file.empty() && (prompt_option == nullptr || prompt_option->count() == 0))
+        fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
+    for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
+    if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
+    spec.follow = follow;
+    spec.ignore_eos = ignore_eos;
+    spec.n_generate = n_tokens;
+    spec.sampling = sampling;
+    spec.seed = seed;
+    return spec;
+}
+
+BackendOptions RunOptions::backend_options() const {
+    BackendOptions options;
+    options.choice = backend == "cpu"    ? BackendChoice::cpu
+                     : backend == "cuda" ? BackendChoice::cuda
+                                         : BackendChoice::automatic;
+    options.n_threads = n_threads;
+    options.device = device;
+    return options;
+}
+
+std::string demo_model_folder() {
+    const std::filesystem::path folder = find_assets() / "models" / "keyhole-base";
+    std::error_code ignored;
+    return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
+}
+
+std::string read_prompt_file(const std::string& file) {
+    constexpr std::size_t kMostBytes = 64 << 20;  // more than any context holds
+    std::string text = read_text_input(file, kMostBytes);
+    if (text.ends_with('\n')) text.pop_back();
+    if (text.ends_with('\r')) text.pop_back();
+    return text;
+}
+
+void print_warnings(const Model& model) {
+    for (const std::string& warning : model.warnings())
+        print_note("keyhole: warning: {}\n",
+                   printable_text(fmt::format("{}: {}", model.path().string(), warning)));
+}
+
+LoadedModel load_for_run(const RunOptions& options) {
+    const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
+    if (folder.empty())
+        fail(ErrorCode::wrong_use,
+             "no model: the demo model assets/models/keyhole-base is not here; give --model DIR");
+    LoadedModel loaded;
+    loaded.model = load_model(folder);
+    print_warnings(*loaded.model);
+    std::string notice;
+    loaded.backend = make_backend(loaded.model, options.backend_options(), &notice);
+    loaded.backend_text = loaded.backend->name() + (notice.empty() ? "" : " (" + notice + ")");
+    return loaded;
+}
+
+std::string program_version() {
+    return KH_VERSION;
+}
+
+Progress::Progress(std::string title, double total)
+    : title_(std::move(title)),
+      total_(total),
+      shown_(isatty(STDERR_FILENO) != 0),
+      begin_(std::chrono::steady_clock::now()),
+      next_(begin_) {}
+
+Progress::~Progress() {
+    if (printed_) print_note("\r\033[K");
+}
+
+void Progress::update(double done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now < next_ || total_ <= 0) return;
+    next_ = now + std::chrono::milliseconds(100);
+    const double share = std::min(1.0, done / total_),
+                 seconds = std::chrono::duration<double>(now - begin_).count();
+    constexpr int kWidth = 30;
+    const std::string bar(static_cast<std::size_t>(share * kWidth), '#');
+    const std::string left = share > 0.02 ? fmt::format("{:.0f} s left", seconds / share * (1 - share)) : "";
+    print_note("\r\033[K{} [{:<{}}] {:3.0f} % {}", title_, bar, kWidth, 100 * share, left);
+    printed_ = true;
+}
+
+}  // namespace keyhole

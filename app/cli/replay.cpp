@@ -1,0 +1,93 @@
+#include "app/cli/commands.h"
+#include "app/base/end_signals.h"
+#include "app/cli/export_options.h"
+#include "app/cli/metrics_table.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/export/exporter.h"
+#include "engine/export/run_json.h"
+#include "engine/trace/run_history.h"
+#include "engine/trace/trace_file.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace keyhole {
+
+namespace {
+
+struct ReplayOptions {
+    std::string file;
+    ExportArguments exports;
+};
+
+void run_replay(ReplayOptions options) {
+    // A run that was killed left its records in the spool beside the file that it never came to write.
+    const EndGuard guard;
+    std::filesystem::path spool = options.file;
+    std::error_code ignored;  // what is wrong with the file, its reader says
+    if (!std::filesystem::exists(spool, ignored)) spool += ".spool";
+    if (std::filesystem::is_directory(spool, ignored)) {
+        Progress progress("recover", 1);
+        options.file = recover_spool(spool, [&](double done) {
+                           progress.update(done);
+                           return !end_asked();
+                       }).string();
+        print_note("recovered {} from the spool of a run that did not end\n", options.file);
+    }
+    options.exports.of_records = true;
+    const ExportOptions exports = options.exports.parsed();
+    const std::vector<ViewWord> views = options.exports.views();
+    RunHistory history;
+    history.update(read_trace(options.file));
+    if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
+    print_out("{}: {}, prompt of {} tokens, rows {} to {}\n", printable_text(options.file),
+              printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
+              history.last_row());
+    for (std::size_t i = 0; i < history.lanes().size(); ++i) {
+        const RunHistory::Lane& lane = history.lanes()[i];
+        const std::string text = text_of_tokens(
+            history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+        const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
+        print_out("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
+                  printable_text(text, true));
+    }
+    print_out("\n{}", metrics_table(history, run_metrics(history)));
+    if (!options.exports.given()) return;
+    if (options.exports.has_files()) {
+        Progress progress("export", 1);
+        export_history(history, exports, [&](double done, const std::string&) {
+            check_end();
+            progress.update(done);
+        });
+    }
+    if (!views.empty()) {
+        Progress progress("views", 1);
+        write_views(history, views, options.exports.view_export(), 1, history.steps().front()->row,
+                    [&](double done) {
+                        check_end();
+                        progress.update(done);
+                    });
+    }
+    print_note("written to {}; attention and scores are in the half precision that the trace holds\n",
+               options.exports.folder);
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+    auto options = std::make_shared<ReplayOptions>();
+    CLI::App* command =
+        app.add_subcommand("replay", "show and export what a trace file holds, without the model");
+    command
+        ->add_option(
+            "file", options->file,
+            "trace file, FILE.keyhole, or the spool that a run left which did not end, FILE.keyhole.spool")
+        ->required();
+    options->exports.add(*command);
+    command->callback([options] { run_replay(*options); });
+}
+
+}  // namespace keyhole

@@ -1,0 +1,159 @@
+#include "app/cli/sweep.h"
+
+#include "app/cli/commands.h"
+#include "app/cli/eval_report.h"
+#include "app/cli/output.h"
+#include "app/cli/sweep_table.h"
+#include "engine/base/error.h"
+#include "engine/base/mapped_file.h"
+#include "engine/eval/answer_file.h"
+#include "engine/figure/image.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Asks what no earlier run has asked, as many lanes at a time as memory takes.
+void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
+            AnswerFile& answers) {
+    const auto together = static_cast<std::size_t>(lanes_together(*loaded.model, context));
+    Progress progress(fmt::format("sweep {}", set.name), static_cast<double>(cells.size()) * set.n_questions);
+    const std::string asked = asked_on(set.identity, loaded.backend->name());
+    double done = 0;
+    for (std::size_t begin = 0; begin < cells.size(); begin += together) {
+        const auto some = cells.subspan(begin, std::min(together, cells.size() - begin));
+        std::vector<LaneSpec> lanes;
+        for (const GridCell& cell : some) lanes.push_back(cell.spec);
+        const auto held = hold_models(loaded.model, *loaded.backend, lanes);
+        for (int i = 0; i < set.n_questions; ++i) {
+            std::vector<LaneSpec> missing;
+            for (const GridCell& cell : some)
+                if (!answers.find(asked, format_lane_spec(cell.spec), i)) missing.push_back(cell.spec);
+            if (!missing.empty()) {
+                const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
+                for (std::size_t lane = 0; lane < missing.size(); ++lane)
+                    answers.add(asked, format_lane_spec(missing[lane]), i, found[lane]);
+                answers.flush();
+            }
+            done += static_cast<double>(some.size());
+            progress.update(done);
+        }
+    }
+}
+
+std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& set,
+                                 std::span<const GridCell> cells, const AnswerFile& answers) {
+    const std::string asked = asked_on(set.identity, loaded.backend->name());
+    std::vector<std::vector<Outcome>> outcomes;
+    for (const GridCell& cell : cells) {
+        outcomes.emplace_back();
+        for (int i = 0; i < set.n_questions; ++i)
+            outcomes.back().push_back(answers.find(asked, format_lane_spec(cell.spec), i).value());
+    }
+    std::vector<LaneScore> scores;
+    for (const std::vector<Outcome>& of_cell : outcomes)
+        scores.push_back(score_lane(of_cell, outcomes.front()));
+    return scores;
+}
+
+/// The cell's spec with the values that were varied, also where they are the preset's own.
+std::string label_of(const GridCell& cell, std::span<const Vary> varies) {
+    std::string label = format_lane_spec(cell.spec);
+    for (std::size_t i = 0; i < cell.values.size(); ++i) {
+        const std::string item = varies[i].key + "=";
+        const bool is_said = cell.values[i].empty() || label.find(":" + item) != std::string::npos ||
+                             label.find("," + item) != std::string::npos;
+        if (is_said || item.find('@') != std::string::npos) continue;  // heads that differ are always said
+        label += (label.find(':') == std::string::npos ? ":" : ",") + item + cell.values[i];
+    }
+    return label;
+}
+
+/// Levels at a share of what the first lane reaches.
+void add_share_lines(CurvePlot& plot, std::span<const double> shares, double accuracy) {
+    double low = std::numeric_limits<double>::infinity(), high = -low;
+    for (const Curve& curve : plot.curves)
+        for (double x : curve.x) {
+            low = std::min(low, x);
+            high = std::max(high, x);
+        }
+    for (const double share : shares) {
+        Curve line{fmt::format("{:g} % of full", 100 * share), {low, high}, {}, true};
+        line.y = {100 * share * accuracy, 100 * share * accuracy};
+        plot.curves.push_back(std::move(line));
+    }
+}
+
+}  // namespace
+
+void run_sweep(const SweepOptions& options) {
+    std::vector<Vary> varies;
+    for (const std::string& text : options.varies) varies.push_back(parse_vary(text));
+    const std::vector<GridCell> cells = make_grid(options.eval.lanes(), varies);
+    const LoadedModel loaded = load_for_run(options.eval.run);
+    const std::vector<QuestionSet> sets = options.eval.questions(loaded.model);
+    const fs::path folder = options.out;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error)
+        fail(ErrorCode::io, "cannot make the folder {} for the sweep: {}", folder.string(), error.message());
+    AnswerFile answers(folder / "answers.csv");
+    SweepTable table(folder / "table.csv");
+    std::vector<LaneSpec> lanes;
+    std::vector<std::string> labels;
+    for (const GridCell& cell : cells) {
+        lanes.push_back(cell.spec);
+        labels.push_back(label_of(cell, varies));
+    }
+    std::vector<std::vector<LaneScore>> all;
+    if (!options.json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
+    for (const QuestionSet& set : sets) {
+        const std::string asked = asked_on(set.identity, loaded.backend->name());
+        const std::string others = answers.others(asked);
+        if (!others.empty()) print_note("{}\n", others);
+        answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
+        const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
+        for (std::size_t i = 0; i < cells.size(); ++i) table.add(set, asked, cells[i], varies, scores[i]);
+        if (!options.json) print_out("\n{}", score_table(set, labels, scores));
+        table.write();
+        CurvePlot plot = score_plot(set, cells, scores, varies,
+                                    loaded.model->path().lexically_normal().filename().string());
+        if (plot.curves.empty()) continue;
+        if (!options.title.empty()) plot.title = options.title;
+        if (set.is_task) add_share_lines(plot, options.share_lines, scores.front().accuracy.value);
+        write_text_file(folder / (set.name + ".svg"), draw_curves(plot));
+        write_png(draw_curves_image(plot), folder / (set.name + ".png"));
+    }
+    if (options.json) print_out("{}\n", score_json(sets, lanes, all));
+    print_note("written to {}\n", folder.string());
+}
+
+void add_sweep_command(CLI::App& app) {
+    auto options = std::make_shared<SweepOptions>();
+    CLI::App* command = app.add_subcommand(
+        "sweep", "eval over a grid of lanes: table, CSV and plots; goes on where it was interrupted");
+    options->eval.add(*command);
+    command
+        ->add_option(
+            "--vary", options->varies,
+            "key=values: budget=64..1024*2, alpha=0..1+0.1, budget=10%,20%, scope=head,layer; repeat for a "
+            "grid; the first one is the plot's x")
+        ->expected(1)
+        ->take_all()
+        ->required();
+    command
+        ->add_option("--out", options->out,
+                     "folder: answers.csv, table.csv and a plot for each task; other sweeps into it add to "
+                     "both")
+        ->required();
+    command->add_flag("--json", options->json, "machine-readable");
+    command->callback([options] { run_sweep(*options); });
+}
+
+}  // namespace keyhole

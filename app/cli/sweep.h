@@ -1,0 +1,22 @@
+/// A sweep as typed, or as a figure of the papers asks for it. Main thread.
+#pragma once
+
+#include "app/cli/eval_options.h"
+
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+struct SweepOptions {
+    EvalOptions eval;
+    std::vector<std::string> varies;
+    std::string out;
+    bool json = false;
+    std::string title;                ///< of the plots; empty: what is measured
+    std::vector<double> share_lines;  ///< tasks: level lines at these shares of the first lane's accuracy
+};
+
+void run_sweep(const SweepOptions& options);
+
+}  // namespace keyhole

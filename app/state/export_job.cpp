@@ -1,0 +1,95 @@
+#include "app/state/export_job.h"
+
+#include "engine/base/error.h"
+#include "engine/export/exporter.h"
+#include "engine/session/prompt.h"
+#include "engine/trace/recorder.h"
+#include "engine/trace/run_history.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+ExportOptions options_of(const ExportWish& wish, bool of_records = false) {
+    ExportOptions exports;
+    exports.folder = wish.folder;
+    exports.all_rows = wish.all_rows;
+    exports.layers = wish.layers;
+    exports.heads = wish.heads;
+    parse_export_list(wish.list, exports, of_records);
+    return exports;
+}
+
+/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
+std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
+                       const BackendOptions& options, const ExportWish& wish,
+                       const std::function<void(double)>& progress) {
+    const ExportOptions exports = options_of(wish);
+    run.wants = exports.wants();
+    if (exports.next) run.n_top = 64;
+    std::string notice;
+    const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+    const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt).size());
+    ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
+                              layouts_of(*model, run.lanes)});
+    Recorder recorder(Recorder::kExportBudgetBytes);
+    constexpr double kDecoding = 0.7;  // share of the bar; the rest is writing
+    replay(model, *backend, run, last_row, &sink, [&](std::shared_ptr<const StepTrace> step) {
+        const double done = double(step->row + 1 - n_prompt) / std::max(last_row + 1 - n_prompt, 1);
+        recorder.push(std::move(step));
+        progress(kDecoding * done);
+    });
+    RunHistory history;
+    history.update(recorder.snapshot().steps);
+    sink.finish(history,
+                [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
+    return fmt::format("exported rows up to {} to {}", last_row,
+                       std::filesystem::absolute(wish.folder).string());
+}
+
+}  // namespace
+
+void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
+                      std::function<void()> wake) {
+    job_.begin(
+        [model = std::move(model), run = std::move(run), last_row, options,
+         w = wish](const BackgroundJob<std::string>::Tell& tell) {
+            return export_run(model, run, last_row, options, w, [&](double done) {
+                if (!tell(done))
+                    fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+            });
+        },
+        std::move(wake));
+}
+
+void ExportJob::start(RunHistory history, std::function<void()> wake) {
+    job_.begin(
+        [history = std::move(history), w = wish](const BackgroundJob<std::string>::Tell& tell) {
+            export_history(history, options_of(w, true), [&](double done, const std::string&) {
+                if (!tell(done))
+                    fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
+            });
+            return fmt::format("exported what the trace holds, in its half precision, to {}",
+                               std::filesystem::absolute(w.folder).string());
+        },
+        std::move(wake));
+}
+
+void ExportJob::save(std::filesystem::path path, std::function<void()> write, std::function<void()> wake) {
+    job_.begin(
+        [path = std::move(path), write = std::move(write)](const auto&) {
+            write();
+            return "saved " + path.string();
+        },
+        std::move(wake));
+}
+
+std::string ExportJob::result() const {
+    if (failed()) return job_.fault();
+    const auto done = job_.result();
+    return done == nullptr ? "" : *done;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,174 @@
+#include "app/state/kept_runs.h"
+
+#include "app/base/crash_report.h"
+#include "app/base/end_signals.h"
+#include "engine/base/error.h"
+#include "engine/base/last_words.h"
+#include "engine/trace/spool_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <exception>
+#include <optional>
+
+namespace keyhole {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kMostLeft = 4;  // so that crashes do not fill the disk
+
+/// Sorts by date. Tells programs and starts apart.
+std::string spool_name() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    ::localtime_r(&now, &parts);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), "run-%Y%m%d-%H%M%S", &parts);
+    return fmt::format("{}-{}.keyhole.spool", text.data(), ::getpid());
+}
+
+}  // namespace
+
+fs::path kept_runs_folder() {
+    const fs::path state = state_folder();
+    return state.empty() ? state : state / "runs";
+}
+
+KeptRuns::KeptRuns(fs::path folder, std::size_t most_bytes)
+    : folder_(std::move(folder)), most_bytes_(most_bytes) {
+    if (folder_.empty()) return;
+    find_left();
+    try {
+        thread_ = std::jthread([this](std::stop_token stop) { write_all(std::move(stop)); });
+    } catch (const std::system_error& error) {
+        keeps_ = false;
+        fault_ = fmt::format("the run is not kept on disk: {}", error.what());
+    }
+}
+
+KeptRuns::~KeptRuns() {
+    {
+        const std::lock_guard lock(mutex_);
+        remove_ = std::uncaught_exceptions() == 0;
+    }
+    thread_.request_stop();
+}
+
+void KeptRuns::find_left() {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+        if (!entry.path().filename().string().ends_with(".keyhole.spool")) continue;
+        try {
+            const SpoolFolder spool(entry.path());  // an empty one goes with the object
+            if (spool.has_frames()) left_.push_back(entry.path());
+        } catch (const Error&) {  // of a window that is open, or no spool
+        }
+    }
+    std::sort(left_.rbegin(), left_.rend());
+    while (left_.size() > kMostLeft) discard(fs::path(left_.back()));
+}
+
+void KeptRuns::forget(const fs::path& spool) {
+    std::erase(left_, fs::path(spool));
+}
+
+void KeptRuns::discard(const fs::path& spool) {
+    try {
+        SpoolFolder(spool).remove();
+    } catch (const Error&) {  // another window took it meanwhile
+    }
+    forget(spool);
+}
+
+void KeptRuns::update(const StepList& steps) {
+    if (folder_.empty() || steps.empty()) return;
+    if (steps.front()->run->id != run_id_) taken_.clear();
+    run_id_ = steps.front()->run->id;
+    const auto place = [](const auto& step) { return std::pair(step->row, step->branch); };
+    if (taken_.size() == steps.size() && taken_.back() == place(steps.back())) return;
+    // A row and its branch name one record for good. After a rewind those of the new branch cut off what came
+    // before.
+    std::size_t n_known = 0;
+    while (n_known < std::min(taken_.size(), steps.size()) && taken_[n_known] == place(steps[n_known]))
+        ++n_known;
+    taken_.resize(n_known);
+    for (std::size_t i = n_known; i < steps.size(); ++i) taken_.push_back(place(steps[i]));
+    const std::lock_guard lock(mutex_);
+    if (keeps_)
+        waiting_.insert(waiting_.end(), steps.begin() + static_cast<std::ptrdiff_t>(n_known), steps.end());
+    changed_.notify_all();
+}
+
+void KeptRuns::wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
+}
+
+fs::path KeptRuns::spool() const {
+    const std::lock_guard lock(mutex_);
+    return spool_;
+}
+
+std::string KeptRuns::take_fault() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(fault_, "");
+}
+
+void KeptRuns::write_all(std::stop_token stop) {
+    guard_stack();
+    std::optional<SpoolFolder> spool;
+    std::uint64_t run_id = 0;
+    std::size_t n_bytes = 0, most = most_bytes_;
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+        const std::shared_ptr<const StepTrace> step = std::move(waiting_.front());
+        waiting_.pop_front();
+        busy_ = true;
+        lock.unlock();
+        std::string fault;
+        try {
+            if (!spool) {
+                if (fs::create_directories(folder_))
+                    fs::permissions(folder_, fs::perms::owner_all);  // prompts are nobody else's
+                spool.emplace(folder_ / spool_name());
+            }
+            if (step->run->id != run_id) {
+                spool->begin();
+                run_id = step->run->id;
+                n_bytes = 0;
+                most = most_bytes_;
+                set_end_note(
+                    fmt::format("the run is kept: the window offers it at the next start, and "
+                                "`keyhole replay {}` makes a trace of it",
+                                spool->path().string()));
+            }
+            n_bytes += spool->append(*step);
+            if (n_bytes > most) {
+                n_bytes = spool->thin(most / 2);
+                most = std::max(most, 2 * n_bytes);
+            }
+        } catch (const std::exception& error) {
+            fault = error.what();
+        }
+        lock.lock();
+        busy_ = false;
+        if (spool) spool_ = spool->path();
+        if (!fault.empty()) {
+            fault_ = fmt::format("the run is no longer kept on disk for a crash: {}", fault);
+            keeps_ = false;
+            waiting_.clear();
+        }
+        changed_.notify_all();
+    }
+    if (remove_ && spool) {
+        set_end_note("");
+        spool->remove();
+    }
+}
+
+}  // namespace keyhole

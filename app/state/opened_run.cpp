@@ -1,0 +1,27 @@
+#include "app/state/opened_run.h"
+
+#include "engine/base/error.h"
+#include "engine/trace/trace_file.h"
+
+namespace keyhole {
+
+OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
+    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+    OpenedRun run;
+    run.from = from;
+    run.history.update(steps);
+    run.curves.update(run.history);
+    if (!from.empty()) run.keepsakes = load_keepsakes(keepsakes_file(from));
+    for (const LaneRecord& record : steps.back()->lanes)
+        run.lanes.push_back(parse_lane_spec(record.info->spec));
+    return run;
+}
+
+OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell) {
+    if (!std::filesystem::is_directory(trace)) return opened_run(read_trace(trace, tell), trace);
+    // The spool of a run that did not end: its trace is made first.
+    const std::filesystem::path made = recover_spool(trace, [&](double done) { return tell(done / 2); });
+    return opened_run(read_trace(made, [&](double done) { return tell(0.5 + done / 2); }), made);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,93 @@
+#include "app/state/settings.h"
+
+#include "engine/base/error.h"
+#include "engine/base/json_field.h"
+#include "engine/base/mapped_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+namespace keyhole {
+
+void RecentFiles::add(const std::filesystem::path& path) {
+    std::error_code ignored;
+    const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
+    const std::string text = (ignored ? path : whole).string();
+    std::erase(paths, text);
+    paths.insert(paths.begin(), text);
+    if (paths.size() > kMost) paths.resize(kMost);
+}
+
+std::filesystem::path settings_file() {
+    const char* config = std::getenv("XDG_CONFIG_HOME");
+    if (config != nullptr && *config != '\0')
+        return std::filesystem::path(config) / "keyhole" / "window.json";
+    const char* home = std::getenv("HOME");
+    if (home == nullptr || *home == '\0') return {};
+    return std::filesystem::path(home) / ".config" / "keyhole" / "window.json";
+}
+
+void load_settings(const std::filesystem::path& file, ViewState& view, RecentFiles& recent) {
+    std::error_code error;
+    if (file.empty() || std::filesystem::status(file, error).type() == std::filesystem::file_type::not_found)
+        return;
+    constexpr std::size_t kMostBytes = 1 << 20, kMostText = 4096, kMostFiles = 1000;
+    constexpr double kWidest = 100'000;  // pixels
+    const std::string name = file.string();
+    const nlohmann::json root = parse_json(read_text_file(file, kMostBytes), name);
+    const JsonField in(root, name);
+    ViewState read = view;
+    RecentFiles files = recent;
+    if (const std::optional<JsonField> scale = in.find("interface_scale"))
+        read.interface_scale = static_cast<float>(std::clamp(scale->number(0, kWidest), 0.5, 3.0));
+    if (const std::optional<JsonField> arranged = in.find("arrangement"))
+        for (const Arrangement a : {Arrangement::explore, Arrangement::compare, Arrangement::teach})
+            if (arranged->text(kMostText) == arrangement_name(a)) read.arrangement = a;
+    if (const std::optional<JsonField> colors = in.find("colors"))
+        if (const auto map = colormap_from_name(colors->text(kMostText))) read.colors = *map;
+    for (const auto& [key, to] :
+         {std::pair("hatch", &read.mask_overlay), {"logarithmic", &read.attention_range.logarithmic}})
+        if (const std::optional<JsonField> flag = in.find(key)) *to = flag->flag();
+    for (const auto& [key, to] : {std::pair("left_width", &read.left_width),
+                                  {"right_width", &read.right_width},
+                                  {"atlas_width", &read.atlas_width},
+                                  {"bottom_height", &read.bottom_height}})
+        if (const std::optional<JsonField> width = in.find(key))
+            *to = static_cast<float>(width->number(0, kWidest));
+    if (const std::optional<JsonField> paths = in.find("recent"))
+        for (std::size_t i = 0, n = paths->size(kMostFiles); i < n; ++i)
+            if (const std::string& path = paths->at(i).text(kMostText);
+                files.paths.size() < RecentFiles::kMost)
+                files.paths.push_back(path);
+    view = std::move(read);
+    recent = std::move(files);
+}
+
+bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent) {
+    if (file.empty()) return false;
+    const nlohmann::json out = {{"interface_scale", view.interface_scale},
+                                {"arrangement", arrangement_name(view.arrangement)},
+                                {"colors", colormap_name(view.colors)},
+                                {"hatch", view.mask_overlay},
+                                {"logarithmic", view.attention_range.logarithmic},
+                                {"left_width", view.left_width},
+                                {"right_width", view.right_width},
+                                {"atlas_width", view.atlas_width},
+                                {"bottom_height", view.bottom_height},
+                                {"recent", recent.paths}};
+    std::error_code ignored;
+    std::filesystem::create_directories(file.parent_path(), ignored);
+    try {
+        write_text_file(file, out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                        Durability::sync);
+    } catch (const Error&) {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace keyhole

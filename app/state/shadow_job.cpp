@@ -1,0 +1,65 @@
+#include "app/state/shadow_job.h"
+
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keyhole {
+
+ShadowPicker::ShadowPicker(KvLayout of_run, ShadowAttention about)
+    : of_run_(std::move(of_run)), result_(std::move(about)) {
+    result_.by_row.assign(static_cast<std::size_t>(result_.last_row) + 1,
+                          std::numeric_limits<float>::quiet_NaN());
+}
+
+void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
+    const LaneInfo& info = *step.lanes[static_cast<std::size_t>(lane)].info;
+    const RowValues& values = out.values;
+    if (info.id != result_.lane_id || step.row > result_.last_row || step.row < result_.position ||
+        values.shadow.empty() || values.positions.empty())
+        return;
+    const KvLayout& layout = info.layout != nullptr ? *info.layout : of_run_;
+    double sum = 0;
+    int n = 0;
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h) {
+            const auto g = static_cast<std::size_t>(layout.kv_head_from_head(l, h));
+            const auto begin = values.positions.begin() + values.offset[g],
+                       end = values.positions.begin() + values.offset[g + 1];
+            if (std::find(begin, end, result_.position) != end) continue;  // still held
+            const auto head = static_cast<std::size_t>(l * layout.n_heads() + h);
+            sum += double(values.shadow[head * static_cast<std::size_t>(step.row + 1) +
+                                        static_cast<std::size_t>(result_.position)]);
+            ++n;
+        }
+    if (n > 0) result_.by_row[static_cast<std::size_t>(step.row)] = static_cast<float>(sum / n);
+}
+
+void ShadowPicker::rewind(int row) {
+    std::fill(result_.by_row.begin() + std::min<std::ptrdiff_t>(row + 1, std::ssize(result_.by_row)),
+              result_.by_row.end(), std::numeric_limits<float>::quiet_NaN());
+}
+
+void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options,
+                      ShadowAttention about, std::function<void()> wake) {
+    run.wants = {};
+    run.wants.shadow = true;
+    run.wants.attention = true;  // with it come the positions that are held
+    job_.begin(
+        [model = std::move(model), run = std::move(run), options,
+         about = std::move(about)](const BackgroundJob<ShadowAttention>::Tell& tell) {
+            std::string notice;
+            const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
+            ShadowPicker picker(model->layout(), about);
+            replay(model, *backend, run, about.last_row, &picker,
+                   [&](const std::shared_ptr<const StepTrace>& step) {
+                       if (!tell(double(step->row + 1) / (about.last_row + 1)))
+                           fail(ErrorCode::cancelled, "stopped: nothing was asked");
+                   });
+            return picker.result();
+        },
+        std::move(wake));
+}
+
+}  // namespace keyhole

@@ -1,0 +1,72 @@
+#include "app/state/view_history.h"
+
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+/// A fitted zoom follows the run's growth by itself: no step.
+bool same_zoom(const HeatView& a, const HeatView& b) {
+    return a.fitted && b.fitted ? true : a == b;
+}
+
+bool same_view(const ViewState& a, const ViewState& b) {
+    return a.lane == b.lane && a.layer == b.layer && a.head == b.head && a.mode == b.mode &&
+           a.mask_overlay == b.mask_overlay && a.arrangement == b.arrangement && a.other == b.other &&
+           a.compares_all == b.compares_all && a.difference == b.difference && a.colors == b.colors &&
+           a.marks_clips == b.marks_clips && a.marks_nan == b.marks_nan &&
+           a.attention_range == b.attention_range && a.score_range == b.score_range &&
+           same_zoom(a.heat, b.heat) && a.fitted_rows == b.fitted_rows && a.pick == b.pick &&
+           a.curve_positions == b.curve_positions && a.measure_curve == b.measure_curve &&
+           a.atlas_measure == b.atlas_measure && a.watched == b.watched && a.strip == b.strip;
+}
+
+/// What undoing does not touch.
+void keep_time(const ViewState& from, ViewState& to) {
+    to.row = from.row;
+    to.follows_newest = from.follows_newest;
+    to.interface_scale = from.interface_scale;
+    to.left_width = from.left_width;
+    to.right_width = from.right_width;
+    to.atlas_width = from.atlas_width;
+    to.bottom_height = from.bottom_height;
+    to.side = from.side;
+    to.blink = false;
+}
+
+}  // namespace
+
+bool ViewHistory::remember(const ViewState& view) {
+    if (!std::exchange(any_, true)) {
+        last_ = view;
+        return false;
+    }
+    if (same_view(last_, view)) return false;
+    done_.push_back(std::exchange(last_, view));
+    if (done_.size() > kMost) done_.erase(done_.begin());
+    undone_.clear();
+    return true;
+}
+
+bool ViewHistory::undo(ViewState& view) {
+    if (done_.empty()) return false;
+    undone_.push_back(view);
+    ViewState before = std::move(done_.back());
+    done_.pop_back();
+    keep_time(view, before);
+    view = last_ = std::move(before);
+    return true;
+}
+
+bool ViewHistory::redo(ViewState& view) {
+    if (undone_.empty()) return false;
+    done_.push_back(view);
+    ViewState after = std::move(undone_.back());
+    undone_.pop_back();
+    keep_time(view, after);
+    view = last_ = std::move(after);
+    return true;
+}
+
+}  // namespace keyhole

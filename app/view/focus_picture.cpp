@@ -1,0 +1,182 @@
+#include "app/view/focus_picture.h"
+
+#include "engine/analysis/compare.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/figure/heatmap.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+/// The part of a matrix that is drawn.
+struct Part {
+    CellRect cells;
+    int n_columns() const { return cells.last_position - cells.first_position + 1; }
+    int n_rows() const { return cells.last_row - cells.first_row + 1; }
+    std::size_t at(int row, int position) const {
+        return static_cast<std::size_t>(row - cells.first_row) * static_cast<std::size_t>(n_columns()) +
+               static_cast<std::size_t>(position - cells.first_position);
+    }
+    std::vector<CellState> states(CellState state) const {
+        return std::vector<CellState>(
+            static_cast<std::size_t>(n_rows()) * static_cast<std::size_t>(n_columns()), state);
+    }
+    /// each(row, position) for the cells whose token was there.
+    template <class Each>
+    void each_born(Each each) const {
+        for (int i = cells.first_row; i <= cells.last_row; ++i)
+            for (int p = cells.first_position; p <= std::min(i, cells.last_position); ++p) each(i, p);
+    }
+};
+
+Part part_of(const ViewState& view, const PictureWish& wish) {
+    return {wish.shown.value_or(CellRect{0, view.row, 0, view.row})};
+}
+
+void append(std::string& caption, const std::string& sentence) {
+    if (sentence.empty()) return;
+    if (!caption.empty()) caption += caption.ends_with('.') ? " " : ". ";
+    caption += sentence;
+}
+
+/// What the picture leaves out of the run, after what the record lacks.
+void append_limits(std::string& caption, const RunHistory& history, const ViewState& view, const Part& part) {
+    const CellRect& c = part.cells;
+    if (view.mode == HeatMode::score && c.first_row < history.n_prompt() - 1)
+        append(caption, "Prompt rows have no scores.");
+    if (c != CellRect{0, view.row, 0, view.row})
+        append(caption,
+               fmt::format("Rows {} to {} and positions {} to {} alone, of rows and positions 0 to {}.",
+                           c.first_row, c.last_row, c.first_position, c.last_position, view.row));
+    if (view.row < history.last_row())
+        append(caption, fmt::format("Up to row {} of {}.", view.row, history.last_row()));
+}
+
+template <class Figure>
+void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& part,
+              const PictureWish& wish) {
+    figure.row_axis = {"query row", part.cells.first_row, {}};
+    figure.column_axis = {"key position", part.cells.first_position, {}};
+    for (int p = part.cells.first_row; p <= part.cells.last_row; ++p)
+        figure.row_axis.tokens.push_back(token_text(history, lane, p));
+    for (int p = part.cells.first_position; p <= part.cells.last_position; ++p)
+        figure.column_axis.tokens.push_back(token_text(history, lane, p));
+    figure.size.width = wish.width;
+    figure.size.cell_aspect = wish.cell_aspect;
+}
+
+std::string model_name(const RunHistory& history) {
+    return std::filesystem::path(history.run().model_path).filename().string();
+}
+
+std::string effective(const RunHistory& history, int lane, int row) {
+    const LaneRecord* record = history.lane_record(std::max(row, history.n_prompt() - 1), lane);
+    return record == nullptr ? std::string() : record->info->effective;
+}
+
+}  // namespace
+
+CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row) {
+    const CellRect all{0, last_row, 0, last_row};
+    if (!(canvas.x > 0) || !(canvas.y > 0)) return all;
+    const CanvasPoint first = view.cell_at({0, 0}), last = view.cell_at(canvas);
+    constexpr double kSliver = 0.02;  // of a cell, at an edge: not worth a row
+    const auto begin = [](double at) { return std::max(static_cast<int>(std::floor(at + kSliver)), 0); };
+    const auto end = [&](double at) {
+        return std::min(static_cast<int>(std::ceil(std::min(at, 1e9) - kSliver)) - 1, last_row);
+    };
+    const CellRect shown{begin(first.y), end(last.y), begin(first.x), end(last.x)};
+    return shown.first_row > shown.last_row || shown.first_position > shown.last_position ? all : shown;
+}
+
+Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
+                    const PictureWish& wish) {
+    const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
+    const Part part = part_of(view, wish);
+    std::vector<CellState> states = part.states(CellState::unborn);
+    part.each_born([&](int i, int p) {
+        states[part.at(i, p)] = history.stored(lane, g, p, i)     ? CellState::kept
+                                : history.attended(lane, g, p, i) ? CellState::last_seen
+                                                                  : CellState::evicted;
+    });
+    FigureTexts texts;
+    texts.title = view.mode == HeatMode::attention
+                      ? fmt::format("Attention, layer {}, head {}", view.layer, view.head)
+                      : fmt::format("{}, {}", view.mode == HeatMode::mask ? "Kept tokens" : "Scores",
+                                    kv_head_text(history.layout(lane), g));
+    texts.subtitle = fmt::format("{}, {}", model_name(history), effective(history, lane, view.row));
+    append(texts.caption, recording_note(history, lane, wish.stride, wish.dense_from));
+    append_limits(texts.caption, history, view, part);
+    if (view.mode == HeatMode::mask) {
+        MaskFigure figure;
+        figure.texts = std::move(texts);
+        figure.n_columns = part.n_columns();
+        figure.n_rows = part.n_rows();
+        figure.states = std::move(states);
+        put_axes(figure, history, lane, part, wish);
+        return draw_mask(figure);
+    }
+    HeatmapFigure figure;
+    figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
+    std::vector<float> row(static_cast<std::size_t>(part.cells.last_row) + 1);
+    for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {
+        const std::span<float> values(row.data(), static_cast<std::size_t>(i) + 1);
+        if (!picture_values(history, lane, i, view.layer, view.head, view.mode, values)) continue;
+        for (int p = part.cells.first_position; p <= std::min(i, part.cells.last_position); ++p) {
+            const float value = values[static_cast<std::size_t>(p)];
+            figure.values.values[part.at(i, p)] = value == kHiddenValue ? 0 : value;
+        }
+    }
+    figure.texts = std::move(texts);
+    figure.states = std::move(states);
+    put_axes(figure, history, lane, part, wish);
+    figure.scale = scale;
+    figure.value_label = view.mode == HeatMode::score ? "score" : "attention";
+    return draw_heatmap(figure);
+}
+
+Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
+                         const ColorScale& scale, const PictureWish& wish) {
+    const Part part = part_of(view, wish);
+    HeatmapFigure figure;
+    figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
+    figure.states = part.states(CellState::unborn);
+    std::vector<float> row(static_cast<std::size_t>(part.cells.last_row) + 1);
+    for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {
+        const bool known = difference_values(history, a, b, i, view.layer, view.head, view.mode,
+                                             {row.data(), static_cast<std::size_t>(i) + 1});
+        for (int p = part.cells.first_position; p <= std::min(i, part.cells.last_position); ++p) {
+            const float value = known ? row[static_cast<std::size_t>(p)] : kNone;
+            figure.values.values[part.at(i, p)] = value;
+            figure.states[part.at(i, p)] = known && std::isnan(value) ? CellState::evicted : CellState::kept;
+        }
+    }
+    figure.texts.title =
+        fmt::format("Difference of {}, layer {}, head {}", mode_name(view.mode), view.layer, view.head);
+    figure.texts.subtitle = fmt::format("{}: {} minus {}", model_name(history),
+                                        effective(history, a, view.row), effective(history, b, view.row));
+    std::string& caption = figure.texts.caption;
+    caption =
+        view.mode == HeatMode::mask
+            ? "1: stored by the first lane alone; -1: by the second alone; 0: by both; hatched: by neither."
+            : "What a lane did not see counts as 0; hatched: seen by neither.";
+    const std::string of_a = recording_note(history, a, wish.stride, wish.dense_from),
+                      of_b = recording_note(history, b, wish.stride, wish.dense_from);
+    if (!of_a.empty()) append(caption, of_a == of_b ? of_a : "First lane: " + of_a);
+    if (!of_b.empty() && of_a != of_b) append(caption, "Second lane: " + of_b);
+    append_limits(caption, history, view, part);
+    put_axes(figure, history, a, part, wish);
+    figure.scale = scale;
+    figure.value_label = "difference";
+    figure.reduction = Reduction::magnitude;
+    return draw_heatmap(figure);
+}
+
+}  // namespace keyhole

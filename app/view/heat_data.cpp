@@ -1,0 +1,110 @@
+#include "app/view/heat_data.h"
+
+#include "engine/analysis/compare.h"
+#include "engine/analysis/run_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+
+namespace keyhole {
+
+HeatData::HeatData(Kind kind)
+    : kind_(kind),
+      focus_(64, kind == Kind::head ? kOtherSide : kFocusSide,
+             kind == Kind::difference ? Reduction::magnitude : Reduction::max) {}
+
+std::size_t HeatData::bytes() const {
+    std::size_t sum = focus_.bytes();
+    for (const HeadMatrix& thumbnail : atlas_) sum += thumbnail.bytes();
+    return sum;
+}
+
+int HeatData::thumbnail_side(int n_heads) {
+    int side = kThumbnailSide;
+    while (side > 32 && n_heads > kAtlasCells / (side * side)) side /= 2;
+    return side;
+}
+
+bool HeatData::update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
+                      int versus) {
+    using Clock = std::chrono::steady_clock;
+    const auto begin = Clock::now();
+    const auto out_of_time = [&] {
+        return std::chrono::duration<double, std::milli>(Clock::now() - begin).count() > budget_ms;
+    };
+    const RunInfo& run = history.run();
+    const int n_rows = history.n_positions();
+    row_.resize(static_cast<std::size_t>(n_rows));
+
+    const bool differs = kind_ == Kind::difference;
+    const auto id_of = [&](int i) { return i < 0 ? -1 : history.lanes()[static_cast<std::size_t>(i)].id; };
+    const Key focus_key{history.generation(),
+                        id_of(lane),
+                        id_of(versus),
+                        view.layer,
+                        view.head,
+                        differs || view.mode == HeatMode::score ? view.mode : HeatMode::attention};
+    if (focus_key != focus_key_) {
+        focus_.clear();
+        focus_rows_ = 0;
+        focus_key_ = focus_key;
+        ++generation_;
+    }
+    focus_.make_room(n_rows);
+    while (focus_rows_ < n_rows) {
+        const int row = focus_rows_++;
+        const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);
+        if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
+                    : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values))
+            focus_.fold_row(row, values);
+        if (out_of_time()) break;
+    }
+    focus_.finish_rows();
+
+    if (kind_ != Kind::whole) return focus_rows_ >= n_rows;
+    const Key atlas_key{history.generation(), focus_key.lane, -1, 0, 0, HeatMode::attention};
+    const std::size_t n_all = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
+    if (atlas_key != atlas_key_ || atlas_.size() != n_all) {
+        const int side = thumbnail_side(static_cast<int>(n_all));
+        atlas_.assign(n_all, HeadMatrix(side, side));
+        atlas_rows_ = 0;
+        atlas_heads_ = 0;
+        atlas_key_ = atlas_key;
+        ++generation_;
+    }
+    // The prompt head by head, out of its image; then row by row, all heads at once.
+    const int n_image_rows = std::min(history.n_prompt() - 1, n_rows);
+    if (const PromptRows* image = prompt_image_of(history, lane); image != nullptr && n_image_rows > 0) {
+        const std::size_t size =
+            static_cast<std::size_t>(image->size) * static_cast<std::size_t>(image->size);
+        while (atlas_heads_ < n_all && !out_of_time()) {
+            HeadMatrix& matrix = atlas_[atlas_heads_];
+            matrix.make_room(n_image_rows);  // alike for all, however many rows come meanwhile
+            const std::vector<int>& windows = run.config.window;
+            const std::size_t layer = atlas_heads_ / static_cast<std::size_t>(run.config.n_heads);
+            matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,
+                              image->reduction, n_image_rows, windows.empty() ? 0 : windows[layer],
+                              kHiddenValue);
+            matrix.finish_rows();
+            ++atlas_heads_;
+        }
+        if (atlas_heads_ < n_all) return false;
+    }
+    if (atlas_rows_ < n_image_rows) atlas_rows_ = n_image_rows;
+    while (atlas_rows_ < n_rows && !out_of_time()) {
+        const int row = atlas_rows_++;
+        for (HeadMatrix& matrix : atlas_) matrix.make_room(row + 1);
+        const int log2_block = std::countr_zero(static_cast<unsigned>(atlas_.front().factor()));
+        attention_blocks_of_all(
+            history, lane, row, log2_block, [&](int layer, int head, const BlockRow& blocks) {
+                atlas_[static_cast<std::size_t>(layer * run.config.n_heads + head)].fold_blocks(
+                    row, blocks.maxima, blocks.past_sinks);
+            });
+    }
+    for (HeadMatrix& matrix : atlas_) matrix.finish_rows();
+    // Rows that are not recorded leave the thumbnails shorter than the run; their blocks must still agree.
+    return focus_rows_ >= n_rows && atlas_rows_ >= n_rows;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,182 @@
+#include "app/view/view_files.h"
+
+#include "engine/analysis/compare.h"
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/watched_span.h"
+#include "engine/base/error.h"
+#include "engine/figure/heatmap.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+std::string model_name(const RunHistory& history) {
+    return std::filesystem::path(history.run().model_path).filename().string();
+}
+
+Curve curve_over_rows(const RunHistory& history, std::string name, std::span<const float> values) {
+    Curve curve;
+    curve.name = std::move(name);
+    for (std::size_t i = 0; i < history.steps().size(); ++i) {
+        curve.x.push_back(history.steps()[i]->row);
+        curve.y.push_back(i < values.size() ? double(values[i]) : double(kNone));
+    }
+    return curve;
+}
+
+void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& view, const ShownLane& lane) {
+    const int g = history.layout(lane.lane).kv_head_from_head(view.layer, view.head);
+    plot.title = "Scores of picked tokens, " + kv_head_text(history.layout(lane.lane), g);
+    plot.y_label = "score (logarithmic)";
+    plot.log_y = true;
+    plot.caption =
+        "Pooled score after each row, before its eviction. A cross marks the row that evicted the token; "
+        "grey: the lowest "
+        "score that stayed.";
+    std::vector<float> threshold(history.steps().size());
+    std::vector<std::vector<float>> of_token(view.curve_positions.size(),
+                                             std::vector<float>(history.steps().size(), kNone));
+    std::vector<float> row_values;
+    for (std::size_t i = 0; i < history.steps().size(); ++i) {
+        const int row = history.steps()[i]->row;
+        threshold[i] = threshold_at(history, lane.lane, row, g);
+        row_values.resize(static_cast<std::size_t>(row) + 1);
+        if (!score_values(history, lane.lane, row, g, row_values)) continue;
+        for (std::size_t c = 0; c < of_token.size(); ++c)
+            if (view.curve_positions[c] <= row)
+                of_token[c][i] = row_values[static_cast<std::size_t>(view.curve_positions[c])];
+    }
+    plot.curves.push_back(curve_over_rows(history, "lowest that stayed", threshold));
+    plot.curves.back().threshold = true;
+    for (std::size_t c = 0; c < of_token.size(); ++c) {
+        const int p = view.curve_positions[c];
+        plot.curves.push_back(curve_over_rows(
+            history, fmt::format("{} {}", p, token_text(history, lane.lane, p)), of_token[c]));
+        const std::int32_t evicted = history.evicted_at(lane.lane, g, p);
+        if (evicted >= history.steps().front()->row) plot.curves.back().end_mark = evicted;
+    }
+}
+
+}  // namespace
+
+CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures, const ViewState& view,
+                       const std::vector<ShownLane>& lanes) {
+    CurvePlot plot;
+    plot.x_label = "row";
+    plot.subtitle = model_name(history);
+    if (view.measure_curve == ViewState::kWatchedSpan) {
+        if (!view.watched) fail(ErrorCode::wrong_use, "no words are watched");
+        plot.title =
+            fmt::format("Share of positions {} to {} that is held", view.watched->first, view.watched->last);
+        plot.y_label = "share, mean over KV heads";
+        plot.caption = "A cross marks the row from which no KV head stores all of them.";
+        for (const ShownLane& lane : lanes) {
+            const SpanLife life = span_life(history, lane.lane, *view.watched);
+            plot.curves.push_back(curve_over_rows(history, lane.name, life.share));
+            if (life.no_head_has_all && *life.no_head_has_all >= history.steps().front()->row)
+                plot.curves.back().end_mark = *life.no_head_has_all;
+        }
+    } else if (view.measure_curve >= 0) {
+        const CurveKind& kind = curve_kinds()[static_cast<std::size_t>(view.measure_curve)];
+        const Measure& about = measure(kind.measure);
+        plot.title = std::string(about.label);
+        plot.y_label = fmt::format("{}{}", about.unit, kind.logarithmic ? " (logarithmic)" : "");
+        plot.log_y = kind.logarithmic;
+        plot.y_floor = kind.logarithmic ? 1e-5 : 0;
+        plot.caption = fmt::format("{} {}", about.help, about.equation);
+        if (plot.log_y) plot.caption += fmt::format(" Values below {:g} are drawn there.", plot.y_floor);
+        for (const ShownLane& lane : lanes)
+            plot.curves.push_back(
+                curve_over_rows(history, lane.name, measures.curve(view.measure_curve, lane.lane)));
+    } else {
+        if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
+        add_scores(plot, history, view, lanes.front());
+    }
+    return plot;
+}
+
+std::string curve_table(const CurvePlot& plot) {
+    const auto quoted = [](const std::string& text) {
+        std::string out = "\"";
+        for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+        return out + "\"";
+    };
+    std::string text = "row";
+    for (const Curve& curve : plot.curves) text += "," + quoted(curve.name);
+    text += "\n";
+    if (plot.curves.empty()) return text;
+    for (std::size_t i = 0; i < plot.curves.front().x.size(); ++i) {
+        text += fmt::format("{}", plot.curves.front().x[i]);
+        for (const Curve& curve : plot.curves)
+            text += std::isnan(curve.y[i]) ? "," : fmt::format(",{:.9g}", curve.y[i]);
+        text += "\n";
+    }
+    return text;
+}
+
+Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride,
+                   int dense_from) {
+    const KvLayout& layout = history.layout(lane.lane);
+    const int n = view.row + 1;
+    AtlasFigure figure;
+    figure.texts = {fmt::format("Attention of all layers and heads, rows 0 to {}", view.row),
+                    fmt::format("{} · lane {}", model_name(history), lane.name),
+                    recording_note(history, lane.lane, stride, dense_from)};
+    for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
+    for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);
+    float largest = 0;
+    std::vector<float> row(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i)
+        attention_values_of_all(history, lane.lane, i, [&](int, int, std::span<const float> values) {
+            for (std::size_t p = view.attention_range.sinks_count ? 0 : 4; p < values.size(); ++p)
+                if (std::isinf(values[p]))
+                    figure.has_not_finite = view.marks_nan;
+                else if (values[p] > largest)
+                    largest = values[p];
+        });
+    figure.scale = attention_scale(largest > 0 ? largest : 1);
+    figure.scale.map = view.colors;
+    figure.scale.marks_nan = view.marks_nan;
+    figure.scale.marks_clips = view.marks_clips;
+    figure.value_label = "attention probability";
+    figure.cell = [&](int layer, int head) {
+        AtlasCell cell;
+        cell.values = Plane(n, n, kNone);
+        cell.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::unborn);
+        const int g = layout.kv_head_from_head(layer, head);
+        for (int i = 0; i < n; ++i) {
+            const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,
+                                              {row.data(), static_cast<std::size_t>(i) + 1});
+            const int by = lane_of_row(history, lane.lane, i);
+            for (int p = 0; p <= i; ++p) {
+                const float value = known ? row[static_cast<std::size_t>(p)] : kNone;
+                cell.values.at(p, i) = value == kHiddenValue ? 0 : value;
+                cell.states[static_cast<std::size_t>(i) * static_cast<std::size_t>(n) +
+                            static_cast<std::size_t>(p)] =
+                    history.attended(by, g, p, i) ? CellState::kept : CellState::evicted;
+            }
+        }
+        return cell;
+    };
+    return draw_atlas(figure);
+}
+
+std::string overlap_table(const RunHistory& history, int a, int b, int row) {
+    std::string text = "layer,kv_head,both,only_a,only_b,neither,overlap\n";
+    const KvLayout& layout = finer_layout(history, a, b);
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const HeldBy held = held_by(history, a, b, g, row);
+        text +=
+            fmt::format("{},{},{},{},{},{},{:.6f}\n", layout.kv_head(g).owner_layer, layout.kv_head(g).index,
+                        held.both, held.only_a, held.only_b, held.neither, held.jaccard());
+    }
+    return text;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,117 @@
+/// What the window shows: lane, layer, head, mode, range, picks, the shown row, pane sizes. Plain values,
+/// window thread; knows neither GL nor ImGui nor the engine.
+#pragma once
+
+#include "app/view/heat_view.h"
+#include "engine/figure/colormap.h"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+enum class HeatMode { attention, mask, score };
+std::string_view mode_name(HeatMode mode);
+
+/// What the panes are: one lane at a time; lanes side by side; large and few, for a projector.
+enum class Arrangement { explore, compare, teach };
+std::string_view arrangement_name(Arrangement arrangement);
+
+/// What colours the words of the text: share of the KV heads that hold them, score in the focused head, rows since they were read.
+enum class StripColor { share, score, age };
+std::string_view strip_color_name(StripColor color);
+
+/// Panes that share a column where the window has no room for all: one is on show.
+enum class SidePane { lanes, atlas, curves, info, text };
+std::string_view side_pane_name(SidePane pane);
+
+/// Which rows a fitted zoom shows. automatic: see AppState::first_fitted_row().
+enum class FittedRows { automatic, whole, decoded };
+
+struct RangeChoice {
+    bool logarithmic = true;
+    bool automatic = true;
+    bool sinks_count = true;  ///< the first tokens take part in the automatic range
+    float low = 1e-4f;        ///< when not automatic
+    float high = 1;
+    float gamma = 1;  ///< of the colours, ColorScale::gamma
+    bool operator==(const RangeChoice&) const = default;
+};
+
+/// Tokens next to each other; both ends included.
+struct TokenSpan {
+    int first = 0;
+    int last = 0;
+    int size() const { return last - first + 1; }
+    bool holds(int position) const { return position >= first && position <= last; }
+    bool operator==(const TokenSpan&) const = default;
+};
+
+/// A cell of the focused head that stays picked.
+struct Pick {
+    int row = 0;
+    int position = 0;
+    bool operator==(const Pick&) const = default;
+};
+
+struct ViewState {
+    int lane = 0;  ///< index of the card
+    int layer = 0;
+    int head = 0;
+    HeatMode mode = HeatMode::attention;
+    bool mask_overlay = true;             ///< hatch over evicted cells
+    Colormap colors = Colormap::viridis;  ///< of attention and scores; differences have their own
+    bool marks_clips = false;             ///< values beyond the range have colours of their own
+    bool marks_nan = true;                ///< so have NaN and infinities
+    Arrangement arrangement = Arrangement::explore;
+    int other = 0;              ///< card of the lane that the focused one is compared with
+    bool compares_all = false;  ///< side by side: every lane, not the two alone
+    bool difference = false;    ///< the focused pane shows lane - other
+    bool blink = false;         ///< the focused pane shows the other lane
+    RangeChoice attention_range;
+    RangeChoice score_range;
+    HeatView heat;
+    FittedRows fitted_rows = FittedRows::automatic;
+
+    bool follows_newest = true;
+    int row = 0;  ///< the shown row; the newest while following
+
+    std::optional<Pick> pick;
+    std::optional<Pick> center_request;  ///< the heat map centres this cell in its next frame
+    std::vector<int> curve_positions;    ///< tokens whose scores are drawn, at most kMaxCurves
+    static constexpr std::size_t kMaxCurves = 6;
+
+    int measure_curve =
+        -1;  ///< index into curve_kinds() that the curves panel draws; -1: scores of picked tokens
+    int atlas_measure = -1;                  ///< the same for the atlas' colours; -1: attention
+    static constexpr int kWatchedSpan = -2;  ///< in place of a measure, for both
+    std::optional<TokenSpan> watched;
+
+    StripColor strip = StripColor::share;
+
+    float interface_scale = 1;
+    // Panes, in unscaled pixels; 0: the default for the window's size.
+    float left_width = 0, right_width = 0, atlas_width = 0, bottom_height = 0;
+    SidePane side = SidePane::lanes;
+
+    RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }
+    const RangeChoice& range() const { return mode == HeatMode::score ? score_range : attention_range; }
+
+    /// Steps that keep within bounds; n_rows counts from first_row to last_row.
+    void move_row(int by, int first_row, int last_row);
+    void move_layer(int by, int n_layers);
+    void move_head(int by, int n_heads);
+    void move_pick(int by_row, int by_position, int last_row);
+    /// Picks a cell: its token's curve alone, or beside the others.
+    void pick_cell(Pick cell, bool adds);
+    /// After a new run: bounds that no longer hold.
+    void fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row);
+};
+
+/// The range in force: automatic ranges follow the largest value shown.
+ColorScale color_scale(const ViewState& view, float largest);
+/// Of differences: symmetric about zero. largest: magnitude.
+ColorScale difference_scale(const ViewState& view, float largest);
+
+}  // namespace keyhole

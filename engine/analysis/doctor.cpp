@@ -1,0 +1,283 @@
+#include "engine/analysis/doctor.h"
+
+#include "engine/analysis/run_rows.h"
+#include "engine/base/half.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace keyhole {
+
+namespace {
+
+using State = Finding::State;
+
+struct Patient {
+    const RunHistory& history;
+    int lane, row;
+    const LaneRecord& record;
+
+    int n_kv() const { return history.layout(lane).n_kv_heads(); }
+    HeadRef reader(int g) const { return history.layout(lane).kv_head(g).readers.front(); }
+    const ResolvedPolicy& policy(int g) const {
+        return record.info->policy.at(reader(g).layer, reader(g).head);
+    }
+    std::string head_name(int g) const { return kv_head_text(history.layout(lane), g); }
+    std::vector<int> stored = {};  // [kv_head] tokens
+    int n_stored(int g) const { return stored[static_cast<std::size_t>(g)]; }
+    void count_stored() {
+        const RunHistory::Lane& of = history.lanes()[static_cast<std::size_t>(lane)];
+        const auto shown = static_cast<std::uint32_t>(row);
+        for (int g = 0; g < n_kv(); ++g) {
+            const std::int32_t* evicted =
+                &of.evicted_at[static_cast<std::size_t>(std::int64_t{g} * history.capacity())];
+            int n = 0;
+            for (int p = 0; p <= row; ++p)
+                n += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1, never, is the largest
+            stored.push_back(n);
+        }
+    }
+    int n_pinned(int g) const {
+        if (record.pins == nullptr) return 0;
+        return static_cast<int>(std::count_if(record.pins->begin(), record.pins->end(),
+                                              [&](const Pin& pin) { return pin.kv_head == g; }));
+    }
+};
+
+Finding good(std::string_view name, std::string detail) {
+    return {name, State::good, std::move(detail)};
+}
+Finding broken(std::string_view name, std::string detail) {
+    return {name, State::broken, std::move(detail)};
+}
+Finding unknown(std::string_view name, std::string detail) {
+    return {name, State::unknown, std::move(detail)};
+}
+
+/// A head of scope head holds its budget, and until the next eviction of every N rows so many more.
+Finding budget(const Patient& x) {
+    constexpr std::string_view kName = "each head holds its budget";
+    int most = 0, checked = 0;
+    for (int g = 0; g < x.n_kv(); ++g) {
+        const ResolvedPolicy& policy = x.policy(g);
+        if (!policy.evicts() || policy.scope != Scope::head) continue;
+        const int n = x.n_stored(g), room = policy.stored + policy.every - 1 + x.n_pinned(g);
+        if (n > room && !policy.counts_columns)
+            return broken(kName,
+                          fmt::format("{} holds {} tokens, its budget is {}", x.head_name(g), n, room));
+        most = std::max(most, n);
+        ++checked;
+    }
+    if (checked == 0) return unknown(kName, "no budget by head: the lane keeps everything, or shares it");
+    return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
+}
+
+/// By hand a recent token may go, between rows; no row may take one.
+Finding window_advances(const Patient& x) {
+    constexpr std::string_view kName = "the recent window moves on";
+    for (const Eviction& e : x.record.evictions) {
+        const int newest = x.policy(e.kv_head).newest;
+        if (e.row == x.row && e.position > x.row - newest)
+            return broken(kName, fmt::format("{} lost token {} of its newest {}", x.head_name(e.kv_head),
+                                             e.position, newest));
+    }
+    int guarded = 0;
+    for (int g = 0; g < x.n_kv(); ++g) guarded += x.policy(g).evicts() && x.policy(g).newest > 0 ? 1 : 0;
+    return guarded == 0 ? unknown(kName, "the policy protects no recent tokens")
+                        : good(kName, fmt::format("the newest of {} KV heads stay", guarded));
+}
+
+Finding counts_agree(const Patient& x) {
+    constexpr std::string_view kName = "the cache stores what the mask says";
+    std::int64_t n = 0;
+    for (int g = 0; g < x.n_kv(); ++g) n += x.n_stored(g);
+    // What a command took after the row was in the cache when the row was recorded.
+    if (const LaneRecord* next = x.history.lane_record(x.row + 1, x.lane))
+        n += std::count_if(next->evictions.begin(), next->evictions.end(),
+                           [&](const Eviction& e) { return e.row == x.row; });
+    if (n != x.record.use.stored_tokens)
+        return broken(kName,
+                      fmt::format("the mask has {} tokens, the cache {}", n, x.record.use.stored_tokens));
+    if (x.record.use.allocated_bytes < x.record.use.stored_bytes)
+        return broken(kName, "fewer bytes are allocated than stored");
+    return good(kName, fmt::format("{} tokens over {} KV heads", n, x.n_kv()));
+}
+
+Finding sums_to_one(const Patient& x) {
+    constexpr std::string_view kName = "attention sums to 1";
+    if (x.record.rows == nullptr || x.record.rows->attention.empty())
+        return unknown(kName, "the row's attention is not recorded");
+    const RowBlock& block = *x.record.rows;
+    double worst = 0;
+    for (std::size_t h = 0; h + 1 < block.head_offset.size(); ++h) {
+        double sum = 0;
+        for (std::int64_t i = block.head_offset[h]; i < block.head_offset[h + 1]; ++i)
+            sum += double(float_from_fp16(block.attention[static_cast<std::size_t>(i)]));
+        worst = std::max(worst, std::abs(sum - 1));
+        // Halves are rounded to 11 bits: so far is no fault.
+        if (!(std::abs(sum - 1) < 4e-3)) {
+            const int n_heads = x.history.run().layout.n_heads();
+            return broken(kName, fmt::format("L{}.H{}: {:.4f}", static_cast<int>(h) / n_heads,
+                                             static_cast<int>(h) % n_heads, sum));
+        }
+    }
+    return good(kName, fmt::format("to within {:.1e} in every head", worst));
+}
+
+/// A lane that has lost nothing must be the reference to the bit.
+Finding equals_full(const Patient& x) {
+    constexpr std::string_view kName = "before it evicts, it equals Full";
+    const LaneRecord* full = x.history.lane_record(x.row, 0);
+    if (x.lane == 0 || full == nullptr || full->info->policy.evicts())
+        return unknown(kName, "lane 0 is not another, full lane");
+    for (int g = 0; g < x.n_kv(); ++g)
+        if (x.n_stored(g) != x.row + 1) return unknown(kName, "it has evicted, or hides tokens");
+    if (!x.record.kl) return unknown(kName, "the texts have parted");
+    if (x.record.hidden != nullptr || x.record.attended_tokens != full->attended_tokens)
+        return unknown(kName, "it has evicted, or hides tokens");
+    if (x.record.info->policy.positions != Positions::original)
+        return unknown(kName, "its positions are its own");
+    const bool same =
+        *x.record.kl == 0 && x.record.predicted == full->predicted && x.record.entropy == full->entropy;
+    return same ? good(kName, "the same bits")
+                : broken(kName, fmt::format("nothing is gone, but KL is {:.2e}", double(*x.record.kl)));
+}
+
+Finding lost_mass(const Patient& x) {
+    constexpr std::string_view kName = "lost mass is a share";
+    const float kept = x.record.measures.retained_mass;
+    if (std::isnan(kept)) return unknown(kName, "needs the lane's shadow");
+    if (kept < -1e-4f || kept > 1 + 1e-4f) return broken(kName, fmt::format("retained mass is {}", kept));
+    return good(kName,
+                fmt::format("{:.1f} % of full attention is on tokens that are gone", double(1 - kept) * 100));
+}
+
+}  // namespace
+
+void EvictionOrder::update(const RunHistory& history, int lane) {
+    if (generation_ != history.generation() || lane_ != lane) {
+        *this = EvictionOrder();
+        generation_ = history.generation();
+        lane_ = lane;
+    }
+    const StepList& steps = history.steps();
+    gone_.resize(static_cast<std::size_t>(history.layout(lane).n_kv_heads()));
+    for (; n_seen_ < steps.size() && fault_row_ < 0; ++n_seen_) {
+        const StepTrace& step = *steps[n_seen_];
+        const auto fault = [&](std::string text) {
+            if (fault_row_ >= 0) return;
+            fault_row_ = step.row;
+            fault_ = std::move(text);
+        };
+        if (step.row <= before_) fault(fmt::format("row {} follows row {}", step.row, before_));
+        before_ = step.row;
+        const LaneRecord* record = history.lane_record(step.row, lane);
+        if (record == nullptr) continue;
+        for (const Eviction& e : record->evictions) {
+            std::vector<bool>& of_head = gone_[static_cast<std::size_t>(e.kv_head)];
+            const auto p = static_cast<std::size_t>(e.position);
+            if (p >= of_head.size()) of_head.resize(std::max(p + 1, 2 * of_head.size()), false);
+            if (e.position > step.row)
+                fault(fmt::format("row {} evicted token {}, which came later", step.row, e.position));
+            if (of_head[p])
+                fault(fmt::format("token {} left {} twice", e.position,
+                                  kv_head_text(history.layout(lane), e.kv_head)));
+            of_head[p] = true;
+        }
+    }
+}
+
+Finding EvictionOrder::at(const RunHistory& history, int row) const {
+    constexpr std::string_view kName = "rows and positions ascend, none twice";
+    if (fault_row_ >= 0 && fault_row_ <= row) return broken(kName, fault_);
+    return good(kName, fmt::format("{} rows", row - history.steps().front()->row + 1));
+}
+
+std::vector<Finding> examine(const RunHistory& history, int lane, int row, EvictionOrder& order) {
+    const LaneRecord* record = history.lane_record(row, lane);
+    if (record == nullptr) return {};
+    order.update(history, lane);
+    Patient x{history, lane, row, *record};
+    x.count_stored();
+    return {budget(x),      window_advances(x), order.at(history, row), counts_agree(x), sums_to_one(x),
+            equals_full(x), lost_mass(x)};
+}
+
+std::vector<Finding> examine(const RunHistory& history, int lane, int row) {
+    EvictionOrder order;
+    return examine(history, lane, row, order);
+}
+
+bool healthy(const std::vector<Finding>& findings) {
+    return std::none_of(findings.begin(), findings.end(),
+                        [](const Finding& f) { return f.state == State::broken; });
+}
+
+void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
+                         bool rows_come) {
+    using Clock = std::chrono::steady_clock;
+    cards_.resize(lanes.size());
+    complete_ = true;
+    if (history.empty()) return;
+    const bool last = row >= history.last_row();
+    const auto stale = [&](std::size_t i) {
+        const Card& card = cards_[i];
+        return card.generation != history.generation() || card.lane != lanes[i] || card.patient.row != row ||
+               card.last != last;
+    };
+    Clock::time_point begin{};  // asked for only where there is something to do
+    for (std::size_t n = 0; n < lanes.size(); ++n) {
+        const std::size_t i = next_ % lanes.size();
+        if (!stale(i)) {
+            ++next_;
+            continue;
+        }
+        if (begin == Clock::time_point{}) {
+            begin = Clock::now();
+            if (rows_come && begin < not_before_) {
+                complete_ = false;
+                return;
+            }
+        } else if (std::chrono::duration<double, std::milli>(Clock::now() - begin).count() >= budget_ms) {
+            complete_ = false;
+            break;
+        }
+        Card& card = cards_[i];
+        card.generation = history.generation();
+        card.lane = lanes[i];
+        card.last = last;
+        card.patient.row = row;
+        card.patient.findings =
+            lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, card.order);
+        ++n_examined_;
+        ++next_;
+    }
+    if (begin != Clock::time_point{}) not_before_ = Clock::now() + 19 * (Clock::now() - begin);
+}
+
+DoctorWatch::Verdict DoctorWatch::verdict() const {
+    Verdict all;
+    std::vector<Finding> worst;  // an invariant each, in the order of the findings
+    const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
+    for (std::size_t card = 0; card < cards_.size(); ++card) {
+        const std::vector<Finding>& findings = cards_[card].patient.findings;
+        for (std::size_t i = 0; i < findings.size(); ++i) {
+            if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
+            if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;
+            if (findings[i].state != State::broken || all.card >= 0) continue;
+            all.card = static_cast<int>(card);
+            all.fault = findings[i];
+        }
+    }
+    for (const Finding& f : worst) {
+        (f.state == State::broken ? all.n_broken : f.state == State::good ? all.n_hold : all.n_unknown) += 1;
+        all.each += fmt::format("{}{}: {}", all.each.empty() ? "" : "\n", f.name,
+                                f.state == State::broken ? "BROKEN"
+                                : f.state == State::good ? "holds"
+                                                         : "not known");
+    }
+    return all;
+}
+
+}  // namespace keyhole

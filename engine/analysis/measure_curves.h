@@ -1,0 +1,47 @@
+/// Measures of all lanes against the row, kept up with the run row by row. Definitions: engine/analysis/measures.h. Window thread; knows
+/// no GL.
+#pragma once
+
+#include "engine/policy/kept_set.h"
+#include "engine/analysis/measures.h"
+#include "engine/trace/run_history.h"
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+/// A measure that can be drawn against the row.
+struct CurveKind {
+    std::string_view measure;   ///< name in measures()
+    bool needs_shadow = false;  ///< lanes without shadow=on have none
+    bool logarithmic = false;
+};
+std::span<const CurveKind> curve_kinds();
+/// Index of a measure among them; -1: it has no curve.
+int curve_index(std::string_view measure);
+
+/// A measure of one head at one row, out of a shadow: retained_mass, lost_mass, cosine_ideal, cosine_full, output_similarity. NaN: none.
+float head_measure(const LaneRecord& record, std::string_view measure, int n_heads, int layer, int head);
+
+class MeasureCurves {
+  public:
+    void update(const RunHistory& history);
+    /// One value a record of the history, NaN where there is none. kind: index into curve_kinds(); lane: index into history.lanes().
+    std::span<const float> curve(int kind, int lane) const;
+
+  private:
+    struct LaneCurves {
+        std::vector<KeptSet> stored;             // [KV head] after the last row
+        std::vector<std::vector<float>> values;  // [kind][record]
+        int n_compared = 0, n_agreed = 0;        // rows so far: the share against the row
+    };
+    std::uint64_t generation_ = 0;
+    std::size_t n_rows_ = 0;
+    std::vector<LaneCurves> lanes_;
+
+    void add_row(const RunHistory& history, const StepTrace& step);
+};
+
+}  // namespace keyhole

@@ -1,0 +1,265 @@
+#include "engine/analysis/run_metrics.h"
+
+#include "engine/policy/kept_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace keyhole {
+
+namespace {
+
+std::size_t at(std::int64_t i) {
+    return static_cast<std::size_t>(i);
+}
+
+/// A running mean.
+struct Mean {
+    double sum = 0;
+    std::int64_t n = 0;
+    void add(double value) {
+        sum += value;
+        ++n;
+    }
+    double value() const { return n == 0 ? LaneMetrics::kNone : sum / static_cast<double>(n); }
+};
+
+/// What every KV head of a lane stores, carried from row to row.
+class StoredSets {
+  public:
+    StoredSets(const RunHistory& history, int lane)
+        : history_(history), lane_(lane), sets_(at(history.layout(lane).n_kv_heads())) {
+        for (int g = 0; g < static_cast<int>(sets_.size()); ++g)
+            for (int p = 0; p < history.n_positions(); ++p) {
+                const std::int32_t row = history.evicted_at(lane, g, p);
+                if (row < 0) continue;
+                if (leaving_.size() <= at(row)) leaving_.resize(at(row) + 1);
+                leaving_[at(row)].push_back({g, p});
+            }
+    }
+
+    /// To the state after a row, not before the present one.
+    void advance(int row) {
+        for (; row_ < row; ++row_) {
+            const int next = row_ + 1;
+            for (KeptSet& set : sets_) set.insert(next);
+            if (at(next) < leaving_.size())
+                for (const auto& [g, p] : leaving_[at(next)]) sets_[at(g)].erase(p);
+        }
+    }
+    const KeptSet& of(int g) const { return sets_[at(g)]; }
+
+  private:
+    const RunHistory& history_;
+    int lane_, row_ = -1;
+    std::vector<KeptSet> sets_;
+    std::vector<std::vector<std::pair<int, int>>> leaving_;  // [row] -> KV head, position
+};
+
+void add_scalars(const RunHistory& history, int lane, LaneMetrics& out) {
+    struct Term {
+        double LaneMetrics::*to;
+        float RowMeasures::*from;
+    };
+    constexpr std::array kTerms = {Term{&LaneMetrics::retained_mass, &RowMeasures::retained_mass},
+                                   Term{&LaneMetrics::cosine_ideal, &RowMeasures::cosine_ideal},
+                                   Term{&LaneMetrics::cosine_full, &RowMeasures::cosine_full},
+                                   Term{&LaneMetrics::output_similarity, &RowMeasures::output_similarity},
+                                   Term{&LaneMetrics::sink_share, &RowMeasures::sink_share}};
+    std::array<Mean, kTerms.size()> means;
+    Mean entropy, kl, agreement;
+    const RunHistory::Lane& info = history.lanes()[at(lane)];
+    for (const auto& step : history.steps()) {
+        const LaneRecord* record = step->row > info.last_row ? nullptr : history.lane_record(step->row, lane);
+        if (record == nullptr) continue;
+        out.evictions += static_cast<std::int64_t>(record->evictions.size());
+        if (step->row < history.n_prompt()) continue;
+        ++out.n_rows;
+        entropy.add(record->entropy);
+        if (record->kl) {
+            kl.add(*record->kl);
+            agreement.add(record->agrees.value_or(false) ? 1 : 0);
+        }
+        for (std::size_t i = 0; i < kTerms.size(); ++i)
+            if (const float value = record->measures.*kTerms[i].from; !std::isnan(value)) means[i].add(value);
+    }
+    out.entropy = entropy.value();
+    out.kl = kl.value();
+    out.agreement = agreement.value();
+    out.n_compared = static_cast<int>(kl.n);
+    for (std::size_t i = 0; i < kTerms.size(); ++i) out.*kTerms[i].to = means[i].value();
+}
+
+void add_heads(const RunHistory& history, int lane, LaneMetrics& out) {
+    const std::array<std::pair<std::vector<double>*, std::vector<float> ShadowRow::*>, 4> kinds = {
+        {{&out.retained_by_head, &ShadowRow::retained_mass},
+         {&out.cosine_ideal_by_head, &ShadowRow::cosine_ideal},
+         {&out.cosine_full_by_head, &ShadowRow::cosine_full},
+         {&out.output_by_head, &ShadowRow::output_similarity}}};
+    for (int row = history.n_prompt(); row <= history.lanes()[at(lane)].last_row; ++row) {
+        const LaneRecord* record = history.lane_record(row, lane);
+        if (record == nullptr || !record->shadow) continue;
+        ++out.n_shadow_rows;
+        for (const auto& [to, from] : kinds) {
+            const std::vector<float>& values = (*record->shadow).*from;
+            to->resize(values.size(), 0.0);
+            for (std::size_t i = 0; i < values.size(); ++i) (*to)[i] += values[i];
+        }
+    }
+    for (const auto& [to, from] : kinds)
+        for (double& value : *to) value /= out.n_shadow_rows;
+}
+
+/// The first token that the lane chose unlike lane 0.
+std::optional<int> first_divergence(const RunHistory& history, int lane) {
+    for (int row = history.n_prompt() - 1; row <= history.lanes()[at(lane)].last_row; ++row) {
+        const LaneRecord *reference = history.lane_record(row, 0), *record = history.lane_record(row, lane);
+        if (reference != nullptr && record != nullptr && reference->predicted != record->predicted)
+            return row + 1;
+    }
+    return std::nullopt;
+}
+
+void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
+    const RunHistory::Lane& info = history.lanes()[at(lane)];
+    const std::span<const int> tokens =
+        std::span(info.tokens).first(std::min(info.tokens.size(), at(info.last_row + 1)));
+    const std::vector<TokenClass> classes = token_classes(history.run(), tokens);
+    std::array<Mean, kTokenClasses> by_class;
+    Mean all;
+    for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
+        Mean of_token;
+        for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
+            of_token.add(lifetime(p, history.evicted_at(lane, g, p), info.last_row));
+        if (p < kLifetimePositions) out.lifetime_by_position.push_back(of_token.value());
+        by_class[at(static_cast<int>(classes[at(p)]))].add(of_token.value());
+        all.add(of_token.value());
+    }
+    for (std::size_t c = 0; c < by_class.size(); ++c) {
+        out.lifetime_by_class[c] = by_class[c].value();
+        out.tokens_by_class[c] = static_cast<int>(by_class[c].n);
+    }
+    out.lifetime = all.value();
+}
+
+/// Rows before which the tokens of two lanes are the same.
+int common_rows(const RunHistory::Lane& a, const RunHistory::Lane& b) {
+    const auto [end, other] =
+        std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
+    return static_cast<int>(end - a.tokens.begin());
+}
+
+/// Means over what each layer reads, its owner's KV heads where it borrows. Lanes that share KV heads otherwise meet at query heads.
+void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
+    const int n_heads = history.run().layout.n_heads();
+    const std::span<const RunHistory::Lane> lanes = history.lanes();
+    const std::size_t n_layers = at(history.run().layout.n_layers());
+    struct Pair {
+        std::size_t a, b;
+        int first, last;
+        bool same_layout;
+        std::vector<Mean> by_layer;
+    };
+    std::vector<StoredSets> sets;
+    std::vector<Pair> pairs;
+    for (std::size_t a = 0; a < lanes.size(); ++a) {
+        sets.emplace_back(history, static_cast<int>(a));
+        for (std::size_t b = 0; b < a; ++b)
+            pairs.push_back(
+                {a, b, std::max(lanes[a].first_row, lanes[b].first_row),
+                 std::min({lanes[a].last_row, lanes[b].last_row, common_rows(lanes[a], lanes[b]) - 1}),
+                 history.same_layout(static_cast<int>(a), static_cast<int>(b)), std::vector<Mean>(n_layers)});
+    }
+    std::vector<std::vector<Mean>> recent(lanes.size(), std::vector<Mean>(n_layers));
+    for (int row = history.n_prompt() - 1; row <= history.last_row(); ++row) {
+        for (std::size_t a = 0; a < lanes.size(); ++a) {
+            const LaneRecord* record = row < lanes[a].first_row || row > lanes[a].last_row
+                                           ? nullptr
+                                           : history.lane_record(row, static_cast<int>(a));
+            if (record == nullptr) continue;
+            sets[a].advance(row);
+            if (row < history.n_prompt()) continue;
+            const KvLayout& layout = history.layout(static_cast<int>(a));
+            for (int l = 0; l < layout.n_layers(); ++l)
+                for (int g = layout.first_read(l); g < layout.last_read(l); ++g) {
+                    const HeadRef& reader = layout.kv_head(g).readers.front();
+                    const int k = record->info->policy.at(reader.layer, reader.head).budget;
+                    if (k <= row) recent[a][at(l)].add(recent_share(sets[a].of(g), row, k));
+                }
+        }
+        for (Pair& pair : pairs) {
+            if (row < pair.first || row > pair.last) continue;
+            const KvLayout& a = history.layout(static_cast<int>(pair.a));
+            const KvLayout& b = history.layout(static_cast<int>(pair.b));
+            for (int l = 0; l < a.n_layers(); ++l) {
+                if (pair.same_layout) {
+                    for (int g = a.first_read(l); g < a.last_read(l); ++g)
+                        pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(g), sets[pair.b].of(g)));
+                    continue;
+                }
+                for (int h = 0; h < n_heads; ++h)
+                    pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(a.kv_head_from_head(l, h)),
+                                                     sets[pair.b].of(b.kv_head_from_head(l, h))));
+            }
+        }
+    }
+    for (std::size_t a = 0; a < lanes.size(); ++a) {
+        Mean mean;
+        for (const Mean& layer : recent[a]) {
+            out[a].recent_by_layer.push_back(layer.value());
+            if (layer.n > 0) mean.add(layer.value());
+        }
+        out[a].recent_share = mean.value();
+        out[a].jaccard.assign(lanes.size(), std::vector<double>(n_layers, 1.0));
+    }
+    for (const Pair& pair : pairs)
+        for (std::size_t l = 0; l < n_layers; ++l)
+            out[pair.a].jaccard[pair.b][l] = out[pair.b].jaccard[pair.a][l] = pair.by_layer[l].value();
+}
+
+}  // namespace
+
+std::vector<LaneMetrics> run_metrics(const RunHistory& history) {
+    std::vector<LaneMetrics> out(history.lanes().size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const int lane = static_cast<int>(i);
+        add_scalars(history, lane, out[i]);
+        add_heads(history, lane, out[i]);
+        add_lifetimes(history, lane, out[i]);
+        if (i > 0) out[i].first_divergence = first_divergence(history, lane);
+    }
+    if (!out.empty()) add_kept_sets(history, out);
+    return out;
+}
+
+double mean_of(std::span<const double> values) {
+    return values.empty()
+               ? LaneMetrics::kNone
+               : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+std::vector<double> by_layer(std::span<const double> by_head, int n_layers) {
+    std::vector<double> out;
+    const std::size_t n_heads = by_head.size() / at(n_layers);
+    for (int l = 0; l < n_layers && !by_head.empty(); ++l)
+        out.push_back(mean_of(by_head.subspan(at(l) * n_heads, n_heads)));
+    return out;
+}
+
+std::span<const std::pair<std::string_view, double LaneMetrics::*>> lane_means() {
+    static constexpr std::array<std::pair<std::string_view, double LaneMetrics::*>, 10> kMeans = {
+        {{"kl", &LaneMetrics::kl},
+         {"agreement", &LaneMetrics::agreement},
+         {"entropy", &LaneMetrics::entropy},
+         {"retained_mass", &LaneMetrics::retained_mass},
+         {"cosine_ideal", &LaneMetrics::cosine_ideal},
+         {"cosine_full", &LaneMetrics::cosine_full},
+         {"output_similarity", &LaneMetrics::output_similarity},
+         {"sink_share", &LaneMetrics::sink_share},
+         {"recent_share", &LaneMetrics::recent_share},
+         {"lifetime", &LaneMetrics::lifetime}}};
+    return kMeans;
+}
+
+}  // namespace keyhole

@@ -1,0 +1,114 @@
+#include "engine/analysis/token_life.h"
+
+#include "engine/analysis/run_rows.h"
+#include "engine/analysis/token_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+/// Lane 0 keeps everything, and its text is the lane's up to the row.
+bool reference_is_full(const RunHistory& history, int lane) {
+    const LaneRecord* first = history.lane_record(history.steps().front()->row, 0);
+    if (lane == 0 || first == nullptr || first->info->policy.evicts()) return false;
+    return std::none_of(history.lanes()[0].evicted_at.begin(), history.lanes()[0].evicted_at.end(),
+                        [](std::int32_t row) { return row >= 0; });
+}
+
+}  // namespace
+
+int TokenLife::n_holding(int row) const {
+    return static_cast<int>(std::count_if(heads.begin(), heads.end(), [&](const Head& head) {
+        return position <= row && (head.evicted_at < 0 || head.evicted_at > row);
+    }));
+}
+
+int TokenLife::first_gone() const {
+    int first = -1;
+    for (const Head& head : heads)
+        if (head.evicted_at >= 0) first = first < 0 ? head.evicted_at : std::min(first, head.evicted_at);
+    return first;
+}
+
+int TokenLife::last_gone() const {
+    int last = -1;
+    for (const Head& head : heads) last = std::max(last, head.evicted_at);
+    return last;
+}
+
+TokenLife token_life(const RunHistory& history, int lane, int position) {
+    const KvLayout& layout = history.layout(lane);
+    TokenLife life;
+    life.lane = lane;
+    life.position = position;
+    const std::size_t n = history.steps().size();
+    for (int g = 0; g < layout.n_kv_heads(); ++g)
+        life.heads.push_back({history.evicted_at(lane, g, position), std::vector<float>(n, kNone),
+                              std::vector<float>(n, kNone)});
+    life.full_known = reference_is_full(history, lane);
+    life.full_attention.assign(n, kNone);
+    std::vector<float> scores;
+    for (std::size_t i = 0; i < n; ++i) {
+        const int row = history.steps()[i]->row;
+        if (position > row) continue;
+        scores.resize(static_cast<std::size_t>(row) + 1);
+        for (int g = 0; g < layout.n_kv_heads(); ++g) {
+            TokenLife::Head& head = life.heads[static_cast<std::size_t>(g)];
+            head.threshold[i] = threshold_at(history, lane, row, g);
+            if (head.evicted_at >= 0 && head.evicted_at < row) continue;
+            if (score_values(history, lane, row, g, scores))
+                head.score[i] = scores[static_cast<std::size_t>(position)];
+        }
+        const bool same_text =
+            row < static_cast<int>(history.lanes()[0].tokens.size()) &&
+            row < static_cast<int>(history.lanes()[static_cast<std::size_t>(lane)].tokens.size()) &&
+            history.lanes()[0].tokens[static_cast<std::size_t>(row)] ==
+                history.lanes()[static_cast<std::size_t>(lane)].tokens[static_cast<std::size_t>(row)];
+        if (!life.full_known || !same_text) continue;
+        double sum = 0;
+        int lost = 0;
+        attention_values_of_all(history, 0, row, [&](int layer, int head, std::span<const float> values) {
+            const int gone =
+                life.heads[static_cast<std::size_t>(layout.kv_head_from_head(layer, head))].evicted_at;
+            const float value = values[static_cast<std::size_t>(position)];
+            if (gone < 0 || gone >= row || !std::isfinite(value)) return;
+            sum += value == kHiddenValue ? 0.0 : double(value);
+            ++lost;
+        });
+        if (lost > 0) life.full_attention[i] = static_cast<float>(sum / lost);
+    }
+    return life;
+}
+
+std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position) {
+    const int g = history.layout(lane).kv_head_from_head(layer, head);
+    const int row = history.evicted_at(lane, g, position);
+    if (row < 0) return {};
+    std::string text = fmt::format("L{}.H{} let it go after row {}, {}", layer, head, row,
+                                   eviction_cause(history, lane, g, position));
+    const int by = lane_of_row(history, lane, row);
+    const LaneRecord* record = history.lane_record(std::max(row, history.steps().front()->row), by);
+    if (record == nullptr) return text;
+    const ResolvedPolicy& policy = record->info->policy.at(layer, head);
+    if (policy.evicts())
+        text += fmt::format(
+            ". Its rule: of the tokens that compete the lowest score goes; {} stay, the first {} and the "
+            "newest {} are safe",
+            policy.stored, policy.sinks, policy.newest);
+    const auto at = competition(history, lane, layer, head, position, row);
+    if (!at) return text + ". Scores of prompt rows are not recorded.";
+    if (!at->competes) return text + fmt::format(". It did not compete ({}).", at->why_not);
+    text += fmt::format(". It was {} of {} that competed, with a score of {:.3g}", at->rank, at->n,
+                        double(at->score));
+    if (!std::isnan(at->threshold))
+        text += fmt::format(" against {:.3g} of the lowest that stayed", double(at->threshold));
+    return text + ".";
+}
+
+}  // namespace keyhole

@@ -1,0 +1,98 @@
+#include "engine/analysis/watched_span.h"
+
+#include "engine/analysis/compare.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace keyhole {
+
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+/// Rows after which a KV head stores the position: up to, not including; a large number: still.
+int leaves_at(const RunHistory& history, int lane, int kv_head, int position) {
+    const std::int32_t evicted = history.evicted_at(lane, kv_head, position);
+    return evicted < 0 ? std::numeric_limits<int>::max() : evicted;
+}
+
+}  // namespace
+
+std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::string_view words, int from) {
+    const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
+    std::string text;
+    std::vector<std::size_t> begins;
+    for (const int token : known.tokens) {
+        begins.push_back(text.size());
+        text += history.run().token_bytes[static_cast<std::size_t>(token)];
+    }
+    if (words.empty() || begins.empty()) return std::nullopt;
+    const std::size_t start =
+        from > 0 && from < static_cast<int>(begins.size()) ? begins[static_cast<std::size_t>(from)] : 0;
+    std::size_t found = text.find(words, start);
+    if (found == std::string::npos) found = text.find(words);
+    if (found == std::string::npos) return std::nullopt;
+    const auto token_at = [&](std::size_t byte) {
+        return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), byte) - begins.begin()) - 1;
+    };
+    return TokenSpan{token_at(found), token_at(found + words.size() - 1)};
+}
+
+float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row) {
+    const int last = std::min(span.last, row);
+    if (last < span.first) return kNone;
+    int n = 0;
+    for (int p = span.first; p <= last; ++p) n += leaves_at(history, lane, kv_head, p) > row ? 1 : 0;
+    return static_cast<float>(n) / static_cast<float>(last - span.first + 1);
+}
+
+SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
+    SpanLife life;
+    const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
+    const int n_kv = life.n_heads = history.layout(lane).n_kv_heads();
+    // Rows at which some head loses its first token of the span, and at which the last head loses its last one.
+    int whole_until = 0, some_until = 0;
+    for (int g = 0; g < n_kv; ++g) {
+        int first = std::numeric_limits<int>::max(), last = 0;
+        for (int p = span.first; p <= std::min(span.last, history.last_row()); ++p) {
+            first = std::min(first, leaves_at(history, lane, g, p));
+            last = std::max(last, leaves_at(history, lane, g, p));
+        }
+        life.n_heads_with_all += first > history.last_row() ? 1 : 0;
+        whole_until = std::max(whole_until, first);
+        some_until = std::max(some_until, last);
+    }
+    const bool there = span.last <= known.last_row;
+    if (there && whole_until <= known.last_row) life.no_head_has_all = std::max(whole_until, span.last);
+    if (there && some_until <= known.last_row) life.all_gone = std::max(some_until, span.last);
+    // How many of the span's entries in all KV heads are gone after each row: drawn every frame, so counted once.
+    std::vector<int> gone(static_cast<std::size_t>(history.last_row()) + 2, 0);
+    for (int g = 0; g < n_kv; ++g)
+        for (int p = span.first; p <= std::min(span.last, history.last_row()); ++p)
+            if (const int at = history.evicted_at(lane, g, p); at >= 0) ++gone[static_cast<std::size_t>(at)];
+    for (std::size_t row = 1; row < gone.size(); ++row) gone[row] += gone[row - 1];
+    for (const auto& step : history.steps()) {
+        const int row = step->row;
+        const int entries = (std::min(span.last, row) - span.first + 1) * n_kv;
+        const bool shown = row <= known.last_row && entries > 0;
+        life.share.push_back(shown ? 1 - static_cast<float>(gone[static_cast<std::size_t>(row)]) /
+                                             static_cast<float>(entries)
+                                   : kNone);
+        const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
+        if (!life.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
+            life.says_other = row;
+    }
+    return life;
+}
+
+std::string span_verdict(const SpanLife& life) {
+    std::string verdict;
+    if (life.says_other) verdict = fmt::format("○ other word at {} · ", *life.says_other);
+    if (life.no_head_has_all) return verdict + fmt::format("× in no head from {}", *life.no_head_has_all);
+    if (life.n_heads_with_all == life.n_heads) return verdict + "held";
+    return verdict + fmt::format("whole in {}/{} heads", life.n_heads_with_all, life.n_heads);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,120 @@
+#include "engine/backend/common/shared.h"
+
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& policy,
+                                 std::span<const int> n_stored, int n_columns) {
+    std::vector<int> capacity;
+    for (int g = 0; g < layout.n_kv_heads(); ++g) {
+        const ResolvedPolicy& own = unit_policy(layout, policy, g);
+        const int n = n_stored[static_cast<std::size_t>(g)];
+        const int open_end = (own.keeps_memory ? n_columns : n) + rows_of_room(own);
+        capacity.push_back(own.keeps_memory || !own.evicts()
+                               ? open_end
+                               : std::max(n, std::min(own.stored + own.every, open_end)));
+    }
+    return capacity;
+}
+
+AttentionRule attention_rule(const ModelConfig& config, int layer, int head) {
+    AttentionRule rule;
+    rule.scale = config.attention_scale > 0 ? config.attention_scale
+                                            : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+    if (config.positions == PositionKind::alibi)
+        rule.slope = config.alibi_slopes[static_cast<std::size_t>(head)];
+    if (!config.window.empty()) rule.window = config.window[static_cast<std::size_t>(layer)];
+    return rule;
+}
+
+bool model_hides(const ModelConfig& config, int row) {
+    return std::any_of(config.window.begin(), config.window.end(),
+                       [row](int window) { return window > 0 && row >= window; });
+}
+
+void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
+              const RowWants& wants, bool hides, RowOutput& out) {
+    RowValues& values = out.values;
+    values.offset.assign(1, 0);
+    for (const int n : n_attended) values.offset.push_back(values.offset.back() + n);
+    values.head_offset.assign(1, 0);
+    for (int l = 0; l < layout.n_layers(); ++l)
+        for (int h = 0; h < layout.n_heads(); ++h)
+            values.head_offset.push_back(
+                values.head_offset.back() +
+                n_attended[static_cast<std::size_t>(layout.kv_head_from_head(l, h))]);
+    const auto n_heads = static_cast<std::size_t>(values.head_offset.back());
+    const auto n_units = static_cast<std::size_t>(values.offset.back());
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    values.positions.resize(wants.attention || wants.logits || wants.noise || wants.scores ? n_units : 0);
+    values.attention.resize(wants.attention ? n_heads : 0);
+    values.logits.resize(wants.logits ? n_heads : 0);
+    values.noise.assign(wants.noise ? n_heads : 0, kNone);
+    values.scores.resize(wants.scores ? n_units : 0);
+    hides = hides || policy.any([](const ResolvedPolicy& p) { return p.hides_any(); });
+    values.hidden.assign(hides ? n_units : 0, 0);
+    values.threshold.assign(wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0, kNone);
+    out.evictions.clear();
+}
+
+void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled) {
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (first)
+            pooled[i] = score[i];
+        else
+            pooled[i] = pool == Pool::max ? std::max(pooled[i], score[i]) : pooled[i] + score[i];
+    }
+}
+
+void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
+    if (pool != Pool::mean || n_readers < 2) return;
+    for (std::int64_t i = 0; i < n; ++i) pooled[i] /= static_cast<float>(n_readers);
+}
+
+namespace {
+
+/// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.
+std::array<int, cpu::kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
+                                              std::vector<ScoreStream>& streams) {
+    std::array<int, cpu::kAccumulators> of_head{};
+    const auto running = cpu::running_accumulators(policy);
+    for (int a = 0; a < cpu::kAccumulators; ++a) {
+        of_head[static_cast<std::size_t>(a)] = -1;
+        if (!running[static_cast<std::size_t>(a)]) continue;
+        ScoreStream stream;
+        stream.alpha = cpu::is_forgetting(a) ? own.alpha : 1.0f;
+        stream.dtype = own.score_dtype;
+        if (cpu::is_tempered(a) && own.tempers()) {
+            stream.tempered = true;
+            stream.tau = own.tau_at(0);
+            stream.gain = own.gain;
+            stream.noise = own.noise;
+            stream.draw = own.draw;
+            stream.seed = own.seed;
+        }
+        const auto found = std::find(streams.begin(), streams.end(), stream);
+        of_head[static_cast<std::size_t>(a)] = static_cast<int>(found - streams.begin());
+        if (found == streams.end()) streams.push_back(stream);
+    }
+    return of_head;
+}
+
+}  // namespace
+
+StreamPlan::StreamPlan(const KvLayout& layout, std::span<const LanePrefill> lanes)
+    : n_heads(layout.n_heads()) {
+    streams.resize(static_cast<std::size_t>(layout.n_layers() * n_heads));
+    for (const LanePrefill& lane : lanes) {
+        auto& of_this = of_lane.emplace_back();
+        for (int layer = 0; layer < layout.n_layers(); ++layer)
+            for (int head = 0; head < n_heads; ++head)
+                of_this.push_back(plan_head(*lane.policy, lane.policy->at(layer, head),
+                                            streams[static_cast<std::size_t>(layer * n_heads + head)]));
+    }
+    for (const std::vector<ScoreStream>& of_head : streams)
+        n_streams = std::max(n_streams, static_cast<int>(of_head.size()));
+}
+
+}  // namespace keyhole

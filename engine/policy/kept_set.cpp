@@ -1,0 +1,68 @@
+#include "engine/policy/kept_set.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+constexpr int kBits = 64;
+
+std::size_t word_of(int position) {
+    return static_cast<std::size_t>(position / kBits);
+}
+std::uint64_t bit_of(int position) {
+    return std::uint64_t{1} << (position % kBits);
+}
+
+}  // namespace
+
+void KeptSet::insert(int position) {
+    if (word_of(position) >= words_.size()) words_.resize(word_of(position) + 1);
+    std::uint64_t& word = words_[word_of(position)];
+    count_ += (word & bit_of(position)) == 0;
+    word |= bit_of(position);
+}
+
+void KeptSet::erase(int position) {
+    if (!contains(position)) return;
+    words_[word_of(position)] &= ~bit_of(position);
+    --count_;
+}
+
+bool KeptSet::contains(int position) const {
+    return word_of(position) < words_.size() && (words_[word_of(position)] & bit_of(position)) != 0;
+}
+
+int KeptSet::count_from(int first) const {
+    if (first <= 0) return count_;
+    int n = 0;
+    for (std::size_t w = word_of(first); w < words_.size(); ++w) {
+        const std::uint64_t below = w == word_of(first) ? bit_of(first) - 1 : 0;
+        n += std::popcount(words_[w] & ~below);
+    }
+    return n;
+}
+
+int KeptSet::count_common(const KeptSet& other) const {
+    int n = 0;
+    for (std::size_t w = 0; w < std::min(words_.size(), other.words_.size()); ++w)
+        n += std::popcount(words_[w] & other.words_[w]);
+    return n;
+}
+
+double jaccard(const KeptSet& a, const KeptSet& b) {
+    const int both = a.count_common(b), either = a.size() + b.size() - both;
+    return either == 0 ? 1.0 : static_cast<double>(both) / either;
+}
+
+double recent_share(const KeptSet& stored, int row, int k) {
+    if (stored.size() == 0) return 0;
+    return static_cast<double>(stored.count_from(k > row ? 0 : row - k + 1)) / stored.size();
+}
+
+int lifetime(int position, int evicted_at, int last_row) {
+    return (evicted_at < 0 ? last_row + 1 : evicted_at) - position;
+}
+
+}  // namespace keyhole
