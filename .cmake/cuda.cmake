@@ -54,6 +54,7 @@ target_compile_options(keyhole_cuda PRIVATE
   # So that compute-sanitizer names lines.
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Release>>>:-lineinfo>)
 # The runtime is part of the module: a box needs the driver and cuBLAS alone.
-target_link_libraries(keyhole_cuda PRIVATE keyhole_options fmt::fmt CUDA::cudart_static CUDA::cublas)
+target_link_libraries(keyhole_cuda PRIVATE engine.backend.cuda.headers CUDA::cudart_static CUDA::cublas)
+target_include_directories(keyhole_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # Compiled with the rest, opened by the factory, linked by nobody.
 add_dependencies(keyhole_engine keyhole_cuda)

@@ -1,7 +1,7 @@
 # Target keyhole_headers: every header compiles alone, so that includes need no order.
 
 file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h app/*.h tests/*.h)
-if(NOT TARGET keyhole_app)
+if(NOT TARGET keyhole_window)
   list(FILTER KH_HEADERS EXCLUDE REGEX "^(app|tests/window)/")
 endif()
 if(NOT GTest_FOUND)
@@ -18,8 +18,9 @@ endforeach()
 
 add_library(keyhole_headers OBJECT ${sources})
 target_link_libraries(keyhole_headers PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
+target_include_directories(keyhole_headers PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_options(keyhole_headers PRIVATE -O0 -g0 -Wno-unused-function)
-if(TARGET keyhole_app)
+if(TARGET keyhole_window)
   target_link_libraries(keyhole_headers PRIVATE PkgConfig::IMGUI glfw OpenGL::GL CLI11::CLI11)
 endif()
 if(GTest_FOUND)

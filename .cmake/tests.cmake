@@ -43,7 +43,9 @@ if(KH_SANITIZE STREQUAL "thread")
     endif()
   endforeach()
 endif()
+kh_precompiled(keyhole_tests_precompiled LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
 add_library(keyhole_reference STATIC ${KH_REFERENCE})
+kh_precompile(keyhole_reference keyhole_tests_precompiled)
 target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
 # One file knows where the sources are, so that a compiler cache serves clones in any folder.
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
@@ -51,15 +53,18 @@ set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
 target_link_libraries(keyhole_tests PRIVATE
   keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF GTest::gtest_main)
+kh_precompile(keyhole_tests keyhole_tests_precompiled)
 kh_add_tests(keyhole_tests unit)
 
 # A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
 add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
+target_include_directories(keyhole_fake_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # One whose device is the host.
 add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/backend/cuda/host_executor.cpp
   engine/base/error.cpp engine/base/half.cpp engine/base/last_words.cpp)
 target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
+target_include_directories(keyhole_host_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 
 # The same on a device: the engine and CUDA alone, so that they run on a bare GPU box with the libraries beside them. Each is skipped by
@@ -68,19 +73,20 @@ file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
   target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference GTest::gtest_main)
+  kh_precompile(keyhole_gpu_tests keyhole_tests_precompiled)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
     engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp engine/base/half.cpp
     engine/base/last_words.cpp)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
+  target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
   if(KH_WINDOW)  # which looks for CLI11
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp app/cli/output.cpp
       app/base/assets.cpp)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
-    target_compile_definitions(keyhole_bench PRIVATE KH_VERSION="${PROJECT_VERSION}")
     set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")
   endif()
 endif()
@@ -97,9 +103,10 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   endif()
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
-    keyhole_app keyhole_reference nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw
+    keyhole_window keyhole_reference CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw
     OpenGL::GL
     GTest::gtest_main $<TARGET_NAME_IF_EXISTS:PkgConfig::XTST>)
+  kh_precompile(keyhole_window_tests keyhole_tests_precompiled)
   add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)
   kh_add_tests(keyhole_window_tests window)
 endif()

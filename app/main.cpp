@@ -1,7 +1,9 @@
-#include "app/cli/commands.h"
 #include "app/base/crash_report.h"
 #include "app/base/end_signals.h"
+#include "app/base/version.h"
+#include "app/cli/commands.h"
 #include "app/cli/output.h"
+#include "app/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 
@@ -24,6 +26,7 @@ int run(std::vector<std::string> arguments) {
         "keyhole");
     app.set_version_flag("--version", keyhole::program_version());
     app.require_subcommand(1);
+    keyhole::add_gui_command(app);
     keyhole::add_commands(app);
 
     const bool asks_for_help = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||

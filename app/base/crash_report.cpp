@@ -1,7 +1,7 @@
 #include "app/base/crash_report.h"
 
-#include "app/cli/commands.h"
 #include "app/base/end_signals.h"
+#include "app/base/version.h"
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
 #include "engine/base/mapped_file.h"

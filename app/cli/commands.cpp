@@ -3,7 +3,6 @@
 namespace keyhole {
 
 void add_commands(CLI::App& app) {
-    add_gui_command(app);
     add_decode_command(app);
     add_replay_command(app);
     add_eval_command(app);

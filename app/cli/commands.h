@@ -4,16 +4,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include <string>
-
 namespace keyhole {
 
-std::string program_version();
-
-/// All of them, in the order of `keyhole --help`.
+/// All that need no window, in the order of `keyhole --help`.
 void add_commands(CLI::App& app);
 
-void add_gui_command(CLI::App& app);
 void add_decode_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

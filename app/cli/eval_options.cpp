@@ -1,7 +1,7 @@
 #include "app/cli/eval_options.h"
 
+#include "app/base/assets.h"
 #include "app/cli/number_option.h"
-#include "app/state/app_state.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"

@@ -126,10 +126,6 @@ LoadedModel load_for_run(const RunOptions& options) {
     return loaded;
 }
 
-std::string program_version() {
-    return KH_VERSION;
-}
-
 Progress::Progress(std::string title, double total)
     : title_(std::move(title)),
       total_(total),

@@ -8,18 +8,6 @@
 
 namespace keyhole {
 
-std::string_view mode_name(HeatMode mode) {
-    switch (mode) {
-        case HeatMode::attention:
-            return "attention";
-        case HeatMode::mask:
-            return "mask";
-        case HeatMode::score:
-            return "score";
-    }
-    return "";
-}
-
 std::string_view arrangement_name(Arrangement arrangement) {
     switch (arrangement) {
         case Arrangement::explore:

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "app/view/heat_view.h"
+#include "engine/analysis/heat_mode.h"
+#include "engine/analysis/token_span.h"
 #include "engine/figure/colormap.h"
 
 #include <optional>
@@ -10,9 +12,6 @@
 #include <vector>
 
 namespace keyhole {
-
-enum class HeatMode { attention, mask, score };
-std::string_view mode_name(HeatMode mode);
 
 /// What the panes are: one lane at a time; lanes side by side; large and few, for a projector.
 enum class Arrangement { explore, compare, teach };
@@ -37,15 +36,6 @@ struct RangeChoice {
     float high = 1;
     float gamma = 1;  ///< of the colours, ColorScale::gamma
     bool operator==(const RangeChoice&) const = default;
-};
-
-/// Tokens next to each other; both ends included.
-struct TokenSpan {
-    int first = 0;
-    int last = 0;
-    int size() const { return last - first + 1; }
-    bool holds(int position) const { return position >= first && position <= last; }
-    bool operator==(const TokenSpan&) const = default;
 };
 
 /// A cell of the focused head that stays picked.

@@ -2,7 +2,7 @@
 /// reading; window thread; knows no GL. Lanes are indices into history.lanes().
 #pragma once
 
-#include "app/view/view_state.h"
+#include "engine/analysis/heat_mode.h"
 #include "engine/trace/run_history.h"
 
 #include <optional>

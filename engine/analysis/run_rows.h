@@ -2,7 +2,7 @@
 /// from the prompt's image, decode rows from the records. Pure reading; window thread; knows no GL.
 #pragma once
 
-#include "app/view/view_state.h"
+#include "engine/analysis/heat_mode.h"
 #include "engine/trace/run_history.h"
 
 #include <functional>

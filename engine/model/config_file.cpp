@@ -22,7 +22,7 @@ std::string shown(const nlohmann::json& value) {
     if (value.is_structured()) return value.is_array() ? "a list" : "an object";
     const std::string text =
         shown_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));  // ASCII alone
-    return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+    return text.size() > kLongest ? fmt::format("{}...", text.substr(0, kLongest)) : text;
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& 
 std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
     std::vector<Vector> scores(static_cast<std::size_t>(cache.layout().n_kv_heads()));
     cpu::UnitScores unit_scores;
-    for (const cpu::Unit& unit : cpu::units_of(cache.layout(), cache.policy().scope)) {
+    for (const keyhole::Unit& unit : units_of(cache.layout(), cache.policy().scope)) {
         cpu::pool_unit(cache, unit.first, unit.last, unit_scores);
         Vector by_position(static_cast<std::size_t>(row + 1), std::nan(""));
         for (std::size_t i = 0; i < unit_scores.positions.size(); ++i)

@@ -139,7 +139,7 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         for (int i = 0; i < n; ++i) score[at(i)] = score_of[by_position[at(i)]];
         std::vector<int> expected;
         const float expected_threshold =
-            cpu::select_victims(by_position, score, pinned, policy, cache.row, expected);
+            select_victims(by_position, score, pinned, policy, cache.row, expected);
         for (int& index : expected) index = by_position[at(index)];
 
         RowRule rule{};
@@ -148,7 +148,7 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         rule.newest = policy.newest;
         rule.sinks = policy.sinks;
         if (policy.gap == ResolvedPolicy::Gap::dies) rule.dying_position = cache.row - policy.recent + 1;
-        rule.evicts = cpu::must_select(policy, n, cache.row) ? 1 : 0;
+        rule.evicts = must_select(policy, n, cache.row) ? 1 : 0;
         rule.accumulator = kScores - 1;
         float threshold = -1;
         const std::vector<int> victims = cache.select(rule, &threshold);

@@ -1,5 +1,5 @@
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/base/half.h"
 
 #include <gtest/gtest.h>

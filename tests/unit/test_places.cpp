@@ -1,6 +1,6 @@
 // Where keys stand for the model: the check values of the released code, and places in a cache with holes.
-#include "engine/backend/cpu/kernels.h"
-#include "engine/backend/cpu/places.h"
+#include "engine/backend/common/kernels.h"
+#include "engine/backend/cpu/position_remap.h"
 #include "engine/policy/math.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
@@ -51,7 +51,7 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         for (std::size_t i = 0; i < half; ++i)
             frequency[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / head_dim);
         const Rotary rotary{head_dim, false, {}, 1};
-        TurnTable turns(frequency);
+        RotationTable turns(frequency);
         turns.grow(3);
         turns.grow(900);  // rows made later are no other rows
         std::vector<float> key(2 * static_cast<std::size_t>(head_dim)), turned(key.size());

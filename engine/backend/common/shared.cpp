@@ -76,17 +76,17 @@ void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
 namespace {
 
 /// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.
-std::array<int, cpu::kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
-                                              std::vector<ScoreStream>& streams) {
-    std::array<int, cpu::kAccumulators> of_head{};
-    const auto running = cpu::running_accumulators(policy);
-    for (int a = 0; a < cpu::kAccumulators; ++a) {
+std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
+                                         std::vector<ScoreStream>& streams) {
+    std::array<int, kAccumulators> of_head{};
+    const auto running = running_accumulators(policy);
+    for (int a = 0; a < kAccumulators; ++a) {
         of_head[static_cast<std::size_t>(a)] = -1;
         if (!running[static_cast<std::size_t>(a)]) continue;
         ScoreStream stream;
-        stream.alpha = cpu::is_forgetting(a) ? own.alpha : 1.0f;
+        stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
         stream.dtype = own.score_dtype;
-        if (cpu::is_tempered(a) && own.tempers()) {
+        if (is_tempered(a) && own.tempers()) {
             stream.tempered = true;
             stream.tau = own.tau_at(0);
             stream.gain = own.gain;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cpu/cache.h"
+#include "engine/backend/common/accumulators.h"
 
 #include <algorithm>
 #include <array>
@@ -99,14 +99,14 @@ struct StreamPlan {
     }
     /// The one that the head is judged by.
     int own(const LanePrefill& prefill, std::size_t lane, int layer, int head) const {
-        return of(lane, layer, head, cpu::accumulator_of(prefill.policy->at(layer, head)));
+        return of(lane, layer, head, accumulator_of(prefill.policy->at(layer, head)));
     }
 
     int n_heads = 0;
     int n_streams = 0;  ///< of the head that needs most
     std::vector<std::vector<ScoreStream>>
         streams;  ///< [n_layers * n_heads]: what the lanes need of that head
-    std::vector<std::vector<std::array<int, cpu::kAccumulators>>>
+    std::vector<std::vector<std::array<int, kAccumulators>>>
         of_lane;  ///< [lane][n_layers * n_heads][accumulator]
 };
 

@@ -1,6 +1,8 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/cpu/position_remap.h"
+
+#include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 
@@ -22,13 +24,6 @@ std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, in
 namespace keyhole::cpu {
 
 namespace {
-
-std::vector<float> widened(const Weight& w) {
-    if (w.data == nullptr) return {};
-    std::vector<float> out(static_cast<std::size_t>(w.rows * w.cols));
-    widen_rows(w, 0, w.rows, out.data());
-    return out;
-}
 
 /// Adds the seconds of its life to *to, if there is one.
 class Stopwatch {
@@ -54,50 +49,6 @@ std::size_t grow(std::vector<float>& v, std::int64_t n) {
 }
 
 }  // namespace
-
-ModelTables::ModelTables(const Model& model) : config_(&model.config()) {
-    const ModelWeights& w = model.weights();
-    for (const LayerWeights& l : w.layers)
-        layers.push_back({{widened(l.attention_norm), widened(l.attention_norm_bias)},
-                          {widened(l.mlp_norm), widened(l.mlp_norm_bias)},
-                          widened(l.q_norm),
-                          widened(l.k_norm),
-                          widened(l.q_bias),
-                          widened(l.k_bias),
-                          widened(l.v_bias),
-                          widened(l.o_bias),
-                          widened(l.gate_bias),
-                          widened(l.up_bias),
-                          widened(l.down_bias)});
-    final_norm = {widened(w.final_norm), widened(w.final_norm_bias)};
-    output_bias = widened(w.output_bias);
-}
-
-void ModelTables::angles(int position, float* cosine, float* sine) const {
-    const Rotary& rotary = config_->rotary;
-    for (std::size_t i = 0; i < rotary.inverse_frequency.size(); ++i) {
-        const double angle = position * rotary.inverse_frequency[i];
-        cosine[i] = static_cast<float>(std::cos(angle) * static_cast<double>(rotary.magnitude));
-        sine[i] = static_cast<float>(std::sin(angle) * static_cast<double>(rotary.magnitude));
-    }
-}
-
-void ModelTables::normalize(const Norm& norm, std::span<const float> x, float* out) const {
-    if (norm.gain.empty()) {
-        if (out != x.data()) std::copy(x.begin(), x.end(), out);
-    } else if (config_->norm == NormKind::rms) {
-        rms_norm(x, norm.gain.data(), config_->norm_eps, out);
-    } else {
-        layer_norm(x, norm.gain.data(), or_null(norm.bias), config_->norm_eps, out);
-    }
-}
-
-void ModelTables::finish_head(float* x, const std::vector<float>& norm, const float* cosine,
-                              const float* sine) const {
-    if (config_->clip_qkv > 0) clip(x, config_->clip_qkv, config_->head_dim);
-    if (!norm.empty()) rms_norm({x, norm.size()}, norm.data(), config_->norm_eps, x);
-    if (config_->rotary.dims > 0 && cosine != nullptr) rotate_head(x, cosine, sine, config_->rotary);
-}
 
 CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
     : model_(std::move(model)),

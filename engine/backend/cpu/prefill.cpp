@@ -1,7 +1,7 @@
 #include "engine/backend/cpu/prefill.h"
 
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/base/error.h"
 #include "engine/policy/math.h"
 

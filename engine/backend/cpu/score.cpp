@@ -1,6 +1,6 @@
 #include "engine/backend/cpu/score.h"
 
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/policy/math.h"
 
 #include <array>

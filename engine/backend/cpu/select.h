@@ -1,7 +1,8 @@
-/// Choosing victims: pooling scores over the query heads of a unit, and the rule that keeps the best. Pure;
-/// any thread. CUDA twin: backend/cuda/select.cu.
+/// Pools the scores of a unit and evicts its victims from a cache in main memory. Any thread. CUDA twin:
+/// backend/cuda/kernels/select.h.
 #pragma once
 
+#include "engine/backend/common/selection.h"
 #include "engine/backend/cpu/cache.h"
 
 #include <span>
@@ -20,25 +21,6 @@ struct UnitScores {
 /// Pools each head's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
 /// max. A head that no longer stores a token adds nothing to it.
 void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out);
-
-/// A unit that stores n tokens has to choose after this row: it holds too many, or a column dies.
-bool must_select(const ResolvedPolicy& policy, int n, int row);
-
-/// Keeps the first `sinks` positions, the `newest` tokens, what is pinned and the best of the rest, `stored` in all; the
-/// released Keyformer besides loses the position row - recent + 1. Among equal scores the older position leaves; NaN ranks
-/// lowest. Where pins leave too few that compete, the newest tokens yield, the oldest of them first, then the sinks, the
-/// newest first. positions, pinned (positions too) ascending. victims: indices, ascending; empty when all fit. Returns the
-/// lowest score that stayed among the competing tokens, NaN where nothing competed.
-float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
-                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
-                     std::vector<int>& victims);
-
-/// Index ranges of KV heads that are selected together under a scope.
-struct Unit {
-    int first = 0;
-    int last = 0;
-};
-std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 
 /// When a unit may evict.
 enum class Due { by_row, now };

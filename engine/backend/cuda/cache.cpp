@@ -94,7 +94,7 @@ bool CudaKvCache<T>::any_on_host() const {
 
 template <class T>
 typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capacity,
-                                                          const std::array<bool, cpu::kAccumulators>& running,
+                                                          const std::array<bool, kAccumulators>& running,
                                                           bool has_noise) const {
     Store store;
     store.capacity = std::move(capacity);
@@ -119,7 +119,7 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
     store.values_at = take(n_slots * head_dim_, sizeof(T));
     store.positions_at = take(n_slots, sizeof(std::int32_t));
     store.pinned_at = take(n_slots, 1);
-    for (std::size_t a = 0; a < cpu::kAccumulators; ++a)
+    for (std::size_t a = 0; a < kAccumulators; ++a)
         if (running[a]) store.score_at[a] = take(n_scores, sizeof(float));
     if (has_noise) store.noise_at = take(n_scores, sizeof(float));
     store.data = Buffer<std::byte>(executor_, bytes);
@@ -142,7 +142,7 @@ template <class T>
 HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
     HeadScores scores{};
     const std::int64_t first = store.first_score[at(head)];
-    for (std::size_t a = 0; a < cpu::kAccumulators; ++a)
+    for (std::size_t a = 0; a < kAccumulators; ++a)
         if (store.running[a])
             scores.score[a] = reinterpret_cast<float*>(store.data.data() + store.score_at[a]) + first;
     if (store.has_noise) scores.noise = reinterpret_cast<float*>(store.data.data() + store.noise_at) + first;
@@ -152,7 +152,7 @@ HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
 
 template <class T>
 void CudaKvCache<T>::find_units() {
-    units_ = cpu::units_of(*layout_, policy_.scope);
+    units_ = units_of(*layout_, policy_.scope);
     on_host_.assign(units_.size(), 0);
     for (std::size_t u = 0; u < units_.size(); ++u)
         for (int g = units_[u].first + 1; g < units_[u].last; ++g)
@@ -188,7 +188,7 @@ void CudaKvCache<T>::write_tables() {
 /// A position pinned in any head of a unit is pinned in all.
 template <class T>
 void CudaKvCache<T>::write_pins() {
-    for (const cpu::Unit& unit : units_) {
+    for (const Unit& unit : units_) {
         std::vector<std::int32_t> pinned;
         for (int g = unit.first; g < unit.last; ++g)
             pinned.insert(pinned.end(), pinned_[at(g)].begin(), pinned_[at(g)].end());
@@ -266,7 +266,7 @@ typename CudaKvCache<T>::SlotLists CudaKvCache<T>::upload_slots(
 
 template <class T>
 void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
-                                const std::array<bool, cpu::kAccumulators>& running) {
+                                const std::array<bool, kAccumulators>& running) {
     if (lists.most == 0) return;
     const TableSizes sizes = table_sizes<T>(n_kv_heads(), n_query_heads());
     CopySlots<T> copy{};
@@ -277,7 +277,7 @@ void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>&
     copy.kept = lists.slots.data();
     copy.offset = lists.offset.data();
     copy.table = of_->layout.table();
-    for (int a = 0; a < kScores; ++a) copy.relative[a] = cpu::nearest_relative(a, running);
+    for (int a = 0; a < kScores; ++a) copy.relative[a] = nearest_relative(a, running);
     copy.head_dim = head_dim_;
     executor_->launch(copy, {n_kv_heads(), (lists.most + CopySlots<T>::kSlots - 1) / CopySlots<T>::kSlots},
                       256);
@@ -346,7 +346,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
 
 template <class T>
 void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
-    const bool had_noise = store_.has_noise, has_noise = cpu::draws_token_noise(policy);
+    const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
     std::vector<RowRule> rules;
@@ -355,7 +355,7 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
     const bool is_empty =
         std::all_of(positions_.begin(), positions_.end(), [](const auto& p) { return p.empty(); });
     const auto running =
-        cpu::running_accumulators(policy, is_empty ? std::array<bool, cpu::kAccumulators>{} : store_.running);
+        running_accumulators(policy, is_empty ? std::array<bool, kAccumulators>{} : store_.running);
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
         // Always anew: a wider scope may find its heads in other slots.
@@ -492,7 +492,7 @@ bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
 }
 
 template <class T>
-HostSelection CudaKvCache<T>::select_on_host(const cpu::Unit& unit, int row, bool may_evict) {
+HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may_evict) {
     HostSelection out;
     std::vector<std::int32_t> pinned;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -509,7 +509,7 @@ HostSelection CudaKvCache<T>::select_on_host(const cpu::Unit& unit, int row, boo
     std::vector<std::vector<float>> score;
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
         const int head = reader.layer * layout_->n_heads() + reader.head;
-        const auto own = static_cast<std::size_t>(cpu::accumulator_of(policy_.at(reader.layer, reader.head)));
+        const auto own = static_cast<std::size_t>(accumulator_of(policy_.at(reader.layer, reader.head)));
         score.emplace_back(positions(g).size());
         executor_->download(score.back().data(), head_scores(store_, head).score[own],
                             score.back().size() * sizeof(float));
@@ -529,8 +529,8 @@ HostSelection CudaKvCache<T>::select_on_host(const cpu::Unit& unit, int row, boo
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
     if (may_evict)
-        out.threshold = cpu::select_victims(out.positions, out.pooled, pinned,
-                                            policy_.at(reader.layer, reader.head), row, out.victims);
+        out.threshold = select_victims(out.positions, out.pooled, pinned,
+                                       policy_.at(reader.layer, reader.head), row, out.victims);
     return out;
 }
 

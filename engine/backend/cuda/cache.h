@@ -10,8 +10,9 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cpu/cache.h"
-#include "engine/backend/cpu/select.h"
+#include "engine/backend/common/accumulators.h"
+#include "engine/backend/common/selection.h"
+#include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
 
 #include <array>
@@ -68,10 +69,10 @@ class CudaKvCache final : public KvCache {
     bool has_noise() const { return store_.has_noise; }
 
     /// All K and V of the text, on the host, where the policy asked for a shadow from its start; else null.
-    cpu::ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
-    const cpu::ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
+    ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
+    const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
-    const std::vector<cpu::Unit>& units() const { return units_; }
+    const std::vector<Unit>& units() const { return units_; }
     bool is_on_host(std::size_t unit) const { return on_host_[unit] != 0; }
     bool any_on_host() const;
 
@@ -94,7 +95,7 @@ class CudaKvCache final : public KvCache {
 
     /// Pools a unit's scores and chooses its victims on the host, waiting for them: for units whose heads differ, and changes of policy.
     /// Removes nothing. may_evict: else only the scores are wanted.
-    HostSelection select_on_host(const cpu::Unit& unit, int row, bool may_evict);
+    HostSelection select_on_host(const Unit& unit, int row, bool may_evict);
     /// Removes tokens by position, a list for each KV head, ascending; capacity as it was.
     void remove(const std::vector<std::vector<std::int32_t>>& positions);
 
@@ -104,10 +105,10 @@ class CudaKvCache final : public KvCache {
         std::vector<int> capacity;              // [n_kv_heads]
         std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before
         std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for what query heads have
-        std::array<bool, cpu::kAccumulators> running{true, false, false, false};
+        std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0;
-        std::array<std::size_t, cpu::kAccumulators> score_at{};
+        std::array<std::size_t, kAccumulators> score_at{};
     };
     /// Device tables of a store: heads, scores, units, unit_of_head, one after the other.
     struct Tables {
@@ -117,7 +118,7 @@ class CudaKvCache final : public KvCache {
     static std::size_t at(int i) { return static_cast<std::size_t>(i); }
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
-    Store make_store(std::vector<int> capacity, const std::array<bool, cpu::kAccumulators>& running,
+    Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
                      bool has_noise) const;
     DeviceHead<T> device_head(const Store& store, int g) const;
     HeadScores head_scores(const Store& store, int head) const;
@@ -136,7 +137,7 @@ class CudaKvCache final : public KvCache {
     SlotLists upload_slots(const std::vector<std::vector<std::int32_t>>& slots) const;
     /// Into the first slots of this store, in their order, from a store with other tables.
     void copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
-                    const std::array<bool, cpu::kAccumulators>& running);
+                    const std::array<bool, kAccumulators>& running);
     /// Moves the kept slots of every KV head, in their order, into a new store.
     void rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store);
     int order_index(int g, int position) const;
@@ -149,11 +150,11 @@ class CudaKvCache final : public KvCache {
     std::vector<std::vector<std::int32_t>> positions_;  // by slot
     std::vector<std::vector<std::int32_t>> order_;
     std::vector<std::vector<std::int32_t>> pinned_;  // positions
-    std::vector<cpu::Unit> units_;
+    std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;
     Buffer<std::byte> tables_;
-    std::optional<cpu::ShadowStore> shadow_;
+    std::optional<ShadowStore> shadow_;
 };
 
 /// ReaderTable's order on the host: query heads that read KV heads [first, last).

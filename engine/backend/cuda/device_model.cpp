@@ -1,6 +1,6 @@
 #include "engine/backend/cuda/device_model.h"
 
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/base/error.h"
 #include "engine/model/seeded_model.h"
 
@@ -50,7 +50,7 @@ Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
         std::vector<float> block(static_cast<std::size_t>(kRows * w.cols));
         for (std::int64_t first = 0; first < w.rows; first += kRows) {
             const std::int64_t last = std::min(w.rows, first + kRows);
-            cpu::widen_rows(w, first, last, block.data());
+            widen_rows(w, first, last, block.data());
             executor->upload(out.data() + first * w.cols, block.data(),
                              static_cast<std::size_t>((last - first) * w.cols) * sizeof(float));
             executor->wait();
@@ -69,7 +69,7 @@ Buffer<T> uploaded_wider(const std::shared_ptr<Executor>& executor, const Weight
     for (std::int64_t row = 0; row < w.rows; ++row) {
         T* to = host.data() + row * cols;
         if constexpr (std::is_same_v<T, float>)
-            cpu::widen_rows(w, row, row + 1, to);
+            widen_rows(w, row, row + 1, to);
         else
             std::memcpy(to, static_cast<const T*>(w.data) + row * w.cols,
                         static_cast<std::size_t>(w.cols) * sizeof(T));

@@ -2,7 +2,7 @@
 /// main memory (a model and what shared_model() makes of it) share them on the device.
 #pragma once
 
-#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/common/model_tables.h"
 #include "engine/backend/cuda/executor.h"
 #include "engine/model/model.h"
 
@@ -140,7 +140,7 @@ struct OnDevice {
     std::int64_t uploaded_bytes;  ///< of weights that nobody had on the device before
     DeviceModel<T> weights;
     DeviceLayout layout;
-    cpu::ModelTables tables;  ///< what the shadow's queries and keys need, on the host
+    ModelTables tables;  ///< what the shadow's queries and keys need, on the host
 };
 
 /// act(x), gated by `up` where that is given, over n values.

@@ -112,7 +112,7 @@ void Prefill<T>::size_rows() {
             const AttentionRule rule = attention_rule(model_.config(), kv.owner_layer, 0);
             values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % at(n_))) ? 1 : 0;
         }
-        cpu::begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
+        begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % at(n_));
     }
@@ -572,8 +572,8 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
         }
         // One set over all layers matters only where something leaves.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
-        for (const cpu::Unit& unit :
-             cpu::units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
+        for (const Unit& unit :
+             units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
             if (unit.first < last && unit.last > first) choose(lane, unit, first_layer, scores);
         for (std::size_t i = 0; i < stores.size(); ++i) {
             keep(lane, first_layer + static_cast<int>(i), stores[i]);
@@ -585,7 +585,7 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
 
 /// What a unit keeps, on the host: into kept_, and into the lane's output.
 template <class T>
-void Prefill<T>::choose(std::size_t lane, const cpu::Unit& unit, int first_layer,
+void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
                         std::span<const std::vector<float>> scores) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = unit_policy(layout, *lanes_[lane].policy, unit.first);
@@ -601,7 +601,7 @@ void Prefill<T>::choose(std::size_t lane, const cpu::Unit& unit, int first_layer
     });
     finish_pool(policy.pool, n_readers, n_, pooled.data());
     std::vector<int> victims;
-    const float threshold = cpu::select_victims(positions, pooled, {}, policy, n_ - 1, victims);
+    const float threshold = select_victims(positions, pooled, {}, policy, n_ - 1, victims);
 
     RowOutput& out = *lanes_[lane].out;
     for (int g = unit.first; g < unit.last; ++g) {

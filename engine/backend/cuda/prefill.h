@@ -65,7 +65,7 @@ class Prefill {
     void feed_forward(int layer);
     void write_last_logits();
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
-    void choose(std::size_t lane, const cpu::Unit& unit, int first_layer,
+    void choose(std::size_t lane, const Unit& unit, int first_layer,
                 std::span<const std::vector<float>> scores);
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void give_to_shadow(std::size_t lane, int layer, const LayerStore& store);

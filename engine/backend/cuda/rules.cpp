@@ -1,6 +1,6 @@
 #include "engine/backend/cuda/rules.h"
 
-#include "engine/backend/cpu/cache.h"
+#include "engine/backend/common/accumulators.h"
 
 namespace keyhole::cuda {
 namespace {
@@ -30,7 +30,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     rule.dying_position =
         policy.gap == Gap::dies && rule.evicts != 0 && row + 1 > policy.budget ? row - policy.recent + 1 : -1;
     rule.wants_scores = wants_scores ? 1 : 0;
-    rule.accumulator = cpu::accumulator_of(policy);
+    rule.accumulator = accumulator_of(policy);
     rule.pool = static_cast<std::int32_t>(pool);
     return rule;
 }

@@ -1,6 +1,6 @@
 #include "engine/backend/cuda/step.h"
 
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/rules.h"
 #include "engine/backend/common/shared.h"
@@ -674,7 +674,7 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     for (int g = 0; g < layout.n_kv_heads(); ++g) n_attended.push_back(cache.count(g));
     size_row(layout, n_attended, cache.policy(), step.wants, model_hides(model_->config(), step.row),
              *step.out);
-    cpu::begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
+    begin_shadow(layout, cache.shadow(), step.row, step.wants.shadow, *step.out);
     const float* logits = host_.logits.data() + std::int64_t{lane} * model_->config().n_vocab;
     step.out->next_logits.assign(logits, logits + model_->config().n_vocab);
 
@@ -726,7 +726,7 @@ template <class T>
 void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[at(lane)];
     const Group& group = group_of(plan, lane);
-    const cpu::ModelTables& tables = group.of->tables;
+    const ModelTables& tables = group.of->tables;
     const ModelConfig& c = group.of->model->config();
     Cache& cache = cache_of(step);
     const KvLayout& layout = cache.layout();
@@ -747,7 +747,7 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
         tables.finish_head(raw_key.data(), k_norm, nullptr, nullptr);
         tables.finish_head(key.data(), k_norm, cosine.data(), sine.data());
         std::copy_n(of_layer + parts.v + kv_at, d, value.data());
-        if (c.clip_qkv > 0) cpu::clip(value.data(), c.clip_qkv, d);
+        if (c.clip_qkv > 0) clip(value.data(), c.clip_qkv, d);
         cache.shadow()->append(g, key.data(), value.data(), 1);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
         for (const HeadRef& reader : kv.readers) {
@@ -767,11 +767,11 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
             shadow_scratch_.own_key = borrows_raw ? raw_key.data() : nullptr;
             const std::size_t row_at =
                 (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
-            const cpu::SeenRow seen{cache.positions(g),
-                                    {host_.row_attention.data() + row_at, cache.positions(g).size()},
-                                    hidden,
-                                    of_reader + parts.attended + q_at};
-            cpu::measure_row(*cache.shadow(), g, head, policy.budget, rule, seen, shadow_scratch_, *step.out);
+            const SeenRow seen{cache.positions(g),
+                               {host_.row_attention.data() + row_at, cache.positions(g).size()},
+                               hidden,
+                               of_reader + parts.attended + q_at};
+            measure_row(*cache.shadow(), g, head, policy.budget, rule, seen, shadow_scratch_, *step.out);
         }
     }
     shadow_scratch_.own_key = nullptr;
@@ -811,7 +811,7 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
     bool any = false;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
-        const cpu::Unit& unit = cache.units()[u];
+        const Unit& unit = cache.units()[u];
         const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
         if (!may_evict && values.scores.empty()) continue;
         const HostSelection chosen = cache.select_on_host(unit, step.row, may_evict);
@@ -862,12 +862,11 @@ std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     const ResolvedPolicy& policy = store.policy();
     std::vector<Eviction> evictions;
     std::vector<std::vector<std::int32_t>> gone(at(store.layout().n_kv_heads()));
-    for (const cpu::Unit& unit : store.units()) {
+    for (const Unit& unit : store.units()) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
         int most = 0;
         for (int g = unit.first; g < unit.last; ++g) most = std::max(most, store.count(g));
-        if (!own.evicts() || (unit.last - unit.first == 1 && !cpu::must_select(own, most, last_row)))
-            continue;
+        if (!own.evicts() || (unit.last - unit.first == 1 && !must_select(own, most, last_row))) continue;
         const HostSelection chosen = store.select_on_host(unit, last_row, true);
         for (int g = unit.first; g < unit.last; ++g) {
             const std::vector<std::int32_t> stored = store.stored_positions(g);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cpu/cpu_backend.h"
-#include "engine/backend/cpu/places.h"
+#include "engine/backend/common/model_tables.h"
+#include "engine/backend/common/rotation_table.h"
 #include "engine/backend/cuda/cache.h"
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/device_model.h"
@@ -21,7 +21,7 @@ class DeviceTurns {
     const float* rows(const std::shared_ptr<Executor>& executor, int last);
 
   private:
-    cpu::TurnTable host_;
+    RotationTable host_;
     std::size_t dims_;
     int n_rows_ = 0;
     Buffer<float> device_;
@@ -153,7 +153,7 @@ class CudaBackend final : public Backend {
         std::size_t q, k, v, attended, end;
     };
     ShadowParts shadow_parts(const Plan& plan) const;
-    cpu::ShadowScratch shadow_scratch_;
+    ShadowScratch shadow_scratch_;
     const float* turn_rows_ = nullptr;
     const LaneView<T>* views_ = nullptr;  // device, inside input
     const std::int32_t* tokens_ = nullptr;

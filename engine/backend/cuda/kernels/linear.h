@@ -242,7 +242,7 @@ struct MatrixVector {
 
 enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< as Activation, in its order
 
-/// x <- act(x), or act(x) * up where up is given: see cpu::activate. Grid x covers n.
+/// x <- act(x), or act(x) * up where up is given: see activate. Grid x covers n.
 struct Activate {
     static constexpr int kPhases = 1;
     using Shared = NoShared;

@@ -1,4 +1,6 @@
-#include "app/cli/commands.h"
+#include "app/gui_command.h"
+
+#include "app/base/assets.h"
 #include "app/cli/options.h"
 #include "app/state/kept_runs.h"
 #include "app/window/window.h"

@@ -1,4 +1,4 @@
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 
 #include "engine/base/half.h"
 
@@ -8,7 +8,7 @@
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/backend/cpu/kernels.cpp"
+#define HWY_TARGET_INCLUDE "engine/backend/common/kernels.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
 #include <hwy/cache_control.h>
@@ -17,7 +17,7 @@
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace keyhole::cpu::HWY_NAMESPACE {
+namespace keyhole::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -554,11 +554,11 @@ const char* target_name() {
     return hwy::TargetName(HWY_TARGET);
 }
 
-}  // namespace keyhole::cpu::HWY_NAMESPACE
+}  // namespace keyhole::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace keyhole::cpu {
+namespace keyhole {
 
 HWY_EXPORT(multiply);
 HWY_EXPORT(widen_all);
@@ -638,5 +638,5 @@ std::string simd_name() {
     return HWY_DYNAMIC_DISPATCH(target_name)();
 }
 
-}  // namespace keyhole::cpu
+}  // namespace keyhole
 #endif

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace keyhole::cpu {
+namespace keyhole {
 
 /// y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]   for rows r in [first_row, last_row), columns b
 /// in [0, n_batch). Weights are widened in registers. x [n_batch, cols], y [n_batch, rows], both float.
@@ -78,4 +78,4 @@ void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, c
 /// The instruction set in use, such as "AVX3".
 std::string simd_name();
 
-}  // namespace keyhole::cpu
+}  // namespace keyhole

@@ -12,7 +12,7 @@ namespace keyhole {
 struct AttentionRule;
 }
 
-namespace keyhole::cpu {
+namespace keyhole {
 
 /// K and V of every position of a text, nothing ever removed. Keys are rotated at their original position.
 class ShadowStore {
@@ -64,4 +64,4 @@ void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, boo
 void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
                  const SeenRow& seen, ShadowScratch& scratch, RowOutput& out);
 
-}  // namespace keyhole::cpu
+}  // namespace keyhole

@@ -1,6 +1,6 @@
-#include "engine/backend/cpu/shadow.h"
+#include "engine/backend/common/shadow.h"
 
-#include "engine/backend/cpu/kernels.h"
+#include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/policy/attention.h"
@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace keyhole::cpu {
+namespace keyhole {
 
 ShadowStore::ShadowStore(int n_kv_heads, int head_dim)
     : head_dim_(head_dim), keys_(static_cast<std::size_t>(n_kv_heads)), values_(keys_) {}
@@ -89,4 +89,4 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
                   out.values.shadow.begin() + static_cast<std::ptrdiff_t>(at * n));
 }
 
-}  // namespace keyhole::cpu
+}  // namespace keyhole

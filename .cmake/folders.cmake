@@ -1,0 +1,78 @@
+# kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...] [PRECOMPILED NAME | NO_PCH])
+# A folder is a target, engine/base is engine.base. It sees its own files and those of the folders that it USES, and what these use;
+# SOURCES_USE adds folders for its sources alone; an AND folder is a part of it. Any other include of ours does not compile: each folder's files are linked into an
+# include path of its own, and the root of the sources is in none of them.
+
+# kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...]): what nearly every file includes, and these headers, compiled once for
+# all targets that kh_precompile(TARGET NAME) lets use it: those compiled with the options of all and no others. Clang's fuzzers do
+# without, so that a file that lacks an include is found there.
+function(kh_precompiled name)
+  cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "" "" "LIBRARIES;HEADERS")
+  if(KH_FUZZ)
+    return()
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
+  target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json ${PRECOMPILED_LIBRARIES})
+  target_precompile_headers(${name} PRIVATE
+    <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex>
+    <optional> <random> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
+    <fmt/format.h> <nlohmann/json.hpp> ${PRECOMPILED_HEADERS})
+endfunction()
+
+function(kh_precompile target name)
+  if(TARGET ${name})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()
+
+kh_precompiled(keyhole_precompiled)
+
+function(kh_folder path)
+  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "NO_PCH" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
+  string(REPLACE "/" "." target ${path})
+  set(include ${CMAKE_BINARY_DIR}/include/${target})
+  file(REMOVE_RECURSE ${include})
+  set(files)
+  foreach(folder IN ITEMS ${path} LISTS FOLDER_AND)
+    # Highway includes a source once for every instruction set, by its name.
+    file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${folder}/*.h ${folder}/*.inc ${folder}/*.cpp)
+    list(APPEND files ${found})
+    file(MAKE_DIRECTORY ${include}/${folder})
+  endforeach()
+  foreach(file IN LISTS files)
+    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${file} ${include}/${file} SYMBOLIC)
+  endforeach()
+  add_library(${target}.headers INTERFACE)
+  target_include_directories(${target}.headers INTERFACE ${include})
+  target_link_libraries(${target}.headers INTERFACE keyhole_options fmt::fmt)
+  foreach(used IN LISTS FOLDER_USES)
+    string(REPLACE "/" "." used ${used})
+    target_link_libraries(${target}.headers INTERFACE ${used}.headers)
+  endforeach()
+
+  list(FILTER files INCLUDE REGEX "\\.cpp$")
+  add_library(${target} OBJECT ${files})
+  target_link_libraries(${target} PUBLIC ${target}.headers PRIVATE ${FOLDER_LIBRARIES})
+  foreach(used IN LISTS FOLDER_SOURCES_USE)
+    string(REPLACE "/" "." used ${used})
+    target_link_libraries(${target} PRIVATE ${used}.headers)
+  endforeach()
+  if(FOLDER_PRECOMPILED)
+    kh_precompile(${target} ${FOLDER_PRECOMPILED})
+  elseif(NOT FOLDER_NO_PCH)
+    kh_precompile(${target} keyhole_precompiled)
+  endif()
+endfunction()
+
+# kh_join(LIBRARY FOLDER...): a static library of folders, for tests and programs, which may include everything.
+function(kh_join library)
+  set(objects)
+  foreach(path IN LISTS ARGN)
+    string(REPLACE "/" "." target ${path})
+    list(APPEND objects ${target})
+  endforeach()
+  add_library(${library} STATIC)
+  target_link_libraries(${library} PUBLIC keyhole_options fmt::fmt PRIVATE ${objects})
+  target_include_directories(${library} INTERFACE ${CMAKE_SOURCE_DIR})
+endfunction()

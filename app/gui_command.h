@@ -1,0 +1,10 @@
+/// `keyhole gui`: the window.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace keyhole {
+
+void add_gui_command(CLI::App& app);
+
+}  // namespace keyhole

@@ -1,0 +1,15 @@
+/// A span of tokens.
+#pragma once
+
+namespace keyhole {
+
+/// Neighbouring positions of the text, both ends included.
+struct TokenSpan {
+    int first = 0;
+    int last = 0;
+    int size() const { return last - first + 1; }
+    bool holds(int position) const { return position >= first && position <= last; }
+    bool operator==(const TokenSpan&) const = default;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,96 @@
+#include "engine/backend/common/selection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace keyhole {
+
+namespace {
+
+std::size_t at(int index) {
+    return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
+    std::vector<Unit> units;
+    switch (scope) {
+        case Scope::head:
+            for (int g = 0; g < layout.n_kv_heads(); ++g) units.push_back({g, g + 1});
+            break;
+        case Scope::layer:
+            for (int l = 0; l < layout.n_layers(); ++l)
+                if (layout.first_of_layer(l) < layout.first_of_layer(l + 1))
+                    units.push_back({layout.first_of_layer(l), layout.first_of_layer(l + 1)});
+            break;
+        case Scope::shared:
+            units.push_back({0, layout.n_kv_heads()});
+            break;
+    }
+    return units;
+}
+
+bool must_select(const ResolvedPolicy& policy, int n, int row) {
+    return policy.exceeded(n, row) ||
+           (policy.gap == ResolvedPolicy::Gap::dies && policy.evicts() && row + 1 > policy.budget);
+}
+
+namespace {
+
+/// Index of the column that the released Keyformer loses with this row, -1 when there is none.
+int dying_index(std::span<const std::int32_t> positions, const ResolvedPolicy& policy, int row) {
+    if (policy.gap != ResolvedPolicy::Gap::dies) return -1;
+    const auto at = std::lower_bound(positions.begin(), positions.end(), row - policy.recent + 1);
+    return at != positions.end() && *at == row - policy.recent + 1 ? static_cast<int>(at - positions.begin())
+                                                                   : -1;
+}
+
+}  // namespace
+
+float select_victims(std::span<const std::int32_t> positions, std::span<const float> score,
+                     std::span<const std::int32_t> pinned, const ResolvedPolicy& policy, int row,
+                     std::vector<int>& victims) {
+    victims.clear();
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    const int n = static_cast<int>(positions.size());
+    if (!must_select(policy, n, row)) return kNone;
+    int n_victims = std::max(0, n - policy.stored);
+    const auto is_pinned = [&](int i) {
+        return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[at(i)]);
+    };
+    int dying = dying_index(positions, policy, row);
+    if (dying >= 0 && is_pinned(dying)) dying = -1;
+    if (dying >= 0) n_victims = std::max(0, n_victims - 1);
+    int first = 0;
+    while (first < n && positions[at(first)] < policy.sinks) ++first;
+    const int last = std::max(first, n - policy.newest);
+
+    auto rank = [&](int i) {  // NaN from a broken checkpoint must not break the ordering
+        const float s = score[at(i)];
+        return std::isnan(s) ? -std::numeric_limits<float>::infinity() : s;
+    };
+    auto worse = [&](int a, int b) { return rank(a) < rank(b) || (rank(a) == rank(b) && a < b); };
+    for (int i = first; i < last; ++i)
+        if (i != dying && !is_pinned(i)) victims.push_back(i);
+    float threshold = kNone;
+    const int n_competing = static_cast<int>(victims.size());
+    if (n_victims < n_competing) {
+        const auto end = victims.begin() + n_victims;
+        std::nth_element(victims.begin(), end, victims.end(), worse);
+        threshold = score[at(*end)];
+        victims.erase(end, victims.end());
+    } else {  // pins leave too few that compete: the oldest of the newest yield, then the newest of the sinks
+        int missing = n_victims - n_competing;
+        for (int i = last; i < n && missing > 0; ++i)
+            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
+        for (int i = first - 1; i >= 0 && missing > 0; --i)
+            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
+    }
+    if (dying >= 0) victims.push_back(dying);
+    std::sort(victims.begin(), victims.end());
+    return threshold;
+}
+
+}  // namespace keyhole
