@@ -1,5 +1,6 @@
 #include "engine/base/json_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -28,11 +29,10 @@ TEST(PrintableText, LeavesTextAsItIs) {
 }
 
 TEST(ShownText, IsShortAndCutBetweenCharacters) {
-    EXPECT_EQ(shown_text(std::string(120, 'x')), std::string(120, 'x'));
-    EXPECT_EQ(shown_text(std::string(121, 'x')), std::string(120, 'x') + "...");
-    EXPECT_EQ(shown_text(std::string(119, 'x') + "\xc3\xa9"
-                                                 "yy"),
-              std::string(119, 'x') + "...");
+    const auto xs = [](std::size_t n) { return std::string(n, 'x'); };
+    EXPECT_EQ(shown_text(xs(120)), xs(120));
+    EXPECT_EQ(shown_text(xs(121)), fmt::format("{}...", xs(120)));
+    EXPECT_EQ(shown_text(fmt::format("{}\xc3\xa9yy", xs(119))), fmt::format("{}...", xs(119)));
     EXPECT_EQ(shown_text("a\nb"), "a?b");
 }
 

@@ -1,5 +1,6 @@
 // Where keys stand for the model: the check values of the released code, and places in a cache with holes.
 #include "engine/backend/common/kernels.h"
+#include "engine/backend/common/rotation_table.h"
 #include "engine/backend/cpu/position_remap.h"
 #include "engine/policy/math.h"
 #include "tests/reference/engine_run.h"
