@@ -3,7 +3,7 @@
 ///
 /// FILE.keyhole is a zip of
 ///     run.json                format, version, model, config, prompt, vocabulary, lane settings, scalars of
-///                              every step
+///                             every step
 ///     prompt_attention.npy    f16 [layers * heads, size, size], max-reduced by prompt_reduction.npy i32 [1]
 ///     lane<i>/evicted_at.npy  i32 [KV heads, positions]: row that evicted the position, -1 never
 ///     lane<i>/evictions.npy   i32 [n, 4]: record's row, KV head, position, evicting row
@@ -12,11 +12,11 @@
 ///     lane<i>/hidden.npy      u8 [n, KV heads, bytes]: bit i % 8 of byte i / 8 is the i-th stored position
 ///     lane<i>/rows.npy        i32 [rows kept]: the rows that the arrays below hold
 ///     lane<i>/attention.npy   f16 [values]: for each row kept, layer and head, one value per held position,
-///                              ascending; p <= row is held if evicted_at < 0 or >= row
+///                             ascending; p <= row is held if evicted_at < 0 or >= row
 ///     lane<i>/scores.npy      f32 [values]: for each row kept and KV head, one value per held position
 ///     lane<i>/thresholds.npy  f32 [rows kept, KV heads]
 ///     lane<i>/shadow.npy      f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal,
-///                              cosine to Full, output similarity; absent if there are none
+///                             cosine to Full, output similarity; absent if there are none
 /// where i numbers the lanes in order of appearance. Before version 3, attention and scores had a value for
 /// every position: [rows kept, layers, heads, positions], 0 where not attended, and [rows kept, KV heads,
 /// positions], NaN where not attended. While a run is in progress its records are in the folder
