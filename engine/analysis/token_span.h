@@ -1,4 +1,4 @@
-/// A span of tokens.
+/// A span of tokens. Plain value; any thread; knows nothing else.
 #pragma once
 
 namespace keyhole {
