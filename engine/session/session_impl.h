@@ -28,7 +28,7 @@ struct Session::Impl : SessionState {
     bool quiet = false;                   // replayed rows are not recorded
     std::deque<LoggedCommand> scheduled;  // commands of the branch being caught up with
     int caught_up_at = -1;
-    // Of the current command or question; empty: it cannot be cancelled
+    // Callback of the current command or question; empty: it cannot be cancelled.
     std::function<bool(double)> progress;
     double part_from = 0, part_share = 1;  // the part of the whole that is being replayed now
 
