@@ -131,7 +131,7 @@ struct Engine::Impl {
                 });
                 loaded = load_model(start.model_folder);
                 std::string notice;
-                // If this fails, the old backend stays with its model
+                // If this fails, the old backend stays with its model.
                 backend = make_backend(loaded, options, &notice);
                 const std::lock_guard lock(mutex);
                 model = loaded;
@@ -242,7 +242,7 @@ struct Engine::Impl {
         if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
         if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
         set_status([&](EngineStatus& s) {
-            // Under the status lock: whoever sees it done also sees its result
+            // Under the status lock: whoever sees it done also sees its result.
             pending_commands.fetch_sub(1);
             if (session != nullptr) publish(s);
             s.work.clear();

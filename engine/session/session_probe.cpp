@@ -108,7 +108,7 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     result.position = position;
     result.n_tokens = n_tokens;
     result.row = at_row;
-    // By the row after which; left_with without these tokens
+    // By the row after which; left_with without these tokens.
     std::map<int, std::vector<Eviction>> left, left_with;
     std::set<int> heads;
     for (const auto& gone : asked.left)
