@@ -1,4 +1,5 @@
-/// The quantities that a heat map can show. Plain values, for any thread; knows nothing else.
+/// The quantities that a heat map can show, and their names in scripts and settings.
+/// Plain values, for any thread; knows nothing else.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,5 @@
-/// The logarithmic axis for scores and the eviction threshold. Plain values, for any thread; knows no GL.
+/// The logarithmic axis on which scores are drawn against the eviction threshold.
+/// Plain values, for any thread; knows neither GL nor the run.
 #pragma once
 
 #include <initializer_list>

@@ -1,4 +1,5 @@
-/// A span of tokens. Plain value; any thread; knows nothing else.
+/// A span of tokens, such as the words that a user watches.
+/// A plain value, for any thread; knows nothing else.
 #pragma once
 
 namespace keyhole {

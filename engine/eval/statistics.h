@@ -1,4 +1,5 @@
-/// Confidence intervals for measured shares and means. Pure functions, for any thread; knows nothing else.
+/// Confidence intervals for measured shares and means.
+/// Pure functions, for any thread; knows nothing of models or lanes.
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-/// Converts a prompt to the tokens that a model reads. Any thread.
+/// Converts a prompt to the tokens that a model reads. A pure function, for any thread.
+/// Knows models, but no session.
 #pragma once
 
 #include "engine/model/model.h"

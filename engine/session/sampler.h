@@ -1,4 +1,5 @@
-/// Chooses the next token from logits. Pure functions, for any thread.
+/// Chooses the next token from logits: greedily, or by temperature, top-k and top-p. Pure functions, for any
+/// thread. Knows commands' Sampling, but no session.
 #pragma once
 
 #include "engine/session/command.h"

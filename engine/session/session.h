@@ -23,8 +23,9 @@ struct RunSpec {
     std::vector<LaneSpec> lanes;     ///< lane 0 is the reference
     Sampling sampling;
     std::uint64_t seed = 1;
-    bool follow = false;      ///< all lanes are fed lane 0's token; otherwise each its own
-    std::vector<int> forced;  ///< fed to every lane after the prompt, whatever the lanes choose
+    bool follow = false;  ///< all lanes are fed lane 0's token; otherwise each its own
+    /// Fed to every lane after the prompt, whatever the lanes choose. `follow` applies after them.
+    std::vector<int> forced;
     bool ignore_eos = false;
     int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
     RowWants wants;      ///< values for the sink and the records, which hold attention and scores
