@@ -13,7 +13,8 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-/// What no one saw is NaN, what a lane did not see 0; from a value that is none nothing can be taken.
+/// Returns a - b. A value that a lane did not see counts as 0; NaN if neither saw it, kNotFinite if a value
+/// is not finite.
 float minus(float a, float b) {
     const bool seen_by_a = !std::isnan(a) && a != kHiddenValue,
                seen_by_b = !std::isnan(b) && b != kHiddenValue;

@@ -34,7 +34,7 @@ struct Patient {
                 &of.evicted_at[static_cast<std::size_t>(std::int64_t{g} * history.capacity())];
             int n = 0;
             for (int p = 0; p <= row; ++p)
-                n += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1, never, is the largest
+                n += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1 (never) is the largest
             stored.push_back(n);
         }
     }
@@ -55,7 +55,8 @@ Finding unknown(std::string_view name, std::string detail) {
     return {name, State::unknown, std::move(detail)};
 }
 
-/// A head of scope head holds its budget, and until the next eviction of every N rows so many more.
+/// With scope head, a head holds its budget, and up to every - 1 tokens more before the next eviction of
+/// every N rows.
 Finding budget(const Patient& x) {
     constexpr std::string_view kName = "each head holds its budget";
     int most = 0, checked = 0;
@@ -73,7 +74,7 @@ Finding budget(const Patient& x) {
     return good(kName, fmt::format("{} KV heads hold at most {}", checked, most));
 }
 
-/// By hand a recent token may go, between rows; no row may take one.
+/// A command may evict a recent token between rows, but no row may.
 Finding window_advances(const Patient& x) {
     constexpr std::string_view kName = "the recent window moves on";
     for (const Eviction& e : x.record.evictions) {
@@ -92,7 +93,7 @@ Finding counts_agree(const Patient& x) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     std::int64_t n = 0;
     for (int g = 0; g < x.n_kv(); ++g) n += x.n_stored(g);
-    // What a command took after the row was in the cache when the row was recorded.
+    // Tokens that a command evicted after the row were still in the cache when the row was recorded.
     if (const LaneRecord* next = x.history.lane_record(x.row + 1, x.lane))
         n += std::count_if(next->evictions.begin(), next->evictions.end(),
                            [&](const Eviction& e) { return e.row == x.row; });
@@ -115,7 +116,7 @@ Finding sums_to_one(const Patient& x) {
         for (std::int64_t i = block.head_offset[h]; i < block.head_offset[h + 1]; ++i)
             sum += double(float_from_fp16(block.attention[static_cast<std::size_t>(i)]));
         worst = std::max(worst, std::abs(sum - 1));
-        // Halves are rounded to 11 bits: so far is no fault.
+        // fp16 values are rounded to 11 bits: this deviation is no fault.
         if (!(std::abs(sum - 1) < 4e-3)) {
             const int n_heads = x.history.run().layout.n_heads();
             return broken(kName, fmt::format("L{}.H{}: {:.4f}", static_cast<int>(h) / n_heads,
@@ -125,7 +126,7 @@ Finding sums_to_one(const Patient& x) {
     return good(kName, fmt::format("to within {:.1e} in every head", worst));
 }
 
-/// A lane that has lost nothing must be the reference to the bit.
+/// A lane that has evicted nothing must equal the reference bit for bit.
 Finding equals_full(const Patient& x) {
     constexpr std::string_view kName = "before it evicts, it equals Full";
     const LaneRecord* full = x.history.lane_record(x.row, 0);
@@ -226,7 +227,7 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
         return card.generation != history.generation() || card.lane != lanes[i] || card.patient.row != row ||
                card.last != last;
     };
-    Clock::time_point begin{};  // asked for only where there is something to do
+    Clock::time_point begin{};  // the clock is read only if there is work
     for (std::size_t n = 0; n < lanes.size(); ++n) {
         const std::size_t i = next_ % lanes.size();
         if (!stale(i)) {
@@ -258,7 +259,7 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
 
 DoctorWatch::Verdict DoctorWatch::verdict() const {
     Verdict all;
-    std::vector<Finding> worst;  // an invariant each, in the order of the findings
+    std::vector<Finding> worst;  // one entry per invariant, in the order of the findings
     const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
     for (std::size_t card = 0; card < cards_.size(); ++card) {
         const std::vector<Finding>& findings = cards_[card].patient.findings;

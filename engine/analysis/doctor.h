@@ -1,5 +1,5 @@
-/// Eviction doctor: what must hold of a run with eviction, looked up in its records. Broken eviction shows here before it shows in a text.
-/// Pure reading; window thread; knows no GL.
+/// Eviction doctor: checks in a run's records the invariants of a run with eviction. Broken eviction shows
+/// here before it shows in a text. Only reads the history; used on the window's thread; knows no GL.
 #pragma once
 
 #include "engine/trace/run_history.h"
@@ -15,16 +15,17 @@ namespace keyhole {
 
 struct Finding {
     enum class State { good, broken, unknown };
-    std::string_view name;  ///< what must hold
+    std::string_view name;  ///< the invariant
     State state = State::unknown;
-    std::string detail;  ///< of the first fault, or what was looked at, or why it cannot be told
+    std::string detail;  ///< the first fault, or what was checked, or why it is unknown
 };
 
-/// Whether a lane's rows ascend and its tokens leave a head once, folded row by row: rows that were looked at are not looked at again.
+/// Checks that a lane's rows ascend and that a token leaves a head only once. Works row by row, so that no
+/// row is checked twice.
 class EvictionOrder {
   public:
     void update(const RunHistory& history, int lane);
-    /// Of the rows up to this one.
+    /// Returns the finding on the rows up to this one.
     Finding at(const RunHistory& history, int row) const;
 
   private:
@@ -37,36 +38,38 @@ class EvictionOrder {
     std::string fault_;
 };
 
-/// Of a lane (index into history.lanes()) at a row; empty where it has no record.
+/// Checks a lane (index into history.lanes()) at a row. The result is empty if the lane has no record there.
 std::vector<Finding> examine(const RunHistory& history, int lane, int row);
 std::vector<Finding> examine(const RunHistory& history, int lane, int row, EvictionOrder& order);
-/// True unless something is broken.
+/// Returns whether nothing is broken.
 bool healthy(const std::vector<Finding>& findings);
 
-/// The findings on all lanes at the shown row, kept until something changes: for what is always on show.
+/// Keeps the findings on all lanes at the shown row until something changes, for a permanent display.
 class DoctorWatch {
   public:
     struct Patient {
-        std::vector<Finding> findings;  ///< empty: no record, or not examined yet
-        int row = -1;                   ///< of the findings
+        std::vector<Finding> findings;  ///< empty: no record, or not checked yet
+        int row = -1;                   ///< row of the findings
     };
 
-    /// lanes: an index into history.lanes() a card, -1: none. Examines what changed since, one lane after the other until the time is spent,
-    /// at least one; while rows come or go by, a twentieth of the time.
+    /// Checks what changed since the last call, lane by lane until budget_ms is spent, at least one lane.
+    /// lanes: an index into history.lanes() for each card, -1: none. rows_come: rows are being decoded or
+    /// scrolled; at most a twentieth of the time is then used.
     void update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
                 bool rows_come);
-    /// No lane waits for its examination.
+    /// Returns whether no lane waits for its check.
     bool complete() const { return complete_; }
     std::int64_t n_examined() const { return n_examined_; }
     int n_cards() const { return static_cast<int>(cards_.size()); }
     const Patient& of(int card) const { return cards_[static_cast<std::size_t>(card)].patient; }
 
-    /// An invariant is broken where a lane breaks it, and holds where one can tell and none breaks it.
+    /// Over all lanes: an invariant is broken if any lane breaks it, and holds if it is known for some lane
+    /// and broken for none.
     struct Verdict {
         int n_hold = 0, n_unknown = 0, n_broken = 0;
-        int card = -1;     ///< first one with a fault
-        Finding fault;     ///< its first
-        std::string each;  ///< all invariants, a line each
+        int card = -1;     ///< first card with a fault
+        Finding fault;     ///< that card's first fault
+        std::string each;  ///< all invariants, one per line
     };
     Verdict verdict() const;
 
@@ -76,7 +79,7 @@ class DoctorWatch {
         EvictionOrder order;
         std::uint64_t generation = 0;
         int lane = -1;
-        bool last = false;  ///< no row followed: commands may still evict after it
+        bool last = false;  ///< no row followed yet: commands may still evict after this row
     };
     std::vector<Card> cards_;
     std::size_t next_ = 0;

@@ -13,7 +13,7 @@ namespace {
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint16_t kHalfInfinity = 0x7C00;  // NaN is above it
 
-/// All levels of a side that is a power of two, without values.
+/// Returns all levels for a side that is a power of two, without values.
 std::vector<Plane> empty_pyramid(int side) {
     std::vector<Plane> levels;
     for (; side > 0; side /= 2) levels.emplace_back(side, side, kNone);
@@ -43,8 +43,8 @@ void HeadMatrix::clear() {
     changes_ = {true, 0, -1};
 }
 
-/// The old levels become the upper left quarters of the new ones: of the same level where the side doubles, of the one below where
-/// blocks do. Nothing is reduced anew.
+/// The old levels become the upper left quarters of the new ones: on the same level if the side doubles, on
+/// the level below if the blocks double. Nothing is reduced again.
 void HeadMatrix::grow() {
     finish_rows();
     const bool wider = side() < max_side_;
@@ -121,7 +121,7 @@ void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int 
     if (n_rows <= 0) return;
     const int n_blocks = (n_rows + factor_ - 1) / factor_;
     std::vector<std::uint16_t> line(
-        static_cast<std::size_t>(side()));  // halves of one sign order as their bits do
+        static_cast<std::size_t>(side()));  // fp16 values of one sign are ordered like their bits
     std::uint16_t past_sinks = 0;
     for (int y = 0; y < n_blocks; ++y) {
         const int last_row = std::min((y + 1) * factor_, n_rows) - 1, n_columns = last_row / factor_ + 1;

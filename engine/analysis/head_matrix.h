@@ -1,8 +1,9 @@
-/// The matrix of one head on the CPU: rows of values by position, with its pyramid of maxima. Grows by
-/// doubling. Window thread; knows neither GL nor the run.
+/// The matrix of one head on the CPU: rows of values by position, with a pyramid of maxima. Grows by
+/// doubling. Used on the window's thread; knows neither GL nor the run.
 ///
-/// A matrix longer than `max_side` keeps blocks of factor() x factor() cells, reduced by maximum: a single hot
-/// cell never vanishes, and the picture says by how much it was reduced. Differences reduce by largest magnitude. NaN: no value, kNotFinite: one that is none.
+/// A matrix longer than `max_side` keeps blocks of factor() x factor() cells, reduced by maximum, so that a
+/// single large cell never vanishes; the picture says how much was reduced. Differences are reduced by
+/// largest magnitude. NaN stands for no value, kNotFinite for a value that is not finite.
 #pragma once
 
 #include "engine/figure/reduce.h"
@@ -16,36 +17,40 @@ namespace keyhole {
 
 class HeadMatrix {
   public:
-    static constexpr int kSinks = 4;  ///< first positions that a range of colours may leave out
+    static constexpr int kSinks = 4;  ///< first positions, which a colour range may leave out
 
-    /// Sides are powers of two between the two.
+    /// first_side, max_side: both powers of two; the side stays between them.
     explicit HeadMatrix(int first_side = 64, int max_side = 4096, Reduction reduction = Reduction::max);
 
-    /// Row `row` (values by position) joins the matrix; again: reduced with what is there where rows share a block.
+    /// Adds a row (values by position). Rows that share a block, or come again, are combined by the
+    /// reduction.
     void add_row(int row, std::span<const float> values);
-    /// The same for many rows, quicker: the pyramid is behind until finish_rows().
+    /// Adds a row without updating the pyramid, which is faster for many rows. finish_rows() must follow.
     void fold_row(int row, std::span<const float> values);
-    /// Row `row` as maxima over blocks of factor() positions, after make_room(row + 1); past_sinks: the largest beyond the sinks.
+    /// Adds a row as maxima over blocks of factor() positions. Call make_room(row + 1) first. past_sinks: the
+    /// largest value beyond the sinks.
     void fold_blocks(int row, std::span<const float> maxima, float past_sinks);
-    /// Rows [0, n_rows) out of a max-reduced image, [size, size] halves of blocks of `reduction` cells (a power of two), which holds
-    /// 0 and more; after make_room(). hidden: stands for what lies beyond the model's window (0: none) where no cell is reduced.
+    /// Adds rows [0, n_rows) from a max-reduced image: [size, size] fp16 values, each for a block of
+    /// `reduction` cells (a power of two), all >= 0. Call make_room() first. window: of the model, 0: none;
+    /// if no cell is reduced, `hidden` stands for positions beyond it.
     void fold_image(std::span<const std::uint16_t> image, int size, int reduction, int n_rows, int window = 0,
                     float hidden = 0);
     void finish_rows();
-    /// Grows until n cells fit.
+    /// Grows until n rows and columns fit.
     void make_room(int n);
     void clear();
 
-    int side() const { return pyramid_.front().width; }  ///< blocks
+    int side() const { return pyramid_.front().width; }  ///< in blocks
     std::size_t bytes() const;                           ///< of the pyramid
-    int factor() const { return factor_; }               ///< cells a block, each way
+    int factor() const { return factor_; }               ///< cells of a block along each side
     const std::vector<Plane>& pyramid() const { return pyramid_; }
-    /// Largest finite value (of differences: magnitude), that of the sinks among them or not; NaN without one.
+    /// Returns the largest finite value (magnitude for differences), with or without the sinks; NaN if there
+    /// is none.
     float largest(bool sinks_count) const { return largest_[sinks_count ? 0 : 1]; }
-    /// Some value is kNotFinite.
+    /// Returns whether any value is kNotFinite.
     bool has_not_finite() const { return has_not_finite_; }
 
-    /// Rows of level 0 that changed since take_changes(). all: the size or everything changed.
+    /// The rows of level 0 that changed since the last take_changes(). all: the size or everything changed.
     struct Changes {
         bool all = true;
         int first = 0;
@@ -60,7 +65,7 @@ class HeadMatrix {
     int factor_ = 1;
     std::vector<Plane> pyramid_;
     std::array<float, 2> largest_;             // of all, and past the sinks
-    int folded_first_ = 0, folded_last_ = -1;  // rows of level 0 that the pyramid does not know
+    int folded_first_ = 0, folded_last_ = -1;  // rows of level 0 that the levels above do not contain yet
     bool has_not_finite_ = false;
     Changes changes_;
 

@@ -15,11 +15,12 @@ void MaskSummary::update(const RunHistory& history, int lane, int side, int fact
     for (int row = first; row <= history.last_row(); ++row)
         if (!add_row(history, lane, row)) return start_over(history, lane, side, factor);
     if (first > last_row_) return;
-    // What came with a row may have left with the row before.
+    // A token that a new row reports may have been evicted after the row before.
     reduce(std::max(first - 1, 0) / factor_, last_row_ / factor_);
 }
 
-/// From the table, a column of blocks after the other: a token that left with row e is gone from e + 1 on.
+/// Counts from the table, one column of blocks after another. A token evicted at row e is missing from row e
+/// + 1 on.
 void MaskSummary::start_over(const RunHistory& history, int lane, int side, int factor) {
     const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
     side_ = side;
@@ -37,7 +38,7 @@ void MaskSummary::start_over(const RunHistory& history, int lane, int side, int 
     const int n_rows = last_row_ + 1, n_blocks = (n_rows + factor_ - 1) / factor_;
     const auto rows_of = [&](int y) { return std::min(n_rows - y * factor_, factor_); };
     std::vector<std::int32_t> begins(static_cast<std::size_t>(n_blocks) +
-                                     1);  // tokens that are gone from this block of rows on
+                                     1);  // tokens that are missing from this block of rows on
     for (int g = 0; g < n_heads_; ++g) {
         const std::int32_t* left = shown.evicted_at.data() +
                                    static_cast<std::size_t>(g) * static_cast<std::size_t>(history.capacity());
@@ -63,7 +64,7 @@ void MaskSummary::start_over(const RunHistory& history, int lane, int side, int 
     changes_ = {true, 0, -1};
 }
 
-/// False: an eviction came too late for a row that has joined.
+/// Adds a row. Returns false if an eviction belongs to a row that was already added.
 bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
     const LaneRecord* record = history.lane_record(row, lane);
     const std::span<const Eviction> left =
@@ -75,7 +76,7 @@ bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
     };
     for (const Eviction& e : left) {
         if (e.row < row - 1) return false;
-        if (e.row < row) leaves(e);  // by hand, after the row before
+        if (e.row < row) leaves(e);  // by a command, after the row before
     }
     const int y = row / factor_;
     for (int g = 0; g < n_heads_; ++g) {
@@ -89,7 +90,7 @@ bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
     return true;
 }
 
-/// The levels above rows [first, last] of level 0.
+/// Updates the levels above rows [first, last] of level 0.
 void MaskSummary::reduce(int first, int last) {
     constexpr std::int64_t kMostCells = std::numeric_limits<std::int32_t>::max() / 2;
     if (!changes_.all) {
@@ -109,7 +110,7 @@ void MaskSummary::reduce(int first, int last) {
                 for (std::size_t x = 0; x < n; ++x) {
                     const std::int32_t of[] = {upper[2 * x], upper[2 * x + 1], lower[2 * x],
                                                lower[2 * x + 1]};
-                    // The whole of a long text has more cells than 31 bits count.
+                    // The sum over a long text exceeds 31 bits.
                     const std::int64_t sum = std::int64_t{of[0] / 2} + of[1] / 2 + of[2] / 2 + of[3] / 2;
                     to[x] = 2 * static_cast<std::int32_t>(std::min<std::int64_t>(sum, kMostCells)) |
                             ((of[0] | of[1] | of[2] | of[3]) & 1);

@@ -1,5 +1,6 @@
-/// What the cells of an atlas' blocks are in the mask: how many of them are gone, and whether a row saw a token for the last time there.
-/// Follows a run row by row, all KV heads of a lane. Window thread; knows neither GL nor what draws it.
+/// Summarises the mask for an atlas by blocks: how many cells are evicted, and whether a token was seen for
+/// the last time there. Follows all KV heads of a lane row by row. Used on the window's thread; knows neither
+/// GL nor what draws it.
 #pragma once
 
 #include "engine/trace/run_history.h"
@@ -12,18 +13,19 @@ namespace keyhole {
 
 class MaskSummary {
   public:
-    /// Rows that are new join; another lane, run, side or factor starts over. side: blocks, a power of two, of factor x factor cells,
-    /// which hold the run.
+    /// Adds the rows that are new. Another lane, run, side or factor starts over. side: in blocks, a power of
+    /// two; a block has factor x factor cells. side * factor must cover the run.
     void update(const RunHistory& history, int lane, int side, int factor);
 
     int side() const { return side_; }
     int n_heads() const { return n_heads_; }
     int n_levels() const { return static_cast<int>(levels_.size()); }
-    /// Blocks of 2^level blocks: [n_heads, side >> level rows, side >> level columns], each 2 * (cells that are gone) + (1 where a
-    /// row saw a token for the last time). A cell (row, position) is gone where row > evicted_at.
+    /// Returns blocks of 2^level x 2^level blocks: [n_heads, side >> level rows, side >> level columns]. Each
+    /// value is 2 * (evicted cells) + (1 if a row saw a token for the last time). A cell (row, position) is
+    /// evicted if row > evicted_at.
     std::span<const std::int32_t> level(int level) const { return levels_[static_cast<std::size_t>(level)]; }
 
-    /// Rows of level 0 that changed since take_changes(); all: start over with the texture.
+    /// The rows of level 0 that changed since the last take_changes(). all: upload the whole texture again.
     struct Changes {
         bool all = false;
         int first = 0;
@@ -35,10 +37,10 @@ class MaskSummary {
     int side_ = 0, factor_ = 0, n_heads_ = 0;
     std::uint64_t generation_ = 0;
     int lane_ = -1;      // id
-    int last_row_ = -1;  // that has joined
+    int last_row_ = -1;  // last row added
     std::vector<std::vector<std::int32_t>> levels_;
-    std::vector<std::int32_t>
-        gone_;  // [n_heads, side] positions of a column of blocks that are gone from the next row on
+    // [n_heads, side] positions in a column of blocks that are evicted as of the next row
+    std::vector<std::int32_t> gone_;
     Changes changes_;
 
     void start_over(const RunHistory& history, int lane, int side, int factor);

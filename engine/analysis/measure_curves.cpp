@@ -35,7 +35,7 @@ float of_record(const LaneRecord& record, std::string_view measure) {
     return kNone;
 }
 
-/// Mean over KV heads; NaN before any head holds more than its budget.
+/// Returns the mean over KV heads; NaN before any head holds more than its budget.
 float mean_recent_share(const KvLayout& layout, const LaneRecord& record, std::span<const KeptSet> stored,
                         int row) {
     double sum = 0;
@@ -50,7 +50,7 @@ float mean_recent_share(const KvLayout& layout, const LaneRecord& record, std::s
     return n == 0 ? kNone : static_cast<float>(sum / n);
 }
 
-/// Over KV heads; over query heads where the lanes share KV heads otherwise.
+/// Returns the mean over KV heads; over query heads if the lanes share KV heads differently.
 float mean_jaccard(const RunHistory& history, int lane, std::span<const KeptSet> a,
                    std::span<const KeptSet> b) {
     double sum = 0;
@@ -108,7 +108,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
             lanes_.back().values.assign(kKinds.size(), std::vector<float>(n_rows_, kNone));
         }
         LaneCurves& curves = lanes_[lane];
-        if (curves.stored.empty()) {  // a lane's first row: its past is in the table
+        if (curves.stored.empty()) {  // a lane's first row: take its past from the table
             const int n_kv = history.layout(static_cast<int>(lane)).n_kv_heads();
             curves.stored.resize(static_cast<std::size_t>(n_kv));
             for (int g = 0; g < n_kv; ++g)
@@ -137,7 +137,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
             curves.values[static_cast<std::size_t>(curve_index("agreement"))].back() =
                 static_cast<float>(curves.n_agreed) / static_cast<float>(curves.n_compared);
         }
-        // Before the texts part, as the KL.
+        // Only before the texts diverge, like the KL.
         if (record.kl && !lanes_.front().stored.empty())
             curves.values[static_cast<std::size_t>(curve_index("jaccard"))].back() =
                 mean_jaccard(history, static_cast<int>(lane), lanes_.front().stored, curves.stored);

@@ -1,5 +1,5 @@
-/// Measures of all lanes against the row, kept up with the run row by row. Definitions: engine/analysis/measures.h. Window thread; knows
-/// no GL.
+/// Measures of all lanes by row, updated as the run grows. Definitions: engine/analysis/measures.h. Used on
+/// the window's thread; knows no GL.
 #pragma once
 
 #include "engine/policy/kept_set.h"
@@ -12,30 +12,32 @@
 
 namespace keyhole {
 
-/// A measure that can be drawn against the row.
+/// A measure that can be plotted by row.
 struct CurveKind {
     std::string_view measure;   ///< name in measures()
-    bool needs_shadow = false;  ///< lanes without shadow=on have none
+    bool needs_shadow = false;  ///< lanes without shadow=on have no values
     bool logarithmic = false;
 };
 std::span<const CurveKind> curve_kinds();
-/// Index of a measure among them; -1: it has no curve.
+/// Returns the index of a measure in curve_kinds(); -1: it has no curve.
 int curve_index(std::string_view measure);
 
-/// A measure of one head at one row, out of a shadow: retained_mass, lost_mass, cosine_ideal, cosine_full, output_similarity. NaN: none.
+/// Returns a measure of one head at one row from the shadow: retained_mass, lost_mass, cosine_ideal,
+/// cosine_full or output_similarity. NaN: none.
 float head_measure(const LaneRecord& record, std::string_view measure, int n_heads, int layer, int head);
 
 class MeasureCurves {
   public:
     void update(const RunHistory& history);
-    /// One value a record of the history, NaN where there is none. kind: index into curve_kinds(); lane: index into history.lanes().
+    /// Returns one value per record of the history, NaN where there is none. kind: index into curve_kinds();
+    /// lane: index into history.lanes().
     std::span<const float> curve(int kind, int lane) const;
 
   private:
     struct LaneCurves {
         std::vector<KeptSet> stored;             // [KV head] after the last row
         std::vector<std::vector<float>> values;  // [kind][record]
-        int n_compared = 0, n_agreed = 0;        // rows so far: the share against the row
+        int n_compared = 0, n_agreed = 0;        // rows so far, for the share of agreement
     };
     std::uint64_t generation_ = 0;
     std::size_t n_rows_ = 0;

@@ -1,12 +1,14 @@
 /// The measures of Keyhole, each defined once: name, unit, equation and one sentence. run.json and tooltips
-/// read this table.
-/// Constant; any thread; knows nothing.
+/// read this table. Constant; any thread; knows no run.
 ///
 /// Letters of the equations, at row t of a lane, for one layer and query head:
-///     a_p  probability that the lane's row gives to position p, 0 where p is hidden or evicted; A = what the row attends to
-///     f_p  the same with nothing ever removed: softmax over all p <= t of the lane's own query and keys, at original positions
-///     I    the ideal set: t itself and the k positions below t with the largest f, the newer of equal ones; k = the head's budget
-///     S_t  positions stored after row t and the eviction that follows it
+///     a_p  probability that the lane's row gives to position p, 0 where p is hidden or evicted;
+///          A = the positions that the row attends to
+///     f_p  the same without any eviction: softmax over all p <= t of the lane's own query and keys, at
+///          original positions
+///     I    the ideal set: t and the k positions below t with the largest f, the newer of equal ones; k = the
+///          head's budget
+///     S_t  positions stored after row t and its eviction
 #pragma once
 
 #include <span>
@@ -24,7 +26,7 @@ struct Measure {
 
 std::span<const Measure> measures();
 
-/// Asserts that the table has it.
+/// Returns the measure of this name, which must be in the table (asserted).
 const Measure& measure(std::string_view name);
 
 }  // namespace keyhole

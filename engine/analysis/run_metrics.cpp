@@ -25,7 +25,7 @@ struct Mean {
     double value() const { return n == 0 ? LaneMetrics::kNone : sum / static_cast<double>(n); }
 };
 
-/// What every KV head of a lane stores, carried from row to row.
+/// The tokens that every KV head of a lane stores, advanced from row to row.
 class StoredSets {
   public:
     StoredSets(const RunHistory& history, int lane)
@@ -39,7 +39,7 @@ class StoredSets {
             }
     }
 
-    /// To the state after a row, not before the present one.
+    /// Advances to the state after a row, which must not be earlier than the current one.
     void advance(int row) {
         for (; row_ < row; ++row_) {
             const int next = row_ + 1;
@@ -111,7 +111,7 @@ void add_heads(const RunHistory& history, int lane, LaneMetrics& out) {
         for (double& value : *to) value /= out.n_shadow_rows;
 }
 
-/// The first token that the lane chose unlike lane 0.
+/// Returns the position of the first token that the lane chose differently from lane 0.
 std::optional<int> first_divergence(const RunHistory& history, int lane) {
     for (int row = history.n_prompt() - 1; row <= history.lanes()[at(lane)].last_row; ++row) {
         const LaneRecord *reference = history.lane_record(row, 0), *record = history.lane_record(row, lane);
@@ -143,14 +143,15 @@ void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
     out.lifetime = all.value();
 }
 
-/// Rows before which the tokens of two lanes are the same.
+/// Returns the number of leading rows with the same tokens in both lanes.
 int common_rows(const RunHistory::Lane& a, const RunHistory::Lane& b) {
     const auto [end, other] =
         std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
     return static_cast<int>(end - a.tokens.begin());
 }
 
-/// Means over what each layer reads, its owner's KV heads where it borrows. Lanes that share KV heads otherwise meet at query heads.
+/// Averages over the KV heads that each layer reads, its owner's if it borrows. Lanes that share KV heads
+/// differently are compared by query head.
 void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
     const int n_heads = history.run().layout.n_heads();
     const std::span<const RunHistory::Lane> lanes = history.lanes();

@@ -27,26 +27,27 @@ std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
 
-/// The prompt's image holds this row of the lane.
+/// Returns the prompt image that holds this row of the lane; null if there is none.
 const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
     if (row >= history.n_prompt() - 1) return nullptr;
     lane = lane_of_row(history, lane, row);
-    // Lanes that evict inside the prompt saw other rows than the image shows; an added lane saw the same.
+    // Lanes that evict inside the prompt saw other rows than the image shows. An added lane saw the same
+    // rows.
     const int first = std::max(history.lanes()[at(lane)].first_row, history.steps().front()->row);
     const LaneRecord* record = history.lane_record(first, lane);
     if (record == nullptr || record->info->policy.prefill == PrefillMode::stepwise) return nullptr;
-    // One that shares KV heads otherwise has an image of its own, or none where it came later.
+    // A lane that shares KV heads differently has its own image, or none if it came later.
     return record->info->layout != nullptr || record->prompt_rows != nullptr
                ? record->prompt_rows.get()
                : history.steps().front()->prompt_rows.get();
 }
 
-/// window: of the layer, 0: none.
+/// window: of the layer; 0: none.
 void image_row(const PromptRows& image, std::size_t head, int row, int window, std::span<float> out) {
     const std::size_t size = at(image.size);
     const std::uint16_t* line = image.attention.data() + (head * size + at(row / image.reduction)) * size;
     for (int p = 0; p <= row; ++p) out[at(p)] = float_from_fp16(line[p / image.reduction]);
-    // Cells of a reduced image hold positions on both sides of the model's window.
+    // Cells of a reduced image may hold positions on both sides of the model's window.
     if (window > 0 && image.reduction == 1)
         for (int p = 0; p <= row - window; ++p) out[at(p)] = kHiddenValue;
 }
@@ -136,7 +137,7 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
     const RowBlock* block = row_block(history, lane, row);
     if (block == nullptr || block->attention.empty()) return false;
     const LaneRecord& record = *history.lane_record(row, lane);
-    constexpr std::int16_t kNoValue = -1;  // halves of one sign order as their bits do
+    constexpr std::int16_t kNoValue = -1;  // fp16 values of one sign are ordered like their bits
     const std::size_t n_blocks = at(row >> log2_block) + 1;
     std::vector<std::int16_t> top(n_blocks);
     std::vector<float> maxima(n_blocks);
@@ -154,7 +155,7 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
             const std::uint16_t* values = block->attention.data() + block->head_offset[index_of(reader)];
             std::fill(top.begin(), top.end(), kNoValue);
             const auto fold = [&](std::size_t i, std::int16_t& to) {
-                // NaN becomes infinity: kNotFinite.
+                // NaN becomes infinity, which is kNotFinite.
                 const auto value = static_cast<std::int16_t>(std::min(values[i], std::uint16_t{0x7C00}));
                 to = std::max(to, value);
             };
@@ -204,14 +205,14 @@ float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
 }
 
 void kept_share(const RunHistory& history, int lane, int row, int first, int last, std::span<float> out) {
-    // RunHistory::stored() for many heads at once, every frame while rows come.
+    // Does what RunHistory::stored() does, for many heads at once: it runs every frame while rows come.
     std::vector<std::uint32_t> n(at(row) + 1, 0);
     const auto shown = static_cast<std::uint32_t>(row);
     for (int g = first; g < last; ++g) {
         const std::int32_t* evicted =
             &history.lanes()[at(lane)].evicted_at[at(std::int64_t{g} * history.capacity())];
         for (std::size_t p = 0; p < n.size(); ++p)
-            n[p] += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1, never, is the largest
+            n[p] += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1 (never) is the largest
     }
     for (std::size_t p = 0; p < n.size(); ++p)
         out[p] = static_cast<float>(n[p]) / static_cast<float>(std::max(last - first, 1));
@@ -233,7 +234,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     const int first = history.lanes()[at(lane)].first_row;
     const int parent = history.lanes()[at(lane)].forked_from;
     if (parent >= 0 && history.lanes()[at(lane)].relived) {
-        // The mask is whole, for its evictions came with the first record.
+        // The mask is complete: all evictions came with the first record.
         const int begin = std::max(history.n_prompt() - 1, start.row);
         if (begin < first)
             note += fmt::format("{}KV heads changed after row {}: rows {} to {} ran again without a record",
@@ -261,7 +262,7 @@ std::string reduction_note(HeatMode mode, bool difference, int side) {
 }
 
 std::string atlas_note(HeatMode mode, int n_layers, int n_heads, int factor) {
-    if (mode == HeatMode::score)  // the words must fit in a line
+    if (mode == HeatMode::score)  // the words must fit on one line
         return "attention, not scores" + (factor > 1 ? fmt::format(", maxima of {0}×{0}", factor) : "");
     const std::string grid = fmt::format("{} layers × {} heads · ", n_layers, n_heads);
     if (mode == HeatMode::mask)

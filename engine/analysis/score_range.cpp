@@ -25,7 +25,7 @@ ScoreRange score_range(std::span<const float> threshold,
     if (!(most > 0)) return {};
     ScoreRange range{std::max(least, least_threshold < kNone ? least_threshold * 1e-3f : most * 1e-12f),
                      most};
-    // The lowest threshold stands clear of the lower end.
+    // Keep the lowest threshold clear of the lower end.
     if (least_threshold < kNone) range.low = std::min(range.low, least_threshold * 0.7f);
     range.low = std::max(range.low, std::numeric_limits<float>::min());
     if (!(range.low < range.high * 0.99f)) range.low = range.high / 10;

@@ -1,4 +1,5 @@
-/// The logarithmic axis on which scores are drawn against the eviction threshold. Knows no GL.
+/// The logarithmic axis on which scores are drawn against the eviction threshold.
+/// Plain values, for any thread; knows neither GL nor the run.
 #pragma once
 
 #include <initializer_list>
@@ -9,13 +10,15 @@ namespace keyhole {
 /// Both positive, low < high.
 struct ScoreRange {
     float low = 0.1f, high = 1;
-    /// Place of a value on the axis, 0..1; what is below (0, too) lies on its lower end. NaN stays.
+    /// Returns the place of a value on the axis, 0..1. Values below the axis, including 0, lie at its lower
+    /// end. NaN stays.
     float part(float value) const;
 };
 
-/// Every threshold lies within it, above the lower end, and scores to a thousandth of the lowest threshold: whether a score was
-/// below it can always be seen, and how far it had decayed beyond that says no more. Without thresholds: 12 decades. Values that are
-/// not positive are passed over.
+/// Returns a range that contains every threshold, above its lower end, and scores down to a thousandth of the
+/// lowest threshold. A score below the threshold is then always visible; how far it has decayed beyond that
+/// adds nothing. Without thresholds the range has at most 12 decades. Values that are not positive are
+/// ignored.
 ScoreRange score_range(std::span<const float> threshold,
                        std::initializer_list<std::span<const float>> scores);
 

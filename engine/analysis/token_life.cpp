@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-/// Lane 0 keeps everything, and its text is the lane's up to the row.
+/// Returns whether lane 0 keeps everything.
 bool reference_is_full(const RunHistory& history, int lane) {
     const LaneRecord* first = history.lane_record(history.steps().front()->row, 0);
     if (lane == 0 || first == nullptr || first->info->policy.evicts()) return false;

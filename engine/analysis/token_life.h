@@ -1,5 +1,6 @@
-/// The life of one token in a lane, for the page that says why it went: where it is held, where it was evicted, by whom, its score
-/// against the threshold in every KV head, and what a full lane still paid to it. Pure reading; window thread; knows no GL.
+/// The history of one token in a lane, for the page that explains its eviction: which heads hold it, when and
+/// why it was evicted, its score and the threshold in every KV head, and the attention that a full lane still
+/// gives to it. Only reads the history; window's thread; knows no GL.
 #pragma once
 
 #include "engine/trace/run_history.h"
@@ -11,24 +12,25 @@ namespace keyhole {
 
 struct TokenLife {
     struct Head {
-        int evicted_at = -1;                  ///< row; -1: held
-        std::vector<float> score, threshold;  ///< one a record, NaN where there is none
+        int evicted_at = -1;                  ///< row; -1: still held
+        std::vector<float> score, threshold;  ///< one per record, NaN where there is none
     };
     int lane = 0, position = 0;
     std::vector<Head> heads;  ///< [KV head]
-    std::vector<float>
-        full_attention;  ///< one a record: lane 0's attention on it, mean over the query heads that had lost it; NaN: none had
-    bool full_known = false;  ///< lane 0 keeps everything and read the same text
+    /// One per record: lane 0's attention on it, mean over the query heads that have lost it; NaN: none has.
+    std::vector<float> full_attention;
+    bool full_known = false;  ///< lane 0 is another lane and keeps everything
     int n_holding(int row) const;
-    /// Rows at which the first and the last head lost it; -1: none did.
+    /// Return the rows at which the first and the last head lost it; -1: none did.
     int first_gone() const;
     int last_gone() const;
 };
 
-/// lane: index into history.lanes().
+/// Collects the history of a token. lane: index into history.lanes().
 TokenLife token_life(const RunHistory& history, int lane, int position);
 
-/// Rule and place by which a query head let a token go, in sentences: "by the policy h2o: lowest of 41 that competed; ...". Empty while held.
+/// Returns in sentences why a query head evicted a token: "by the policy h2o: lowest of 41 that competed;
+/// ...". Empty while the token is held.
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position);
 
 }  // namespace keyhole

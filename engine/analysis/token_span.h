@@ -1,4 +1,5 @@
-/// A span of tokens.
+/// A span of tokens, such as the words that a user watches.
+/// A plain value, for any thread; knows nothing else.
 #pragma once
 
 namespace keyhole {

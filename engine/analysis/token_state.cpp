@@ -20,7 +20,7 @@ const LaneRecord* record_of(const RunHistory& history, int lane, int row) {
     return history.lane_record(row, lane_of_row(history, lane, row));
 }
 
-/// Index of a lane among the lanes of a step, as commands name it; -1: not there.
+/// Returns the index of a lane among the lanes of a step, as commands name it; -1: not there.
 int index_in_step(const StepTrace& step, int lane_id) {
     for (std::size_t i = 0; i < step.lanes.size(); ++i)
         if (step.lanes[i].info->id == lane_id) return static_cast<int>(i);
@@ -33,7 +33,7 @@ bool evicted_in(const LaneRecord& record, int kv_head, int position, bool by_row
     });
 }
 
-/// The command of a step that took this token: of several the last.
+/// Returns the command of a step that evicted this token, the last one if there are several.
 std::string command_that_took(const StepTrace& step, int lane_index, int kv_head, int position,
                               const KvLayout& layout) {
     const auto reads = [&](const TokenPlace& place) {
@@ -143,7 +143,7 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
         if (why != nullptr) continue;
         ++out.n;
         const float score = scores[static_cast<std::size_t>(p)];
-        // Among equals the older position leaves first.
+        // Among equals the older position is evicted first.
         if (p != position && (score > out.score || (score == out.score && p > position))) ++out.rank;
     }
     out.competes = out.why_not.empty();
@@ -179,7 +179,7 @@ std::string eviction_cause(const RunHistory& history, int lane, int kv_head, int
     };
     if (row < history.steps().front()->row) return policy_text(record) + ", inside the prompt";
     if (record != nullptr && evicted_in(*record, kv_head, position, true, row)) return policy_text(record);
-    // Not by the row itself: by a command between it and the next one, whose record has it.
+    // Not by the row itself, so by a command between it and the next row, whose record has the eviction.
     for (const int other : {by, lane}) {
         const LaneRecord* next = history.lane_record(row + 1, other);
         if (next == nullptr || !evicted_in(*next, kv_head, position, false, row + 1)) continue;

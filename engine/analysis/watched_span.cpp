@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-/// Rows after which a KV head stores the position: up to, not including; a large number: still.
+/// Returns the row after which a KV head no longer stores the position; a large number if it is still stored.
 int leaves_at(const RunHistory& history, int lane, int kv_head, int position) {
     const std::int32_t evicted = history.evicted_at(lane, kv_head, position);
     return evicted < 0 ? std::numeric_limits<int>::max() : evicted;
@@ -52,7 +52,8 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
     SpanLife life;
     const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
     const int n_kv = life.n_heads = history.layout(lane).n_kv_heads();
-    // Rows at which some head loses its first token of the span, and at which the last head loses its last one.
+    // Rows at which the last head loses its first token of the span, and at which the last head loses its
+    // last one.
     int whole_until = 0, some_until = 0;
     for (int g = 0; g < n_kv; ++g) {
         int first = std::numeric_limits<int>::max(), last = 0;
@@ -67,7 +68,8 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
     const bool there = span.last <= known.last_row;
     if (there && whole_until <= known.last_row) life.no_head_has_all = std::max(whole_until, span.last);
     if (there && some_until <= known.last_row) life.all_gone = std::max(some_until, span.last);
-    // How many of the span's entries in all KV heads are gone after each row: drawn every frame, so counted once.
+    // Count how many of the span's entries in all KV heads are gone after each row, once: the result is drawn
+    // every frame.
     std::vector<int> gone(static_cast<std::size_t>(history.last_row()) + 2, 0);
     for (int g = 0; g < n_kv; ++g)
         for (int p = span.first; p <= std::min(span.last, history.last_row()); ++p)

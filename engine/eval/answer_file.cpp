@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 constexpr std::string_view kModel = " model=", kBackend = " backend=";
 
-/// What asked_on() and identities put together: the questions, the model, the backend.
+/// The parts of a set's name, as asked_on() and identities join them: the questions, the model, the backend.
 struct AskedOn {
     std::string_view questions, model, backend = "cpu";
 };
@@ -36,7 +36,7 @@ struct Answer {
     Outcome outcome;
 };
 
-/// A line of the file. Throws Error(wrong_use) for what eval cannot have written.
+/// Parses a line of the file. Throws Error(wrong_use) for anything that eval cannot have written.
 Answer parse_answer(std::string_view line) {
     constexpr int kMost = 1 << 24;
     const std::vector<std::string> fields = split_csv(line);
@@ -96,7 +96,7 @@ AnswerFile::AnswerFile(std::filesystem::path path) : path_(std::move(path)) {
     flush();
 }
 
-/// Returns the size of the lines that are whole.
+/// Reads the complete lines and returns their size.
 std::size_t AnswerFile::read_answers(std::string_view text) {
     const auto refuse = [&](std::size_t line, std::string_view why) {
         fail(ErrorCode::bad_file,
@@ -104,7 +104,7 @@ std::size_t AnswerFile::read_answers(std::string_view text) {
              line, why);
     };
     if (!text.starts_with(kHeader)) {
-        // Cut off in the first line, or another file.
+        // Cut off in the first line, or a different file.
         if (!kHeader.starts_with(text))
             refuse(1, fmt::format("'{}' is not its header", shown_text(text.substr(0, text.find('\n')))));
         return 0;

@@ -1,5 +1,5 @@
-/// What a sweep has found so far, a line an answer in a CSV file that is written as it goes: a sweep that was interrupted goes on from
-/// it. One writer; main thread. Knows eval only.
+/// The answers that a sweep has found so far: a CSV file with one line per answer, written as it goes, so
+/// that an interrupted sweep can continue. One writer, on the main thread. Knows eval only.
 #pragma once
 
 #include "engine/eval/evaluate.h"
@@ -15,19 +15,19 @@ namespace keyhole {
 
 class AnswerFile {
   public:
-    /// Reads what is there; a last line that was cut off is dropped. Throws Error(bad_file) naming the line that is none of its own,
-    /// which stays as it is; Error(io).
+    /// Reads an existing file and drops an incomplete last line. Throws Error(bad_file), naming the line, if
+    /// a line is not the file's own; the file then stays as it is. Throws Error(io).
     explicit AnswerFile(std::filesystem::path path);
 
-    /// question: its number in the set.
+    /// Returns a known answer. question: its number in the set.
     std::optional<Outcome> find(const std::string& set, const std::string& lane, int question) const;
-    /// Throws Error(bad_file) for an outcome that is not finite: the model's weights are at fault.
+    /// Adds an answer. Throws Error(bad_file) if it is not finite, which means damaged model weights.
     void add(const std::string& set, const std::string& lane, int question, const Outcome& outcome);
-    /// After the lanes of one question. Throws Error(io).
+    /// Writes what was added; call it after the lanes of one question. Throws Error(io).
     void flush();
     const std::filesystem::path& path() const { return path_; }
-    /// One line on what the file holds of the same questions asked of another model or on another backend, which is not mixed with
-    /// what `set` asks; empty: nothing.
+    /// Returns one line on answers in the file to the same questions by another model or on another backend,
+    /// which are not mixed with those of `set`; empty if there are none.
     std::string others(const std::string& set) const;
 
   private:
@@ -38,13 +38,13 @@ class AnswerFile {
     std::ofstream out_;
 };
 
-/// What answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since CPU and CUDA round apart. The CPU is
-/// not named, as in files from before there was another one.
+/// Returns what answers depend on: QuestionSet::identity and the kind of backend by Backend::name(), since
+/// CPU and CUDA round differently. The CPU is not named, as in files from before there was another backend.
 std::string asked_on(const std::string& identity, std::string_view backend_name);
 
-/// A field of a CSV line: in quotes where it has to be.
+/// Returns a field of a CSV line, quoted where necessary.
 std::string csv_field(const std::string& text);
-/// The fields of a line.
+/// Splits a CSV line into its fields.
 std::vector<std::string> split_csv(std::string_view line);
 
 }  // namespace keyhole

@@ -1,5 +1,6 @@
-/// Random numbers of one question: Philox words counted by (seed, stream, index), so that question 17 of a seed is the same in
-/// whatever order questions are made, here and in assets/training/tasks.py. Values; any thread; knows base only.
+/// Random numbers of one question: Philox words counted by (seed, stream, index). Question 17 of a seed is
+/// therefore the same in whatever order questions are made, here and in assets/training/tasks.py. Plain
+/// values, for any thread; knows base only.
 #pragma once
 
 #include "engine/base/philox.h"
@@ -13,7 +14,8 @@ class Draw {
     Draw(std::uint64_t seed, std::uint32_t stream, std::uint32_t index)
         : seed_(seed), stream_(stream), index_(index) {}
 
-    /// 32 uniform bits: words 0..3 of the blocks at counter (0, index, stream, 0), (1, index, stream, 0) ...
+    /// Returns 32 uniform bits: words 0..3 of the blocks at counter (0, index, stream, 0), (1, index, stream,
+    /// 0) ...
     std::uint32_t word() {
         if (used_ == 4) {
             block_ = philox4x32_10({{n_blocks_++, index_, stream_, 0}}, seed_);
@@ -21,7 +23,7 @@ class Draw {
         }
         return block_.x[used_++];
     }
-    /// 0 .. n - 1: the high half of word * n. Needs n > 0.
+    /// Returns a number in 0 .. n - 1: the high half of word * n. Needs n > 0.
     std::uint32_t below(std::uint32_t n) {
         return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word()) * n) >> 32);
     }

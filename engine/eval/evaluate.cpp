@@ -14,7 +14,7 @@ namespace keyhole {
 
 namespace {
 
-/// What the tokenizer puts before a text.
+/// Returns the tokens that the tokenizer puts before a text.
 std::vector<int> begin_of_text(const Tokenizer& tokenizer) {
     std::vector<int> with = tokenizer.encode("a"), without = tokenizer.encode("a", false);
     if (with.size() <= without.size()) return {};
@@ -22,7 +22,7 @@ std::vector<int> begin_of_text(const Tokenizer& tokenizer) {
     return with;
 }
 
-/// Counts tokens of pieces, most of which come again.
+/// Counts the tokens of pieces of text and remembers them, since most pieces come again.
 class TokenCounter {
   public:
     explicit TokenCounter(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
@@ -153,7 +153,8 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
                                     [&](const std::string& text) { return (*count)(text); }};
         const Task task =
             make_task(kind, options.seed, static_cast<std::uint32_t>(i), options.context, distance, material);
-        // Where the tokens of prompt and answer meet, the answer begins with the first token that is not the prompt's alone.
+        // A token may span the end of the prompt. The answer begins with the first token that differs from
+        // the prompt's own.
         const std::vector<int> whole = model->tokenizer().encode(task.prompt + task.answer),
                                prompt = model->tokenizer().encode(task.prompt);
         const auto part = std::mismatch(prompt.begin(), prompt.end(), whole.begin(), whole.end()).second;

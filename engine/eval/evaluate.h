@@ -1,5 +1,6 @@
-/// How well lanes predict what is known to come: text after text, answers after questions. All lanes of a question run in lockstep in
-/// one session, on the same tokens, so that they pair. Main thread; knows session.
+/// Measures how well lanes predict a known continuation: text after text, answers after questions. All lanes
+/// of a question run in lockstep in one session on the same tokens, so that their results are paired. Main
+/// thread; knows sessions.
 #pragma once
 
 #include "engine/eval/statistics.h"
@@ -15,44 +16,47 @@
 
 namespace keyhole {
 
-/// The prompt is processed at once, as the lane's policy says, and evicted from; then `fed` goes in one token a row, each row evicting.
+/// The prompt is processed and evicted from at once, as the lane's policy says. Then `fed` goes in, one token
+/// and one eviction a row.
 struct Question {
     std::vector<int> prompt;
-    std::vector<int> fed;  ///< what is scored: each token by the distribution that the row before it gave
+    std::vector<int> fed;  ///< the scored tokens, each by the distribution of the row before it
     int n_bytes = 0;       ///< of the text of `fed`
-    int distance = 0;      ///< tokens between what is asked for and the answer; 0: text
+    int distance = 0;      ///< tokens between the fact that is asked for and the answer; 0: text
 };
 
 struct Outcome {
     double nats = 0;   ///< sum over `fed` of -ln p
     int n_tokens = 0;  ///< size of `fed`
     int n_bytes = 0;   ///< of the question
-    bool right =
-        false;  ///< every token of `fed` was the lane's most likely one: greedy decoding gives exactly this
+    /// Every token of `fed` was the lane's most likely one: greedy decoding gives exactly this.
+    bool right = false;
 };
 
-/// One outcome a lane. Throws Error with what the session says.
+/// Returns one outcome per lane. Throws the session's Error.
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
                          std::span<const LaneSpec> lanes, const Question& question);
 
-/// Empty caches of the models that the lanes run: while they are held, not every question merges K and V anew and takes them to the
-/// device.
+/// Returns empty caches of the models that the lanes run. While they are held, K and V are not merged and
+/// copied to the device again for every question.
 std::vector<std::unique_ptr<KvCache>> hold_models(const std::shared_ptr<const Model>& model, Backend& backend,
                                                   std::span<const LaneSpec> lanes);
 
-/// Questions that are made when they are asked.
+/// Questions that are made on demand.
 struct QuestionSet {
     std::string name;  ///< "text" or the task's
     bool is_task = false;
     int n_questions = 0;
     std::string description;  ///< one line: what is measured
-    std::string identity;     ///< what question i depends on, the model included: equal ones ask the same
+    /// Everything that question i depends on, the model included: equal identities ask the same.
+    std::string identity;
     std::function<Question(int)> make;
 };
 
-/// Windows of a text: each begins with the tokenizer's begin-of-text and takes `context` tokens with it, without overlap; the first
-/// `n_prefill` are the prompt, the rest is fed and scored. At most `most` windows (0: all), spread evenly; what is left at the end of the
-/// text is not scored. Throws Error(wrong_use) when the text does not fill a window.
+/// Makes questions from windows of a text. Each window begins with the tokenizer's begin-of-text and has
+/// `context` tokens including it, without overlap. The first `n_prefill` are the prompt, the rest is fed and
+/// scored. most: number of windows (0: all), spread evenly; the rest at the end of the text is not scored.
+/// Throws Error(wrong_use) if the text does not fill a window.
 QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view text, int context,
                          int n_prefill, int most);
 
@@ -64,7 +68,7 @@ struct TaskOptions {
     bool operator==(const TaskOptions&) const = default;
 };
 
-/// Words, narrative and passages of the tasks, kept by the sets made from it.
+/// Words, narrative and passages of the tasks. The sets made from them share it.
 struct TaskTexts {
     TaskTexts(const std::filesystem::path& words_json, std::string_view narrative, std::string_view passages);
     TaskWords words;
@@ -76,23 +80,23 @@ struct TaskTexts {
 QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<const TaskTexts> texts,
                            TaskKind kind, const TaskOptions& options);
 
-/// What a lane made of the same questions as the others.
+/// The results of one lane on the same questions as the other lanes.
 struct LaneScore {
-    Estimate accuracy;      ///< share of right answers, Wilson's interval
-    Estimate nats;          ///< per fed token, mean over questions with Student's interval
+    Estimate accuracy;      ///< share of right answers, with Wilson's interval
+    Estimate nats;          ///< per fed token, mean over questions, with Student's interval
     double perplexity = 0;  ///< exp of the mean over all fed tokens
     double bits_per_byte = 0;
-    // Against the first lane, question by question.
+    // Compared with the first lane, question by question.
     Estimate accuracy_difference;
     Estimate nats_difference;
     int n_questions = 0;
     std::int64_t n_tokens = 0;
 };
 
-/// outcomes and reference: of the same questions in the same order.
+/// outcomes, reference: of the same questions in the same order.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
 
-/// How many lanes at a time keep their caches of a prompt within about 2 GB.
+/// Returns how many lanes may run together so that their caches of a prompt take at most about 2 GB.
 int lanes_together(const Model& model, int context);
 
 }  // namespace keyhole

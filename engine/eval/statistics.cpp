@@ -21,7 +21,7 @@ Interval wilson_interval(int k, int n) {
     }
     const double p = static_cast<double>(k) / n, z2n = kZ * kZ / n;
     const double middle = p + z2n / 2, half = kZ * std::sqrt(p * (1 - p) / n + z2n / (4 * n));
-    // At the ends of the scale the limits are 0 and 1 but for rounding.
+    // At the ends of the scale the limits are 0 and 1, apart from rounding.
     return {k == 0 ? 0 : std::max(0.0, (middle - half) / (1 + z2n)),
             k == n ? 1 : std::min(1.0, (middle + half) / (1 + z2n))};
 }

@@ -13,7 +13,7 @@ namespace keyhole {
 namespace {
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
-constexpr std::size_t kLongestSentence = 300;  // bytes
+constexpr std::size_t kLongestSentence = 300;  // in bytes
 
 struct KindText {
     std::string_view name, help;
@@ -55,7 +55,8 @@ std::vector<std::string_view> words_of(std::string_view paragraph) {
     return words;
 }
 
-/// The word ends a sentence when the next one begins as sentences do. "Mr." does not.
+/// Returns whether the word ends a sentence: it has an end mark, is no title such as "Mr.", and the next word
+/// begins like a sentence.
 bool ends_sentence(std::string_view word, std::string_view next) {
     const std::size_t last = word.find_last_not_of("\"')");
     const std::string_view core = word.substr(0, last == std::string_view::npos ? 0 : last + 1);
@@ -68,13 +69,13 @@ bool ends_sentence(std::string_view word, std::string_view next) {
            (next.front() >= 'A' && next.front() <= 'Z');
 }
 
-/// Consecutive sentences, and the tokens before each of their edges (one more than sentences).
+/// Consecutive sentences, and the token counts at their edges (one edge more than sentences).
 struct Narrative {
     std::vector<const std::string*> sentences;
     std::vector<int> edges{0};
 };
 
-/// As many as fit into `room` tokens, from a random one on.
+/// Draws as many sentences as fit into `room` tokens, from a random one on.
 Narrative draw_narrative(Draw& draw, const TaskMaterial& material, int room) {
     if (room < 0) fail(ErrorCode::wrong_use, "a question does not fit into the context; make it longer");
     const std::vector<std::string>& all = *material.sentences;
@@ -97,7 +98,7 @@ std::string finished(const std::string& text) {
     return text.substr(std::min(text.find_first_not_of(" \n"), text.size()));
 }
 
-/// Section and question at the end; narrative of something else fills the context before them.
+/// Makes a prompt with section and question at the end; unrelated narrative fills the context before them.
 Task make_passage(Draw& draw, int context, const TaskMaterial& material) {
     if (material.passages == nullptr || material.passages->empty())
         fail(ErrorCode::wrong_use,
@@ -122,10 +123,10 @@ Task make_passage(Draw& draw, int context, const TaskMaterial& material) {
     fail(ErrorCode::wrong_use, "no passage fits into a context of {} tokens; make it longer", context);
 }
 
-/// What a prompt is put together from.
+/// The parts that a prompt is assembled from.
 struct Parts {
-    std::string asked;                ///< the block that holds what is asked for
-    int tail = 0;                     ///< tokens of the block after what is asked for
+    std::string asked;                ///< the block with the fact that is asked for
+    int tail = 0;                     ///< tokens of the block after that fact
     std::vector<std::string> others;  ///< placed at random
     std::optional<std::string> old;   ///< placed before `asked`
     std::string question, answer;
@@ -143,8 +144,8 @@ Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
                 " " + facts[0].update_answer};
     Parts parts;
     std::size_t asked = 0;
-    if (kind ==
-        TaskKind::dialogue) {  // the speakers follow each other: one block, in the order they were made
+    // The speakers follow one another: one block, in the order of the facts.
+    if (kind == TaskKind::dialogue) {
         asked = draw.below(static_cast<std::uint32_t>(facts.size()));
         for (std::size_t i = 0; i < facts.size(); ++i) {
             parts.asked += (i == 0 ? "\n\n" : " ") + facts[i].statement;
@@ -215,7 +216,8 @@ Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int conte
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < parts.others.size(); ++i) places.push_back(draw.below(n_edges));
 
-    // The edge at which the asked block comes nearest to the wanted distance; others at that edge stand before it.
+    // Find the edge at which the asked block is closest to the wanted distance. Other blocks at that edge
+    // stand before it.
     std::size_t at = 0;
     int found = 0;
     for (std::size_t k = 0; k < edges.size(); ++k) {

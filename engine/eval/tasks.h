@@ -1,6 +1,7 @@
-/// Recall tasks: a text that states something, and a question whose answer can be known only by looking back. Twin of
-/// assets/training/tasks.py, from which models are trained: the same question from the same seed, byte for byte. What the tasks
-/// are: assets/tasks/README.md. Any thread; knows base only, tokens are counted by a function.
+/// Recall tasks: a text that states something, and a question that can be answered only by looking back. Twin
+/// of assets/training/tasks.py, which makes the training texts: the same seed gives the same question, byte
+/// for byte. assets/tasks/README.md describes the tasks. Any thread; knows base only; a function counts the
+/// tokens.
 #pragma once
 
 #include "engine/eval/words.h"
@@ -16,47 +17,50 @@ namespace keyhole {
 enum class TaskKind { needle, fact, needles, latest, dialogue, list, passage };
 inline constexpr int kTaskKinds = 7;
 std::string_view task_name(TaskKind kind);
-/// One sentence for a list of tasks.
+/// Returns one sentence for a list of tasks.
 std::string_view task_help(TaskKind kind);
-/// `needle`, a comma list, `recall` (all but passage) or `all`. Throws Error(wrong_use) naming the tasks there are.
+/// Parses `needle`, a comma list, `recall` (all but passage) or `all`. Throws Error(wrong_use), naming the
+/// valid tasks.
 std::vector<TaskKind> parse_tasks(std::string_view text);
 
-/// Tokens between the end of what is asked for and the answer, the question included.
+/// Tokens between the end of the fact that is asked for and the answer, including the question.
 struct DistanceRange {
     int low = 0, high = 0;
     bool operator==(const DistanceRange&) const = default;
 };
 
-/// What prompts are made of.
+/// The parts that prompts are made from.
 struct TaskMaterial {
     const TaskWords* words = nullptr;
     const std::vector<std::string>* sentences = nullptr;  ///< see split_sentences()
     struct Passage {
         std::string text, question, answer;
     };
-    const std::vector<Passage>* passages =
-        nullptr;  ///< see split_passages(); may be null for the other tasks
-    std::function<int(const std::string&)> count_tokens;  ///< of a piece of text, without begin-of-text
+    /// See split_passages(); may be null for the other tasks.
+    const std::vector<Passage>* passages = nullptr;
+    std::function<int(const std::string&)> count_tokens;  ///< counts a piece of text, without begin-of-text
 };
 
 struct Task {
     std::string prompt;  ///< ends before the answer, without a blank
     std::string answer;  ///< begins with its blank
-    int distance = 0;    ///< tokens: the nearest to what was drawn that the ends of sentences allow
+    int distance = 0;    ///< in tokens: the closest to the drawn one at an end of a sentence
 };
 
-/// Question `index` of a kind. context: prompt and answer take at most so many tokens, begin-of-text included. The distance is drawn
-/// uniformly from the range, cut to what fits; a passage stands at the end and sets its own. Throws Error(wrong_use) when the
-/// question does not fit into the context or the narrative does not fill it.
+/// Makes question `index` of a kind. context: most tokens of prompt and answer, including begin-of-text. The
+/// distance is drawn uniformly from the range, cut to what fits. A passage stands at the end and has its own
+/// distance. Throws Error(wrong_use) if the question does not fit into the context, or the narrative does not
+/// fill it.
 Task make_task(TaskKind kind, std::uint64_t seed, std::uint32_t index, int context, DistanceRange distance,
                const TaskMaterial& material);
 
-/// Sentences of a text as pieces: a blank or, for the first of a paragraph, an empty line before each. Paragraphs that do not end as
-/// sentences do (headings), and sentences of more than 300 bytes, are left out; `<|endoftext|>` parts paragraphs.
+/// Splits a text into sentences. Each begins with a blank, or with an empty line if it is the first of a
+/// paragraph. Left out are paragraphs that do not end like sentences (headings) and sentences of more than
+/// 300 bytes. `<|endoftext|>` separates paragraphs.
 std::vector<std::string> split_sentences(std::string_view text);
 
-/// Sections with `Question:` and `Answer:` lines, parted by `<|endoftext|>`: the questions whose answer has at most so many bytes
-/// and stands in the section word for word.
+/// Splits sections with `Question:` and `Answer:` lines, separated by `<|endoftext|>`. Returns the questions
+/// whose answer has at most longest_answer bytes and occurs in the section word for word.
 std::vector<TaskMaterial::Passage> split_passages(std::string_view text, int longest_answer);
 
 }  // namespace keyhole

@@ -47,13 +47,13 @@ void add_range(Vary& vary, std::string_view item) {
     for (int i = 0;; ++i) {
         const double value = factor ? low * std::pow(step, i) : low + i * step;
         if (value > high + slack) break;
-        // Ten digits take the rounding of 0.1 * 3 away.
+        // Ten digits remove the rounding of 0.1 * 3.
         vary.values.push_back(fmt::format("{:.10g}{}", value, percent ? "%" : ""));
         if (vary.values.size() > kMostValues) refuse(fmt::format("has more than {} values", kMostValues));
     }
 }
 
-/// The first comma outside parentheses, else the end.
+/// Returns the first comma outside parentheses, or the end.
 std::size_t next_comma(std::string_view text) {
     int depth = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -63,7 +63,7 @@ std::size_t next_comma(std::string_view text) {
     return text.size();
 }
 
-/// A lane that keeps all varies in how it shares KV heads alone.
+/// Returns whether the key applies to a lane that keeps everything: only those of KV sharing do.
 bool varies_full(const Vary& vary) {
     return vary.key == "kv" || vary.key == "merge" || vary.key == "compensate";
 }
@@ -77,7 +77,7 @@ Vary parse_vary(std::string_view text) {
              shown_text(text));
     Vary vary;
     vary.key = text.substr(0, equals);
-    // An override varies too: alpha@L0-3.
+    // Overrides can be varied too: alpha@L0-3.
     const std::string_view name = std::string_view(vary.key).substr(0, vary.key.find('@'));
     const std::vector<std::string_view> known = lane_spec_keys();
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -89,7 +89,7 @@ Vary parse_vary(std::string_view text) {
     while (!rest.empty()) {
         const std::size_t comma = next_comma(rest);
         const std::string_view item = rest.substr(0, comma);
-        // tau=1..2 is a value of its own; a range has a step.
+        // tau=1..2 is one value; a range has a step.
         if (item.find("..") != std::string_view::npos &&
             !(name == "tau" && item.find_first_of("*+") == std::string_view::npos))
             add_range(vary, item);

@@ -1,4 +1,5 @@
-/// A grid of lanes: `--vary budget=64..1024*2 --vary alpha=0..1+0.1`. Plain values; any thread; knows policy.
+/// A grid of lanes: `--vary budget=64..1024*2 --vary alpha=0..1+0.1`. Plain values, for any thread; knows
+/// policies.
 #pragma once
 
 #include "engine/policy/lane_spec.h"
@@ -9,30 +10,32 @@
 
 namespace keyhole {
 
-/// One key and its values, as they stand in a lane spec.
+/// One key and its values, as written in a lane spec.
 struct Vary {
     std::string key;
     std::vector<std::string> values;
-    bool geometric = false;  ///< a range with `*`: drawn on a logarithmic axis
+    bool geometric = false;  ///< a range with `*`: plotted on a logarithmic axis
     bool operator==(const Vary&) const = default;
 };
 
-/// `key=items`, items a comma list of values and ranges: `a..b*f` (a, a f, a f^2 ... up to b) and `a..b+s`; with `%` behind a the values
-/// are percents. Throws Error(wrong_use) naming the item and what is wrong, or a key that lanes have not.
+/// Parses `key=items`. items: a comma list of values and ranges; `a..b*f` is a, a f, a f^2 ... up to b,
+/// `a..b+s` adds s. With `%` after a the values are percentages. Throws Error(wrong_use), naming the item and
+/// the fault, or a key that lanes do not have.
 Vary parse_vary(std::string_view text);
 
 struct GridCell {
     LaneSpec spec;
-    std::string lane;  ///< as given, before it was varied
-    std::vector<std::string>
-        values;  ///< one for each Vary, "" where it says nothing to `full`; none: not varied
+    std::string lane;  ///< as given, before values were varied
+    /// One per Vary, "" where the key does not apply to `full`; empty: not varied.
+    std::vector<std::string> values;
 };
 
-/// Every lane with every combination of values, the last key fastest. `full` varies in KV sharing alone, else it stands once. Lanes that come out
-/// equal stand once. Throws Error(wrong_use) when a lane refuses a value, a key is varied twice, or there are more than 10,000.
+/// Combines every lane with all combinations of values; the last key changes fastest. `full` varies only in
+/// KV sharing, and otherwise appears once. Equal lanes appear once. Throws Error(wrong_use) if a lane refuses
+/// a value, a key is varied twice, or there are more than 10,000 lanes.
 std::vector<GridCell> make_grid(const std::vector<LaneSpec>& lanes, const std::vector<Vary>& varies);
 
-/// "64" or "12.5%" as a number; NaN for words.
+/// Returns "64" or "12.5%" as a number; NaN for words.
 double value_number(std::string_view value);
 
 }  // namespace keyhole

@@ -23,7 +23,7 @@ WeightedTexts read_weighted(const Json& pairs) {
     return texts;
 }
 
-/// `{name}` replaced by value_of(name), from left to right.
+/// Replaces each `{name}` by value_of(name), from left to right.
 std::string fill(std::string_view text, const std::function<std::string(std::string_view)>& value_of) {
     std::string out;
     while (!text.empty()) {
@@ -42,7 +42,7 @@ std::string without_brackets(std::string text) {
     return text;
 }
 
-/// "What is it? [4821]." -> the text before the value, without the blank at its end, and the value.
+/// Splits "What is it? [4821]." into the text before the value, without the blank at its end, and the value.
 std::pair<std::string, std::string> split_value(const std::string& text) {
     const std::size_t open = text.find('['), close = text.find(']');
     std::string before = text.substr(0, open);

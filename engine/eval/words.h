@@ -1,5 +1,6 @@
-/// Word lists and templates of the recall tasks (assets/tasks/words.json), and the facts made from them. Twin of the class Words in
-/// assets/training/tasks.py: the same draws in the same order. Const after loading; any thread.
+/// Word lists and templates of the recall tasks (assets/tasks/words.json), and the facts made from them. Twin
+/// of the class Words in assets/training/tasks.py: the same draws in the same order. Const after loading; any
+/// thread; knows no tokens.
 #pragma once
 
 #include "engine/eval/draw.h"
@@ -14,12 +15,9 @@
 
 namespace keyhole {
 
-enum class TaskSplit {
-    train,
-    test
-};  ///< test: names and nouns that are not trained on, first templates only
+enum class TaskSplit { train, test };  ///< test: names and nouns not used in training, first templates only
 
-/// Values with whole weights.
+/// Values with integer weights.
 struct WeightedTexts {
     std::vector<std::uint32_t> ends;  ///< running sums of the weights
     std::vector<std::string> values;
@@ -27,33 +25,33 @@ struct WeightedTexts {
     const std::string& draw(Draw& draw) const;
 };
 
-/// Something stated once and asked later.
+/// A fact that is stated once and asked for later.
 struct Fact {
-    std::string key;        ///< what facts of one text differ in
-    std::string value;      ///< what they may not share either
+    std::string key;        ///< differs between the facts of one text
+    std::string value;      ///< also differs between them
     std::string statement;  ///< without the blank before it
-    std::string ask;        ///< up to the answer, no blank at its end
+    std::string ask;        ///< up to the answer, without a blank at its end
     std::string answer;     ///< without the blank before it
-    std::string update;     ///< a later statement with another value; empty where the kind has none
+    std::string update;     ///< a later statement with another value; empty if the kind has none
     std::string update_ask, update_answer;
 };
 
 class TaskWords {
   public:
-    /// Throws Error(bad_file) naming the file and what is missing.
+    /// Loads the file. Throws Error(bad_file), naming the file and what is missing.
     TaskWords(const std::filesystem::path& words_json, TaskSplit split);
 
-    /// Different values, keys without a common word of four letters or more.
+    /// Draws n facts with different values, and keys without a common word of four letters or more.
     std::vector<Fact> facts(Draw& draw, const std::string& kind, int n) const;
-    /// A list and the request to say it again.
+    /// Draws a list and the request to repeat it.
     Fact listing(Draw& draw) const;
 
     struct TaskRule {
         WeightedTexts kinds;  ///< of facts
-        int n_others = 0;     ///< facts beside the one that is asked for
+        int n_others = 0;     ///< facts besides the one that is asked for
     };
     const TaskRule& rule(const std::string& task) const;
-    int longest_answer() const { return longest_answer_; }  ///< bytes; of passages
+    int longest_answer() const { return longest_answer_; }  ///< in bytes, of passages
 
   private:
     struct FactKind {

@@ -28,7 +28,8 @@ void make_folder(const std::filesystem::path& folder) {
     if (error) fail(ErrorCode::io, "cannot create the folder {}: {}", folder.string(), error.message());
 }
 
-/// One streamed array: [rows, units, positions] where a unit is a (layer, head) or a KV head. Rows that never come are filled at the end.
+/// Writes one array: [rows, units, positions], where a unit is a (layer, head) or a KV head. Rows that never
+/// come are filled at the end.
 class Stream {
   public:
     Stream(std::filesystem::path path, NpyType type, NpyShape shape, float absent)
@@ -38,14 +39,14 @@ class Stream {
                    std::max<std::int64_t>(writer_.shape()[0] * writer_.shape().back(), 1)),
           written_(static_cast<std::size_t>(writer_.shape()[0] * n_units_), 0) {}
 
-    /// values [n_positions]. Different lines may come from different threads.
+    /// values: [n_positions]. Several threads may write different lines.
     void write(std::int64_t row, std::int64_t unit, std::span<const float> values) {
         const std::int64_t line = row * n_units_ + unit;
         writer_.write(line * writer_.shape().back(), values);
         written_[static_cast<std::size_t>(line)] = 1;
     }
 
-    /// Rows from this one on are void.
+    /// Discards the rows from this one on.
     void cut(std::int64_t row) {
         std::fill(written_.begin() + std::min(row * n_units_, static_cast<std::int64_t>(written_.size())),
                   written_.end(), std::uint8_t{0});
@@ -78,15 +79,15 @@ class Stream {
     bool was_cut_ = false;
 };
 
-/// What one lane streams.
+/// The streams of one lane.
 struct LaneStreams {
     int id = 0;
-    int first_row = -1;  // that it got its id at
+    int first_row = -1;  // row at which it got its id
     std::filesystem::path folder;
     KvLayout layout;
-    std::vector<int> kv_heads;  // of the export
+    std::vector<int> kv_heads;  // those of the export
     std::unique_ptr<Stream> attention, logits, noise, scores, shadow;
-    bool has_shadow = false;        // some row of it came
+    bool has_shadow = false;        // at least one of its rows came
     std::vector<float> thresholds;  // [n_rows, n_kv_heads]
 
     std::vector<Stream*> streams() const {
@@ -122,7 +123,7 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
     write_file(path, bytes);
 }
 
-/// ideal.npy, u8, shaped like shadow.npy: 1 on the ideal set of each row.
+/// Writes ideal.npy, u8, shaped like shadow.npy: 1 for positions in the ideal set of each row.
 void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
     const ExportRange& range = rows.range();
     const RunHistory& history = rows.history();
@@ -133,7 +134,7 @@ void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
     std::vector<std::int32_t> ideal;
     std::int64_t first = 0;
     for (int row = range.first_row; row <= range.last_row; ++row) {
-        // Prompt rows: the policy that the run began with.
+        // Prompt rows use the policy that the run began with.
         const LaneRecord* record =
             rows.has(row) ? history.lane_record(std::max(row, history.n_prompt() - 1), rows.index())
                           : nullptr;
@@ -163,7 +164,7 @@ void write_evicted_at(const LaneRows& rows, const std::filesystem::path& path) {
 
 using Progress = std::function<void(double, const std::string&)>;
 
-/// Everything of a lane that is made after the run.
+/// Writes everything of a lane that is made after the run.
 void write_lane(const LaneRows& rows, const std::vector<float>& thresholds, const ExportOptions& options,
                 const std::filesystem::path& folder, const Progress& progress) {
     struct Part {
@@ -216,10 +217,10 @@ struct ExportSink::Impl final : PrefillSink {
     ExportOptions options;
     ExportShape shape;
     ExportRange range;
-    std::optional<StagedFolder> staged;  // the folder of the options, before the streams below it
+    std::optional<StagedFolder> staged;  // the folder of the options; made before the streams below it
     std::vector<std::unique_ptr<LaneStreams>> lanes;  // in order of appearance
-    /// By row and lane id: records may lose theirs to a recorder's budget before the tables are written. A fraction of what the
-    /// lanes keep in memory for their shadows anyway.
+    /// By row and lane id. A recorder's budget may drop the records' shadows before the tables are written.
+    /// These copies take a fraction of the memory that the lanes need for their shadows anyway.
     std::map<std::pair<int, int>, std::shared_ptr<const ShadowRow>> shadows;
 
     Impl(ExportOptions o, ExportShape s)
@@ -262,14 +263,15 @@ struct ExportSink::Impl final : PrefillSink {
         lanes.push_back(std::move(lane));
     }
 
-    /// Of a branch that is not shown.
+    /// Removes the files of a lane that belongs to a branch that is not shown.
     static void remove_lane(const LaneStreams& lane) {
         std::error_code ignored;
         for (Stream* stream : lane.streams()) std::filesystem::remove(stream->path(), ignored);
         std::filesystem::remove(lane.folder, ignored);
     }
 
-    /// Ids are bound to folders in the order in which records show them, as RunHistory numbers its lanes.
+    /// Returns the streams of a lane. Ids are bound to folders in the order in which records show them, as
+    /// RunHistory numbers its lanes.
     LaneStreams& lane_of(const StepTrace& step, int index) {
         for (const LaneRecord& record : step.lanes) {
             const int id = record.info->id;
@@ -291,7 +293,7 @@ struct ExportSink::Impl final : PrefillSink {
         return **std::find_if(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; });
     }
 
-    /// Lanes that came after the row give their places back.
+    /// Discards later rows. Lanes that came after the row give up their folders.
     void rewind(int row) {
         const std::int64_t first_void = std::max(0, row + 1 - range.first_row);
         shadows.erase(shadows.lower_bound({row + 1, 0}), shadows.end());
@@ -320,7 +322,7 @@ struct ExportSink::Impl final : PrefillSink {
             }
     }
 
-    /// full [n_layers * n_heads, row + 1]
+    /// full: [n_layers * n_heads, row + 1]
     void write_shadow(LaneStreams& lane, int row, const std::vector<float>& full) {
         std::vector<float> line(static_cast<std::size_t>(range.n_positions()), lane.shadow->absent());
         const std::int64_t n = row + 1;
@@ -372,7 +374,7 @@ struct ExportSink::Impl final : PrefillSink {
     RowWants wants() const override { return options.wants(); }
     void attention(const PrefillTile& tile) override {
         each_lane(tile, &LaneStreams::attention, head_unit(tile));
-        each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was removed yet
+        each_lane(tile, &LaneStreams::shadow, head_unit(tile));  // nothing was evicted yet
     }
     void logits(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::logits, head_unit(tile)); }
     void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
@@ -410,7 +412,7 @@ struct ExportSink::Impl final : PrefillSink {
         }
     }
 
-    /// The history with the shadows that its records came with.
+    /// Returns the history with the shadows that its records came with.
     RunHistory with_shadows(const RunHistory& history) const {
         StepList steps;
         for (const auto& step : history.steps()) {
@@ -457,7 +459,7 @@ struct ExportSink::Impl final : PrefillSink {
                            if (progress)
                                progress((static_cast<double>(i) + share) / static_cast<double>(n), what);
                        });
-            // Tables and films alone need the rows but not the file.
+            // Remove files that only tables and animations needed.
             if (lanes[i]->attention && !options.attention)
                 std::filesystem::remove(lanes[i]->attention->path());
             if (lanes[i]->scores && !options.scores) std::filesystem::remove(lanes[i]->scores->path());
@@ -502,7 +504,7 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
                       {}};
     for (int lane = 0; lane < shape.n_lanes; ++lane) shape.of_lane.push_back(history.layout(lane));
     ExportSink sink(options, shape);
-    // Feed the records as if they were made now. Order of lanes first: all that the run ever had.
+    // Feed the records as if they were new. The shape already lists all lanes of the run, in order.
     std::vector<float> line(static_cast<std::size_t>(history.n_positions()));
     for (const auto& step : history.steps()) {
         for (std::size_t i = 0; i < step->lanes.size(); ++i) {

@@ -1,5 +1,6 @@
-/// Writes a run to disk: full rows as they are made, pictures and tables at the end. The same for `decode --export`, the window and
-/// replay. row() is called by the session's thread, prompt tiles by workers, finish() after the run.
+/// Writes a run to disk: full rows as they are computed, pictures and tables at the end. `decode --export`,
+/// the window and replay share it. row() is called on the session's thread, prompt tiles come from workers,
+/// finish() is called after the run. Knows records and histories, not who makes them.
 #pragma once
 
 #include "engine/base/npy.h"
@@ -15,7 +16,7 @@ namespace keyhole {
 
 class ExportSink final : public RowSink {
   public:
-    /// Checks options and size, makes the folders. Throws Error(wrong_use) or Error(io).
+    /// Checks the options and the size, and makes the folders. Throws Error(wrong_use) or Error(io).
     ExportSink(ExportOptions options, ExportShape shape);
     ~ExportSink() override;
 
@@ -23,12 +24,12 @@ class ExportSink final : public RowSink {
     void row(const StepTrace& step, int lane, const RowOutput& out) override;
     void rewind(int row) override;
 
-    /// Closes the arrays (cut to the rows that came) and writes the rest from them and the history. progress: 0..1 with what is
-    /// being written. Call once. Throws Error(io).
+    /// Closes the arrays, cut to the rows that came, and writes the other files from them and the history.
+    /// progress: 0..1 and the name of the current file. Call it once. Throws Error(io).
     void finish(const RunHistory& history,
                 const std::function<void(double, const std::string&)>& progress = {});
 
-    /// Bytes that the export will take, for a line before the run.
+    /// Returns the bytes that the export will take, to report before the run.
     std::int64_t estimated_bytes() const;
 
   private:
@@ -36,8 +37,8 @@ class ExportSink final : public RowSink {
     std::unique_ptr<Impl> impl_;
 };
 
-/// Export of what records hold, without a run: for replay. Attention and scores come in half precision as recorded; logits and noise
-/// are not in records: Error(wrong_use) says so.
+/// Exports the contents of records without a run, for replay. Attention and scores come in half precision, as
+/// recorded. Records hold no logits or noise: asking for them throws Error(wrong_use).
 void export_history(const RunHistory& history, ExportOptions options,
                     const std::function<void(double, const std::string&)>& progress = {});
 

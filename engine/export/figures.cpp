@@ -202,7 +202,8 @@ void write_heatmaps(const LaneRows& rows, const std::filesystem::path& folder,
 
 namespace {
 
-/// The sink, those with the highest score in the last row, and the last evicted; ascending, each once.
+/// Returns the sink, the tokens with the highest score in the last row, and the last evicted ones; ascending,
+/// each once.
 std::vector<int> telling_tokens(const LaneRows& rows, const std::vector<std::vector<float>>& scores,
                                 int kv_head) {
     constexpr std::size_t kHighest = 3, kEvicted = 3;
@@ -239,7 +240,7 @@ Curve token_curve(const LaneRows& rows, const std::vector<std::vector<float>>& s
     Curve curve;
     curve.name = fmt::format("{} {}", position, texts[static_cast<std::size_t>(position)]);
     for (std::size_t i = 0; i < scores.size(); ++i) {
-        if (scores[i].empty()) continue;  // thinned out: the line goes straight on
+        if (scores[i].empty()) continue;  // thinned out: the line is drawn straight on
         curve.x.push_back(rows.range().first_row + static_cast<double>(i));
         curve.y.push_back(scores[i][static_cast<std::size_t>(position)]);
     }
@@ -280,7 +281,7 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
             threshold.x.push_back(range.first_row + y);
             threshold.y.push_back(value);
         }
-        // A sink would press everything else, the threshold above all, to the ground of a linear scale.
+        // On a linear scale a sink would press everything else, above all the threshold, down to the axis.
         float highest = 0, lowest = std::numeric_limits<float>::infinity();
         for (const auto& row : scores)
             for (float v : row) highest = std::max(highest, std::isnan(v) ? 0.0f : v);

@@ -13,13 +13,15 @@ namespace {
 
 constexpr int kFrameMs = 100, kLastFrameMs = 2000;
 
-/// Rows that have a picture of their own in records: what is stored is known from the last prompt row on.
+/// Returns the rows that have a picture of their own: records know what is stored from the last prompt row
+/// on.
 std::pair<int, int> recorded_rows(const LaneRows& rows) {
     const int first = std::max(rows.range().first_row, rows.history().steps().front()->row);
     return {std::max(first, rows.lane().first_row), std::min(rows.range().last_row, rows.lane().last_row)};
 }
 
-/// At most kMostGifFrames rows of [first, last], evenly, with the last; and the sentence that says what was left out.
+/// At most kMostGifFrames rows of [first, last], evenly spaced and with the last, and the sentence on what
+/// was left out.
 struct FilmRows {
     std::vector<int> rows;
     std::string note;
@@ -33,10 +35,10 @@ struct FilmRows {
 
 void write_film(const FilmRows& film, std::optional<Colormap> map, const std::filesystem::path& path,
                 const ExportProgress& progress, const std::function<Image(int row)>& draw) {
-    // Drawn on all cores a few at a time, written in order.
+    // Frames are drawn on all cores a few at a time, and written in order.
     ThreadPool pool(0);
     const std::size_t n = film.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
-    // The legend grows with the rows: the last one has most in it.
+    // The legend grows with the rows: the last one needs the largest picture.
     const Image last = draw(film.rows.back());
     GifWriter gif(last.width(), last.height(), map);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
@@ -61,14 +63,15 @@ FigureTexts frame_texts(const LaneRows& rows, int row, const std::string& note) 
             kFrameCaption + note};
 }
 
-/// Shares of many cells take more shades than a frame of a GIF has colours.
+/// Returns a caption note where pixels are shares of several cells, which have more shades than a frame of a
+/// GIF has colours; otherwise an empty text.
 std::string shades_note(int n_columns, int n_rows, const FigureSize& size) {
     return layout_cells(n_columns, n_rows, size.max_width, size.max_height).factor > 1
                ? " Shades beyond 255 in a frame are drawn as the nearest."
                : "";
 }
 
-/// Cells of rows that come after `row` are not there yet.
+/// Returns the states with cells of rows after `row` set to unborn.
 std::vector<CellState> states_up_to(const std::vector<CellState>& states, int n_columns, int first_row,
                                     int row) {
     std::vector<CellState> out = states;
@@ -78,7 +81,7 @@ std::vector<CellState> states_up_to(const std::vector<CellState>& states, int n_
     return out;
 }
 
-/// One film after another, with progress over all of them.
+/// Writes one animation after another, with progress over all of them.
 void each_film(std::size_t n, const ExportProgress& progress,
                const std::function<void(std::size_t, const ExportProgress&)>& write) {
     for (std::size_t i = 0; i < n; ++i)
@@ -122,7 +125,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
                                                                             : CellState::evicted);
     }
     for (int p = 0; p <= last_row; ++p) {
-        // Those to come too: labels that grow would change the size of the picture.
+        // Include later tokens: labels that grow would change the size of the picture.
         const bool known = p < static_cast<int>(tokens.size());
         figure.column_axis.tokens.push_back(
             known ? history.run().token_display[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]

@@ -1,5 +1,5 @@
-/// Pictures that follow one another: what the caches hold row by row, as PNG files or an animated GIF, and GIFs of how the picture of a
-/// head grows. One thread.
+/// Animations: the contents of the caches row by row, as PNG files or an animated GIF, and GIFs that show how
+/// the picture of a head grows. Called on one thread; knows rows of a finished run, not how they were made.
 #pragma once
 
 #include "engine/export/figures.h"
@@ -9,20 +9,23 @@
 
 namespace keyhole {
 
-/// Which positions each KV head of the list stores after a row. last_row: the width is that of its positions.
+/// Draws which positions each listed KV head stores after a row. last_row: the picture is wide enough for its
+/// positions.
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
                  const FigureTexts& texts);
-/// row_000042.png for every row: mask_frame() of the KV heads of the range. All of one size.
+/// Writes row_000042.png for every row: mask_frame() of the KV heads of the range, all of one size.
 void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder,
                        const ExportProgress& progress);
 
-/// A GIF holds so many rows; of longer runs every second, third ... row, the last one always, and its caption says so.
+/// Most rows in a GIF. A longer run shows every second, third ... row, always including the last, and its
+/// caption says so.
 inline constexpr int kMostGifFrames = 500;
 
-/// mask.gif: the same pictures as one film.
+/// Writes mask.gif: the same pictures as one animation.
 void write_mask_gif(const LaneRows& rows, const std::filesystem::path& folder,
                     const ExportProgress& progress);
-/// heatmap_L*_H*.gif, mask_L*_G*.gif, scores_L*_G*.gif: a film for each head of the range; rows to come are white.
+/// Write heatmap_L*_H*.gif, mask_L*_G*.gif and scores_L*_G*.gif: an animation for each head of the range.
+/// Later rows are white.
 void write_attention_gifs(const LaneRows& rows, const std::filesystem::path& folder,
                           const ExportProgress& progress);
 void write_head_mask_gifs(const LaneRows& rows, const std::filesystem::path& folder,

@@ -81,7 +81,7 @@ void parse_export_list(std::string_view list, ExportOptions& options, bool of_re
         while (word.ends_with(' ')) word.remove_suffix(1);
         if (word.empty()) continue;
         if (word == "all") {
-            // A picture a row is another matter than one file more.
+            // A picture per row is much more than one more file.
             for (const ExportWord& known : kWords)
                 options.*known.flag |= known.in_all && (known.in_records || !of_records);
             continue;
@@ -139,7 +139,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         if (wanted) lane += heads * plane * element;
     if (options.shadow) lane += heads * plane * (element + 1);
     if (options.streams_scores()) lane += kv_heads * (plane * element + 100'000);
-    // Tables have a line for what a row attends to: its positions at most.
+    // Tables have a line for each position that a row attends to: at most all its positions.
     const std::int64_t lines =
         heads * range.n_rows() * (std::int64_t{range.first_row} + range.last_row + 2) / 2;
     if (options.csv) lane += lines * 40 + heads * range.n_rows() * 60;
@@ -148,7 +148,7 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
         lane += shape.layout.n_kv_heads() * std::int64_t{range.n_positions()} * 4 + kv_heads * picture / 2;
     if (options.heatmap) lane += (heads + 4) * picture;
     if (options.frames) lane += std::int64_t{range.n_rows()} * (kv_heads * range.n_positions() / 8 + 40'000);
-    // Frames hold what changed: some lines of the head, and the title.
+    // Frames hold only what changed: a few lines of the head, and the title.
     const std::int64_t film = std::min<std::int64_t>(range.n_rows(), 500) * 8'000 + picture;
     lane += film * (options.gif + options.gif_attention * heads +
                     (options.gif_mask + options.gif_scores) * kv_heads);

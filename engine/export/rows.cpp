@@ -11,7 +11,7 @@ namespace keyhole {
 
 namespace {
 
-/// Place of a value in an ascending list that has it.
+/// Returns the index of a value in an ascending list that contains it.
 std::int64_t index_of(const std::vector<int>& list, int value) {
     const auto it = std::lower_bound(list.begin(), list.end(), value);
     KH_ASSERT(it != list.end() && *it == value, "{}", value);
@@ -51,7 +51,8 @@ LaneRows::LaneRows(const RunHistory& history, int lane, const ExportRange& range
     : history_(history), lane_(lane), range_(range), arrays_(std::move(arrays)) {}
 
 bool LaneRows::has(int row) const {
-    // Prompt rows were processed by the lanes of the start; one that joined later did so unseen.
+    // Prompt rows were processed by the lanes of the start. A lane that joined later processed them without a
+    // record.
     const RunHistory::Lane& l = lane();
     return row <= l.last_row && (row >= l.first_row || l.first_row == history_.n_prompt() - 1);
 }

@@ -1,5 +1,6 @@
-/// Where an export's pictures and tables get their rows: the arrays streamed while the run went on (exact), else what the records
-/// still hold (half precision, perhaps thinned). One thread.
+/// The source of rows for an export's pictures and tables: the arrays streamed during the run (exact),
+/// otherwise what the records still hold (half precision, perhaps thinned). Called on one thread; knows no
+/// file formats but npy.
 #pragma once
 
 #include "engine/base/mapped_file.h"
@@ -16,12 +17,12 @@
 
 namespace keyhole {
 
-/// A finished [rows, heads..., positions] file, mapped.
+/// A finished [rows, heads..., positions] file, memory-mapped.
 class StreamedArray {
   public:
-    /// Throws Error(bad_file) when the file is not the array it was written as.
+    /// Throws Error(bad_file) if the file does not have this type and shape.
     StreamedArray(const std::filesystem::path& path, NpyType type, NpyShape shape);
-    /// Line `index` of the last dimension, widened.
+    /// Reads line `index` of the last dimension as float.
     void line(std::int64_t index, std::span<float> out) const;
 
   private:
@@ -30,7 +31,7 @@ class StreamedArray {
     NpyShape shape_;
 };
 
-/// Streamed arrays of one lane, those that exist.
+/// The streamed arrays of one lane, as far as they exist.
 struct LaneArrays {
     std::optional<StreamedArray> attention, logits, noise, scores, shadow;
 };
@@ -47,19 +48,21 @@ class LaneRows {
     const ExportRange& range() const { return range_; }
     const LaneArrays& arrays() const { return arrays_; }
 
-    /// Row by position, out [n_positions], 0 or NaN where not attended. False where nothing is known of the row.
+    /// Write a row by position, 0 or NaN where not attended. out: [n_positions]. Return false if the row is
+    /// unknown.
     bool attention(int row, int layer, int head, std::span<float> out) const;
     bool scores(int row, int kv_head, std::span<float> out) const;
     bool logits(int row, int layer, int head, std::span<float> out) const;
     bool noise(int row, int layer, int head, std::span<float> out) const;
     bool shadow(int row, int layer, int head, std::span<float> out) const;
-    /// The lane processed the row.
+    /// Returns whether the lane processed the row.
     bool has(int row) const;
 
-    /// All rows of a query head or a mask; rows without data are NaN and evicted/unborn as the table says; kNotFinite for values that are none.
+    /// Returns all rows of a query head, or of a mask. Rows without data are NaN, or evicted and unborn as
+    /// the table says; values that are not finite are kNotFinite.
     Plane attention_plane(int layer, int head) const;
     std::vector<CellState> states(int kv_head) const;
-    /// Where pictures come from, for captions: "exact values" or which rows the record still holds.
+    /// Returns the source of pictures for captions: "exact values", or which rows the record still holds.
     std::string source() const;
 
   private:

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json number(float value) {
-    // Through its shortest text: 0.1f is 0.1, not 0.10000000149011612.
+    // Uses its shortest text: 0.1f becomes 0.1, not 0.10000000149011612.
     if (!std::isfinite(value)) return nullptr;
     return Json::parse(fmt::format("{}", value));
 }
@@ -71,7 +71,7 @@ Json numbers(std::span<const double> values) {
     return out;
 }
 
-/// What a lane's rows add up to; what was not computed is left out.
+/// Returns the metrics of a lane, without those that were not computed.
 Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
     Json out;
     out["rows"] = m.n_rows;
@@ -164,7 +164,7 @@ std::string dump(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// A key a line, and a step a line: long, but a person and a diff can read it.
+/// Formats one key per line and one step per line: long, but readable for people and diffs.
 std::string layout_json(const Json& run) {
     const auto object = [](const Json& json, const std::string& indent, const auto& value) {
         std::string out = "{";
@@ -234,7 +234,7 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     out["lanes"] = Json::array();
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
         out["lanes"].push_back(lane_json(history, lane, metrics[static_cast<std::size_t>(lane)]));
-    // Indented, but a step stays on one line each.
+    // Indent, but keep each step on one line.
     return layout_json(out);
 }
 

@@ -31,7 +31,7 @@ StagedFolder::StagedFolder(fs::path folder) : folder_(std::move(folder)), part_(
 StagedFolder::~StagedFolder() {
     std::error_code ignored;
     fs::remove_all(part_, ignored);
-    if (made_) fs::remove(folder_, ignored);  // where nothing came into it
+    if (made_) fs::remove(folder_, ignored);  // if nothing was put into it
 }
 
 void StagedFolder::move_in(const fs::path& from, const fs::path& to) const {
@@ -49,7 +49,8 @@ void StagedFolder::publish(const fs::path& last) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(part_)) {
         const fs::path name = entry.path().lexically_relative(part_);
         const bool is_folder = entry.is_directory(), there = fs::exists(folder_ / name, error);
-        if (there && fs::is_directory(folder_ / name, error) != is_folder)  // before anything changes
+        // Check this before anything changes.
+        if (there && fs::is_directory(folder_ / name, error) != is_folder)
             fail(ErrorCode::io, "cannot write {}: {} is in the way; move it to another folder",
                  (folder_ / name).string(), is_folder ? "a file" : "a folder");
         if (entry.path() != fresh) (is_folder ? folders : files).push_back(name);

@@ -14,7 +14,7 @@ namespace keyhole {
 
 namespace {
 
-/// A text file that reports every failure and leaves nothing half-written under its name.
+/// Writes a text file. It reports every failure and leaves no incomplete file under its name.
 class TextFile {
   public:
     explicit TextFile(std::filesystem::path path) : path_(std::move(path)), part_(path_) {
@@ -52,7 +52,7 @@ class TextFile {
     std::FILE* file_ = nullptr;
 };
 
-/// Values of one (row, layer, head) by position, those columns that exist.
+/// The values of one (row, layer, head) by position, in the columns that exist.
 struct Columns {
     struct Column {
         std::string_view name;
@@ -149,7 +149,8 @@ void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path
     std::vector<std::int32_t> positions(attention.size());
     std::iota(positions.begin(), positions.end(), 0);
     for (int row = range.first_row; row <= range.last_row; ++row) {
-        // Stored sets of prompt rows follow from one-shot prompts alone, and there nothing has left yet.
+        // Skip prompt rows: their stored sets are known only for one-shot prompts, which have evicted nothing
+        // yet.
         const LaneRecord* record =
             row < history.n_prompt() || !rows.has(row) ? nullptr : history.lane_record(row, rows.index());
         if (record == nullptr) continue;
@@ -162,7 +163,7 @@ void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path
                     if (history.stored(rows.index(), g, p, row)) stored.insert(p);
                 text += fmt::format("{},{},{},{}", row, layer, head, g);
                 const auto add = [&](bool there, double value) {
-                    // Through float: sums in double end in digits that mean nothing.
+                    // Go through float: sums in double end in meaningless digits.
                     text +=
                         there && std::isfinite(value) ? fmt::format(",{}", static_cast<float>(value)) : ",";
                 };

@@ -1,4 +1,5 @@
-/// The rows of an export as text tables, one line for each (row, layer, head, position) that was attended. One thread.
+/// The rows of an export as text tables, with one line for each (row, layer, head, position) that was
+/// attended. One thread; knows rows of a finished run, not how they were made.
 #pragma once
 
 #include "engine/export/rows.h"
@@ -10,13 +11,14 @@ namespace keyhole {
 
 enum class TableFormat { csv, json };
 
-/// row, layer, head, kv_head, position, token (of the position), attention, and logit, noise, score where streamed. JSON is one array
-/// with one object a line. Written beside and renamed at the end. Throws Error(io). progress: 0..1.
+/// Writes row, layer, head, kv_head, position, token (of the position), attention, and logit, noise, score if
+/// streamed. JSON is one array with one object per line. The file is written under another name and renamed
+/// at the end. Throws Error(io). progress: 0..1.
 void write_table(const LaneRows& rows, TableFormat format, const std::filesystem::path& path,
                  const std::function<void(double)>& progress = {});
 
-/// metrics.csv, one line for each (row, layer, head): the measures of metrics/measures.h, those of a head's row and those of its
-/// KV head's kept set; empty where not computed. Throws Error(io).
+/// Writes metrics.csv, one line for each (row, layer, head): the measures of engine/analysis/measures.h for
+/// the head's row and for its KV head's kept set; empty where not computed. Throws Error(io).
 void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path);
 
 }  // namespace keyhole

@@ -26,7 +26,7 @@ bool BranchTree::has_children(int id) const {
                        [&](const Stretch& s) { return s.parent == id; });
 }
 
-/// From the root to a stretch.
+/// Returns the path from the root to a stretch.
 std::vector<int> BranchTree::line_of(int id) const {
     std::vector<int> line;
     for (; id >= 0; id = at(id).parent) line.push_back(id);
@@ -134,7 +134,7 @@ BranchTree::Way BranchTree::way_to(int id) const {
 
 void BranchTree::go_to(int id) {
     const int left = shown_;
-    // The end of a stretch with others behind it is closed.
+    // A stretch that others continue must not grow, so a new one begins at its end.
     if (has_children(other(id).id))
         grow(id, at(id).last_row);
     else

@@ -1,5 +1,5 @@
-/// The tree of a run's branches: what was rewound is kept by its commands, to go back to. Session's thread; plain values, knows
-/// nothing of lanes or backends.
+/// The tree of a run's branches. What a rewind cuts off is kept as commands, so that one can return to it.
+/// Used on the session's thread. Holds plain values and knows nothing of lanes or backends.
 #pragma once
 
 #include "engine/session/command.h"
@@ -9,17 +9,18 @@
 
 namespace keyhole {
 
-/// A branch is a stretch of rows and the commands on it. Rewinding to a row inside a stretch splits it there: the head keeps its
-/// number, the tail gets a new one, and so does the stretch that goes on. Stretches only grow at their ends and never once something
-/// goes on from there, so (row, branch of the row) names one record for good.
+/// A stretch is a range of rows with the commands applied in it; a branch is the path to its end. Rewinding
+/// to a row inside a stretch splits it there: the first part keeps its number, and the second part and the
+/// stretch that continues from the row get new ones. A stretch grows only at its end, and never once another
+/// continues from it. So (row, branch of the row) always names the same record.
 class BranchTree {
   public:
-    /// The root begins with the prompt, whose last row is `row`.
+    /// The root begins with the prompt. row: the prompt's last row.
     explicit BranchTree(int row);
 
     struct Stretch {
         int id = 0;
-        int parent = -1;  ///< the root has none
+        int parent = -1;  ///< -1: the root
         int from_row = 0;
         int last_row = 0;
         std::vector<LoggedCommand> commands;  ///< rows from from_row on
@@ -27,16 +28,17 @@ class BranchTree {
     };
 
     int shown() const { return shown_; }
-    /// Stretch of the shown branch that a row belongs to.
+    /// Returns the stretch of the shown branch that a row belongs to.
     int branch_of(int row) const;
-    /// Commands from the root to the end of the shown branch.
+    /// Returns the commands from the root to the end of the shown branch.
     std::vector<LoggedCommand> line() const;
-    /// All stretches off the shown branch.
+    /// Returns all stretches that are not on the shown branch.
     std::vector<Branch> others() const;
 
     void log(LoggedCommand command);
     void row_done(int row);
-    /// Cuts what comes after the row, commands stamped with it included, and goes on from there. False: there is nothing to cut.
+    /// Cuts off the rows after this one, and the commands stamped with it, and continues from there. Returns
+    /// false if there is nothing to cut.
     bool rewind(int row);
 
     struct Way {
@@ -44,9 +46,10 @@ class BranchTree {
         std::vector<LoggedCommand> commands;  ///< from there to the end of the branch
         int last_row = 0;
     };
-    /// Throws Error(wrong_use) when there is no such branch or it is part of what is shown.
+    /// Returns how to get to another branch. Throws Error(wrong_use) if it does not exist or is part of the
+    /// shown one.
     Way way_to(int id) const;
-    /// Shows another branch.
+    /// Makes another branch the shown one.
     void go_to(int id);
 
   private:

@@ -7,7 +7,7 @@ namespace keyhole {
 
 namespace {
 
-/// Bytes of the weights that a variant does not have from its base.
+/// Returns the bytes of the weights that a variant does not share with its base.
 std::size_t merged_bytes(const Model& variant, const Model& base) {
     std::set<const void*> of_base;
     visit_weights(base.weights(), [&](const Weight& w) { of_base.insert(w.data); });
@@ -53,12 +53,13 @@ std::size_t SessionState::bytes() const {
 void Checkpoints::offer(const SessionState& state) {
     if (budget_ == 0) return;
     if (const std::size_t bytes = state.bytes(); bytes <= budget_ / 4) {
-        // A row more for each MB: copying stays a small share of decoding, which reads the weights.
+        // Adds one row of spacing for each MB: copying stays a small share of decoding, which reads the
+        // weights.
         const int spacing = std::max(spacing_, static_cast<int>(bytes >> 20));
         if (kept_.empty() || state.row - kept_.back().state.row >= spacing)
             kept_.push_back({state.copy(), bytes});
     }
-    fit(state);  // a model that no lane runs any more counts from now on, whether this state is kept or not
+    fit(state);  // a model that no lane runs any more counts from now on, even if this state is not kept
 }
 
 std::map<const Model*, std::size_t> Checkpoints::only_kept(const SessionState& running) const {

@@ -1,5 +1,5 @@
-/// Copies of a session's state under a byte budget, so that rewinding need not start from the prompt. Session's thread; known to
-/// session only.
+/// Copies of a session's state under a byte budget, so that a rewind need not start from the prompt. Used on
+/// the session's thread, by the session only.
 #pragma once
 
 #include "engine/session/lane.h"
@@ -10,37 +10,39 @@
 
 namespace keyhole {
 
-/// What changes while a session runs.
+/// The part of a session that changes while it runs.
 struct SessionState {
     std::vector<Lane> lanes;
     int next_lane_id = 0;
     bool follow = false;
     Sampling sampling;
     int row = -1;                             ///< last row processed
-    std::vector<int> forced;                  ///< that the next rows consume, in order
+    std::vector<int> forced;                  ///< tokens that the next rows consume, in order
     std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
-    std::vector<std::string> commands_since;  ///< since the last record
+    std::vector<std::string> commands_since;  ///< applied since the last record
 
     SessionState copy() const;
     std::size_t bytes() const;  ///< without the models
 };
 
-/// States right after a row, before any command. Over the budget every second one goes and the spacing doubles. A model with merged
-/// KV heads that no lane runs any more counts in the budget, its copy on a device too, as long as a state keeps it, once however many
-/// do; where such models take more than half of it, the states that keep the largest go first.
+/// Keeps states as they were right after a row, before any command. When they exceed the budget, every second
+/// state is dropped and the spacing doubles. The budget also counts models with merged KV heads that no
+/// running lane uses but a state keeps, including their copies on a device, each once. If such models take
+/// more than half of the budget, the states that keep the largest one are dropped first.
 class Checkpoints {
   public:
-    /// base: the session's own model, which counts nowhere.
+    /// base: the session's own model, which is not counted.
     Checkpoints(std::size_t budget_bytes, const Model* base) : budget_(budget_bytes), base_(base) {}
 
-    /// Keeps a copy when it is time for one and it takes no more than a quarter of the budget.
+    /// Keeps a copy if the spacing since the last one is reached and the copy takes at most a quarter of the
+    /// budget.
     void offer(const SessionState& state);
-    /// The latest one not after the row; null where there is none.
+    /// Returns the latest state at or before the row; null if there is none.
     const SessionState* latest(int row) const;
     void drop_after(int row);
 
     std::size_t count() const { return kept_.size(); }
-    /// Of the states and of the models that they alone keep, `running` being what runs.
+    /// Returns the bytes of the states and of the models that only they keep. running: the current state.
     std::size_t bytes(const SessionState& running) const;
 
   private:

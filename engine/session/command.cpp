@@ -41,7 +41,7 @@ int count(std::string_view text, std::string_view word, std::string_view what) {
     refuse(text, fmt::format("'{}' is too much", shown_text(rest)));
 }
 
-/// The last word of a command.
+/// Parses a count that is the last word of a command.
 int last_count(std::string_view text, std::string_view rest, std::string_view what) {
     const std::string_view word = next_word(rest);
     if (!rest.empty()) too_much(text, rest);
@@ -115,7 +115,7 @@ std::vector<int> parse_tokens(std::string_view text, std::string_view list) {
     return tokens;
 }
 
-/// Without quotes: the words as they are.
+/// Parses a quoted text; words without quotes are taken as they are.
 std::string parse_quoted(std::string_view text, std::string_view words) {
     if (words.empty()) refuse(text, "it needs text");
     if (words.front() != '"') return std::string(words);

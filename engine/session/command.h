@@ -1,5 +1,5 @@
-/// What a user may change between tokens, and its text form: the same words in log, run.json, --script and
-/// palette. Any thread; plain values.
+/// The commands that a user may give between tokens, and their text form, which is the same in the log,
+/// run.json, --script and the palette. Plain values, for any thread; knows no session.
 #pragma once
 
 #include "engine/policy/lane_spec.h"
@@ -19,15 +19,16 @@ struct Sampling {
     bool operator==(const Sampling&) const = default;
 };
 
-/// lane <index> <spec>. What is gone stays gone: a switch from scope head to layer selects among what a KV head still holds, so
-/// that heads may hold fewer tokens than the budget until new ones come. Switching the shadow on lives the lane again from the
-/// prompt, with its own tokens and commands.
+/// lane <index> <spec>: changes a lane. Evicted tokens do not return: after a switch from scope head to layer
+/// the policy selects among the tokens that a KV head still holds, so heads may hold fewer tokens than the
+/// budget until new ones come. Switching the shadow on replays the lane from the prompt, with its own tokens
+/// and commands.
 struct SetLane {
     int index = 0;
     LaneSpec spec;
     bool operator==(const SetLane&) const = default;
 };
-struct AddLane {  ///< add <spec>: prefilled from the prompt, past tokens forced
+struct AddLane {  ///< add <spec>: a new lane, replayed with the prompt and lane 0's tokens
     LaneSpec spec;
     bool operator==(const AddLane&) const = default;
 };
@@ -44,24 +45,25 @@ struct SetSampling {  ///< sampling temperature=T,top_k=K,top_p=P
     bool operator==(const SetSampling&) const = default;
 };
 
-struct ForkLane {  ///< fork <index> [<spec>]: a new lane at the end, an exact copy at the present row
+struct ForkLane {  ///< fork <index> [<spec>]: adds a lane at the end, an exact copy at the current row
     int index = 0;
     std::optional<LaneSpec> spec;  ///< applied to the copy at once
     bool operator==(const ForkLane&) const = default;
 };
-struct Rewind {  ///< rewind <row>: back to right after that row, before any command stamped with it
+struct Rewind {  ///< rewind <row>: returns to right after that row, before any command stamped with it
     int row = 0;
     bool operator==(const Rewind&) const = default;
 };
-struct GoToBranch {  ///< branch <id>: to the end of what a rewind cut off
+struct GoToBranch {  ///< branch <id>: goes to the end of a branch that a rewind cut off
     int id = 0;
     bool operator==(const GoToBranch&) const = default;
 };
-/// A token of a lane: everywhere, in a layer, or in the KV head that a query head reads.
+/// Where a token is addressed: in all KV heads of a lane, in a layer, or in the KV head that a query head
+/// reads.
 struct TokenPlace {
-    int index = 0;  ///< of the lane
+    int index = 0;  ///< the lane's index
     int position = 0;
-    int layer = -1;  ///< -1: everywhere
+    int layer = -1;  ///< -1: all layers
     int head = -1;   ///< query head; -1: the whole layer
     bool operator==(const TokenPlace&) const = default;
 };
@@ -69,7 +71,7 @@ struct EvictToken {  ///< evict <index> <position> [L<layer>[.H<head>]]
     TokenPlace at;
     bool operator==(const EvictToken&) const = default;
 };
-struct PinToken {  ///< pin <index> <position> [L<layer>[.H<head>]]: never evicted; counts in the budget
+struct PinToken {  ///< pin <index> <position> [L<layer>[.H<head>]]: never evict; counts in the budget
     TokenPlace at;
     bool operator==(const PinToken&) const = default;
 };
@@ -78,14 +80,16 @@ struct UnpinToken {  ///< unpin <index> <position> [L<layer>[.H<head>]]
     bool operator==(const UnpinToken&) const = default;
 };
 
-/// force <id>[,<id>...]: the next rows consume these tokens in all lanes, one a row, instead of what the lanes chose; they queue behind
-/// those that wait already; `force!`: instead of those. The caches stay, and a lane whose text ended with the present row goes on.
+/// force <id>[,<id>...]: the next rows of all lanes consume these tokens, one a row, instead of the lanes'
+/// choices. They queue behind tokens that already wait; `force!` replaces those. The caches stay. A lane
+/// whose text ended with the current row continues.
 struct ForceTokens {
     std::vector<int> tokens;
     bool instead = false;
     bool operator==(const ForceTokens&) const = default;
 };
-/// say "<text>": the same with the tokens of a text, in quotes with \n, \t, \" and \\, such as a user's next turn; `say!` likewise.
+/// say "<text>": like force, with the tokens of a text such as a user's next turn. The text is in quotes,
+/// with the escapes \n, \t, \" and \\. `say!` replaces waiting tokens.
 struct SayText {
     std::string text;
     bool instead = false;
@@ -95,7 +99,7 @@ struct SayText {
 using Command = std::variant<SetLane, AddLane, RemoveLane, SetFollow, SetSampling, ForkLane, Rewind,
                              GoToBranch, EvictToken, PinToken, UnpinToken, ForceTokens, SayText>;
 
-/// Applied after row `row` (n_prompt - 1: before the first decode row).
+/// A command with the row after which it applies (n_prompt - 1: before the first decode row).
 struct LoggedCommand {
     int row = 0;
     Command command;
@@ -103,7 +107,7 @@ struct LoggedCommand {
 };
 
 std::string format_command(const Command& command);
-/// Throws Error(wrong_use) with the text and the valid forms.
+/// Parses a command. Throws Error(wrong_use) with the text and the valid forms.
 Command parse_command(std::string_view text);
 
 }  // namespace keyhole

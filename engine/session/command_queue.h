@@ -1,5 +1,5 @@
-/// The one way down: requests from the window to the engine's thread, in order. Thread-safe; a lock is held
-/// only for moving requests.
+/// Carries requests from the window to the engine's thread, in order. Thread-safe; a lock is held only while
+/// requests are moved. Knows nothing of either end.
 #pragma once
 
 #include "engine/session/session.h"
@@ -21,13 +21,13 @@ struct StartRun {
 };
 struct Play {};
 struct Stop {
-    bool work = false;  ///< what is being lived again too
+    bool work = false;  ///< cancel a replay in progress too
 };
 struct StepRows {
     int n_rows = 1;
 };
 struct SetSpeed {
-    double rows_per_s = 0;  ///< 0: as fast as it goes
+    double rows_per_s = 0;  ///< 0: as fast as possible
 };
 struct AskTokenBack {  ///< Session::with_token_back
     int index = 0;
@@ -49,7 +49,7 @@ class CommandQueue {
         arrived_.notify_one();
     }
 
-    /// The oldest request, if any.
+    /// Returns the oldest request, if any.
     std::optional<Request> pop() {
         const std::lock_guard lock(mutex_);
         if (requests_.empty()) return std::nullopt;
@@ -58,13 +58,13 @@ class CommandQueue {
         return oldest;
     }
 
-    /// A waiting request makes the present run pointless: a new start, or the end.
+    /// Returns whether a waiting request makes the current run pointless: a new start, or the end.
     bool supersedes_run() const {
         const std::lock_guard lock(mutex_);
         return std::any_of(requests_.begin(), requests_.end(), supersedes);
     }
 
-    /// A waiting request stops what is being lived again.
+    /// Returns whether a waiting request cancels a replay in progress.
     bool stops_work() const {
         const std::lock_guard lock(mutex_);
         return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
@@ -73,13 +73,13 @@ class CommandQueue {
         });
     }
 
-    /// Blocks until a request is there.
+    /// Blocks until a request arrives.
     void wait() {
         std::unique_lock lock(mutex_);
         arrived_.wait(lock, [&] { return !requests_.empty(); });
     }
 
-    /// Blocks until a request is there or the time has come.
+    /// Blocks until a request arrives or the time is reached.
     void wait_until(std::chrono::steady_clock::time_point time) {
         std::unique_lock lock(mutex_);
         arrived_.wait_until(lock, time, [&] { return !requests_.empty(); });

@@ -19,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Work that is done sooner is not announced, and news of longer work come so far apart.
+/// Replays that take less than kAnnounceAfter are not announced; longer ones report at intervals of
+/// kTellEvery.
 constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kTellEvery = std::chrono::milliseconds(50);
 
 bool has_code(const std::exception& error, ErrorCode code) {
@@ -27,7 +28,7 @@ bool has_code(const std::exception& error, ErrorCode code) {
     return known != nullptr && known->code() == code;
 }
 
-/// What the rows are lived again for.
+/// Returns why a command replays rows.
 std::string work_text(const Command& command) {
     if (const auto* rewind = std::get_if<Rewind>(&command))
         return fmt::format("going back to row {}", rewind->row);
@@ -54,23 +55,23 @@ struct Engine::Impl {
     CommandQueue queue;
     std::atomic<int> pending_commands{0};
 
-    mutable std::mutex mutex;  // status and model
+    mutable std::mutex mutex;  // guards status and model
     EngineStatus status;
     std::shared_ptr<const Model> model;
 
-    // The engine thread's own:
+    // Used only by the engine thread:
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Session> session;
-    int rows_left = 0;  // to decode before stopping; -1: until stopped
-    int pause_at = 0;   // tokens of text at which a run without end pauses
+    int rows_left = 0;  // to decode before stopping; -1: no limit
+    int pause_at = 0;   // text length in tokens at which an unlimited run pauses
     double rows_per_s = 0;
     Clock::time_point next_row_at;
     Clock::time_point rate_begin;
     int rate_rows = 0;
     bool quit = false;
-    std::string stopped_work;  // why a command had no effect, for the status once the stop itself is handled
+    std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
 
-    std::jthread thread;  // last: joins before the rest goes
+    std::jthread thread;  // last: it joins before the other members are destroyed
 
     Impl(BackendOptions o, std::function<void()> w, std::size_t budget)
         : options(o), wake(std::move(w)), recorder(budget) {}
@@ -130,8 +131,8 @@ struct Engine::Impl {
                 });
                 loaded = load_model(start.model_folder);
                 std::string notice;
-                backend = make_backend(loaded, options,
-                                       &notice);  // the old one stays with its model when this fails
+                // If this fails, the old backend stays with its model.
+                backend = make_backend(loaded, options, &notice);
                 const std::lock_guard lock(mutex);
                 model = loaded;
                 const std::string warning = fmt::format("{}", fmt::join(loaded->warnings(), "; "));
@@ -141,7 +142,7 @@ struct Engine::Impl {
             }
             set_status([&](EngineStatus& s) {
                 s.phase = EnginePhase::prefill;
-                if (!load) s.message.clear();  // of the run before; loading has its own
+                if (!load) s.message.clear();  // of the previous run; loading sets its own
                 s.progress = 0;
                 s.tokens_per_s = 0;
                 s.run = start.run;
@@ -188,7 +189,8 @@ struct Engine::Impl {
         });
     }
 
-    /// A prompt that was given up, or a failure, whose message stays, has left nothing to go on with.
+    /// Reports that there is no session to continue: its prompt was cancelled, or it failed and keeps that
+    /// message.
     void refuse_run() {
         set_status([](EngineStatus& s) {
             if (s.phase != EnginePhase::failed) s.message = "no session is running; start one first";
@@ -205,7 +207,7 @@ struct Engine::Impl {
         });
     }
 
-    /// What the user's stop does; a command that it cut short keeps its message, through more stops too.
+    /// Performs the user's stop. The message of a command that it cancelled stays, through further stops too.
     void halt() {
         rows_left = 0;
         const std::string why = std::exchange(stopped_work, "");
@@ -216,7 +218,8 @@ struct Engine::Impl {
         });
     }
 
-    /// For a command or question that lives rows again: shows it once it takes a while and says when to stop.
+    /// Returns the progress callback of a replay: it shows the work once it takes a while, and cancels it on
+    /// request.
     std::function<bool(double)> work(std::string what) {
         return [this, what = std::move(what), next = Clock::now() + kAnnounceAfter](double done) mutable {
             if (queue.stops_work()) return false;
@@ -231,14 +234,16 @@ struct Engine::Impl {
         };
     }
 
-    /// A command or a question is over; error: without effect. publish tells what it changed, where there is a session still.
+    /// Ends a command or question. error: not null if it had no effect. publish: writes its changes to the
+    /// status, if there is still a session.
     template <class Publish>
     void done(const std::exception* error, Publish publish) {
         const std::string fault = error == nullptr ? "" : error->what();
         if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
         if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
         set_status([&](EngineStatus& s) {
-            pending_commands.fetch_sub(1);  // whoever sees that it is over sees what came of it
+            // Under the status lock: whoever sees it done also sees its result.
+            pending_commands.fetch_sub(1);
             if (session != nullptr) publish(s);
             s.work.clear();
             s.message = fault;
@@ -251,7 +256,7 @@ struct Engine::Impl {
             s.run = session->run_spec();
             s.branch = session->branch();
             s.other_branches = session->other_branches();
-            // The row that it is about may come again with another past.
+            // The row that the answer is about may come again with another history.
             if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
                 s.token_back.reset();
         };
@@ -284,7 +289,8 @@ struct Engine::Impl {
         }
     }
 
-    /// The session is at an earlier row: readers see that, rows to the end of a branch follow, and what was finished is not.
+    /// Follows a session that went back to an earlier row: updates the recorder, decodes the rows to the end
+    /// of a branch, and corrects the phase, since a finished run may continue.
     void turned_back() {
         recorder.rewind(session->next_row() - 1);
         while (session->catching_up() && !queue.stops_work()) decode_one();
@@ -301,7 +307,8 @@ struct Engine::Impl {
                            session->next_row() - 1, session->branch());
     }
 
-    /// The next row goes to the readers; false: none came, the run is finished or a command before it was stopped.
+    /// Decodes one row for the readers. Returns false if there was none: the run is finished, or a command
+    /// before the row was cancelled.
     bool decode_one() {
         const auto step =
             session->catching_up()
@@ -323,7 +330,7 @@ struct Engine::Impl {
                     s.work.clear();
                 });
             if (session->catching_up() && queue.stops_work()) stopped_work = stopped_on_the_way();
-            if (!came && !session->finished()) return;  // the stop comes next
+            if (!came && !session->finished()) return;  // the stop is handled next
             if (rows_left > 0) --rows_left;
             next_row_at = std::max(next_row_at + period(), Clock::now());
             count_row();
@@ -346,7 +353,8 @@ struct Engine::Impl {
                            pause_at, pause_at == n_ctx ? "which fill" : "beyond");
     }
 
-    /// A device that failed has lost the caches: the session ends, its records stay. True when it did.
+    /// Ends the session if the device failed, since its caches are lost; the records stay. Returns whether it
+    /// did.
     bool end_after(const std::exception& error) {
         if (!has_code(error, ErrorCode::device)) return false;
         session.reset();

@@ -1,5 +1,5 @@
-/// One policy decoding beside others: owns its cache and what its last row gave. Session's thread; known to
-/// session only.
+/// One policy decoding beside others: owns its cache and the results of its last row. Used on the session's
+/// thread, by the session only.
 #pragma once
 
 #include "engine/session/session.h"
@@ -10,32 +10,33 @@
 
 namespace keyhole {
 
-/// All of a lane but its cache.
+/// All of a lane except its cache.
 struct LaneState {
     int id = 0;
     LaneSpec spec;
-    std::shared_ptr<const Model> model;             ///< with its KV heads shared as the spec says
+    std::shared_ptr<const Model> model;             ///< its KV heads are shared as the spec says
     std::shared_ptr<const LaneInfo> info;           ///< holds the policy in force
     RowOutput out;                                  ///< of the last row
     std::vector<float> log_probs;                   ///< [n_vocab] after the last row
-    int predicted = 0;                              ///< own choice for the next row
+    int predicted = 0;                              ///< its own choice for the next row
     int token = 0;                                  ///< consumed at the last row
-    float token_log_prob = 0;                       ///< that the row before gave to it
-    std::vector<Eviction> pending;                  ///< by commands and catching up, for the next record
+    float token_log_prob = 0;                       ///< log probability of `token` by the row before
+    std::vector<Eviction> pending;                  ///< by commands and replay, for the next record
     std::shared_ptr<const PinList> pins;            ///< null: none
-    std::shared_ptr<const PromptRows> prompt_rows;  ///< for the record that ends the prompt: see LaneRecord
-    bool diverged = false;  ///< consumed another token than lane 0 did: its columns mean other tokens
+    std::shared_ptr<const PromptRows> prompt_rows;  ///< see LaneRecord; for the record that ends the prompt
+    bool diverged = false;  ///< consumed another token than lane 0 did: its positions hold other tokens
     bool ended = false;
     std::string failure;
     std::shared_ptr<const RowBlock> rows;  ///< of `out`, for its record; null: not made yet or not wanted
     bool out_is_new = false;               ///< `out` is of the row to be recorded
-    bool recorded = false;                 ///< a record has told of it
+    bool recorded = false;                 ///< at least one record contains the lane
 
-    // Its life, a parent's before a fork included: enough to live it again from the prompt.
+    // The lane's history, including its parent's before a fork: enough to replay it from the prompt.
     LaneSpec born_as;
-    std::vector<int> tokens;          ///< consumed in decode rows
-    std::vector<LoggedCommand> life;  ///< SetLane, EvictToken, PinToken, UnpinToken that it met
-    /// Evictions by row, for what a refusal says; shared by copies.
+    std::vector<int> tokens;  ///< consumed in decode rows
+    /// SetLane, EvictToken, PinToken and UnpinToken that were applied to it.
+    std::vector<LoggedCommand> life;
+    /// Evictions by row, for the messages of refused commands and for with_token_back(). Copies share them.
     std::vector<std::shared_ptr<const std::vector<Eviction>>> left;
 
     bool active() const { return !ended && failure.empty(); }
@@ -45,7 +46,7 @@ struct LaneState {
 struct Lane : LaneState {
     std::unique_ptr<KvCache> cache;
 
-    /// An exact copy, without the values of the last row, which its record has.
+    /// Returns an exact copy, without the values of the last row, which are in its record.
     Lane copy() const {
         Lane lane;
         static_cast<LaneState&>(lane) = *this;

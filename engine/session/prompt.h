@@ -1,4 +1,5 @@
-/// What a prompt is to a model. Any thread.
+/// Converts a prompt to the tokens that a model reads. A pure function, for any thread.
+/// Knows models, but no session.
 #pragma once
 
 #include "engine/model/model.h"
@@ -8,8 +9,8 @@
 
 namespace keyhole {
 
-/// The tokens of a prompt, with those that the tokenizer puts around it. An empty prompt is the model's BOS
-/// token. Throws Error(wrong_use) when there is no token at all.
+/// Returns the tokens of a prompt, with those that the tokenizer adds around it. An empty prompt becomes the
+/// model's BOS token. Throws Error(wrong_use) if there is no token at all.
 std::vector<int> prompt_tokens(const Model& model, const std::string& prompt);
 
 }  // namespace keyhole

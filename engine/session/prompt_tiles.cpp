@@ -54,8 +54,9 @@ void PromptRecorder::attention(const PrefillTile& tile) {
         for (int p = 0; p < n; p += rows_->reduction, ++line) {
             float most = values[p];
             for (int q = p + 1; q < std::min(p + rows_->reduction, n); ++q)
-                if (!(values[q] <= most) && !std::isnan(most)) most = values[q];  // NaN stays
-            *line = std::max(*line, fp16_from_float(most));  // halves of one sign order as their bits do
+                if (!(values[q] <= most) && !std::isnan(most)) most = values[q];  // keeps a NaN
+            // fp16 values of one sign are ordered like their bits
+            *line = std::max(*line, fp16_from_float(most));
         }
     }
     if (next_ != nullptr && next_->wants().attention) next_->attention(tile);

@@ -1,5 +1,5 @@
-/// Where the tiles of a prompt go: to a sink under the session's lane numbers, and into the record. Called by the backend's workers;
-/// known to session only.
+/// Passes the tiles of a prompt to a sink, under the session's lane numbers, and to the record. Called by the
+/// backend's worker threads; used by the session only.
 #pragma once
 
 #include "engine/policy/prefill_sink.h"
@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-/// Hands tiles on under the session's lane numbers: the backend counts only the lanes of its call.
+/// Passes tiles on under the session's lane numbers, since the backend numbers only the lanes of its call.
 class LaneTiles final : public PrefillSink {
   public:
     LaneTiles(PrefillSink& to, std::vector<int> lanes, bool all_lanes)
@@ -29,7 +29,8 @@ class LaneTiles final : public PrefillSink {
     bool all_lanes_;
 };
 
-/// Keeps the prompt's attention for the record, max-reduced to fit, and passes tiles on to a second sink.
+/// Keeps the prompt's attention for the record, max-reduced to fit its budget, and passes the tiles on to a
+/// second sink.
 class PromptRecorder final : public PrefillSink {
   public:
     PromptRecorder(const RunInfo& run, PrefillSink* next);

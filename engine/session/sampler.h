@@ -1,4 +1,5 @@
-/// Choosing the next token from logits. Pure; any thread.
+/// Chooses the next token from logits: greedily, or by temperature, top-k and top-p. Pure functions, for any
+/// thread. Knows commands' Sampling, but no session.
 #pragma once
 
 #include "engine/session/command.h"
@@ -8,15 +9,16 @@
 
 namespace keyhole {
 
-/// What a user may ask for: temperatures from 0 to this, and a top_p from this to 1.
+/// Limits of what a user may set: temperatures from 0 to kHottest, top_p from kLeastMass to 1.
 inline constexpr double kHottest = 100, kLeastMass = 1e-6;
 
-/// One uniform number in (0, 1) for each (seed, row): equal logits give equal tokens in all lanes.
+/// Returns one uniform number in (0, 1) for each (seed, row), so that equal logits give equal tokens in all
+/// lanes.
 float sampling_uniform(std::uint64_t seed, int row);
 
-/// temperature 0: the most likely token, the lowest id among equals. Else a draw from softmax(logits /
-/// temperature), cut to the top_k most likely and to the smallest set that holds top_p of the mass; `uniform`
-/// decides, along descending probability.
+/// Returns the most likely token if temperature is 0, the lowest id among equals. Otherwise draws from
+/// softmax(logits / temperature), cut to the top_k most likely tokens and to the smallest set with top_p of
+/// the mass. `uniform` selects the token along descending probability.
 int choose_token(std::span<const float> logits, const Sampling& sampling, float uniform);
 
 }  // namespace keyhole

@@ -20,7 +20,7 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
-/// `+N` or `ROW`.
+/// Converts a stamp, `+N` or `ROW`, to a row.
 int row_of_stamp(std::string_view stamp, int n_prompt, int last_row) {
     const int prompt_end = n_prompt - 1;
     const bool relative = stamp.starts_with('+');
@@ -40,7 +40,7 @@ int row_of_stamp(std::string_view stamp, int n_prompt, int last_row) {
     return static_cast<int>(row);
 }
 
-/// A command whose `rewind +N` is `rewind ROW`.
+/// Parses a command, in which `rewind +N` becomes `rewind ROW`.
 Command parse_timed_command(std::string_view text, int n_prompt, int last_row) {
     constexpr std::string_view kRewind = "rewind";
     const std::string_view stamp = trimmed(text.substr(std::min(kRewind.size(), text.size())));
@@ -49,10 +49,10 @@ Command parse_timed_command(std::string_view text, int n_prompt, int last_row) {
     return parse_command(text);
 }
 
-/// The row at which a script is after a command.
+/// Returns the row that the run is at after a command.
 int row_after(const LoggedCommand& logged, int n_prompt) {
     if (const auto* rewind = std::get_if<Rewind>(&logged.command)) return rewind->row;
-    // How far a branch went shows when the script runs.
+    // A branch's end is known only when the script runs.
     return std::holds_alternative<GoToBranch>(logged.command) ? n_prompt - 1 : logged.row;
 }
 

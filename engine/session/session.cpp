@@ -53,8 +53,8 @@ std::int64_t count_attended(const RowValues& values) {
 
 }  // namespace
 
-/// A record that only says which row and lanes it is about: for prompt rows, which the history does not
-/// hold one by one.
+/// Returns a record with only the row and the lanes: for prompt rows, which the history does not hold one by
+/// one.
 StepTrace Session::Impl::bare_step(int at_row) const {
     StepTrace step;
     step.run = run;
@@ -71,7 +71,7 @@ std::shared_ptr<const RowBlock> Session::Impl::row_block(const RowValues& values
     block->threshold = values.threshold;
     block->attention.resize(values.attention.size());
     block->scores.resize(values.scores.size());
-    // By all threads: to get a long row's pages from the system takes many times as long as to fill them.
+    // Use all threads: getting a long row's pages from the system takes many times as long as filling them.
     constexpr std::size_t kPart = 32 << 10;
     const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
     const std::size_t n_attention = n_parts(values.attention.size());
@@ -90,7 +90,7 @@ std::shared_ptr<const RowBlock> Session::Impl::row_block(const RowValues& values
     };
     if (work > 2)
         backend.share(work, fill);
-    else  // short rows are done before another thread wakes up
+    else  // a short row is filled before another thread wakes up
         for (std::int64_t i = 0; i < work; ++i) fill(i);
     return block;
 }
@@ -210,7 +210,7 @@ std::shared_ptr<const StepTrace> Session::prefill(const std::function<bool(doubl
     s.row = s.n_prompt() - 1;
     for (Lane& lane : s.lanes) lane.out_is_new = true;
     auto step = s.record(ms_since(begin), std::move(prompt_rows));
-    for (Lane& lane : s.lanes) lane.out.values = {};  // as wide as the prompt; later rows may be narrow
+    for (Lane& lane : s.lanes) lane.out.values = {};  // as wide as the prompt; later rows may be narrower
     s.checkpoints.offer(s);
     return step;
 }
@@ -298,7 +298,7 @@ std::vector<Branch> Session::other_branches() const {
 RunSpec Session::run_spec() const {
     RunSpec spec = impl_->start;
     spec.commands = impl_->log;
-    // On the way to a branch's end the log has what is still to come.
+    // While catching up with a branch, the log also holds the commands still to come.
     spec.commands.resize(spec.commands.size() - impl_->scheduled.size());
     return spec;
 }
@@ -332,7 +332,7 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
             each(step);
             continue;
         }
-        // What is stamped with rows that never come is not done, but going back is.
+        // Skip commands of rows that never come, up to the next rewind or branch.
         next = std::find_if(next, spec.commands.end(), turns_back);
         if (next == spec.commands.end()) return;
         apply(*next++);

@@ -1,6 +1,6 @@
-/// Lanes in lockstep on one prompt, and the log of commands. One thread (the engine's, or a command of the
-/// command line). (model hash, prompt, seed, lanes, commands) reproduces a session bit for bit on one backend
-/// and build.
+/// Decodes lanes in lockstep on one prompt, and keeps the log of commands. Used by one thread: the engine's,
+/// or that of a command-line command. (model hash, prompt, seed, lanes, commands) reproduces a session bit
+/// for bit on one backend and build.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -16,89 +16,97 @@
 
 namespace keyhole {
 
-/// How a run starts. With `commands` it is the whole run: see replay().
+/// How a run starts. With `commands` it describes the whole run: see replay().
 struct RunSpec {
     std::string prompt;
-    std::vector<int> prompt_tokens;  ///< not empty: what is processed, in place of the tokens of `prompt`
+    std::vector<int> prompt_tokens;  ///< if not empty, processed in place of the tokens of `prompt`
     std::vector<LaneSpec> lanes;     ///< lane 0 is the reference
     Sampling sampling;
     std::uint64_t seed = 1;
-    bool follow = false;  ///< all lanes are fed lane 0's token; else each its own
-    std::vector<int>
-        forced;  ///< fed to every lane after the prompt whatever they choose; then they go on as said above
+    bool follow = false;  ///< all lanes are fed lane 0's token; otherwise each its own
+    /// Fed to every lane after the prompt, whatever the lanes choose. `follow` applies after them.
+    std::vector<int> forced;
     bool ignore_eos = false;
-    int n_generate = 0;                   ///< tokens to generate, the horizon of tau; 0: open end
-    RowWants wants;                       ///< what sink and records get; attention and scores are recorded
-    int n_top = 10;                       ///< most likely next tokens in each record
+    int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
+    RowWants wants;      ///< values for the sink and the records, which hold attention and scores
+    int n_top = 10;      ///< most likely next tokens in each record
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
 };
 
-/// What a lane would say next had a token never left it.
+/// A counterfactual: the next token of a lane if it had never evicted certain tokens.
 struct TokenBack {
     int lane_id = 0;
-    int position = 0, n_tokens = 1;  ///< the first one, and how many from it on
-    int row = 0;                     ///< after which
-    std::vector<int> kv_heads;       ///< that had lost it: there it stays
-    std::vector<TopToken> with;      ///< most likely next tokens with it back, best first
-    double kl = 0;                   ///< KL(as it is || with it back), nats
-    float log_prob_as_is = 0;        ///< of with.front() as it is
+    int position = 0, n_tokens = 1;  ///< the first of these tokens, and their number
+    int row = 0;                     ///< the answer is for the text after this row
+    std::vector<int> kv_heads;       ///< that had evicted one of them
+    std::vector<TopToken> with;      ///< most likely next tokens without these evictions, best first
+    double kl = 0;                   ///< KL(as it is || without these evictions), nats
+    float log_prob_as_is = 0;        ///< of with.front(), with these evictions
 };
 
 class Session {
   public:
-    /// Tokenizes the prompt. Throws Error(wrong_use): empty or over-long prompt, no lanes. checkpoint_bytes: for copies of the
-    /// state on the way, which make rewinding quick; 0: a rewind runs from the prompt.
+    /// Tokenizes the prompt. Throws Error(wrong_use) for an empty or over-long prompt, or without lanes.
+    /// checkpoint_bytes: budget for copies of the state, which make rewinding fast; 0: a rewind replays from
+    /// the prompt.
     Session(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink = nullptr,
             std::size_t checkpoint_bytes = 0);
     ~Session();
 
-    /// Processes the prompt; returns its record (row n_prompt - 1). Call once, first. progress as in
+    /// Processes the prompt and returns its record (row n_prompt - 1). Call it once, first. progress: see
     /// Backend::prefill.
     std::shared_ptr<const StepTrace> prefill(const std::function<bool(double)>& progress = {});
 
-    /// Applies a command between tokens and logs it; what it evicts shows in the next record. Throws
-    /// Error(wrong_use) and leaves all as it was.
+    /// Applies a command between tokens and logs it. The next record shows what it evicts. Throws
+    /// Error(wrong_use), and then nothing has changed.
     ///
-    /// Rewind brings back the state right after a row, exactly: what follows equals a run that never went further. It is no part
-    /// of the log; what it cuts off becomes a branch. GoToBranch goes back to where that branch parted, and step() then lives it
-    /// again with its commands while catching_up(). Records of the rows that were cut come again; a sink hears of it. Stopped at
-    /// the commands that come first on that way, it is done all the same, and they wait for step().
+    /// Rewind restores the state right after a row exactly: the rows that follow equal those of a run that
+    /// never went further. It is not logged; the rows that it cuts off become a branch. GoToBranch returns to
+    /// the row where a branch parted. step() then replays the branch with its commands while catching_up().
+    /// Records of the rows that were cut come again, and the sink is notified. If GoToBranch is cancelled
+    /// during the branch's first commands, the switch stands, and these commands wait for step().
     ///
-    /// What lives rows again (other KV heads, a shadow from the start, a lane that joins, a rewind) calls `progress` (0..1; may be
-    /// empty) before every row of it; returning false throws Error(cancelled), and all is as it was.
+    /// A command that replays rows (other KV heads, a shadow from the start, a new lane, a rewind) calls
+    /// `progress` (0..1; may be empty) before every row. Returning false throws Error(cancelled), and nothing
+    /// has changed.
     void apply(const Command& command, const std::function<bool(double)>& progress = {});
-    /// On the way to the end of a branch: step() applies its commands, others are refused but for a rewind, which leaves the way.
+    /// Returns whether the session is on the way to the end of a branch. step() then applies the branch's
+    /// commands; other commands are refused, except a rewind, which leaves the branch.
     bool catching_up() const;
 
-    /// Feeds one token to every lane; nullptr when finished(). progress as in apply(), for commands of a branch that live rows again:
-    /// returning false leaves them for the next call, which begins with them; where it does so before the row, nullptr.
+    /// Feeds one token to every lane and returns its record, or nullptr if finished(). progress: as in
+    /// apply(), for commands of a branch that replay rows. Returning false leaves these commands to the next
+    /// call, which begins with them; if they come before the row, the result is nullptr.
     std::shared_ptr<const StepTrace> step(const std::function<bool(double)>& progress = {});
 
-    /// All lanes ended, or n_generate tokens were fed. Positions beyond the model's trained context are
-    /// decoded.
+    /// Returns whether all lanes ended or n_generate tokens were fed. Positions beyond the model's trained
+    /// context are decoded, unless the model learned its position embeddings.
     bool finished() const;
-    /// Why, one sentence; empty while it goes on.
+    /// Returns the reason in one sentence; empty if not finished.
     std::string finish_reason() const;
 
-    /// The lane lived again in a throw-away copy that evicts, row by row, exactly what the lane evicted, but for these n_tokens from
-    /// position on. Nothing of the
-    /// session changes. kv_heads of the result: where one of them was gone. Throws Error(wrong_use): no such lane or token, or they are
-    /// held everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
-    /// as in apply(). row: after which it is asked, n_prompt - 1 at least; -1: the newest.
+    /// Replays the lane in a temporary copy with the same evictions, except those of n_tokens tokens from
+    /// position on. The session does not change. The result's kv_heads had evicted at least one of them.
+    ///
+    /// row: the answer is for the text after this row, at least n_prompt - 1; -1: the newest. progress: as in
+    /// apply(). Throws Error(wrong_use) if there is no such lane or token, or if every KV head still holds
+    /// the tokens. Throws Error(unsupported) if the lane has hidden tokens or moved keys to other positions,
+    /// which the copy cannot repeat.
     TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {},
                               int row = -1, int n_tokens = 1);
 
     int next_row() const;
-    /// K, V and scores of all lanes, shadows included, as allocated; and of the states kept for rewinding.
+    /// Return the allocated bytes: of K, V and scores of all lanes, shadows included; of the states kept for
+    /// rewinding.
     std::int64_t cache_bytes() const;
     std::int64_t checkpoint_bytes() const;
     const RunInfo& run() const;
-    /// Commands of the shown branch.
+    /// Returns the commands of the shown branch.
     const std::vector<LoggedCommand>& log() const;
-    /// The shown branch's number, and the branches beside it.
+    /// Return the shown branch's number, and the other branches.
     int branch() const;
     std::vector<Branch> other_branches() const;
-    /// The shown branch as it went, commands included: replaying it gives the same bits.
+    /// Returns the shown branch as a run with its commands; replaying it gives the same bits.
     RunSpec run_spec() const;
 
   private:
@@ -106,17 +114,18 @@ class Session {
     std::unique_ptr<Impl> impl_;
 };
 
-/// Runs a whole RunSpec with its commands at their rows up to and including row `last_row` (or its end),
-/// handing every record to `each`. The commands may rewind: those after it are stamped from its row on. Where the run ends
-/// before a command's row, what comes next is the first rewind or branch after it. Throws Error(wrong_use) when a command's
-/// row is past.
+/// Runs a RunSpec with its commands at their rows up to and including `last_row` (or the run's end), and
+/// passes every record to `each`. After a rewind among the commands, rows count from the rewound row again.
+/// If the run ends before a command's row, the commands up to the next rewind or branch are skipped. Throws
+/// Error(wrong_use) if a command's row is already past.
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
             RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each);
 
-/// What each lane's KV heads are. Throws Error(wrong_use) where the model cannot be shared so.
+/// Returns the KV layout of each lane. Throws Error(wrong_use) if the model's heads cannot be shared in that
+/// way.
 std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>& lanes);
 
-/// The RunSpec that a record's run was started with; `commands` in text form.
+/// Returns the RunSpec that a record's run was started with. commands: in text form.
 RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands);
 
 }  // namespace keyhole

@@ -20,7 +20,7 @@ std::string place_text(const TokenPlace& at) {
     return at.head < 0 ? fmt::format("in L{}", at.layer) : fmt::format("in L{}.H{}", at.layer, at.head);
 }
 
-/// "0-3, 17, 20-31", the newest ones where there are many.
+/// Returns positions as "0-3, 17, 20-31", only the newest ones if there are many.
 std::string ranges_text(const std::vector<std::int32_t>& positions) {
     std::vector<std::string> ranges;
     for (std::size_t i = 0; i < positions.size();) {
@@ -36,7 +36,7 @@ std::string ranges_text(const std::vector<std::int32_t>& positions) {
     return ranges.empty() ? "nothing" : (many ? "..., " : "") + fmt::format("{}", fmt::join(ranges, ", "));
 }
 
-/// Rows after which a token left.
+/// Returns text that names the rows after which KV heads evicted a token.
 std::string left_text(const Lane& lane, const std::vector<int>& heads, int position) {
     int first = -1, last = -1;
     for (const auto& gone : lane.left)
@@ -58,7 +58,8 @@ Lane& Session::Impl::lane_at(int index) {
     return lanes[static_cast<std::size_t>(index)];
 }
 
-/// What the text forms refuse as they are read; the window fills structs. Empty: the model can run it.
+/// Returns why the model cannot run the spec; empty if it can. The text forms check this while parsing, but
+/// the window fills structs directly.
 std::string Session::Impl::fault_of(const LaneSpec& spec) const {
     std::vector<std::string> faults = validate(spec.policy);
     if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
@@ -79,7 +80,7 @@ void Session::Impl::check(const LaneSpec& spec) const {
              fault);
 }
 
-/// A command of the log, whether given now or lived again.
+/// Performs a command, whether new or replayed.
 void Session::Impl::perform(const Command& command) {
     if (const auto* set = std::get_if<SetLane>(&command)) {
         set_lane(*set);
@@ -124,12 +125,13 @@ void Session::Impl::set_lane(const SetLane& command) {
     meet(lane_at(command.index), command, row);
 }
 
-/// The spec needs what the lane's cache has not kept.
+/// Returns whether the spec needs data that the lane's cache has not kept.
 bool Session::Impl::lacks(const Lane& lane, const LaneSpec& spec) const {
     return spec.policy.shadow && !lane.policy().shadow;
 }
 
-/// The lane as it is, lived from the prompt with its own past tokens and commands, but with what `spec` needs kept from the start.
+/// Replays the lane from the prompt with its own tokens and commands, now keeping what `spec` needs from the
+/// start.
 Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
     const auto change = [&](LaneSpec& past) { past.policy.shadow = spec.policy.shadow; };
     Lane again;
@@ -160,13 +162,14 @@ Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
     return again;
 }
 
-/// The lane with its KV heads shared otherwise: another model, so it runs from the prompt, with its own past tokens forced and its
-/// commands at their rows. Readers take it for a new lane, a copy of the old one as far as past rows go, since its KV heads are others.
+/// Replays the lane with its KV heads shared differently. This is another model, so it runs from the prompt,
+/// with its own tokens forced and its commands at their rows. Readers see a new lane, a copy of the old one
+/// up to this row, because its KV heads are different.
 Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     const auto change = [&](LaneSpec& past) {
         const std::string once = format_lane_spec(past);
         past.sharing = spec.sharing;
-        // Overrides may name what borrows now.
+        // Overrides may name heads that now share another's KV head.
         if (const std::string fault = fault_of(past); !fault.empty())
             fail(ErrorCode::wrong_use,
                  "the lane ran as '{}' before, and that past cannot run with the new KV heads: {}; 'add {}' "
@@ -180,7 +183,7 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     identity.id = next_lane_id;
     identity.forked_from = was.recorded ? was.id : was.info->forked_from;
     identity.forked_at = was.recorded ? row : was.info->forked_at;
-    identity.relived = identity.forked_from >= 0;  // else no record has told of any past: it is a new lane
+    identity.relived = identity.forked_from >= 0;  // otherwise no record has shown the lane: it is new
     lanes.push_back(new_lane(identity, born_as));
     try {
         live(was.tokens, was.life, change);
@@ -196,7 +199,7 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
     return again;
 }
 
-/// The new lane runs the prompt, then the reference lane's tokens up to the present row.
+/// Adds a lane and replays it with the prompt and the reference lane's tokens up to the current row.
 void Session::Impl::add_lane(const AddLane& command) {
     check(command.spec);
     if (const Lane& reference = lanes.front(); reference.ended)
@@ -222,7 +225,8 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     Lane lane = parent.copy();
     LaneInfo identity;
     identity.id = lane.id = next_lane_id;
-    // Readers copy what records have told of the parent: of one that none has told of, pending holds all.
+    // Readers copy what the records contain of the parent. If they contain nothing of it, `pending` holds
+    // all.
     identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
     identity.forked_at = parent.recorded ? row : parent.info->forked_at;
     identity.relived = !parent.recorded && parent.info->relived;
@@ -239,7 +243,8 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     ++next_lane_id;
 }
 
-/// What the next rows consume, whatever the lanes choose. A text that ended with the present row is taken up again.
+/// Sets the tokens that the next rows consume, whatever the lanes choose. A text that ended with the current
+/// row continues.
 void Session::Impl::force(const std::vector<int>& tokens, bool instead) {
     for (const int token : tokens)
         if (token < 0 || token >= model->config().n_vocab)
@@ -251,7 +256,7 @@ void Session::Impl::force(const std::vector<int>& tokens, bool instead) {
         if (lane.ended && n_prompt() + static_cast<int>(lane.tokens.size()) - 1 == row) lane.ended = false;
 }
 
-/// Evicts, pins or unpins by hand.
+/// Evicts, pins or unpins a token by command.
 void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
     Lane& lane = lane_at(at.index);
     const KvLayout& layout = lane.model->layout();
@@ -281,12 +286,13 @@ void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
     meet(lane, command, row);
 }
 
-/// The branch's commands at the present row. False: stopped in one of them, which waits with those after it.
+/// Applies the branch's commands at the current row. Returns false if one was cancelled; it waits, with those
+/// after it.
 bool Session::Impl::apply_scheduled(const std::function<bool(double)>& told) {
     return with_progress(told, "a command of the branch", [&] { return apply_waiting(); });
 }
 
-/// The same, each command an equal share of the part at hand.
+/// The same, each command with an equal share of the current part of the progress.
 bool Session::Impl::apply_waiting() {
     const auto n = std::count_if(scheduled.begin(), scheduled.end(),
                                  [&](const LoggedCommand& logged) { return logged.row == row; });
@@ -304,7 +310,8 @@ bool Session::Impl::apply_waiting() {
     return true;
 }
 
-/// The state right after a row, lived again from the nearest checkpoint or the prompt. commands: those of the rows before.
+/// Restores the state right after a row, replayed from the nearest checkpoint or the prompt. commands: those
+/// of the rows before it.
 void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& commands) {
     SessionState before = std::move(static_cast<SessionState&>(*this));
     quiet = true;
@@ -357,7 +364,7 @@ void Session::Impl::rewind(const Rewind& command) {
              command.row, n_prompt() - 1, row);
     const bool on_the_way = row < caught_up_at || !scheduled.empty();
     if (command.row == row && !on_the_way && (log.empty() || log.back().row < row))
-        return;  // nothing came after
+        return;  // nothing came after it
     restore(command.row, before_row(log, command.row));
     scheduled.clear();
     caught_up_at = -1;
@@ -376,13 +383,14 @@ void Session::Impl::go_to_branch(const GoToBranch& command) {
     scheduled.assign(way.commands.begin(), way.commands.end());
     caught_up_at = way.last_row;
     branches_changed();
-    // There is no way back from here: stopped, the commands wait.
+    // The switch cannot be undone from here: if cancelled, the commands wait.
     part_from = 1.0 / static_cast<double>(1 + n_first);
     part_share = 1 - part_from;
     apply_waiting();
 }
 
-/// The shown branch is another one, and the state that of the last row that it shares with the one before.
+/// Updates what depends on the branches. The session's state is that of the last row that the old and the new
+/// branch share.
 void Session::Impl::branches_changed() {
     log = tree.line();
     const std::vector<Branch> list = tree.others();

@@ -1,5 +1,6 @@
-/// Inside of Session, shared by its source files: the running state (lanes.cpp), records and rows (session.cpp), commands
-/// (session_commands.cpp).
+/// The inside of Session, on the session's thread, shared by its source files: lanes and replay
+/// (session_lanes.cpp), records and rows (session.cpp), commands (session_commands.cpp), questions
+/// (session_probe.cpp).
 #pragma once
 
 #include "engine/base/error.h"
@@ -17,18 +18,19 @@ struct Session::Impl : SessionState {
     std::shared_ptr<const Model> model;
     WeightFiles weight_files;  // of the model
     Backend& backend;
-    RunSpec start;  // as it began
+    RunSpec start;  // as requested at the start
     RowSink* sink;
     std::shared_ptr<RunInfo> run;
     BranchTree tree{0};
-    std::shared_ptr<const std::vector<Branch>> others;  // as records name them; null: none
-    std::vector<LoggedCommand> log;                     // of the shown branch
+    std::shared_ptr<const std::vector<Branch>> others;  // in the form for records; null: none
+    std::vector<LoggedCommand> log;                     // commands of the shown branch
     Checkpoints checkpoints;
-    bool quiet = false;                   // rows lived again are not recorded
-    std::deque<LoggedCommand> scheduled;  // of the branch being caught up with
+    bool quiet = false;                   // replayed rows are not recorded
+    std::deque<LoggedCommand> scheduled;  // commands of the branch being caught up with
     int caught_up_at = -1;
-    std::function<bool(double)> progress;  // of the command or question at hand; empty: it runs to its end
-    double part_from = 0, part_share = 1;  // what is lived again now, of the whole
+    // Callback of the current command or question; empty: it cannot be cancelled.
+    std::function<bool(double)> progress;
+    double part_from = 0, part_share = 1;  // the part of the whole that is being replayed now
 
     Impl(std::shared_ptr<const Model> m, Backend& b, RunSpec s, RowSink* k, std::size_t checkpoint_bytes)
         : model(std::move(m)),
@@ -41,7 +43,7 @@ struct Session::Impl : SessionState {
     int n_prompt() const { return run->n_prompt(); }
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
 
-    /// Of the part at hand so much is lived again. False: stop.
+    /// Reports replay progress, 0..1 of the current part. Returns false to cancel.
     bool tell(double done) const { return !progress || progress(part_from + part_share * done); }
     void tell_or_stop(double done) const {
         if (!tell(done)) fail(ErrorCode::cancelled, "stopped");
@@ -90,7 +92,8 @@ struct Session::Impl : SessionState {
     Lane lived_again(const Lane& from, const LaneSpec& spec);
     void force(const std::vector<int>& tokens, bool instead);
     void touch_token(const TokenPlace& at, const Command& command);
-    /// Of the branch being caught up with, at the present row: only after a stop.
+    /// Returns whether commands of the branch being caught up with wait at the current row, which happens
+    /// only after a cancellation.
     bool command_waits() const { return !scheduled.empty() && scheduled.front().row == row; }
     bool apply_scheduled(const std::function<bool(double)>& told);
     bool apply_waiting();
@@ -100,7 +103,7 @@ struct Session::Impl : SessionState {
     void branches_changed();
 };
 
-/// what: for the reason of a stop, as it begins the sentence.
+/// Runs work() with `told` as the progress callback. what: begins the sentence that reports a cancellation.
 template <class Work>
 auto Session::Impl::with_progress(const std::function<bool(double)>& told, const std::string& what,
                                   Work work) {

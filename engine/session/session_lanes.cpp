@@ -12,14 +12,14 @@ namespace keyhole {
 
 namespace {
 
-/// What left by a command, for the next record and for refusals.
+/// Keeps the evictions of a command for the next record and for messages.
 void note_gone(Lane& lane, std::vector<Eviction> gone) {
     if (gone.empty()) return;
     lane.pending.insert(lane.pending.end(), gone.begin(), gone.end());
     lane.left.push_back(std::make_shared<const std::vector<Eviction>>(std::move(gone)));
 }
 
-/// What left with the row just processed.
+/// Keeps the evictions of the row just processed.
 void note_row(Lane& lane) {
     if (!lane.out.evictions.empty())
         lane.left.push_back(std::make_shared<const std::vector<Eviction>>(lane.out.evictions));
@@ -34,7 +34,7 @@ std::shared_ptr<const PinList> pins_of(const KvCache& cache, int n_kv_heads) {
 
 }  // namespace
 
-/// The lanes of the start, before the prompt.
+/// Returns the state at the start, before the prompt.
 SessionState Session::Impl::first_state() {
     SessionState state;
     state.follow = start.follow;
@@ -48,7 +48,7 @@ SessionState Session::Impl::first_state() {
     return state;
 }
 
-/// identity: id and parentage. shared: the lane's model.
+/// Returns the description of a lane. identity: its id and parentage. shared: the lane's model.
 std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identity, const LaneSpec& spec,
                                                          const Model& shared) const {
     auto info = std::make_shared<LaneInfo>();
@@ -79,15 +79,15 @@ Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) con
     return lane;
 }
 
-/// The next-token distribution of the row just processed and the lane's own choice.
+/// Computes the next-token distribution of the row just processed and the lane's own choice.
 void Session::Impl::read_logits(Lane& lane, int at_row) const {
     lane.log_probs.resize(lane.out.next_logits.size());
     log_softmax(lane.out.next_logits, lane.log_probs);
     lane.predicted = choose_token(lane.out.next_logits, sampling, sampling_uniform(start.seed, at_row));
 }
 
-/// Prompt of the lanes from first_lane on: one-shot ones together, for each model, stepwise ones row by row. Returns the rows of the
-/// session's own model; those of others are with their lanes.
+/// Processes the prompt of the lanes from first_lane on: one-shot lanes together for each model, stepwise
+/// lanes row by row. Returns the rows of the session's own model; those of other models are with their lanes.
 std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
                                                          const std::function<bool(double)>& part_done,
                                                          bool to_sink) {
@@ -121,7 +121,8 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         PrefillSink* outer = to_sink && sink != nullptr ? sink->prefill() : nullptr;
         std::optional<LaneTiles> tiles;
         if (outer != nullptr) tiles.emplace(*outer, group.lanes, stepwise.empty() && oneshot.size() == 1);
-        // Records tell of the prompt once for the session's own model, for others with the lane, whenever it comes.
+        // Records hold the prompt of the session's own model once; that of another model comes with its lane,
+        // whenever the lane is added.
         const bool is_own = group.of == model.get();
         if (start.wants.attention && (to_sink || !is_own)) {
             PromptRecorder recorder(*run, tiles ? &*tiles : nullptr);
@@ -147,7 +148,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
                 sink->row(bare_step(i), static_cast<int>(n), lane.out);
         }
     }
-    weight_files.check();  // what was computed from a file that changed does not count
+    weight_files.check();  // results computed from a file that has changed do not count
     for (const Together& group : oneshot)
         for (int i : group.lanes) note_row(lanes[static_cast<std::size_t>(i)]);
     for (std::size_t i = first_lane; i < lanes.size(); ++i) read_logits(lanes[i], n_prompt() - 1);
@@ -166,7 +167,7 @@ void Session::Impl::feed(const std::vector<std::size_t>& which, int at_row,
     for (std::size_t i : which) note_row(lanes[i]);
 }
 
-/// The next row of every lane that goes on.
+/// Feeds the next row of every active lane.
 void Session::Impl::feed_row() {
     const int next = row + 1, reference_token = lanes.front().predicted;
     const bool given = !forced.empty();
@@ -183,7 +184,7 @@ void Session::Impl::feed_row() {
     if (given) forced.erase(forced.begin());
     history.push_back(lanes.front().token);
     row = next;
-    // At once, while the threads that share in it are still awake.
+    // Now, while the threads that help are still awake.
     for (std::size_t i : which) lanes[i].rows = row_block(lanes[i].out.values);
     const std::vector<int>& eos = model->config().eos;
     for (std::size_t i : which) {
@@ -196,7 +197,7 @@ void Session::Impl::feed_row() {
     }
 }
 
-/// What record() does to the lanes, without a record.
+/// Resets what record() would reset in the lanes, without making a record.
 void Session::Impl::settle() {
     commands_since.clear();
     for (Lane& lane : lanes) {
@@ -208,13 +209,15 @@ void Session::Impl::settle() {
     }
 }
 
-/// The prompt of the lanes from first_lane on, as the first part of what is lived again.
+/// Processes the prompt of the lanes from first_lane on, as the first part of a replay. share: its part of
+/// the progress.
 void Session::Impl::prefill_again(std::size_t first_lane, double share) {
     prefill(
         first_lane, [&](double done) { return tell(share * done); }, false);
 }
 
-/// The last lane, new, processes the prompt and then `tokens`, and meets its life on the way, its specs changed by `change`.
+/// Replays the last lane, which is new: the prompt, then `tokens`, with its logged commands at their rows.
+/// change: applied to the commands' specs.
 void Session::Impl::live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
                          const std::function<void(LaneSpec&)>& change) {
     const std::size_t last = lanes.size() - 1;
@@ -244,7 +247,7 @@ void Session::Impl::live(const std::vector<int>& tokens, const std::vector<Logge
     meet_until(row);
 }
 
-/// A command that concerns one lane alone, known to be valid.
+/// Applies a command that concerns one lane only. The command is known to be valid.
 void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
     const KvLayout& layout = lane.model->layout();
     if (const auto* set = std::get_if<SetLane>(&command)) {
@@ -266,7 +269,7 @@ void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
     lane.life.push_back({at_row, command});
 }
 
-/// Ascending, each once.
+/// Returns the KV heads of a token's place, ascending, each once.
 std::vector<int> Session::Impl::kv_heads_at(const KvLayout& layout, const TokenPlace& at) {
     std::vector<int> heads;
     for (int layer = 0; layer < layout.n_layers(); ++layer)

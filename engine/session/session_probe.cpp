@@ -1,4 +1,5 @@
-// What a lane would say next had a token never left it: a throw-away copy that evicts by hand what the lane evicted.
+// Computes the next token that a lane would have if it had never evicted certain tokens, in a temporary copy
+// that repeats the lane's other evictions by hand.
 #include "engine/base/error.h"
 #include "engine/policy/distribution.h"
 #include "engine/session/session_impl.h"
@@ -11,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-/// A policy that keeps everything and attends as the lane's does.
+/// Returns a spec that keeps everything and attends as the lane does.
 LaneSpec keeps_all(const LaneSpec& lane) {
     LaneSpec spec = lane;
     spec.policy = preset_params(Preset::full);
@@ -30,7 +31,8 @@ std::string token_text(int position, int n_tokens) {
 
 }  // namespace
 
-/// What the lane's text says after a row in a throw-away copy that keeps all but what `gone` takes from it, by the row after which.
+/// Replays a lane's text up to a row in a temporary copy that evicts only what `gone` lists, by the row after
+/// which. Returns the log probabilities of the next token.
 std::vector<float> Session::Impl::lived_by_hand(const Lane& asked, int at_row,
                                                 const std::map<int, std::vector<Eviction>>& gone) {
     const std::vector<int> tokens = asked.tokens;
@@ -85,7 +87,8 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     if (n_tokens < 1 || position < 0 || last > at_row)
         fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}",
              position < 0 ? position : last, at_row);
-    // In all its life: what it stores comes from rows that saw otherwise.
+    // Check the lane's whole history: what it stores was computed by earlier rows, which attended
+    // differently.
     const HeadGrid grid = head_grid(asked.model->layout());
     const auto plain = [&](const LaneSpec& spec) {
         return attends_plainly(resolve(spec.policy, n_prompt(), start.n_generate, grid));
@@ -105,7 +108,8 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     result.position = position;
     result.n_tokens = n_tokens;
     result.row = at_row;
-    std::map<int, std::vector<Eviction>> left, left_with;  // by the row after which; but for the tokens
+    // By the row after which; left_with without these tokens.
+    std::map<int, std::vector<Eviction>> left, left_with;
     std::set<int> heads;
     for (const auto& gone : asked.left)
         for (const Eviction& e : *gone) {
@@ -120,7 +124,7 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
              index, n_tokens == 1 ? "is" : "are", at_row < row ? fmt::format(" after row {}", at_row) : "");
     result.kv_heads.assign(heads.begin(), heads.end());
 
-    // The newest row's own distribution is at hand; that of an earlier one is lived again too.
+    // The newest row's distribution is known; that of an earlier row is replayed too.
     std::vector<float> as_it_is = asked.log_probs;
     if (at_row < row) {
         part_share = 0.5;
@@ -131,7 +135,7 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     for (const int id : top_k(with, start.n_top))
         result.with.push_back({id, with[static_cast<std::size_t>(id)]});
     result.kl = kl_divergence(as_it_is, with);
-    if (!result.with.empty())  // NaN has no best
+    if (!result.with.empty())  // a distribution with NaN has no best token
         result.log_prob_as_is = as_it_is[static_cast<std::size_t>(result.with.front().id)];
     return result;
 }

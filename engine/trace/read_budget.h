@@ -1,5 +1,6 @@
-/// What reading a run may take, in proportion to its file: compressed or nested, a small file can ask for any
-/// amount of memory and time. One reader, one thread.
+/// Limits the memory and time that reading a run may take, in proportion to the size of its file. Without a
+/// limit, a small file that is compressed or nested could ask for any amount. Used by one reader, on one
+/// thread.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,21 @@ namespace keyhole {
 
 class ReadBudget {
   public:
-    /// Runs of Keyhole stay far below: their text grows by a factor of about ten when it is read, and arrays
-    /// hardly at all.
+    /// Files written by Keyhole stay far below these limits: their text grows about tenfold when it is
+    /// parsed, and their arrays hardly grow.
     static constexpr std::uint64_t kBytes = std::uint64_t{128} << 20, kBytesOfAByte = 64;
     static constexpr std::uint64_t kPlaces = std::uint64_t{1} << 32, kPlacesOfAByte = 1 << 13;
 
-    /// name: the file's, of n_bytes.
+    /// name: the file's name, for messages. n_bytes: the file's size.
     ReadBudget(std::string name, std::uint64_t n_bytes)
         : name_(std::move(name)),
           bytes_left_(kBytes + n_bytes * kBytesOfAByte),
           places_left_(kPlaces + n_bytes * kPlacesOfAByte) {}
 
-    /// Memory, before it is allocated. Throws Error(bad_file) naming the file and `what` when that is more
-    /// than is left.
+    /// Takes memory from the budget; call it before allocating. Throws Error(bad_file), naming the file and
+    /// `what`, if less is left.
     void take(std::uint64_t n_bytes, std::string_view what);
-    /// Values to be looked at, before they are. Throws as take.
+    /// Takes values to be visited from the budget; call it before visiting them. Throws like take().
     void look(std::uint64_t n_places, std::string_view what);
 
   private:

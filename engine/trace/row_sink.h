@@ -1,4 +1,5 @@
-/// Rows beside the records, for exact exports. Knows records and the backend's row values, not who makes them.
+/// Interface that receives full rows for exact exports. Knows records and the backend's row values, not who
+/// makes them.
 #pragma once
 
 #include "engine/policy/prefill_sink.h"
@@ -6,18 +7,19 @@
 
 namespace keyhole {
 
-/// Full rows in float as they are made, beside the records: for exact exports. Called from the session's
-/// thread, prefill() from workers.
+/// Receives full rows in float as they are computed, in addition to the records. Called on the session's
+/// thread, except prefill()'s sink, which workers call.
 class RowSink {
   public:
     virtual ~RowSink() = default;
-    /// Not null: prompt rows are wanted too. Lanes that evict stepwise send theirs through row(). Tile lanes
-    /// are session lanes.
+    /// Returns a sink for prompt rows, or null if they are not wanted. Lanes that evict stepwise pass their
+    /// prompt rows to row() instead. Lane numbers of the tiles are those of the session.
     virtual PrefillSink* prefill() { return nullptr; }
-    /// lane: index of the record in `step`. `out` holds what RunSpec::wants asks for.
+    /// Receives one row. lane: index of the record in `step`. `out` holds the values that RunSpec::wants
+    /// requests.
     virtual void row(const StepTrace& step, int lane, const RowOutput& out) = 0;
-    /// The run was rewound to right after this row: what came of later rows is void, they come again. Lanes that a record showed
-    /// first after it are gone; their ids may be given anew.
+    /// The run was rewound to the end of this row. Discard everything received for later rows; they come
+    /// again. Lanes that first appeared in later rows are gone, and their ids may be reused.
     virtual void rewind(int row) { (void)row; }
 };
 

@@ -15,7 +15,7 @@ std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
 
-// Of all histories: one that takes another's place is not taken for it.
+// Counts over all histories, so that a history that replaces another has a new generation.
 std::atomic<std::uint64_t> g_generations{0};
 
 }  // namespace
@@ -25,8 +25,8 @@ void RunHistory::update(const StepList& steps) {
         start_over();
         return;
     }
-    // A run only grows: the rows known so far are the head of the list, though their row blocks may have been
-    // thinned out. A row and its branch name one record, and with it all that came before.
+    // A run only grows: the known rows are the beginning of the list, though their row blocks may have been
+    // thinned out. A row and its branch identify a record and everything before it.
     const bool grown = !steps_.empty() && run_id_ == steps.front()->run->id &&
                        steps.size() >= steps_.size() && steps.front()->row == steps_.front()->row &&
                        steps[steps_.size() - 1]->row == last_row() &&
@@ -76,7 +76,7 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
             lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
         }
     } else {
-        // A lane added in mid-run was fed lane 0's past.
+        // A lane that is added during a run was fed lane 0's tokens so far.
         lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
         lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(row), at(n_prompt()))));
         lane.layout = info.layout;
@@ -89,12 +89,13 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
 }
 
 void RunHistory::fold(const StepTrace& step) {
-    // All lanes first: a copy begins with what its parent was before this row.
+    // Add all new lanes first: a copy begins with its parent's state before this row.
     for (const LaneRecord& record : step.lanes)
         if (!lane_from_id(record.info->id)) add_lane(*record.info, step.row);
     for (const LaneRecord& record : step.lanes) {
         Lane& lane = lanes_[at(*lane_from_id(record.info->id))];
-        // Records after the end of a lane's text, or after its failure, say nothing new of it, until words of the user take it up again.
+        // Once a lane has ended or failed, its records carry nothing new, until the user's input continues
+        // it.
         if (!lane.ended || record.attended_tokens > 0) {
             lane.last_row = step.row;
             if (step.row >= static_cast<int>(lane.tokens.size()))
@@ -152,7 +153,8 @@ bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
         return seen > 0 && position <= row - seen;
     }
     if (!record->hidden) return false;
-    // Asked for position by position, by several threads at once when figures are drawn. Holding the set keeps its address its own.
+    // Callers ask for one position at a time, and several threads do so while figures are drawn. Holding the
+    // set keeps its address from being reused.
     struct Unpacked {
         std::shared_ptr<const HiddenSet> set;
         int kv_head = -1, row = -1;
@@ -183,9 +185,9 @@ void RunHistory::held_positions(int lane, int kv_head, int row, std::vector<std:
     const std::int32_t* evicted = &lanes_[at(lane)].evicted_at[at(std::int64_t{kv_head} * capacity_)];
     const auto bound = static_cast<std::uint32_t>(row);
     std::size_t n = 0;
-    for (std::int32_t p = 0; p <= row; ++p) {  // without branches: a million a row at 1,024 heads
+    for (std::int32_t p = 0; p <= row; ++p) {  // branch-free: it runs a million times per row at 1,024 heads
         out[n] = p;
-        n += static_cast<std::uint32_t>(evicted[p]) >= bound ? 1 : 0;  // -1, never, is the largest
+        n += static_cast<std::uint32_t>(evicted[p]) >= bound ? 1 : 0;  // -1 (never) is the largest
     }
     out.resize(n);
 }
@@ -206,8 +208,8 @@ bool RunHistory::pinned(int lane, int kv_head, int position, int row) const {
     return std::binary_search(record->pins->begin(), record->pins->end(), Pin{kv_head, position}, before);
 }
 
-/// Calls set(position, index) for the held positions with ascending index in [begin, end); the counts
-/// must agree.
+/// Calls set(position, index) for the held positions, with ascending index in [begin, end). The counts must
+/// agree.
 template <class Set>
 void RunHistory::scatter(int lane, int kv_head, int row, std::int64_t begin, std::int64_t end,
                          Set set) const {

@@ -1,5 +1,6 @@
-/// A reader's own view of a run, folded from records: tokens, the evicted_at table of each lane, and rows by
-/// position. Changed by one thread (window, export, replay); between updates several may read, as drawing figures does.
+/// A reader's view of a run, built from records: tokens, the evicted_at table of each lane, and rows by
+/// position. One thread changes it (window, export or replay). Between updates several threads may read it,
+/// as when figures are drawn.
 #pragma once
 
 #include "engine/base/view.h"
@@ -13,11 +14,12 @@ namespace keyhole {
 
 class RunHistory {
   public:
-    /// Takes the records of a snapshot; a record of another run starts over, as do records of which the run
-    /// was rewound. Cheap when only a few rows were added.
+    /// Takes the records of a snapshot. Starts over if they belong to another run, or if the run was rewound
+    /// past rows that it holds. Cheap when only a few rows were added.
     void update(const StepList& steps);
 
-    /// Changes when it starts over: what a reader made of earlier rows may no longer hold. No two histories that began share one.
+    /// Changes when the history starts over: data derived from earlier rows may then be wrong. No two
+    /// non-empty histories share a value.
     std::uint64_t generation() const { return generation_; }
 
     bool empty() const { return steps_.empty(); }
@@ -26,59 +28,59 @@ class RunHistory {
     int n_prompt() const { return run().n_prompt(); }
     int last_row() const { return steps_.back()->row; }
     int n_positions() const { return last_row() + 1; }
-    /// The record of a row in [n_prompt - 1, last_row()].
+    /// Returns the record of a row in [n_prompt - 1, last_row()].
     const StepTrace& at_row(int row) const;
 
-    /// Lanes in order of appearance, removed ones included.
+    /// Lanes in order of appearance, including removed ones.
     struct Lane {
         int id = 0;
-        int first_row = 0;                       ///< first record that has it
-        int last_row = 0;                        ///< last row that it processed
-        bool ended = false;                      ///< its text ended, or it failed
-        int forked_from = -1;                    ///< index of the lane that it was copied from, past included
-        int forked_at = -1;                      ///< row after which it was copied
-        bool relived = false;                    ///< see LaneInfo::relived
-        std::vector<int> tokens;                 ///< [position] consumed, prompt included
+        int first_row = 0;        ///< of its first record
+        int last_row = 0;         ///< last row that it processed
+        bool ended = false;       ///< it reached the end of its text, or failed
+        int forked_from = -1;     ///< index of the lane that it was copied from, with its history
+        int forked_at = -1;       ///< row after which it was copied
+        bool relived = false;     ///< see LaneInfo::relived
+        std::vector<int> tokens;  ///< [position] consumed, prompt included
         std::shared_ptr<const KvLayout> layout;  ///< see LaneInfo::layout
         std::vector<std::int32_t> evicted_at;    ///< [n_kv_heads, capacity]
     };
     std::span<const Lane> lanes() const { return lanes_; }
-    /// Which KV heads a lane (index) has. Lanes may differ: compare them by (layer, query head).
+    /// Returns the KV heads of a lane (index). Lanes may differ: compare them by (layer, query head).
     const KvLayout& layout(int lane) const {
         const auto& own = lanes_[static_cast<std::size_t>(lane)].layout;
         return own != nullptr ? *own : run().layout;
     }
-    /// The lanes have the same KV heads.
+    /// Returns whether two lanes (indices) have the same KV heads.
     bool same_layout(int a, int b) const {
         return lanes_[static_cast<std::size_t>(a)].layout == lanes_[static_cast<std::size_t>(b)].layout ||
                layout(a) == layout(b);
     }
-    /// Index into lanes() from a lane's id.
+    /// Converts a lane's id to an index into lanes().
     std::optional<int> lane_from_id(int id) const;
     const LaneRecord* lane_record(int row, int lane) const;
 
-    /// evicted_at[g][p] of a lane (index), positions up to n_positions(): the row whose processing evicted
-    /// it, -1 never.
+    /// Returns evicted_at[g][p] of a lane (index) for positions up to n_positions(): the row whose processing
+    /// evicted the position, or -1 if it was never evicted.
     std::int32_t evicted_at(int lane, int kv_head, int position) const;
-    /// Row stride of Lane::evicted_at.
+    /// Row stride of Lane::evicted_at, in positions.
     int capacity() const { return capacity_; }
     bool stored(int lane, int kv_head, int position, int row) const;
     bool attended(int lane, int kv_head, int position, int row) const;
-    /// Stored when the row came but not seen by it. Of a row without a record, as those of the prompt before its last: by the model's
-    /// own window.
+    /// Returns whether a position was stored but not visible to the row. For a row without a record (prompt
+    /// rows before the last) the model's own window decides.
     bool hidden(int lane, int kv_head, int position, int row) const;
     std::vector<std::int32_t> attended_positions(int lane, int kv_head, int row) const;
-    /// Attended and hidden ones: the order of RowBlock.
+    /// Returns the attended and hidden positions, in the order of RowBlock.
     std::vector<std::int32_t> held_positions(int lane, int kv_head, int row) const;
-    /// The same into memory that is there already: for all heads of a row.
+    /// The same, into memory that the caller reuses for all heads of a row.
     void held_positions(int lane, int kv_head, int row, std::vector<std::int32_t>& out) const;
-    /// After the row, as the record of the row says.
+    /// Returns whether a position is pinned after the row, by the row's record.
     bool pinned(int lane, int kv_head, int position, int row) const;
 
-    /// Attention row of a head by position, out [>= row + 1], 0 where not attended. False when the row block
-    /// was thinned out.
+    /// Writes the attention row of a head by position, 0 where not attended. out: at least row + 1 values.
+    /// Returns false if the row block was thinned out.
     bool attention_row(int lane, int row, int layer, int head, std::span<float> out) const;
-    /// Pooled scores by position, NaN where not attended.
+    /// Writes pooled scores by position, NaN where not attended. Returns like attention_row().
     bool score_row(int lane, int row, int kv_head, std::span<float> out) const;
 
   private:

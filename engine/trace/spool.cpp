@@ -16,13 +16,13 @@ namespace {
 constexpr std::string_view kMagic = "KHFRAME4";
 constexpr std::size_t kHead = 24;  // magic, length, hash
 
-/// FNV-1a over words of eight bytes: byte by byte it took a quarter of the time of a long run, whose rows are
+/// FNV-1a over words of eight bytes. Byte by byte it took a quarter of the time of a long run, whose rows are
 /// megabytes.
 std::uint64_t hash_of(std::string_view bytes) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     const auto mix = [&](std::uint64_t word) {
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 32;  // else the high bits of a word would reach none below them
+        hash ^= hash >> 32;  // else the high bits of a word would not affect the bits below them
     };
     std::size_t at = 0;
     for (; at + sizeof(std::uint64_t) <= bytes.size(); at += sizeof(std::uint64_t)) {
@@ -54,7 +54,7 @@ class Packer {
 
 class Unpacker {
   public:
-    /// name: the spool's.
+    /// name: the spool's name, for messages.
     Unpacker(std::string_view bytes, std::string_view name) : rest_(bytes), name_(name) {}
     std::uint64_t number() {
         std::uint64_t value = 0;
@@ -70,7 +70,7 @@ class Unpacker {
         if (n) std::memcpy(values.data(), bytes.data(), bytes.size());
     }
 
-    /// Past a vector of T.
+    /// Skips a vector of T.
     template <class T>
     void skip() {
         const std::uint64_t n = number();
@@ -120,7 +120,7 @@ std::string pack(const StepTrace& step, bool with_run) {
     return out.bytes();
 }
 
-/// The arrays of a lane, in the order of pack(). wanted: the large ones that are read; null: all.
+/// Reads the arrays of a lane, in the order of pack(). wanted: which of the large ones to read; null: all.
 void unpack_lane(Unpacker& in, LaneRecord& lane, const RowParts& parts, const LanePart* wanted) {
     const auto is_wanted = [&](LanePart part) { return wanted == nullptr || *wanted == part; };
     in.get(lane.evictions);
@@ -152,7 +152,7 @@ void unpack_lane(Unpacker& in, LaneRecord& lane, const RowParts& parts, const La
     lane.rows = std::move(block);
 }
 
-/// lanes: where the arrays of each begin, for unpack_lane(), and which there are.
+/// lanes: if not null, receives where each lane's arrays begin, for unpack_lane(), and which there are.
 std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name, TraceParser& parser,
                                   std::shared_ptr<const RunInfo> run,
                                   std::vector<std::pair<std::string_view, RowParts>>* lanes = nullptr) {
@@ -178,7 +178,8 @@ std::shared_ptr<StepTrace> unpack(std::string_view bytes, std::string_view name,
     return step;
 }
 
-/// Pages that were read count as the process's until they are given up; a spool may exceed the memory.
+/// Releases pages that were read. They count as the process's memory until then, and a spool may exceed the
+/// memory.
 void give_up_pages(std::string_view bytes) {
     constexpr std::uintptr_t kPage = 4096;
     const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kPage - 1) / kPage * kPage,
@@ -186,7 +187,8 @@ void give_up_pages(std::string_view bytes) {
     if (end > begin) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-/// What does not change from row to row is one object again, as it was before each frame got its own.
+/// Makes both steps share the objects that do not change from row to row, as they did before they were
+/// written to separate frames.
 void share(StepTrace& step, const StepTrace& before) {
     if (step.other_branches && before.other_branches && *step.other_branches == *before.other_branches)
         step.other_branches = before.other_branches;
@@ -201,14 +203,14 @@ void share(StepTrace& step, const StepTrace& before) {
         }
 }
 
-/// [0, ..., n] in n_parts ascending steps.
+/// Returns whether offset ascends from 0 to n in n_parts steps.
 template <class T>
 bool is_partition(const std::vector<T>& offset, std::size_t n_parts, std::size_t n) {
     return offset.size() == n_parts + 1 && offset.front() == 0 &&
            std::is_sorted(offset.begin(), offset.end()) && static_cast<std::size_t>(offset.back()) == n;
 }
 
-/// Why the arrays of a lane's record do not belong to its scalars; empty: they do.
+/// Returns why the arrays of a lane's record do not fit its scalars; empty if they do.
 std::string_view fault_of(const LaneRecord& lane, const KvLayout& layout, int row) {
     const int n_kv_heads = layout.n_kv_heads();
     const auto n_groups = static_cast<std::size_t>(n_kv_heads),
@@ -244,7 +246,8 @@ bool fits(const PromptRows& rows, const RunInfo& run) {
            static_cast<std::int64_t>(rows.attention.size()) == n_heads * rows.size * rows.size;
 }
 
-/// A frame is whole by its hash, but whose it is nobody knows. n_file: bytes that rows must be in proportion to.
+/// Throws Error(bad_file) if the record does not fit its run. The hash shows only that a frame is complete,
+/// not that its content is valid. n_file: bytes of the file, which limit the number of rows.
 void check(const StepTrace& step, std::size_t n_file, const std::string& name) {
     const RunInfo& run = *step.run;
     const auto bad = [&](std::string_view what) {
@@ -265,7 +268,7 @@ void check(const StepTrace& step, std::size_t n_file, const std::string& name) {
     }
 }
 
-/// What arrays by row hold is left where it is; what is there, and how large it is, stays.
+/// Replaces the arrays by row with empty ones; which arrays there are, and their sizes, stays known.
 void make_light(StepTrace& step) {
     for (LaneRecord& lane : step.lanes) {
         if (lane.rows) {

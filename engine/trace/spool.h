@@ -1,4 +1,5 @@
-/// The spool of a trace file while its run goes on: a frame a record, each whole or not there. Used by trace_file.cpp alone.
+/// The frame format of a spool, which holds the records of a run until its trace file is written: one frame
+/// per record, which is either complete or ignored. Used only by engine/trace and its tests, on one thread.
 #pragma once
 
 #include "engine/base/mapped_file.h"
@@ -15,30 +16,32 @@
 
 namespace keyhole {
 
-/// The parts of a ShadowRow in the order of files.
+/// The parts of a ShadowRow, in their order in files.
 inline constexpr std::array kShadowParts = {&ShadowRow::retained_mass, &ShadowRow::cosine_ideal,
                                             &ShadowRow::cosine_full, &ShadowRow::output_similarity};
 
-/// Arrays of a lane's record, for those who need one of them of every record.
+/// Groups of arrays in a lane's record, for readers that need one group of every record.
 enum class LanePart { attention, scores, others };
 
-/// Magic, length, hash, payload. with_run: model, prompt and vocabulary too, for the first one.
+/// Returns a frame: magic, length, hash, payload. with_run: includes model, prompt and vocabulary, which
+/// belong in the first frame.
 std::string make_frame(const StepTrace& step, bool with_run);
 std::string frame_of(std::string_view payload);
 
-/// A file of frames up to the first that is not whole, its rewinds followed.
+/// Reads a file of frames, up to the first incomplete one. Rows that were rewound are left out.
 class Frames {
   public:
-    /// Throws Error(io); Error(bad_file) where a whole frame is no record.
+    /// Throws Error(io), or Error(bad_file) if a complete frame is not a valid record.
     explicit Frames(const std::filesystem::path& path);
 
-    /// All but what arrays hold by row: attention and scores are one value where there are any, shadows and hidden bits are empty.
+    /// Records without the arrays by row: attention and scores have one value where there are any, shadows
+    /// and hidden bits are empty.
     const StepList& light() const { return light_; }
-    /// The record light()[i] as it was written.
+    /// Returns the record light()[i] as it was written.
     std::shared_ptr<const StepTrace> whole(std::size_t i) const;
-    /// That the record takes in the file.
+    /// Returns the size of the record in the file.
     std::size_t n_bytes(std::size_t i) const { return payloads_[i].size(); }
-    /// A lane of the same: its arrays, but of attention and scores only `part`. No scalars.
+    /// Returns one lane of record i with its arrays, but only `part` of the large ones, and without scalars.
     LaneRecord lane(std::size_t i, std::size_t lane, LanePart part) const;
 
   private:
@@ -46,8 +49,8 @@ class Frames {
     MappedFile file_;
     std::shared_ptr<const RunInfo> run_;
     StepList light_;
-    std::vector<std::string_view> payloads_;                                 // into the file
-    std::vector<std::vector<std::pair<std::string_view, RowParts>>> lanes_;  // into it too: [step][lane]
+    std::vector<std::string_view> payloads_;                                 // views into file_
+    std::vector<std::vector<std::pair<std::string_view, RowParts>>> lanes_;  // [step][lane], views into file_
 };
 
 }  // namespace keyhole

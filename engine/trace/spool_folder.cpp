@@ -19,7 +19,8 @@ namespace {
          path.string(), why);
 }
 
-/// Of a spool: libzip makes trace.part.XXXXXX on its way to trace.part.
+/// Returns whether a file belongs to a spool. libzip writes trace.part.XXXXXX before it renames it to
+/// trace.part.
 bool is_own(const fs::directory_entry& entry) {
     std::error_code error;
     const std::string name = entry.path().filename().string();

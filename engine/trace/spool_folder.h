@@ -1,6 +1,6 @@
-/// The folder that holds the records of a run while it goes on, NAME.spool: frames.bin, and trace.part while
-/// a trace is made of them. One program at a time uses it, and nothing in it but its own files is ever
-/// removed. One thread.
+/// The folder NAME.spool, which holds the records of a run in progress: frames.bin, and trace.part while a
+/// trace file is being made. One program at a time uses it, on one thread. It never removes files that are
+/// not its own.
 #pragma once
 
 #include "engine/base/path_lock.h"
@@ -14,10 +14,10 @@ namespace keyhole {
 
 class SpoolFolder {
   public:
-    /// Makes the folder where there is none, and locks it. Throws Error(io) where another program uses it,
-    /// and where it holds what is no spool's.
+    /// Makes the folder if there is none, and locks it. Throws Error(io) if another program uses it, or if it
+    /// contains foreign files.
     explicit SpoolFolder(std::filesystem::path path);
-    /// Leaves what was appended; an empty folder goes.
+    /// Keeps what was appended; removes the folder if it is empty.
     ~SpoolFolder();
     SpoolFolder(const SpoolFolder&) = delete;
     SpoolFolder& operator=(const SpoolFolder&) = delete;
@@ -27,19 +27,19 @@ class SpoolFolder {
     std::filesystem::path part() const { return path_ / "trace.part"; }
     bool has_frames() const;
 
-    /// Drops what is there; append() follows. Throws Error(io).
+    /// Discards existing frames, so that append() can follow. Throws Error(io).
     void begin();
-    /// Records of one run in ascending rows, in the file when it returns; after a row that came already the
-    /// later ones no longer count. Returns the bytes. Throws Error(io).
+    /// Writes one record; it is in the file when the call returns. Rows of one run ascend; a row that came
+    /// before invalidates the later ones. Returns the number of bytes written. Throws Error(io).
     std::size_t append(const StepTrace& step);
-    /// Takes attention, scores and shadows from the oldest records until the others take so many bytes;
-    /// append() goes on. Returns the bytes that are left. Throws Error(io), Error(bad_file).
+    /// Removes attention, scores and shadows from all but the newest records, whose frames take at most
+    /// most_bytes. append() may follow. Returns the new size of the file. Throws Error(io), Error(bad_file).
     std::size_t thin(std::size_t most_bytes);
-    /// No more come. Throws Error(io).
+    /// Closes the file; no more records come. Throws Error(io).
     void end();
-    /// Its files and the folder, as far as nothing else is in it.
+    /// Removes its own files, and the folder if nothing else is in it.
     void remove() noexcept;
-    /// Under another name, unlocked; the object is of no more use.
+    /// Renames the folder and unlocks it. The object must not be used afterwards.
     void put_aside(const std::filesystem::path& to);
 
   private:

@@ -31,15 +31,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// --- the zip ------------------------------------------------------------------------------------------------------------
+// --- the zip ----------------------------------------------------------------------------------------
 
-/// A zip being written. Members from memory, or made while close() writes them.
+/// Writes a zip. Members come from memory, or are made while close() writes them.
 class ZipWriter {
   public:
-    /// What comes next of a member into the empty buffer; false: it ended.
+    /// Fills the empty buffer with the next part of a member; returns false at its end.
     using Next = std::function<bool(std::vector<std::byte>& buffer)>;
 
-    /// tell: as in write_trace().
+    /// tell: see write_trace().
     ZipWriter(fs::path path, std::function<bool(double)> tell)
         : path_(std::move(path)), tell_(std::move(tell)) {
         int error = 0;
@@ -63,7 +63,7 @@ class ZipWriter {
         held_.push_back(std::move(bytes));
         add_source(name, zip_source_buffer(zip_, held_.back().data(), held_.back().size(), 0));
     }
-    /// Of n_bytes in all.
+    /// n_bytes: size of the whole member.
     void add(const std::string& name, std::int64_t n_bytes, Next next) {
         streams_.push_back(std::make_unique<Stream>(Stream{this, n_bytes, std::move(next), {}, 0, {}}));
         n_streamed_ += n_bytes;
@@ -87,7 +87,7 @@ class ZipWriter {
         zip_error_t error;
     };
 
-    /// libzip asks, and no exception may pass through it.
+    /// libzip calls this; no exception may pass through it.
     static zip_int64_t serve(void* of, void* data, zip_uint64_t n, zip_source_cmd_t command) {
         Stream& stream = *static_cast<Stream*>(of);
         switch (command) {
@@ -144,7 +144,7 @@ class ZipWriter {
             if (source) zip_source_free(source);
             fail_zip();
         }
-        // Level 1: attention is mostly noise, more effort gains little.
+        // Level 1: attention is mostly noise, so more effort gains little.
         zip_set_file_compression(zip_, static_cast<zip_uint64_t>(index), ZIP_CM_DEFLATE, 1);
     }
     [[noreturn]] void fail_zip() {
@@ -161,13 +161,15 @@ class ZipWriter {
     std::exception_ptr fault_;
 };
 
-/// The lane of a record, of whose large arrays `part` is needed alone.
+/// Returns a lane of a record with only `part` of its large arrays.
 using LaneOf = std::function<LaneRecord(std::size_t step, std::size_t lane, LanePart part)>;
 
-/// The arrays of one lane: small ones at once, those with values of every row while the zip is closed.
+/// Writes the arrays of one lane: small ones at once, those with values for every row while the zip is
+/// closed.
 class LaneArrays {
   public:
-    /// history: of the light records, which say what there is. Both stay until the zip is closed.
+    /// history: made from the light records, which know which arrays exist. Both must outlive the zip's
+    /// close().
     LaneArrays(ZipWriter& zip, const RunHistory& history, int lane, const LaneOf& whole)
         : zip_(zip), history_(history), whole_(whole), layout_(history.layout(lane)), lane_(lane) {
         const StepList& steps = history.steps();
@@ -183,7 +185,7 @@ class LaneArrays {
     }
 
   private:
-    /// A record of the lane.
+    /// Where a record of the lane is.
     struct Place {
         std::size_t step, index;
         int row;
@@ -192,14 +194,15 @@ class LaneArrays {
 
     std::string prefix() const { return fmt::format("lane{}/", lane_); }
 
-    /// How many tokens each KV head held at a row, without asking position by position.
+    /// Counts how many tokens each KV head held at a row, without asking position by position.
     void count_held() {
         const int n_positions = history_.n_positions();
         gone_before_.resize(static_cast<std::size_t>(layout_.n_kv_heads()));
         for (int g = 0; g < layout_.n_kv_heads(); ++g) {
             std::vector<std::int32_t>& gone = gone_before_[static_cast<std::size_t>(g)];
             gone.assign(static_cast<std::size_t>(n_positions) + 1, 0);
-            // A position counts from the row after its eviction on, or from its own row where that is later.
+            // A position is missing from the row after its eviction on, or from its own row on where that is
+            // later.
             for (int p = 0; p < n_positions; ++p)
                 if (const std::int32_t row = history_.evicted_at(lane_, g, p); row >= 0 && row < n_positions)
                     ++gone[static_cast<std::size_t>(std::max(row + 1, p))];
@@ -226,7 +229,7 @@ class LaneArrays {
             encode_npy(NpyType::i32, {static_cast<std::int64_t>(evictions.size() / 4), 4}, evictions.data()));
     }
 
-    /// What the pins became at the rows where they changed.
+    /// Writes the changes of the pins, with the rows where they changed.
     void add_pins() {
         std::vector<std::int32_t> changes;
         std::shared_ptr<const PinList> before;
@@ -247,7 +250,7 @@ class LaneArrays {
                 encode_npy(NpyType::i32, {static_cast<std::int64_t>(changes.size() / 4), 4}, changes.data()));
     }
 
-    /// The held values of each row that was kept, as RowBlock has them.
+    /// Writes the held values of each row that was kept, in the order of RowBlock.
     void add_rows() {
         std::vector<std::int32_t> rows;
         std::vector<float> thresholds;
@@ -306,7 +309,7 @@ class LaneArrays {
                  row, n_values, n_held(kv_head, row), kv_head);
     }
 
-    /// The shadow, and the positions that a row did not see.
+    /// Writes the shadow, and the positions that were hidden from a row.
     void add_others() {
         std::vector<std::int32_t> hidden_rows;
         std::vector<Place> hidden, shadows;
@@ -347,7 +350,7 @@ class LaneArrays {
                    });
     }
 
-    /// bytes_of: of one record, until the next is asked for.
+    /// bytes_of: returns the bytes of one record, valid until the next call.
     template <class BytesOf>
     void add_stream(const char* name, NpyType type, NpyShape shape, std::vector<Place> places, LanePart part,
                     BytesOf bytes_of) {
@@ -377,7 +380,7 @@ class LaneArrays {
     const KvLayout& layout_;
     const int lane_;
     std::vector<Place> places_;
-    std::vector<std::vector<std::int32_t>> gone_before_;  // [KV head][row]: evicted before the row
+    std::vector<std::vector<std::int32_t>> gone_before_;  // [KV head][row] evicted before the row
     std::vector<std::byte> line_;
 };
 
@@ -390,12 +393,12 @@ void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& promp
     zip.add(prefix + "prompt_reduction.npy", encode_npy(NpyType::i32, {1}, &reduction));
 }
 
-/// light, whole: as in Frames. part: where the file is made before it takes its place.
+/// light, whole: see Frames. part: the path of the file until it is complete.
 void write_trace(const StepList& light, const LaneOf& whole, const fs::path& part, const fs::path& path,
                  const std::function<bool(double)>& tell) {
     RunHistory history;
     history.update(light);
-    std::vector<std::unique_ptr<LaneArrays>> lanes;  // until the zip is closed
+    std::vector<std::unique_ptr<LaneArrays>> lanes;  // they live until the zip is closed
     ZipWriter zip(part, tell);
     const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
@@ -423,7 +426,7 @@ void write_trace(const Frames& frames, const fs::path& part, const fs::path& pat
         part, path, tell);
 }
 
-/// Where a trace of this name is written: a link's target. Throws where no file can be made.
+/// Returns the path to write a trace of this name to: a link's target. Throws if no file can be made there.
 fs::path checked_target(const fs::path& path) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
@@ -456,7 +459,7 @@ void write_trace(const StepList& steps, const fs::path& path, const std::functio
 
 namespace {
 
-/// FILE-recovered.keyhole, numbered where that is taken: nothing is written over.
+/// Returns FILE-recovered.keyhole, with a number if that exists: nothing is overwritten.
 fs::path recovered_path(const fs::path& trace) {
     const std::string stem = trace.stem().string() + "-recovered", extension = trace.extension().string();
     fs::path free = trace;
@@ -472,8 +475,8 @@ TraceWriter::TraceWriter(const fs::path& path) : path_(checked_target(path)) {
     fs::path folder = path_;
     folder += ".spool";
     spool_.emplace(folder);
-    // What a crash left under this name is saved beside the trace that comes now; what cannot be read
-    // (damaged, or of another version) is put aside as it is.
+    // Save what a crash left under this name beside the new trace. What cannot be read (damaged, or of
+    // another version) is moved aside unchanged.
     if (spool_->has_frames()) {
         rescued_ = recovered_path(path_);
         bool saved = false;

@@ -1,23 +1,26 @@
-/// Trace files: a run saved, to be replayed in the window without the model and opened by numpy.load. One thread.
+/// Trace files: a saved run that the window can replay without the model, and numpy.load can open. Used by
+/// one thread at a time.
 ///
 /// FILE.keyhole is a zip of
-///     run.json                       format, version, model, config, prompt, vocabulary, settings of lanes, scalars of every step
-///     prompt_attention.npy           f16 [layers * heads, size, size], max-reduced by `prompt_reduction.npy` i32 [1]
-///     lane<i>/evicted_at.npy         i32 [KV heads, positions], row whose processing evicted the position, -1 never
-///     lane<i>/evictions.npy          i32 [n, 4]: record's row, KV head, position, evicting row
-///     lane<i>/pins.npy               i32 [n, 4]: record's row, KV head, position, 1 pinned or 0 no longer
-///     lane<i>/hidden_rows.npy        i32 [n]: rows that did not see all that was stored
-///     lane<i>/hidden.npy             u8 [n, KV heads, bytes]: bit i % 8 of byte i / 8 is the i-th position that was stored
-///     lane<i>/rows.npy               i32 [rows kept]: those that the arrays below hold
-///     lane<i>/attention.npy          f16 [values]: of each row kept, layer and head those of the positions
-///                                    held, ascending; p <= row was held where evicted_at < 0 or >= row
-///     lane<i>/scores.npy             f32 [values]: of each row kept and KV head, the same
-///     lane<i>/thresholds.npy         f32 [rows kept, KV heads]
-///     lane<i>/shadow.npy             f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal, to Full, output
-///                                    similarity; only where there are any
-/// with i = place of the lane in order of appearance. Before version 3 attention and scores had a value for
+///     run.json                format, version, model, config, prompt, vocabulary, lane settings, scalars of
+///                             every step
+///     prompt_attention.npy    f16 [layers * heads, size, size], max-reduced by prompt_reduction.npy i32 [1]
+///     lane<i>/evicted_at.npy  i32 [KV heads, positions]: row that evicted the position, -1 never
+///     lane<i>/evictions.npy   i32 [n, 4]: record's row, KV head, position, evicting row
+///     lane<i>/pins.npy        i32 [n, 4]: record's row, KV head, position, 1 pinned or 0 unpinned
+///     lane<i>/hidden_rows.npy i32 [n]: rows to which some stored positions were not visible
+///     lane<i>/hidden.npy      u8 [n, KV heads, bytes]: bit i % 8 of byte i / 8 is the i-th stored position
+///     lane<i>/rows.npy        i32 [rows kept]: the rows that the arrays below hold
+///     lane<i>/attention.npy   f16 [values]: for each row kept, layer and head, one value per held position,
+///                             ascending; p <= row is held if evicted_at < 0 or >= row
+///     lane<i>/scores.npy      f32 [values]: for each row kept and KV head, one value per held position
+///     lane<i>/thresholds.npy  f32 [rows kept, KV heads]
+///     lane<i>/shadow.npy      f32 [records with a shadow, 4, layers, heads]: retained mass, cosine to Ideal,
+///                             cosine to Full, output similarity; absent if there are none
+/// where i numbers the lanes in order of appearance. Before version 3, attention and scores had a value for
 /// every position: [rows kept, layers, heads, positions], 0 where not attended, and [rows kept, KV heads,
-/// positions], NaN there. While the run goes on its records lie in the folder FILE.keyhole.spool.
+/// positions], NaN where not attended. While a run is in progress its records are in the folder
+/// FILE.keyhole.spool.
 #pragma once
 
 #include "engine/trace/recorder.h"
@@ -31,23 +34,23 @@ namespace keyhole {
 
 class TraceWriter {
   public:
-    /// Checks the name and makes the spool folder, which no other program may be using. A spool left there by
-    /// a crash is recovered first (to FILE-recovered.keyhole). Throws Error(io), Error(wrong_use).
+    /// Checks the name and makes the spool folder, which no other program may be using. First recovers a
+    /// spool that a crash left there, to FILE-recovered.keyhole. Throws Error(io), Error(wrong_use).
     explicit TraceWriter(const std::filesystem::path& path);
-    /// Leaves the spool where finish() was not called.
+    /// Keeps the spool if finish() was not called.
     ~TraceWriter();
     TraceWriter(const TraceWriter&) = delete;
     TraceWriter& operator=(const TraceWriter&) = delete;
 
-    /// Records of one run in ascending rows; on disk when it returns. A row that came already cuts off the later ones: a trace holds
-    /// the shown branch, and names the others. Throws Error(io).
+    /// Writes one record to disk before it returns. Rows of one run ascend. A row that came before removes it
+    /// and the later ones: a trace holds the shown branch, and lists the others. Throws Error(io).
     void append(const StepTrace& step);
-    /// Writes the trace file and removes the spool. tell: as in read_trace(). Throws Error(io),
-    /// Error(cancelled), and then leaves the spool.
+    /// Writes the trace file and removes the spool. tell: see read_trace(). Throws Error(io) or
+    /// Error(cancelled), and then keeps the spool.
     void finish(const std::function<bool(double)>& tell = {});
 
     const std::filesystem::path& spool() const;
-    /// What became of a spool that lay there; empty: there was none.
+    /// Returns where an old spool was saved; empty if there was none.
     const std::filesystem::path& rescued() const { return rescued_; }
 
   private:
@@ -55,17 +58,19 @@ class TraceWriter {
     std::optional<SpoolFolder> spool_;
 };
 
-/// Records of one run. tell: as in read_trace(). Throws Error(io), Error(wrong_use), Error(cancelled).
+/// Writes the records of one run. tell: see read_trace(). Throws Error(io), Error(wrong_use),
+/// Error(cancelled).
 void write_trace(const StepList& steps, const std::filesystem::path& path,
                  const std::function<bool(double)>& tell = {});
 
-/// Records equal to those written. tell: how far it is, 0..1; false from it stops. In memory beside the records: one row of one array.
-/// Throws Error(bad_file) naming file and member, Error(cancelled).
+/// Returns records equal to those written. tell: is given the progress, 0..1; returning false cancels. Beside
+/// the records, memory holds one row of one array. Throws Error(bad_file), naming file and member, or
+/// Error(cancelled).
 StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& tell = {});
 
-/// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's
-/// path. tell: as in read_trace(). Throws Error(bad_file) when nothing can be saved, Error(io) while a program
-/// is writing it.
+/// Writes the spool's records, up to the last complete one, to a trace beside it, and removes the spool.
+/// Returns the trace's path. tell: see read_trace(). Throws Error(bad_file) if nothing can be saved,
+/// Error(io) if a program is still writing the spool.
 std::filesystem::path recover_spool(const std::filesystem::path& spool,
                                     const std::function<bool(double)>& tell = {});
 

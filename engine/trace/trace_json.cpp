@@ -21,18 +21,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "keyhole-trace";
-constexpr int kVersion = 3;          // 1: no branches, forks, pins and hidden positions, and no start
-constexpr int kLargest = 1 << 20;    // no count of layers or tokens comes near
+constexpr int kVersion = 3;          // 1: no branches, forks, pins, hidden positions or start
+constexpr int kLargest = 1 << 20;    // far above any count of layers or tokens
 constexpr int kMostHeads = 1 << 16;  // of all layers
 constexpr std::uint64_t kMostJson = std::uint64_t{4} << 30;
 constexpr int kWide = 1 << 30, kInt = 0x7fffffff;
 constexpr std::size_t kMostLanes = 1024, kMostTop = 1000;
-// Bytes: of names, specs and commands; of a token; of messages and prompts.
+// Most bytes of names, specs and commands; of a token; of messages and prompts.
 constexpr std::size_t kMostName = 16 << 10, kMostToken = 64 << 10, kMostProse = std::size_t{1} << 30;
-// Of the cache: sums of them over all rows stay within 64 bits.
+// Limits of the cache: their sums over all rows stay within 64 bits.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42, kMostStored = std::int64_t{1} << 36;
 
-/// NaN is null, infinities are words: JSON has neither.
+/// Writes NaN as null and infinities as words, since JSON has neither.
 Json number(double value) {
     if (std::isnan(value)) return nullptr;
     if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -117,7 +117,7 @@ Json run_json(const RunInfo& run) {
             {"token_bytes", std::move(bytes)}};
 }
 
-/// The tokens, with the ids that every other part of a run must be of.
+/// Parses the vocabulary, whose size limits the token ids in the rest of the run.
 void parse_vocabulary(const JsonField& json, RunInfo& run) {
     const JsonField display = json["token_display"], bytes = json["token_bytes"];
     const auto n_vocab = static_cast<std::size_t>(run.config.n_vocab);
@@ -144,7 +144,7 @@ void parse_config(const JsonField& c, ModelConfig& config) {
     config.n_vocab = c["n_vocab"].integer(1, kWide);
     config.n_ctx = c["n_ctx"].integer(0, kWide);
     if (const std::optional<JsonField> window = c.find("window");
-        window && window->size() > 0) {  // not in older files
+        window && window->size() > 0) {  // older files have none
         config.window = integers(*window, 0, kWide, kMostHeads);
         if (config.window.size() != static_cast<std::size_t>(config.n_layers))
             window->wanted(fmt::format("one for each of the {} layers", config.n_layers));
@@ -157,7 +157,7 @@ void parse_config(const JsonField& c, ModelConfig& config) {
 }
 
 std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
-    // Ids of traces never meet those of sessions.
+    // Ids of traces differ from those of sessions.
     static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};
     auto run = std::make_shared<RunInfo>();
     run->id = next++;
@@ -178,7 +178,7 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
         run->start.sampling = (*start)["sampling"].text(kMostName);
         run->start.follow = (*start)["follow"].flag();
         run->start.ignore_eos = (*start)["ignore_eos"].flag();
-        run->start.tokens_given = flag_of(*start, "tokens_given");  // neither is in older files
+        run->start.tokens_given = flag_of(*start, "tokens_given");  // older files have neither
         if (const std::optional<JsonField> forced = start->find("forced"))
             run->start.forced = integers(*forced, 0, last_token, kLargest);
     }
@@ -186,7 +186,7 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
 }
 
 Json lane_info_json(const LaneInfo& info) {
-    // The policy follows from the spec.
+    // The policy is derived from the spec.
     Json out = {{"id", info.id}, {"spec", info.spec}, {"effective", info.effective}};
     if (!info.kv.empty())
         out["kv"] = {{"name", info.kv}, {"merged", info.merged}, {"token_bytes", info.token_bytes}};
@@ -237,7 +237,7 @@ constexpr std::array kMeasures = {&RowMeasures::retained_mass, &RowMeasures::cos
                                   &RowMeasures::cosine_full, &RowMeasures::output_similarity,
                                   &RowMeasures::sink_share};
 
-/// Empty where nothing was measured.
+/// Returns an empty array if nothing was measured.
 Json measures_json(const RowMeasures& measures) {
     Json out = Json::array();
     bool any = false;
@@ -347,7 +347,7 @@ std::shared_ptr<const KvLayout> TraceParser::layout_of_lane(const RunInfo& run, 
                                                             int n_kv_heads) {
     auto& layout = layouts_[{n_kv_layers, n_kv_heads}];
     if (layout == nullptr) {
-        // Two tables of query heads, and lists of those that read each KV head.
+        // Counts two tables of query heads, and lists of the heads that read each KV head.
         budget_.take(
             std::uint64_t{128} * static_cast<std::uint64_t>(run.config.n_layers * run.config.n_heads),
             "the KV heads of its lanes");
@@ -364,7 +364,7 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
     info->spec = json["spec"].text(kMostName);
     info->effective = json["effective"].text(kMostName);
     if (const std::optional<JsonField> forked = json.find("forked");
-        forked && forked->find("from")) {  // older files may say "relived" alone
+        forked && forked->find("from")) {  // older files may have only "relived"
         info->forked_from = (*forked)["from"].integer(0, kInt);
         info->forked_at = (*forked)["at"].integer(0, kLargest);
         info->relived = flag_of(*forked, "relived");
@@ -387,7 +387,7 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
         const KvLayout& layout = info->layout != nullptr ? *info->layout : run.layout;
         HeadGrid grid;
         if (!policy.overrides.empty()) {
-            // Every override is looked at for every head.
+            // Every override is compared with every head.
             const auto n_units =
                 static_cast<std::uint64_t>(layout.n_layers()) * static_cast<std::uint64_t>(layout.n_heads());
             budget_.look(256 * n_units * (policy.overrides.size() + 1), "the settings of its lanes");
@@ -406,7 +406,7 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
 }
 
 ParsedTrace TraceParser::parse(std::string_view text, std::shared_ptr<const RunInfo> run) {
-    // A value is 16 bytes, and a member of an object some 110 with its key's.
+    // A value takes 16 bytes, a member of an object about 110 with its key.
     const std::uint64_t n_bytes = text.size() + std::uint64_t{112} * most_json_values(text);
     budget_.take(n_bytes, "its JSON text");
     if (n_bytes > kMostJson)
@@ -483,7 +483,7 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
                 if (info.forked_from >= 0 && info.forked_at >= step->row)
                     bad(*step,
                         fmt::format("lane {} was forked at row {}, after it", info.id, info.forked_at));
-                // Tokens and evicted_at of the reader's history and of its user's.
+                // Tokens and evicted_at, in the reader's history and in its caller's.
                 budget.take(2 * sizeof(std::int32_t) * n_positions *
                                 (1 + static_cast<std::uint64_t>(layout->n_kv_heads())),
                             fmt::format("the table of lane {}, {} KV heads by {} positions,", info.id,

@@ -1,5 +1,5 @@
-/// Records as JSON text, all but their rows and evictions: run.json of a trace file and the frames of its
-/// spool. Used by trace_file.cpp, trace_reader.cpp and spool.cpp alone.
+/// Converts records to and from JSON text, without their rows and evictions: for run.json of a trace file and
+/// the frames of its spool. Used only by trace_file.cpp, trace_reader.cpp and spool.cpp, on one thread.
 #pragma once
 
 #include "engine/base/json_field.h"
@@ -14,29 +14,29 @@
 
 namespace keyhole {
 
-/// Which arrays a record has beside its scalars.
+/// Which arrays a record has besides its scalars.
 struct RowParts {
     bool attention = false, scores = false;
-    bool any = false;  ///< there is a row block, be it empty
+    bool any = false;  ///< there is a row block, possibly empty
     bool shadow = false;
 };
 
-/// with_run: model, prompt and vocabulary too.
+/// Returns the JSON text. with_run: includes model, prompt and vocabulary.
 std::string format_trace_json(const StepList& steps, bool with_run);
 
 struct ParsedTrace {
-    StepList steps;                            ///< rows, evictions and prompt rows missing
+    StepList steps;                            ///< without rows, evictions and prompt rows
     std::vector<std::vector<RowParts>> parts;  ///< [step][lane]
 };
 
-/// Reads such texts. Every value is checked here, so that what is made of them may trust it: token ids are of
-/// the vocabulary, rows follow one another, counts are within what a run can have.
+/// Parses such texts. It checks every value, so that later code can rely on them: token ids are in the
+/// vocabulary, rows are consecutive, counts are within the limits of a run.
 class TraceParser {
   public:
-    /// name: what messages call the text.
+    /// name: names the text in messages.
     TraceParser(std::string name, ReadBudget& budget);
 
-    /// run: where the text has none. Throws Error(bad_file) naming the text and the field.
+    /// run: used if the text contains none. Throws Error(bad_file), naming the text and the field.
     ParsedTrace parse(std::string_view text, std::shared_ptr<const RunInfo> run);
 
   private:
@@ -46,13 +46,13 @@ class TraceParser {
     std::string name_;
     ReadBudget& budget_;
     std::map<std::pair<int, int>, std::shared_ptr<const KvLayout>>
-        layouts_;  // by layers with KV heads, and KV heads in each
+        layouts_;  // key: layers with KV heads, KV heads in each of them
 };
 
-/// The steps are the rows of one run, from the last one of its prompt on, without a gap. Tables of a lane are
-/// as large as its first record says, or its parent's. Throws Error(bad_file) naming `name` and the row where
-/// a lane comes twice in a step, with other KV heads than before, or from a later row; or where the tables
-/// are beyond the budget.
+/// Checks that the steps are the rows of one run, from the last prompt row on, without a gap. A lane's tables
+/// have the size that its first record, or its parent's, gives. Throws Error(bad_file), naming `name` and the
+/// row, if a lane appears twice in a step, changes its KV heads, or is forked from a later row; or if the
+/// tables exceed the budget.
 void check_run(const StepList& steps, std::string_view name, ReadBudget& budget);
 
 }  // namespace keyhole

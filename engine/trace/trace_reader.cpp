@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A trace being read: scalars first, then evictions, then rows, each of which needs what came before.
+/// Reads a trace: first scalars, then evictions, then rows, because each needs the one before.
 class TraceReader {
   public:
     TraceReader(const fs::path& path, std::function<bool(double)> tell)
@@ -59,7 +59,7 @@ class TraceReader {
         return lane.info->layout != nullptr ? *lane.info->layout : run().layout;
     }
 
-    /// A lane's record in a step, and which arrays it has.
+    /// Returns a lane's record at a row, and which arrays it has; null if there is none.
     std::pair<LaneRecord*, RowParts> record(int row, int id) {
         const auto it = std::lower_bound(steps_.begin(), steps_.end(), row,
                                          [](const auto& step, int r) { return step->row < r; });
@@ -242,7 +242,7 @@ class TraceReader {
         if (scores) scores->end();
     }
 
-    /// Every position of every KV head is looked at for what a row held.
+    /// Takes from the budget: finding what a row held visits every position of every KV head.
     void look_at_row(int n_kv_heads, const std::string& name) {
         zip_.budget().look(
             static_cast<std::uint64_t>(n_kv_heads) * (static_cast<std::uint64_t>(steps_.back()->row) + 1),

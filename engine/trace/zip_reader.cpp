@@ -56,7 +56,7 @@ ZipReader::Member::Member(const ZipReader& zip, std::string name) : zip_(zip), n
     constexpr zip_uint64_t kNeeded = ZIP_STAT_SIZE | ZIP_STAT_COMP_METHOD;
     if (zip_stat(zip_.zip_, name_.c_str(), 0, &stat) != 0 || (stat.valid & kNeeded) != kNeeded)
         zip_.bad(name_, "it is missing");
-    // Others reach ratios of a million; neither Keyhole nor NumPy writes them.
+    // Other methods reach ratios of a million; neither Keyhole nor NumPy uses them.
     if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE)
         zip_.bad(name_, "it is compressed in another way than by deflate");
     size_ = stat.size;
@@ -88,7 +88,7 @@ void ZipReader::Member::end() {
 
 std::vector<std::byte> ZipReader::read(const std::string& name) const {
     Member member(*this, name);
-    // The directory's size is a claim, which deflate can make true for a thousandth of it.
+    // The declared size is unverified, and deflate can reach it with a thousandth of the bytes.
     budget_.take(member.size(), fmt::format("its member {}", name));
     std::vector<std::byte> bytes(member.size());
     if (member.read(bytes) != bytes.size()) bad(name, "it is cut off");
@@ -105,7 +105,7 @@ void ZipReader::check(const std::string& name, NpyType found, const NpyShape& fo
 
 NpyArray ZipReader::array(const std::string& name, NpyType type, const NpyShape& shape) const {
     const std::vector<std::byte> bytes = read(name);
-    budget_.take(2 * bytes.size(), fmt::format("its member {}", name));  // the array, and its values
+    budget_.take(2 * bytes.size(), fmt::format("its member {}", name));  // the array and its values
     NpyArray out = decode_npy(bytes, where(name));
     check(name, out.type, out.shape, type, shape);
     return out;

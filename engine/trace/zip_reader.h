@@ -1,5 +1,5 @@
-/// Members of a zip file that nobody vouches for: declared sizes are checked against the reader's budget
-/// before anything is allocated, and against what really comes. One thread.
+/// Reads members of an untrusted zip file. Declared sizes are checked against the reader's budget before
+/// anything is allocated, and against the data that is actually read. One thread.
 #pragma once
 
 #include "engine/base/error.h"
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-// Of libzip.
+// Types of libzip.
 struct zip;
 struct zip_file;
 
@@ -20,21 +20,21 @@ namespace keyhole {
 
 class ZipReader {
   public:
-    /// Throws Error(bad_file) naming the file: it is no ordinary one, or no whole zip.
+    /// Throws Error(bad_file), naming the file, if it is not a regular file or not a complete zip.
     explicit ZipReader(const std::filesystem::path& path);
     ~ZipReader();
     ZipReader(const ZipReader&) = delete;
     ZipReader& operator=(const ZipReader&) = delete;
 
-    /// Of the file.
+    /// The budget of this file.
     ReadBudget& budget() const { return budget_; }
     bool contains(const std::string& name) const;
-    /// For messages: file and member.
+    /// Returns file and member, for messages.
     std::string where(const std::string& name) const;
-    /// Throws Error(bad_file): the member is damaged.
+    /// Throws Error(bad_file), saying that the member is damaged.
     [[noreturn]] void bad(const std::string& name, std::string_view why) const;
 
-    /// A member, read from its beginning on. Throws Error(bad_file) naming it.
+    /// A member, read from its start. Throws Error(bad_file), naming it.
     class Member {
       public:
         Member(const ZipReader& zip, std::string name);
@@ -43,9 +43,9 @@ class ZipReader {
         Member& operator=(const Member&) = delete;
 
         std::uint64_t size() const { return size_; }
-        /// Fewer bytes than asked for at the end alone.
+        /// Returns the number of bytes read: fewer than requested only at the end.
         std::size_t read(std::span<std::byte> to);
-        /// It ends here, and is as long as the directory says; its checksum is known only now.
+        /// Checks that the member ends here and has the declared size. Its checksum is checked only now.
         void end();
 
       private:
@@ -55,16 +55,16 @@ class ZipReader {
         std::uint64_t size_ = 0, n_read_ = 0;
     };
 
-    /// A whole member.
+    /// Reads a whole member.
     std::vector<std::byte> read(const std::string& name) const;
 
-    /// -1 in the expected shape: any extent.
+    /// Checks type and shape. A -1 in the expected shape allows any extent.
     void check(const std::string& name, NpyType found, const NpyShape& found_shape, NpyType type,
                const NpyShape& shape) const;
     NpyArray array(const std::string& name, NpyType type, const NpyShape& shape) const;
 
-    /// A large array, line by line. An array of one dimension is packed: lines hold the values of held positions alone, and
-    /// the reader knows how many. Before version 3 every line had all positions.
+    /// Reads a large array line by line. An array of one dimension is packed: its lines hold only the values
+    /// of held positions, and the caller knows how many. Before version 3 every line had all positions.
     template <class T>
     class Lines {
       public:
@@ -77,7 +77,7 @@ class ZipReader {
             if (packed_) n_left_ = found[0];
         }
         bool packed() const { return packed_; }
-        /// The next n values of a packed array, appended to out.
+        /// Appends the next n values of a packed array to out.
         template <class Out>
         void append(std::size_t n, Out& out) {
             if (static_cast<std::int64_t>(n) > n_left_) zip_.bad(name_, "it is shorter than the run needs");
@@ -87,7 +87,7 @@ class ZipReader {
             const std::span<std::byte> bytes = std::as_writable_bytes(std::span(out).subspan(have));
             if (member_.read(bytes) != bytes.size()) zip_.bad(name_, "it is cut off");
         }
-        /// The next one; it stays until the one after.
+        /// Returns the next line, valid until the following call.
         const std::vector<T>& next() {
             const std::span<std::byte> bytes = std::as_writable_bytes(std::span(line_));
             if (member_.read(bytes) != bytes.size()) zip_.bad(name_, "it is cut off");
@@ -104,16 +104,16 @@ class ZipReader {
         Member member_;
         std::vector<T> line_;
         bool packed_ = false;
-        std::int64_t n_left_ = 0;  // values of a packed array
+        std::int64_t n_left_ = 0;  // values left in a packed array
     };
 
   private:
-    /// The shape of an array whose header comes next. Throws Error(bad_file) where it has another type.
+    /// Returns the shape of an array whose header comes next. Throws Error(bad_file) if its type differs.
     NpyShape read_header(Member& member, const std::string& name, NpyType type) const;
 
     std::filesystem::path path_;
     zip* zip_ = nullptr;
-    mutable ReadBudget budget_;  // what reading, which changes nothing else, has left
+    mutable ReadBudget budget_;  // mutable: reading changes nothing else
 };
 
 }  // namespace keyhole
