@@ -7,7 +7,7 @@
 namespace keyhole {
 
 /// Stores one line, cut at 400 bytes. Only the first call has an effect. The line must hold no text of the
-/// user, since crash reports are passed on. Allocates nothing.
+/// user. Allocates nothing.
 void set_last_words(std::string_view words) noexcept;
 /// Returns the stored line, or "". Async-signal-safe.
 const char* last_words() noexcept;

@@ -200,7 +200,7 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
     if (size.width <= 0) return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
     constexpr int kUsual = 1100;  // width of a picture with text of normal size
-    // Bounds the memory for the cells of one long row among many.
+    // Bounds the memory of a picture with many more rows than columns.
     constexpr int kHighest = 20'000;
     const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
     CellLayout cells;

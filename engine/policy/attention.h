@@ -15,8 +15,9 @@ namespace keyhole {
 /// Computes the ideal set of a row (A2SF, section 2; policies, section 2.10): the row's own position and
 /// the k older positions with the largest probability. Of equal ones the newer stays; NaN ranks lowest.
 ///
-/// full  [row + 1], not empty k     >= 0; k above the row selects all out   min(k, row) + 1 positions,
-/// ascending
+/// full  [row + 1], not empty
+/// k     >= 0; above the row: all older positions
+/// out   min(k, row) + 1 positions, ascending
 void ideal_set(std::span<const float> full, int k, std::vector<std::int32_t>& out);
 
 /// Returns <a, b> / (|a| |b|), summed in double; 0 where either length is 0. Sizes must be equal.

@@ -26,8 +26,8 @@ const OptionHelp& option_help(std::string_view name);
 /// or measured), or an empty text when it has one. heads: those of the model, where it is known.
 std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
 
-/// Returns the number of tokens that a unit stores and a row attends to once the budget is full: "stores k
-/// = 64, attends k + 1 = 65" (policies, section 1).
+/// Returns the text on how many tokens a unit stores and a row attends to once the budget is full:
+/// "stores k = 64, attends k + 1 = 65" (policies, section 1).
 std::string accounting_text(const ResolvedPolicy& policy);
 
 }  // namespace keyhole

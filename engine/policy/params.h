@@ -27,7 +27,7 @@ enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores acc
 /// its place with long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
 enum class Positions { original, cache, compressed };
 
-/// A number of tokens as the user writes it; resolve() converts it to tokens.
+/// An amount as the user writes it; resolve() converts it to tokens.
 struct Amount {
     enum class Unit { all, rest, tokens, percent };
     Unit unit = Unit::tokens;
@@ -38,7 +38,7 @@ struct Amount {
 /// Temperature of the score softmax over decode rows t = 1, 2, ...; prompt rows use begin.
 ///     linear: begin + t * (end - begin) / horizon          Keyformer, section 3
 ///     cosine: begin + (1 - cos(pi * t / horizon)) / 2 * (end - begin)
-/// Both stay at `end` after the horizon.
+/// Both stay at `end` after the horizon, except with ResolvedPolicy::tau_runs_on.
 struct TauSchedule {
     enum class Shape { constant, linear, cosine, points };
     Shape shape = Shape::constant;
@@ -51,8 +51,8 @@ struct TauSchedule {
     bool operator==(const TauSchedule&) const = default;
 };
 
-/// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. Of two overrides that cover a head the
-/// later one applies.
+/// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. The last override that covers a head
+/// applies.
 struct Override {
     enum class Field { budget, recent, alpha, tau, gain };
     static constexpr int kAll = 0x7fffffff;  ///< as last index: up to the end
@@ -173,7 +173,7 @@ struct ResolvedPolicy {
     bool exceeded(int n, int row) const {
         return evicts() && n > stored && (!counts_columns || row + 1 > budget);
     }
-    /// Returns whether a position is stored but hidden from this row: the gaps of a dilated window, or the
+    /// Returns whether a stored position is hidden from this row: the gaps of a dilated window, or the
     /// column that H2O's released mask leaves out for one row. A row may be hidden from itself (released
     /// H2O with recent 0).
     bool hides(int row, int position) const;
