@@ -1,7 +1,8 @@
-/// The one exception type, and the assertion for our own bugs. Any thread. Knows nothing of the rest.
+/// The one exception type, and the assertion for bugs in Keyhole. Any thread. Knows nothing of the other
+/// folders.
 ///
-/// The world said no (file, memory, device, spec): throw Error through fail(). Its message is one line: what
-/// was tried, on what, what the user can do. A bug in Keyhole: KH_ASSERT.
+/// Throw Error through fail() when something outside fails (file, memory, device, spec). Its message is one
+/// line: the action that failed, the object, and a remedy for the user. Use KH_ASSERT for a bug in Keyhole.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@
 namespace keyhole {
 
 enum class ErrorCode {
-    wrong_use,    ///< command line, lane spec, command: exit status 2
-    bad_file,     ///< a file is missing, cut off or not what it says
-    unsupported,  ///< understood, but not something this build can do
+    wrong_use,    ///< command line, lane spec or command is wrong: exit status 2
+    bad_file,     ///< a file is missing, truncated or not of the expected format
+    unsupported,  ///< valid input that this build cannot handle
     no_memory,
     io,  ///< writing failed
     device,
@@ -37,7 +38,7 @@ template <class... Args>
     throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Prints the failed condition with its place and the text of its values, then aborts.
+/// Prints the failed condition with file and line and the formatted values, then aborts.
 [[noreturn]] void assert_failed(const char* condition, const char* file, int line, const std::string& values);
 
 }  // namespace keyhole

@@ -20,8 +20,8 @@ std::uint16_t fp16_from_float(float value) {
     const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);   // NaN
     if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
-    if (magnitude < 0x38800000u) {  // below 2^-14: the sum's last bit is worth 2^-24, so the float unit
-                                    // rounds to even for us
+    if (magnitude < 0x38800000u) {
+        // Below 2^-14: the sum's last bit is worth 2^-24, so that the float unit rounds to even.
         const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
         return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
     }

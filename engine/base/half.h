@@ -1,5 +1,5 @@
-/// Conversions between float and the two 16-bit types, round to nearest even. Host only; kernels widen in
-/// registers themselves.
+/// Conversions between float and the two 16-bit types, rounding to nearest even. Any thread. Host only:
+/// kernels convert in registers themselves.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ float float_from_fp16(std::uint16_t bits);
 /// Values beyond 65504 become infinity.
 std::uint16_t fp16_from_float(float value);
 
-/// A whole row at once, vectorised. out.size() >= values.size().
+/// Converts a whole row with vector instructions. out.size() >= values.size().
 void fp16_from_floats(std::span<const float> values, std::span<std::uint16_t> out);
 
 }  // namespace keyhole

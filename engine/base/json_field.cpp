@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Adds the way from `at` to the value, which lies in it. False: it does not.
+/// Appends the path from `at` to the value. Returns false when the value is not inside `at`.
 bool find_way(const Json& at, const Json* value, std::string& way) {
     if (&at == value) return true;
     const std::size_t length = way.size();
@@ -30,7 +30,7 @@ bool find_way(const Json& at, const Json* value, std::string& way) {
     return false;
 }
 
-/// A value for a message, short.
+/// Returns a value in a short form for a message.
 std::string shown(const Json& value) {
     switch (value.type()) {
         case Json::value_t::array:

@@ -17,7 +17,8 @@ using Json = nlohmann::json;
     fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path.string(), what);
 }
 
-/// At least as many as the parser makes of a valid text, one more than its commas and brackets.
+/// Returns at least the number of values that the parser makes of a valid text: one more than its commas
+/// and opening brackets.
 std::size_t count_values(std::string_view text) {
     std::size_t n = 1;
     bool in_text = false;
@@ -34,7 +35,7 @@ std::size_t count_values(std::string_view text) {
     return n;
 }
 
-/// "line 3, column 17" of a byte, counted from 1.
+/// Returns the place of a byte (counted from 1) as "line 3, column 17".
 std::string place_of(std::string_view text, std::size_t byte) {
     const std::string_view before = text.substr(0, byte > 0 ? byte - 1 : 0);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');

@@ -1,5 +1,5 @@
-/// Text of files that nobody vouches for: a look at JSON before it is parsed, and what of it stands in
-/// messages. Any thread.
+/// Checks on untrusted JSON before it is parsed, and untrusted text made safe for messages. Any thread.
+/// Knows no format.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 
 namespace keyhole {
 
-/// Lists and objects lie at most 100 in one another. The parser takes more, but copying, printing and reading
-/// what it gives call themselves once a level, which a hostile file could drive beyond the stack. Text that
-/// is no JSON may give either.
+/// Returns whether lists and objects are nested at most 100 deep. The parser accepts more, but copying,
+/// printing and reading the parsed value recurse once a level, so that a hostile file could overflow the
+/// stack. The result means nothing for text that is not JSON.
 bool is_shallow_json(std::string_view text);
 
-/// No more values than this are in the text: what reading it takes in memory goes by them, and a few hundred
-/// bytes of a compressed file may hold a million.
+/// Returns an upper bound of the number of values in the text. The memory for parsing is proportional to
+/// it, and a few hundred bytes of a compressed file may hold a million values.
 std::size_t most_json_values(std::string_view text);
 
-/// Text that nobody vouches for as a terminal may show it: '?' for each control character, so that no
-/// terminal takes a part of it for a command, for each byte that is not UTF-8, and for characters that end
-/// lines or turn the direction of writing. keep_lines: line feeds and tabs stay, for text of several lines.
+/// Returns untrusted text that is safe to show in a terminal. A '?' replaces each control character (a
+/// terminal might take it for a command), each byte that is not UTF-8, and each character that ends a line
+/// or changes the direction of writing. keep_lines: line feeds and tabs stay, for text of several lines.
 std::string printable_text(std::string_view text, bool keep_lines = false);
 
-/// For a message: one short line of printable_text.
+/// Returns printable_text() cut to one short line, for a message.
 std::string shown_text(std::string_view text);
 
 }  // namespace keyhole

@@ -14,7 +14,7 @@ namespace {
 std::array<char, 401> g_words{};
 std::atomic<int> g_state{0};  // 0: none, 1: being written, 2: there
 
-/// The stack of a thread's handlers, until the thread ends.
+/// The signal stack of a thread, until the thread ends.
 class HandlerStack {
   public:
     HandlerStack() : memory_(std::make_unique<char[]>(kBytes)) {
@@ -32,7 +32,7 @@ class HandlerStack {
     HandlerStack& operator=(const HandlerStack&) = delete;
 
   private:
-    static constexpr std::size_t kBytes = std::size_t{64} << 10;  // unwinding takes some 20 kB
+    static constexpr std::size_t kBytes = std::size_t{64} << 10;  // unwinding takes about 20 kB
     std::unique_ptr<char[]> memory_;
 };
 

@@ -30,7 +30,7 @@ class Descriptor {
     Descriptor& operator=(Descriptor&&) = delete;
 
     int get() const { return fd_; }
-    /// False: a late write error (full disk, network file system); errno says which.
+    /// Returns false after a late write error (full disk, network file system); errno has the reason.
     bool close() {
         const int fd = std::exchange(fd_, -1);
         return fd < 0 || ::close(fd) == 0;
@@ -45,7 +45,7 @@ class Descriptor {
          std::strerror(error));
 }
 
-/// Why a file of this kind is not read; empty: it is an ordinary one.
+/// Returns why a file of this kind is not read, or nothing for an ordinary file.
 std::string_view fault_of_kind(mode_t mode) {
     if (S_ISREG(mode)) return {};
     if (S_ISDIR(mode)) return "it is a folder";
@@ -60,19 +60,19 @@ void check_kind(const fs::path& path, mode_t mode) {
         fail(ErrorCode::bad_file, "cannot read {}: {}; name an ordinary file", path.string(), fault);
 }
 
-/// takes_pipes: waits for a writer, as pipes do. Otherwise it waits for nothing.
+/// takes_pipes: accepts a pipe and waits for its writer. Otherwise never waits.
 Descriptor open_to_read(const fs::path& path, struct stat& status, bool takes_pipes = false) {
-    // To open a device can already do something to it.
+    // Check first: opening a device can already have an effect.
     if (::stat(path.c_str(), &status) != 0) read_failed(path, errno);
     if (!(takes_pipes && S_ISFIFO(status.st_mode))) check_kind(path, status.st_mode);
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (takes_pipes ? 0 : O_NONBLOCK)));
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) read_failed(path, errno);
-    // The name may be another file's by now.
+    // Check again: the name may belong to another file by now.
     if (!(takes_pipes && S_ISFIFO(status.st_mode))) check_kind(path, status.st_mode);
     return file;
 }
 
-/// The rest of an open file.
+/// Reads an open file to its end.
 std::string read_all(const Descriptor& file, const fs::path& path, const struct stat& status,
                      std::size_t most_bytes) {
     const auto check_size = [&](std::size_t size) {
@@ -85,7 +85,7 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
     const auto size = static_cast<std::size_t>(status.st_size);
     check_size(size);
     std::string text;
-    // The size is a hint: pipes and /proc say 0.
+    // The size is only a hint: pipes and files in /proc report 0.
     std::size_t chunk = std::max<std::size_t>(size + 1, 4096);
     for (;;) {
         const std::size_t have = text.size();
@@ -105,7 +105,7 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
          path.string(), std::strerror(error));
 }
 
-/// errno, or 0.
+/// Returns 0 or an errno.
 int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
@@ -176,7 +176,7 @@ Pages::Pages(Pages&& other) noexcept
 Pages& Pages::operator=(Pages&& other) noexcept {
     if (this == &other) return *this;
     if (data_ != nullptr)
-        ::munmap(data_, size_);  // at once: evicted entries give their memory back when they go
+        ::munmap(data_, size_);  // at once, so that evicted entries give their memory back when they go
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     return *this;
@@ -207,7 +207,7 @@ void write_file(const fs::path& path, std::span<const std::byte> bytes, Durabili
     struct stat status {};
     const bool exists = ::stat(path.c_str(), &status) == 0;
     if (exists && !S_ISREG(status.st_mode)) {
-        // A rename would replace a device such as /dev/null; a folder makes open() say so.
+        // A rename would replace a device such as /dev/null. For a folder, open() reports the error.
         Descriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
         int error = device.get() < 0 ? errno : write_all(device, bytes);
         if (error == 0 && !device.close()) error = errno;

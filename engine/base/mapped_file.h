@@ -1,5 +1,5 @@
-/// A file mapped read-only into memory, and anonymous pages that go back to the system when freed. Any
-/// thread.
+/// Files mapped read-only into memory, anonymous pages that go back to the system when freed, and reading
+/// and writing of whole files. Any thread. Knows no format.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace keyhole {
 
-/// Throws Error(bad_file) naming the path where it is no ordinary file or a link to one: a pipe waits for a
-/// writer, a device may never end, a folder holds no bytes. For readers that open the file themselves; those
-/// below check it anyway.
+/// Throws Error(bad_file) with the path unless it names an ordinary file or a link to one: a pipe waits for
+/// a writer, a device may never end, a folder holds no bytes. Call it before you open a file yourself; the
+/// readers below already check.
 void check_ordinary_file(const std::filesystem::path& path);
 
-/// Throws Error(bad_file) with the reason when the file cannot be opened or mapped, or is no ordinary file. An
-/// empty file maps to an empty span.
+/// A whole file in memory. Throws Error(bad_file) with the reason when the file cannot be opened or mapped,
+/// or is no ordinary file. An empty file maps to an empty span.
 class MappedFile {
   public:
     explicit MappedFile(const std::filesystem::path& path);
@@ -30,9 +30,9 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
-/// Zeroed memory straight from the system (mmap), returned to it on destruction: malloc may keep what is
-/// freed, and Keyhole promises that evicted entries give their memory back. Throws Error(no_memory) with the
-/// size asked for.
+/// Zeroed memory taken from the system (mmap) and returned to it on destruction. malloc may keep freed
+/// memory, and Keyhole promises that evicted entries give their memory back. Throws Error(no_memory) with
+/// the requested size.
 class Pages {
   public:
     Pages() = default;
@@ -41,7 +41,7 @@ class Pages {
     Pages(Pages&& other) noexcept;
     Pages& operator=(Pages&& other) noexcept;
 
-    /// The memory without its owner; give_back() ends it.
+    /// Returns the memory and gives up ownership; give_back() frees it.
     void* release();
     static void give_back(void* data, std::size_t n_bytes) noexcept;
 
@@ -57,7 +57,7 @@ class Pages {
     std::size_t size_ = 0;
 };
 
-/// For vectors that are large and short-lived: each has its own pages, so that freeing them gives them back.
+/// For large, short-lived vectors: each has its own pages, so that freeing it returns them to the system.
 template <class T>
 struct PageAllocator {
     using value_type = T;
@@ -69,20 +69,22 @@ struct PageAllocator {
     bool operator==(const PageAllocator&) const { return true; }
 };
 
-/// Larger texts are refused before they are read, where the reader names no other bound.
+/// The largest text that is read when the reader gives no other bound.
 inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 30;
 
-/// A whole ordinary file as a string. Throws Error(bad_file): no ordinary file, or more than most_bytes.
+/// Returns the content of an ordinary file. Throws Error(bad_file) for anything else, and for more than
+/// most_bytes.
 std::string read_text_file(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
-/// The same, and pipes: for texts that a user may have another program write, such as a prompt.
+/// As read_text_file(), but also reads pipes: for a text that another program may produce, such as a
+/// prompt.
 std::string read_text_input(const std::filesystem::path& path, std::size_t most_bytes = kMostTextBytes);
 
 enum class Durability {
-    rename,  ///< a reader, and a crash of the program, find the old file or the new one, whole
-    sync,    ///< a crash of the machine too; a few milliseconds. For what a person made: settings, notes
+    rename,  ///< after a crash of the program a reader finds the old file or the new one, whole
+    sync,    ///< also after a crash of the machine; costs a few milliseconds. For settings and notes
 };
-/// Writes beside the target and renames. Keeps the permissions of a file that is there, and a link to it. Throws
-/// Error(io).
+/// Writes a file beside the target and renames it. Keeps the permissions of an existing file, and a link
+/// stays a link. Throws Error(io).
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes,
                 Durability durability = Durability::rename);
 void write_text_file(const std::filesystem::path& path, std::string_view text,

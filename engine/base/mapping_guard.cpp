@@ -17,14 +17,13 @@
 namespace keyhole {
 namespace {
 
-/// An entry of a list that only grows, since the handler walks through it without a lock. A free one is used
-/// again.
+/// An entry of a list that only grows, since the handler walks it without a lock. Free entries are reused.
 struct Guarded {
     std::atomic<std::uintptr_t> begin{0};  // 0: free
     std::atomic<std::size_t> n_bytes{0};   // whole pages
-    std::atomic<bool> lost{false};         // the handler had to put zeros there
+    std::atomic<bool> lost{false};         // the handler mapped zeros there
     Guarded* next = nullptr;
-    // Behind the mutex.
+    // Guarded by the mutex.
     std::filesystem::path path;
     int descriptor = -1;
     struct stat status {};
@@ -61,7 +60,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     errno = error;
     if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
     if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
-    // As if there were no handler: the read fails again, and a signal that was sent is sent again.
+    // Restore the previous action, as if there were no handler: a failed read fails again, and a sent
+    // signal is sent again.
     ::sigaction(signal, &previous, nullptr);
     if (info->si_code <= 0) ::raise(signal);
 }
@@ -94,7 +94,7 @@ void guard_mapping(const std::filesystem::path& path, int descriptor, const void
     Guarded* one = first.load();
     while (one != nullptr && one->begin.load() != 0) one = one->next;
     if (one == nullptr) {
-        one = new Guarded;  // for as long as the program runs
+        one = new Guarded;  // never freed: the handler may read it
         one->next = first.load();
         first.store(one);
     }

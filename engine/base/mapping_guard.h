@@ -1,11 +1,11 @@
-/// Mapped files that another program cuts or writes to meanwhile. Any thread.
+/// Protection against files that another program truncates or writes to while they are mapped. Any thread.
 ///
-/// A read behind the end of a file that was cut raises SIGBUS, which ends the program. It comes in a kernel
-/// of any thread, so that no exception can take its place, and a jump out of the handler would leave the
-/// thread pool's counters and locks as they are. The handler here maps zeros over the lost part instead (as
-/// libwayland does for shared buffers), and the read goes on. So a result that was computed from a mapping
-/// counts only after check_mapping() has passed. Signals for other addresses go to the handler that was there
-/// before.
+/// A read beyond the end of a truncated file raises SIGBUS, which ends the program. The signal may come in
+/// a kernel of any thread, so that no exception can replace it; a jump out of the handler would leave the
+/// thread pool's counters and locks inconsistent. The handler here maps zeros over the lost part instead
+/// (as libwayland does for shared buffers), and the read continues. A result that was computed from a
+/// mapping is therefore valid only after check_mapping() has passed. Signals for other addresses go to the
+/// previous handler.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace keyhole {
 
-/// From now on the handler knows [data, data + n_bytes), a mapping of the open file. Duplicates the
+/// Registers [data, data + n_bytes), a mapping of the open file, with the handler. Duplicates the
 /// descriptor.
 void guard_mapping(const std::filesystem::path& path, int descriptor, const void* data, std::size_t n_bytes);
-/// Call it before the mapping ends. Does nothing for what is not guarded.
+/// Unregisters a mapping; call it before the mapping ends. Does nothing for an address that is not guarded.
 void release_mapping(const void* data) noexcept;
 
-/// The begin of the guarded mapping that holds the address; null: none does.
+/// Returns the beginning of the guarded mapping that contains the address, or null.
 const void* mapping_of(const void* address);
-/// Throws Error(bad_file), naming the file, when the file of a guarded mapping was cut or written to since it
-/// was mapped: by its size, its time of change and what the handler saw. A file that was replaced by another
-/// is not changed. Costs one system call.
+/// Throws Error(bad_file) with the file's name when the file of a guarded mapping was truncated or written
+/// to since it was mapped. Compares size and modification time, and looks whether the handler had to map
+/// zeros. A file whose name now belongs to another file counts as unchanged. Costs one system call.
 void check_mapping(const void* data);
 
 }  // namespace keyhole

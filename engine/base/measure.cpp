@@ -25,11 +25,11 @@ CpuTimes CpuTimes::now(int pid) {
     stat >> word;
     double field = 0;
     for (int i = 0; i < 8 && stat >> field; ++i)
-        if (i != 3 && i != 4) times.all += field;  // neither idle nor waiting for disks
+        if (i != 3 && i != 4) times.all += field;  // skip idle and iowait
     std::ifstream self("/proc/" + (pid == 0 ? std::string("self") : std::to_string(pid)) + "/stat");
     std::string line;
     std::getline(self, line);
-    if (line.empty()) return times;  // it ended
+    if (line.empty()) return times;  // the process has ended
     std::istringstream rest(line.substr(line.rfind(')') + 2));
     for (int i = 3; i <= 15 && rest >> word; ++i)
         if (i == 14 || i == 15) times.own += std::stod(word);  // utime, stime
@@ -43,7 +43,7 @@ double share_of_others(const CpuTimes& before, const CpuTimes& after) {
 
 namespace {
 
-/// Bytes of the line `name` in a file of /proc that counts in KiB; 0 where it is not there.
+/// Returns the bytes of the line `name` in a file of /proc that counts in KiB; 0 where it is missing.
 std::int64_t proc_bytes(const char* path, std::string_view name) {
     std::ifstream file(path);
     std::string word;

@@ -22,14 +22,14 @@ static_assert(std::endian::native == std::endian::little, "npy data is written a
 namespace {
 
 constexpr std::size_t kHeaderBytes =
-    192;  // a multiple of 64 with room for any shape, so that shrink() can rewrite it
+    192;  // a multiple of 64 with room for any shape, so that shrink() can rewrite the header in place
 constexpr std::array<std::string_view, 4> kDescr = {"<f4", "<f2", "<i4", "|u1"};
 
 std::string_view descr(NpyType type) {
     return kDescr[static_cast<std::size_t>(type)];
 }
 
-/// The text after a key of the header's dictionary.
+/// Returns the text after a key of the header's dictionary.
 std::optional<std::string_view> field(std::string_view header, std::string_view key) {
     const auto at = header.find(key);
     if (at == std::string_view::npos) return std::nullopt;
@@ -58,7 +58,7 @@ std::optional<NpyShape> parse_shape(std::string_view text) {
     return shape;
 }
 
-/// Size in bytes, or nothing when it does not fit.
+/// Returns the size of the data in bytes, or nullopt when it overflows.
 std::optional<std::size_t> data_bytes(NpyType type, const NpyShape& shape) {
     std::size_t bytes = npy_type_bytes(type);
     for (std::int64_t extent : shape)

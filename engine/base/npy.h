@@ -1,5 +1,6 @@
-/// NumPy `.npy` files, format version 1.0, C order, little endian: streamed to disk, made in memory, read back and checked.
-/// A writer belongs to one owner; write() may be called from several threads for different places. Knows base only.
+/// NumPy `.npy` files, format version 1.0, C order, little endian: streamed to disk, built in memory, read
+/// back and checked. A writer has one owner; several threads may call write() for different places. Knows
+/// base only.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ using NpyShape = std::vector<std::int64_t>;
 /// Product of the extents; 1 for a scalar.
 std::int64_t npy_size(const NpyShape& shape);
 
-/// A file whose elements are written in any order. What was never written reads as 0.
+/// A file whose elements are written in any order. Elements that were never written read as 0.
 class NpyWriter {
   public:
     /// Creates the file at its full size (sparse). Throws Error(io) with path and reason.
@@ -28,12 +29,13 @@ class NpyWriter {
     NpyWriter(const NpyWriter&) = delete;
     NpyWriter& operator=(const NpyWriter&) = delete;
 
-    /// Elements [first, first + values.size()) in C order, converted to f32, f16 or u8 (whole numbers 0 to 255). Throws Error(io).
+    /// Writes elements [first, first + values.size()) in C order, converted to f32, f16 or u8 (u8: whole
+    /// numbers 0 to 255). Throws Error(io).
     void write(std::int64_t first, std::span<const float> values);
-    /// i32 files.
+    /// The same for i32 files.
     void write(std::int64_t first, std::span<const std::int32_t> values);
 
-    /// Cuts every extent down to that of a smaller shape, keeping what stands at the remaining indices.
+    /// Reduces every extent to that of a smaller shape and keeps the elements at the remaining indices.
     void shrink(const NpyShape& smaller);
     /// Throws Error(io) when the system reports a late failure. The destructor closes silently.
     void close();
@@ -59,9 +61,9 @@ struct NpyArray {
     NpyShape shape;
     std::vector<std::byte> data;
 
-    /// One element widened: f32, f16, i32 and u8 alike.
+    /// Returns one element of any type as a float.
     float value(std::int64_t index) const;
-    /// The elements as they are stored; the type must match in size (asserted).
+    /// Returns the elements as they are stored; sizeof(T) must match the type (asserted).
     template <class T>
     std::vector<T> as() const {
         std::vector<T> out(data.size() / sizeof(T));
@@ -73,24 +75,25 @@ struct NpyArray {
     void copy_to(void* out, std::size_t element_bytes) const;
 };
 
-/// Header and data of an array.
+/// Returns header and data of an array as one block of bytes.
 std::vector<std::byte> encode_npy(NpyType type, const NpyShape& shape, const void* data);
-/// The 192 bytes that stand before the data. descr: '<f4', or a list of fields for records.
+/// Returns the 192 bytes that precede the data. descr: '<f4', or a list of fields for records.
 std::string npy_header(std::string_view descr, const NpyShape& shape);
 std::string npy_header(NpyType type, const NpyShape& shape);
 
-/// What stands before the data.
+/// The parsed header.
 struct NpyHeader {
     NpyType type = NpyType::f32;
     NpyShape shape;
     std::size_t header_bytes = 0, data_bytes = 0;
 };
-/// Bytes that hold the whole header of an array whose file begins with these; 0: fewer than the 10 that say so.
+/// Returns the length of the whole header of a file that begins with these bytes, or 0 when fewer than the
+/// 10 bytes that hold the length are given.
 std::size_t npy_header_bytes(std::span<const std::byte> begin);
-/// From the first bytes of a file, the whole header among them. Throws Error(bad_file) naming `name` and the part that is wrong: magic,
-/// version, header, type.
+/// Parses the header; `bytes` must hold at least the whole header. Throws Error(bad_file) with `name` and
+/// the faulty part: signature, version, header, type.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
-/// The same, and its size.
+/// Parses header and data. Throws also when the data's size does not match the shape.
 NpyArray decode_npy(std::span<const std::byte> bytes, std::string_view name);
 NpyArray read_npy(const std::filesystem::path& path);
 

@@ -15,7 +15,7 @@ std::optional<Number> number_from_text(std::string_view text, Number low, Number
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, value);
     if (error != std::errc() || rest != end) return std::nullopt;
-    // Infinity lies beyond the highest number, and nan compares with none.
+    // Infinity lies above the highest number, and NaN compares false with every bound.
     return value >= low && value <= high ? std::optional(value) : std::nullopt;
 }
 

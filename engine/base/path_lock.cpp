@@ -20,7 +20,7 @@ std::optional<PathLock> PathLock::try_take(const std::filesystem::path& path) {
             fail(ErrorCode::io, "cannot lock {}: {}; check its permissions", path.string(),
                  std::strerror(errno));
         if (::flock(lock.file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
-        // The holder before may have removed it, and another program may have made it anew.
+        // The previous holder may have removed the file, and another program may have created it again.
         struct stat held {
         }, there{};
         if (::fstat(lock.file_, &held) == 0 && ::stat(path.c_str(), &there) == 0 &&

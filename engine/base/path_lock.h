@@ -1,4 +1,4 @@
-/// A lock between programs on a file or folder that exists. Any thread; knows base only.
+/// A lock between programs on an existing file or folder. Any thread; knows base only.
 #pragma once
 
 #include <filesystem>
@@ -6,12 +6,12 @@
 
 namespace keyhole {
 
-/// Held until the object, or the process, ends: a lock that can be taken is proof that its last holder is
-/// gone. It leaves no file behind.
+/// Held until the object is destroyed or the process ends. Success in taking a lock therefore proves that
+/// its last holder is gone. Leaves no file behind.
 class PathLock {
   public:
-    /// Nothing where another holder has it. Where the file system knows no locks the object holds none.
-    /// Throws Error(io).
+    /// Returns nullopt when another holder has the lock. On a file system without locks it returns an
+    /// object that holds none. Throws Error(io).
     static std::optional<PathLock> try_take(const std::filesystem::path& path);
     ~PathLock();
     PathLock(PathLock&& other) noexcept;

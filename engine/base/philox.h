@@ -12,7 +12,7 @@ struct PhiloxCounter {
     std::uint32_t x[4];
 };
 
-/// counter: what is drawn; key: the seed. Returns four independent uniform 32-bit words.
+/// counter: identifies the draw; key: the seed. Returns four independent uniform 32-bit words.
 KH_FN PhiloxCounter philox4x32_10(PhiloxCounter counter, std::uint64_t key) {
     constexpr std::uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;
     constexpr std::uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;

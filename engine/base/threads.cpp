@@ -30,13 +30,13 @@ void pause_cpu() {
 }
 
 constexpr int kSpins = 400;   // about 10 us: most waits inside a step end here
-constexpr int kYields = 200;  // then let another process run, and look again
+constexpr int kYields = 200;  // then yield to other processes between looks
 
 }  // namespace
 
 // A job is published by one store of `ticket` = (generation << 32 | next chunk). A worker takes a chunk by
-// compare-and-swap on it: a swap that succeeds proves that the job it read (body, count) is still the running
-// one, since a job ends only when all its chunks did.
+// compare-and-swap on it. A swap that succeeds proves that the job the worker read (body, count) is still
+// running, since a job ends only when all its chunks have ended.
 struct ThreadPool::Impl {
     using Body = std::function<void(std::int64_t, int)>;
 
@@ -45,7 +45,7 @@ struct ThreadPool::Impl {
     std::atomic<std::uint32_t> n_chunks{0};
     std::atomic<const Body*> body{nullptr};
     std::atomic<std::uint32_t> n_done{0};
-    std::atomic<std::uint32_t> generation{0};  // what sleeping workers wait on
+    std::atomic<std::uint32_t> generation{0};  // sleeping workers wait on it
     std::atomic<int> n_sleeping{0};
     std::atomic<bool> quit{false};
     std::mutex error_mutex;
@@ -74,7 +74,7 @@ struct ThreadPool::Impl {
     }
 
     void worker_loop(int worker) {
-        std::uint32_t seen = 0;  // not the present one: a thread that starts late would miss the quit
+        std::uint32_t seen = 0;  // not the current one: a thread that starts late would miss the quit
         for (;;) {
             wait_for_other(seen);
             seen = generation.load(
@@ -111,7 +111,7 @@ ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
         for (int worker = 1; worker < n_threads; ++worker)
             impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });
     } catch (const std::system_error&) {
-        // The system starts no more of them (ulimit -u, memory for stacks): those that run do the work.
+        // The system starts no more threads (ulimit -u, memory for stacks): the running ones do the work.
     }
 }
 
@@ -133,7 +133,8 @@ void ThreadPool::parallel_for(std::int64_t n_chunks, const std::function<void(st
         return;
     }
     Impl& pool = *impl_;
-    // A worker that comes late to the last job reads n_chunks 0 and leaves, until the new ticket is there.
+    // A worker that is late for the last job reads n_chunks 0 and leaves, until the new ticket is
+    // published.
     pool.n_chunks.store(0, std::memory_order_release);
     const std::uint64_t next = ((pool.ticket.load(std::memory_order_relaxed) >> 32) + 1) << 32;
     pool.ticket.store(next, std::memory_order_release);

@@ -1,5 +1,6 @@
 /// A pool of threads that share work in small chunks. Called from one thread at a time (the engine's).
-/// Results must not depend on the number of threads: chunks are the caller's, and never derived from it.
+/// Results must not depend on the number of threads: the caller chooses the chunks, and never from that
+/// number.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ class ThreadPool {
 
     int n_threads() const;
 
-    /// Runs body(chunk, worker) for every chunk in [0, n_chunks), chunks taken from one shared counter, and
-    /// waits. worker is in [0, n_threads()), fixed for the calling thread during the body: an index for
-    /// scratch memory. An exception of a body is thrown here once all chunks have ended. Waits spin for some
-    /// microseconds, then yield, then sleep: static splits with spinning barriers collapse beside another
-    /// busy process.
+    /// Runs body(chunk, worker) for every chunk in [0, n_chunks) and waits. Threads take chunks from one
+    /// shared counter. worker is in [0, n_threads()) and fixed for a thread during the body: an index for
+    /// scratch memory. The first exception of a body is thrown here once all chunks have ended; without
+    /// workers, or with one chunk, it is thrown at once. Idle workers spin for some microseconds, then
+    /// yield, then sleep: static splits with spinning barriers collapse beside another busy process.
     void parallel_for(std::int64_t n_chunks, const std::function<void(std::int64_t chunk, int worker)>& body);
 
   private:

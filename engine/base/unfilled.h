@@ -1,5 +1,6 @@
-/// For vectors that are written as a whole right after they got their size: resize() sets no values. A pass of zeros first would have
-/// one thread fetch all their pages from the system.
+/// Vectors whose resize() leaves values uninitialised. Any thread. For vectors that are fully written right
+/// after they are sized: filling them with zeros first would make one thread fetch all their pages from the
+/// system.
 #pragma once
 
 #include <memory>

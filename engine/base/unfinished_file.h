@@ -1,12 +1,12 @@
-/// A file that is made beside its place and takes it when it is whole. One owner; knows base only.
+/// A file that is written beside its target and renamed when it is complete. One owner; knows base only.
 #pragma once
 
 #include <filesystem>
 
 namespace keyhole {
 
-/// A name beside the target, TARGET.<process>-<n>.part. The file, where somebody makes it, goes with the
-/// object.
+/// A name beside the target, TARGET.<process>-<n>.part. Does not create the file; the destructor removes it
+/// if it exists.
 class UnfinishedFile {
   public:
     explicit UnfinishedFile(const std::filesystem::path& target);
@@ -19,7 +19,7 @@ class UnfinishedFile {
     std::filesystem::path path_;
 };
 
-/// Renames a closed file over `path`, after its bytes are on the disk. Throws Error(io).
+/// Renames a closed file to `path` after its bytes are on the disk (fsync). Throws Error(io).
 void move_into_place(const std::filesystem::path& part, const std::filesystem::path& path);
 
 }  // namespace keyhole

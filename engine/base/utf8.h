@@ -1,4 +1,5 @@
-/// UTF-8 as bytes of unknown quality: where characters begin, which bytes are none, and of which kind a character is. Any thread.
+/// UTF-8 in untrusted bytes: where characters begin, which bytes are invalid, and the class of a character.
+/// Any thread. Knows nothing of the other folders.
 #pragma once
 
 #include <cstddef>
@@ -7,23 +8,23 @@
 
 namespace keyhole {
 
-/// Length of the valid character at the front of `text` (1 to 4 bytes); 0 when the first byte starts none or
-/// text is empty.
+/// Returns the length of the valid character at the front of `text` (1 to 4 bytes), or 0 when the text is
+/// empty or does not begin with one.
 std::size_t utf8_length(std::string_view text);
 
-/// Code point of a character that utf8_length found valid.
+/// Returns the code point of a character that utf8_length() found valid.
 char32_t utf8_decode(std::string_view character);
 
-/// Unicode's White_Space.
+/// Unicode's White_Space property.
 bool is_space(char32_t c);
-/// A letter, mark, decimal number or connector: \w of regular expressions.
+/// A letter, mark, decimal number or connector: \w in regular expressions.
 bool is_word(char32_t c);
 bool is_mark(char32_t c);
 
-/// The character at either end of a text; empty where none is valid there.
+/// Return the first or last character of a text, or an empty view when the bytes there are not valid UTF-8.
 std::string_view first_character(std::string_view text);
 std::string_view last_character(std::string_view text);
-/// Bytes of white space at either end.
+/// Return the number of bytes of white space at that end.
 std::size_t space_at_front(std::string_view text);
 std::size_t space_at_back(std::string_view text);
 

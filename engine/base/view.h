@@ -19,7 +19,7 @@ class TensorView {
     TensorView() : data_(nullptr), shape_{} {}
     TensorView(T* data, Shape shape) : data_(data), shape_(shape) {}
 
-    /// A view of mutable data reads as a view of const data.
+    /// Converts a view of mutable data to a view of const data.
     template <class U>
     TensorView(const TensorView<U, Rank>& other)  // NOLINT: implicit on purpose
         requires(std::is_same_v<const U, T>)
@@ -39,7 +39,7 @@ class TensorView {
         return data_[offset({static_cast<std::int64_t>(index)...})];
     }
 
-    /// The last dimension at the given leading indices.
+    /// Returns the last dimension at the given leading indices.
     template <class... Index>
     requires(sizeof...(Index) == Rank - 1) std::span<T> row(Index... index)
     const {

@@ -71,7 +71,7 @@ void SvgCanvas::text(double x, double y, const std::string& value, TextRole role
 
 void ImageCanvas::path(const std::vector<Run>& runs, const Stroke& stroke) {
     for (const Run& run : runs) {
-        std::size_t part = 0;  // of the dash pattern; even: drawn
+        std::size_t part = 0;  // index in the dash pattern; even: drawn
         double left = stroke.dash.empty() ? 0 : stroke.dash[0];
         for (std::size_t i = 1; i < run.size(); ++i) {
             auto [x, y] = run[i - 1];
@@ -95,7 +95,7 @@ void ImageCanvas::path(const std::vector<Run>& runs, const Stroke& stroke) {
     }
 }
 
-/// Every pixel by its distance to the segment, one pixel of it soft.
+/// Shades every pixel by its distance to the segment, with an edge of one pixel.
 void ImageCanvas::segment(double x0, double y0, double x1, double y1, const Stroke& stroke) {
     const double radius = stroke.width / 2, reach = radius + 1;
     const double dx = x1 - x0, dy = y1 - y0, squared = dx * dx + dy * dy;
@@ -115,7 +115,7 @@ void ImageCanvas::text(double x, double y, const std::string& value, TextRole ro
     TextStyle style;
     style.align = align;
     style.upward = upward;
-    // SVG sizes are of the em; these from ascent to descent, which DejaVu Sans has at 1.16 em.
+    // SVG sizes are in em; TextStyle sizes run from ascent to descent, which is 1.16 em in DejaVu Sans.
     style.size = 1.16f * (role == TextRole::title                                 ? 18.0f
                           : role == TextRole::subtitle || role == TextRole::label ? 13.0f
                                                                                   : 12.0f);

@@ -1,4 +1,5 @@
-/// What a line plot is drawn on: SVG text or pixels. Used by curves.cpp alone.
+/// The surface of a line plot: SVG text or pixels. Used by curves.cpp only; any thread, one plot on one
+/// thread. Knows no data.
 #pragma once
 
 #include "engine/figure/image.h"
@@ -12,9 +13,9 @@ namespace keyhole {
 struct Stroke {
     Rgb8 color;
     double width = 1;
-    std::vector<double> dash = {};  ///< lengths on, off, on ...; empty: solid
+    std::vector<double> dash = {};  ///< lengths on, off, on, ...; empty: solid
     double opacity = 1;
-    bool round = true;  ///< ends and joints
+    bool round = true;  ///< round ends and joints
 };
 
 enum class TextRole { title, subtitle, tick, label, note, halo };
@@ -23,9 +24,9 @@ class Canvas {
   public:
     using Run = std::vector<std::pair<double, double>>;  ///< x, y in pixels
     virtual ~Canvas() = default;
-    /// Runs of straight lines as one path.
+    /// Draws polylines as one path.
     virtual void path(const std::vector<Run>& runs, const Stroke& stroke) = 0;
-    /// (x, y): start, middle or end of the baseline. upward: turned by a quarter.
+    /// Draws text; (x, y) is the start, middle or end of its baseline. upward: turned by a quarter.
     virtual void text(double x, double y, const std::string& value, TextRole role,
                       TextAlign align = TextAlign::left, bool upward = false) = 0;
 };

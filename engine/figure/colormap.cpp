@@ -44,7 +44,8 @@ ScaleTerms scale_terms(const ColorScale& scale) {
     terms.logarithmic = scale.logarithmic;
     terms.diverging = scale.diverging;
     terms.gamma = scale.gamma > 0 ? scale.gamma : 1.0f;
-    // Ends within a quarter of what a float can hold: neither their difference nor what is made of it is infinite.
+    // Limit the ends to a quarter of the largest float, so that neither their difference nor its results
+    // are infinite.
     constexpr float kMost = std::numeric_limits<float>::max() / 4, kLeast = std::numeric_limits<float>::min();
     const auto finite = [=](float end) { return std::isnan(end) ? 0.0f : std::clamp(end, -kMost, kMost); };
     float low = scale.diverging && !scale.logarithmic ? 0.0f : finite(scale.low);
@@ -74,7 +75,7 @@ int color_index(const ScaleTerms& terms, float value) {
     const float a = terms.diverging ? std::abs(value) : value;
     float u = terms.logarithmic ? (a > 0 ? std::log2(a) : terms.offset) : a;
     u = (u - terms.offset) * terms.factor;
-    u = u > 0 ? std::min(u, 1.0f) : 0.0f;  // NaN is 0
+    u = u > 0 ? std::min(u, 1.0f) : 0.0f;  // NaN gives 0
     if (terms.gamma != 1.0f) u = std::pow(u, terms.gamma);
     if (terms.diverging) {
         const float sign = value > 0 ? 1.0f : value < 0 ? -1.0f : 0.0f;

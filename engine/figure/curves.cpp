@@ -45,7 +45,7 @@ bool drawable(double y, bool log_y) {
     return std::isfinite(y) && (!log_y || y > 0);
 }
 
-/// Data to pixels.
+/// Converts data to pixels.
 struct Axes {
     double left, top, width, height;
     Range x, y;
@@ -83,7 +83,7 @@ Axes make_axes(const CurvePlot& plot, double left, double top, double right, dou
     if (plot.log_y) {
         axes.y = {axes.y.low * 0.9, axes.y.high * 1.1};
     } else {
-        // Zero is part of the picture unless the values are far from it.
+        // Include zero unless the values are far from it.
         if (axes.y.low > 0 && axes.y.low < 0.6 * axes.y.high) axes.y.low = 0;
         const double pad = axes.y.high > axes.y.low ? 0.05 * (axes.y.high - axes.y.low)
                                                     : std::max(1e-3, 0.05 * std::abs(axes.y.high));
@@ -99,7 +99,7 @@ std::vector<double> x_ticks(const CurvePlot& plot, const Axes& axes) {
         for (const Curve& curve : plot.curves) ticks.insert(ticks.end(), curve.x.begin(), curve.x.end());
         std::sort(ticks.begin(), ticks.end());
         ticks.erase(std::unique(ticks.begin(), ticks.end()), ticks.end());
-        // Those that would touch the one before go.
+        // Remove ticks that would touch the previous one.
         double last = -1e9;
         std::erase_if(ticks, [&](double tick) {
             const bool close = axes.px(tick) < last + 34;
@@ -137,7 +137,7 @@ Stroke stroke_of(const Curve& curve, std::size_t index) {
     return {style.color, 1.8, style.dash};
 }
 
-/// dodge: pixels to the right, so that bars of several curves stand beside each other.
+/// dodge: offset to the right in pixels, so that bars of several curves stand side by side.
 void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke, double dodge) {
     std::vector<Canvas::Run> runs;
     bool pen_down = false;
@@ -151,7 +151,7 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
         pen_down = true;
     }
     if (runs.empty()) return;
-    // A single point has no line: round ends make it a dot.
+    // A single point has no line: repeat it, and round ends draw a dot.
     for (Canvas::Run& run : runs)
         if (run.size() == 1) run.push_back(run.front());
     canvas.path(runs, stroke);
@@ -172,7 +172,7 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
     }
 }
 
-/// Character count is enough to break a caption: the exact width is the reader's font.
+/// Breaks a caption by its number of characters, since the exact width depends on the reader's font.
 std::vector<std::string> wrap(const std::string& text, std::size_t most) {
     std::vector<std::string> lines(1);
     std::size_t i = 0;

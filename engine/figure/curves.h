@@ -1,7 +1,6 @@
-/// Line plots as SVG or pixels: scores of tokens against the row with the eviction threshold, metrics of lanes, and what a
-/// sweep found, with intervals.
-/// Plain data in, text out; any thread. Colours are Okabe and Ito's, each with its own dash, so that lines
-/// differ without colour too.
+/// Line plots as SVG or pixels: scores of tokens over rows with the eviction threshold, metrics of lanes,
+/// and sweep results with intervals. Plain data in, text or pixels out; any thread. Colours are Okabe and
+/// Ito's, each with its own dash, so that lines differ without colour too.
 #pragma once
 
 #include "engine/figure/image.h"
@@ -15,20 +14,20 @@ namespace keyhole {
 struct Curve {
     std::string name = {};
     std::vector<double> x = {}, y = {};  ///< same length; NaN in y breaks the line
-    bool threshold = false;              ///< drawn as a thick grey line without a colour of its own
+    bool threshold = false;              ///< drawn as a thick grey line; takes no colour of the list
     double end_mark =
         std::numeric_limits<double>::quiet_NaN();  ///< x where a cross marks the end (an eviction); NaN: none
-    std::string end_text = {};                     ///< beside the cross
+    std::string end_text = {};                     ///< text beside the cross
     std::vector<double> low = {}, high = {};       ///< interval of each y, drawn as a bar; empty: none
 };
 
 struct CurvePlot {
     std::string title, subtitle, caption;
     std::string x_label, y_label;
-    bool log_x = false;   ///< needs x > 0; ticks are the curves' own x
+    bool log_x = false;   ///< needs x > 0; ticks are at the curves' own x
     bool whole_x = true;  ///< ticks at whole numbers only
     bool log_y = false;   ///< values <= 0 break the line
-    double y_floor = 0;   ///< with log_y: lower values are drawn at it; 0: none
+    double y_floor = 0;   ///< with log_y: lower values are drawn at this one; 0: none
     std::vector<Curve> curves;
     int width = 960, height = 520;
 };
@@ -36,7 +35,8 @@ struct CurvePlot {
 std::string draw_curves(const CurvePlot& plot);
 Image draw_curves_image(const CurvePlot& plot);
 
-/// Text as it may stand in XML: & < > " escaped, control characters and broken UTF-8 replaced.
+/// Returns text escaped for XML: & < > " become entities; control characters and broken UTF-8 become
+/// U+FFFD.
 std::string escape_xml(const std::string& text);
 
 }  // namespace keyhole

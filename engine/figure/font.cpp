@@ -27,7 +27,8 @@ struct Face {
 };
 
 bool read_font(const unsigned char* bytes, std::size_t n_bytes, int index, stbtt_fontinfo& info) {
-    constexpr std::size_t kHeader = 12;  // of a font or a collection: read without a look at the size
+    // stb_truetype reads the header of a font or a collection without a size check.
+    constexpr std::size_t kHeader = 12;
     const int offset = n_bytes < kHeader ? -1 : stbtt_GetFontOffsetForIndex(bytes, index);
     return offset >= 0 && stbtt_InitFont(&info, bytes, offset) != 0;
 }
@@ -51,7 +52,7 @@ class Fonts {
     }
 
   private:
-    /// The file that fontconfig picks for a family and, when given, a character that it must have.
+    /// Returns the font that fontconfig picks for a family and, when given, a character that it must have.
     Face* match(const char* family, FontWeight weight, std::optional<char32_t> c) {
         FcPattern* pattern = FcPatternCreate();
         FcPatternAddString(pattern, FC_FAMILY, reinterpret_cast<const FcChar8*>(family));

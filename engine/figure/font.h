@@ -1,5 +1,5 @@
-/// Glyph coverage for Image::text: fonts by fontconfig, rasterised by stb_truetype. Locked inside; any
-/// thread.
+/// Glyph coverage for Image::text: fontconfig finds the fonts, stb_truetype rasterises them. Locked inside;
+/// any thread. Knows no figure.
 #pragma once
 
 #include "engine/figure/image.h"
@@ -12,7 +12,7 @@
 namespace keyhole {
 
 struct Glyph {
-    int left = 0;  ///< bitmap's offset from the pen, pixels
+    int left = 0;  ///< offset of the bitmap from the pen, pixels
     int top = 0;   ///< downward from the baseline
     int width = 0;
     int height = 0;
@@ -20,13 +20,14 @@ struct Glyph {
     std::vector<std::uint8_t> coverage;  ///< [height, width]
 };
 
-/// Calls of glyph() return a pointer that lives as long as the process.
+/// Returns a glyph; the reference stays valid until the process ends.
 const Glyph& glyph(char32_t character, float size, FontWeight weight);
 
-/// stb_truetype reads that font of the file; Dear ImGui, which uses it too, ends the program at one that it does not read.
+/// Returns whether stb_truetype can read font `number` of the file. Dear ImGui uses it too and ends the
+/// program on a font that it cannot read.
 bool is_readable_font(const std::string& file, int number);
 
-/// Characters of a UTF-8 text; broken bytes become U+FFFD.
+/// Returns the characters of a UTF-8 text; broken bytes become U+FFFD.
 std::vector<char32_t> characters(std::string_view utf8);
 
 }  // namespace keyhole

@@ -84,7 +84,7 @@ std::vector<Label> column_labels(const MatrixAxis& axis, const CellLayout& cells
     return axis_labels(axis, n, static_cast<double>(cells.width()) / std::max(n, 1), cells.scale);
 }
 
-/// Of a plot beside these labels.
+/// Returns the x of a plot to the right of these labels.
 int left_of(const std::vector<Label>& rows, double scale) {
     return scaled(kFigurePadding + 20, scale) + widest(rows, scale) + scaled(10, scale);
 }
@@ -93,12 +93,12 @@ int right_of(double scale) {
     return scaled(kFigurePadding + 6, scale);
 }
 
-/// Matrix index to pixels from the plot's edge: the middle of the index, of n that share the pixels.
+/// Returns the middle of an index in pixels from the plot's edge; n indices share the pixels.
 float middle(int index, int n, int pixels) {
     return static_cast<float>((index + 0.5) * pixels / n);
 }
 
-/// Left of the plot: tick, token, number nearest to the plot.
+/// Draws the labels left of the plot: token, number, tick, from left to right.
 void draw_row_labels(Image& image, const std::vector<Label>& labels, int x, int y, const CellLayout& cells) {
     const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
     const TextStyle number = scaled(kTick, cells.scale), token = scaled(kTickToken, cells.scale);
@@ -116,7 +116,8 @@ void draw_row_labels(Image& image, const std::vector<Label>& labels, int x, int 
     }
 }
 
-/// Below the plot, reading upward: the number ends at the plot, the token stands before it.
+/// Draws the labels below the plot, reading upward: the number ends at the plot, the token stands before
+/// it.
 void draw_column_labels(Image& image, const std::vector<Label>& labels, int x, int y,
                         const CellLayout& cells) {
     const auto px = [&](int pixels) { return scaled(pixels, cells.scale); };
@@ -136,7 +137,7 @@ void draw_column_labels(Image& image, const std::vector<Label>& labels, int x, i
     }
 }
 
-/// Place of a value along the bar, 0..1: the inverse of value_at without the table's steps.
+/// Returns the place of a value along the bar, 0..1: the inverse of value_at().
 float place(const ColorScale& scale, float value) {
     const ScaleTerms terms = scale_terms(scale);
     const float a = terms.diverging ? std::abs(value) : value;
@@ -198,13 +199,13 @@ CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height
 
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis) {
     if (size.width <= 0) return layout_cells(n_columns, n_rows, size.max_width, size.max_height);
-    constexpr int kUsual = 1100;  // of a picture with text of the usual size
-    constexpr int kHighest =
-        20'000;  // cells of one long row among many would ask for more memory than there is
+    constexpr int kUsual = 1100;  // width of a picture with text of normal size
+    // Bounds the memory of a picture with many more rows than columns.
+    constexpr int kHighest = 20'000;
     const auto ceil_div = [](int n, int d) { return (n + d - 1) / d; };
     CellLayout cells;
     cells.scale = std::clamp(static_cast<double>(size.width) / kUsual, 0.7, 12.0);
-    // The labels' width follows from the cells, and the other way round: what the widest labels take stays.
+    // The labels' width depends on the cells, and the other way round: keep the width of the widest labels.
     cells.left = left_of({}, cells.scale);
     for (int round = 0; round < 3; ++round) {
         cells.plot_width = std::max(size.width - cells.left - right_of(cells.scale), 16);
@@ -300,7 +301,7 @@ Image draw_matrix(const MatrixFrame& frame) {
     const std::vector<Label> rows = row_labels(frame.row_axis, cells);
     const std::vector<Label> columns = column_labels(frame.column_axis, cells);
 
-    const bool exact = cells.plot_width > 0;  // the picture's width was asked for
+    const bool exact = cells.plot_width > 0;  // the caller requested the picture's width
     const int left = exact ? cells.left : left_of(rows, scale);
     const int width = exact ? left + cells.width() + right_of(scale)
                             : std::max({left + cells.width() + right_of(scale), kLeastFigureWidth,
@@ -325,7 +326,8 @@ Image draw_matrix(const MatrixFrame& frame) {
     image.outline(left - 1, top - 1, cells.width() + 2, cells.height() + 2, kLine);
     draw_row_labels(image, rows, left, top, cells);
     draw_column_labels(image, columns, left, top + cells.height(), cells);
-    // The label of a low matrix starts at its top and runs on below it rather than into the legend.
+    // The label of a low matrix starts at its top and continues below it, so that it does not enter the
+    // legend.
     const float row_label = std::max(static_cast<float>(cells.height()) / 2,
                                      text_width(frame.row_axis.label, body) / 2 - static_cast<float>(px(4)));
     image.text(static_cast<float>(padding + px(8)), static_cast<float>(top) + row_label, frame.row_axis.label,

@@ -1,5 +1,5 @@
-/// What matrix figures share: title, axes with token texts, caption, and the sizes of cells. Used by
-/// heatmap.cpp alone.
+/// The common parts of matrix figures: title, axes with token texts, legend, caption, and the sizes of
+/// cells. Used by heatmap.cpp only; any thread. Knows no attention.
 #pragma once
 
 #include "engine/figure/image.h"
@@ -19,17 +19,18 @@ struct MatrixAxis {
 };
 
 struct FigureTexts {
-    std::string title;     ///< what is shown
-    std::string subtitle;  ///< of what: model, lane spec
-    std::string caption;   ///< scale, units; reductions are appended
+    std::string title;     ///< what the figure shows
+    std::string subtitle;  ///< its source: model, lane spec
+    std::string caption;   ///< scale and units; the figure appends reductions
 };
 
-/// Pixels of a matrix figure; what does not fit is reduced.
+/// Size of a matrix figure in pixels; a matrix that does not fit is reduced.
 struct FigureSize {
-    int max_width = 1400;  ///< of the matrix itself
+    int max_width = 1400;  ///< of the matrix alone
     int max_height = 1100;
-    int width = 0;           ///< of the whole picture, with text in proportion; 0: as whole pixels a cell ask
-    double cell_aspect = 1;  ///< height of a cell over its width, where `width` is given
+    /// of the whole picture, with text in proportion; 0: what cells of whole pixels need
+    int width = 0;
+    double cell_aspect = 1;  ///< height of a cell over its width; used with `width`
 };
 
 /// How a matrix fits a picture.
@@ -37,12 +38,12 @@ struct CellLayout {
     int factor = 1;                       ///< this many rows and columns become one cell
     int columns = 0, rows = 0;            ///< after reduction
     int cell_width = 1, cell_height = 1;  ///< pixels
-    int plot_width = 0, plot_height = 0;  ///< that all cells share, to the pixel; 0: cells of whole pixels
+    int plot_width = 0, plot_height = 0;  ///< pixels that all cells share exactly; 0: cells of whole pixels
     double scale = 1;                     ///< of text and margins
-    int left = 0;                         ///< of the plot in the picture; 0: what the labels take
+    int left = 0;                         ///< x of the plot in the picture; 0: from the width of the labels
     int width() const { return x(columns); }
     int height() const { return y(rows); }
-    /// Edges of cells, from the plot's own.
+    /// Return the edges of cells, relative to the plot.
     int x(int column) const { return edge(column, columns, cell_width, plot_width); }
     int y(int row) const { return edge(row, rows, cell_height, plot_height); }
 
@@ -52,19 +53,19 @@ struct CellLayout {
     }
 };
 
-/// The largest cells up to 12 pixels that keep within the given size; reduces when cells of one pixel do not.
-/// Cells are square unless the matrix is much wider than high.
+/// Returns the layout with the largest cells, up to 12 pixels, that fit the given size; reduces the matrix
+/// when cells of one pixel do not fit. Cells are square unless the matrix is much wider than high.
 CellLayout layout_cells(int n_columns, int n_rows, int max_width, int max_height);
-/// The same for a picture as `size` asks for it, with its axes.
+/// The same for a picture of the requested `size` with its axes.
 CellLayout layout_cells(int n_columns, int n_rows, const FigureSize& size, const MatrixAxis& row_axis);
 
-/// A swatch of the legend.
+/// A colour sample in the legend, with its text.
 struct LegendItem {
     std::string text;
     std::function<void(Image&, int x, int y, int width, int height)> paint;
 };
 
-/// Colour bar of the legend, or none.
+/// The colour bar of the legend.
 struct LegendBar {
     std::string label;
     ColorScale scale;
@@ -82,15 +83,15 @@ struct MatrixFrame {
 
 Image draw_matrix(const MatrixFrame& frame);
 
-// Parts, for figures with another middle.
+// Parts, for figures with another middle (the atlas).
 inline constexpr int kFigurePadding = 18;
-/// Pixels that heading and legend take below y; draws when `image` is given.
+/// Return the height in pixels; draw from y on when `image` is given.
 int draw_heading(Image* image, int y, int width, const FigureTexts& texts, double scale = 1);
-/// width: of the picture, at whose end items go on in another line; 0: they do not.
+/// width: that of the picture; items wrap to a new line at its end. 0: they do not wrap.
 int draw_legend(Image* image, int x, int y, const LegendBar* bar, const std::vector<LegendItem>& items,
                 double scale = 1, int width = 0);
 int draw_caption(Image* image, int y, int width, const std::string& caption, double scale = 1);
-/// Width that the legend takes.
+/// Returns the width of the legend in pixels.
 int legend_width(const LegendBar* bar, const std::vector<LegendItem>& items);
 
 }  // namespace keyhole

@@ -34,7 +34,7 @@ struct Box {
     int left = 0, top = 0, width = 1, height = 1;
 };
 
-/// Colours of a frame, and which of them each colour takes.
+/// Colours of a frame, and the index that each colour of the picture takes.
 struct Palette {
     std::vector<Code> colors;  ///< at most kTransparent
     std::unordered_map<Code, int> index;
@@ -75,7 +75,7 @@ int append_bytes(GifFileType* file, const GifByteType* data, int size) {
 
 struct GifWriter::Impl {
     int width, height;
-    std::unordered_map<Code, Code> of_map;  // entries that are not used -> the one below
+    std::unordered_map<Code, Code> of_map;  // unused entries of the map -> the entry below
     std::vector<std::byte> bytes;
     GifFileType* file = nullptr;
     std::vector<std::uint8_t> before;  // rgb of the last frame
@@ -124,7 +124,7 @@ struct GifWriter::Impl {
                                              before.begin() + static_cast<std::ptrdiff_t>(i) + 3,
                                              image.rgb().begin() + static_cast<std::ptrdiff_t>(i));
     }
-    /// One pixel where nothing changed: a frame cannot be empty.
+    /// Returns the part that changed; one pixel when nothing did, since a frame cannot be empty.
     Box changed_box(const Image& image) const {
         int left = width, top = height, right = -1, bottom = -1;
         for (int y = 0; y < height; ++y)

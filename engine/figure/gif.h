@@ -1,4 +1,5 @@
-/// Animated GIF of pictures of one size. A frame is written as what differs from the one before, in 255 colours of its own. One thread.
+/// Animated GIFs from pictures of one size. A frame stores only its changes from the previous one, in 255
+/// colours of its own. One thread. Knows images only.
 #pragma once
 
 #include "engine/figure/image.h"
@@ -12,16 +13,18 @@ namespace keyhole {
 
 class GifWriter {
   public:
-    /// map: the pictures show its colours, and every second one of them (128) is used; none: colours are kept as they are.
-    /// Throws Error(wrong_use) for sides that the format has no numbers for (above 65,535).
+    /// map: the pictures use its colours, of which every second one (128) is kept; none: colours stay as
+    /// they are. Throws Error(wrong_use) for sides that the format cannot store (above 65,535).
     GifWriter(int width, int height, std::optional<Colormap> map = std::nullopt);
     ~GifWriter();
 
-    /// Shown for `delay_ms`, in steps of 10. Where a frame has more than 255 new colours, the rarest become the nearest of the others.
+    /// Adds a frame that is shown for `delay_ms`, in steps of 10. When it has more than 255 new colours,
+    /// the rarest are replaced by the nearest of the others.
     void add(const Image& image, int delay_ms);
-    /// Some colour was not kept, those of the map aside.
+    /// Returns whether any colour was replaced, apart from those of the map.
     bool approximated() const;
-    /// The file; repeats for ever. Call once, after one frame at least. Throws Error(no_memory) when the encoder gives up.
+    /// Returns the file, which repeats for ever. Call it once, after at least one frame. Throws
+    /// Error(no_memory) when the encoder fails.
     std::vector<std::byte> finish();
 
   private:

@@ -30,7 +30,7 @@ LegendItem swatch(std::string text, Rgb8 color) {
             [color](Image& image, int x, int y, int w, int h) { image.fill(x, y, w, h, color); }};
 }
 
-/// Colours of cells that the map does not show, those of them that are there.
+/// Appends legend items for the colours outside of the map that occur in the figure.
 void append_value_items(std::vector<LegendItem>& items, const Plane& values,
                         const std::vector<MaskCell>& masks, const ColorScale& scale) {
     const ScaleTerms terms = scale_terms(scale);
@@ -60,7 +60,7 @@ std::string_view reduction_words(Reduction reduction) {
     return reduction == Reduction::max ? "the largest value" : "the value of largest magnitude";
 }
 
-/// Cells without a value are NaN, so that reductions skip them.
+/// Sets cells without a value to NaN, so that reductions skip them.
 Plane with_holes(Plane values, const std::vector<CellState>& states) {
     for (std::size_t i = 0; i < states.size(); ++i)
         if (states[i] == CellState::evicted || states[i] == CellState::unborn)
@@ -76,7 +76,7 @@ Rgb8 mix(Rgb8 a, Rgb8 b, float share) {
     return {part(a.r, b.r), part(a.g, b.g), part(a.b, b.b)};
 }
 
-/// What one cell shows: value over hatch over nothing.
+/// Paints one cell: unborn, hatch, missing, or its value.
 void paint_value(Image& image, int x, int y, int w, int h, float value, const MaskCell* mask,
                  const ColorScale& scale) {
     if (mask && mask->unborn)
@@ -89,8 +89,8 @@ void paint_value(Image& image, int x, int y, int w, int h, float value, const Ma
         image.fill(x, y, w, h, color_of(scale, value));
 }
 
-/// Kept share as colour, hatch where all is gone; with a reduction, single evicted cells show as lighter
-/// colour.
+/// Paints the kept share as colour, and a hatch where nothing is kept. In a reduced figure, a lighter
+/// colour shows single evicted cells.
 void paint_mask(Image& image, int x, int y, int w, int h, const MaskCell& cell) {
     if (cell.unborn)
         image.fill(x, y, w, h, kUnbornColor);
@@ -101,7 +101,7 @@ void paint_mask(Image& image, int x, int y, int w, int h, const MaskCell& cell) 
                    cell.any_last_seen ? kLastSeenColor : mix(kEvictedColor, kKeptColor, cell.kept_fraction));
 }
 
-/// Source cells of thumbnail pixel i: at least one.
+/// Returns the source cells of thumbnail pixel i: at least one.
 std::pair<int, int> source_range(int i, int n_pixels, int n_cells) {
     const auto begin = static_cast<int>(std::int64_t{i} * n_cells / n_pixels);
     const auto end = static_cast<int>((std::int64_t{i + 1} * n_cells + n_pixels - 1) / n_pixels);
@@ -112,7 +112,7 @@ struct ThumbnailSize {
     int width = 0, height = 0;
 };
 
-/// One thumbnail: every pixel shows the maximum of the cells that it covers.
+/// Draws one thumbnail: every pixel shows the reduction of the cells that it covers.
 void draw_thumbnail(Image& image, int left, int top, ThumbnailSize size, const AtlasCell& cell,
                     const AtlasFigure& figure) {
     const Plane values = with_holes(cell.values, cell.states);
@@ -219,7 +219,7 @@ Image draw_atlas(const AtlasFigure& figure) {
                 reduction_words(figure.reduction), cell.values.height, cell.values.width, size.height,
                 size.width));
     const LegendBar bar{figure.value_label, figure.scale};
-    // Some thumbnail may have evicted cells though the first has none.
+    // Other thumbnails may have evicted cells even if the first has none.
     std::vector<LegendItem> items = cell.states.empty()
                                         ? std::vector<LegendItem>{}
                                         : state_items({CellState::evicted, CellState::unborn});

@@ -1,5 +1,5 @@
-/// Matrix figures: the heat map of one head, the kept-token mask of one KV head, and the atlas of all layers
-/// and heads. Plain data in, pixels out; any thread. Captions name every reduction that was made.
+/// Matrix figures: the heat map of one head, the kept-token mask of one KV head, and the atlas of all
+/// layers and heads. Plain data in, pixels out; any thread. Captions name every reduction.
 #pragma once
 
 #include "engine/figure/frame.h"
@@ -13,8 +13,8 @@ namespace keyhole {
 
 struct HeatmapFigure {
     FigureTexts texts;
-    Plane
-        values;  ///< rows = query rows, columns = key positions; NaN: no value, kNotFinite: a value that is none
+    /// rows: query rows; columns: key positions. NaN: no value; kNotFinite: NaN or infinity
+    Plane values;
     std::vector<CellState> states;  ///< same shape, or empty: every cell carries a value
     MatrixAxis row_axis{"query row", 0, {}};
     MatrixAxis column_axis{"key position", 0, {}};
@@ -38,19 +38,20 @@ Image draw_mask(const MaskFigure& figure);
 /// One thumbnail of the atlas.
 struct AtlasCell {
     Plane values;
-    std::vector<CellState> states;  ///< or empty
+    std::vector<CellState> states;  ///< may be empty
 };
 
 struct AtlasFigure {
     FigureTexts texts;
-    std::vector<int> layers, heads;  ///< which are shown: rows and columns of the grid
-    /// Called once for each thumbnail, so that not all must be held at once. All of one shape.
+    std::vector<int> layers, heads;  ///< the layers and heads shown: rows and columns of the grid
+    /// Called once for each thumbnail, so that they need not be in memory together. All have the same
+    /// shape.
     std::function<AtlasCell(int layer, int head)> cell;
     ColorScale scale;
     std::string value_label = "attention";
     Reduction reduction = Reduction::max;
     int max_width = 1600;
-    bool has_not_finite = false;  ///< some thumbnail has a value that is none: the legend names its colour
+    bool has_not_finite = false;  ///< some thumbnail has NaN or infinity: the legend explains its colour
 };
 Image draw_atlas(const AtlasFigure& figure);
 

@@ -1,6 +1,6 @@
 /// An RGB picture in memory: fills, lines, text, PNG. Values; any thread (fonts are loaded once and locked
-/// inside). Text is DejaVu Sans as fontconfig finds it; characters that it lacks come from the system font
-/// that has them.
+/// inside). Knows no figure. Text is in DejaVu Sans as fontconfig finds it; characters that it lacks come
+/// from another system font.
 #pragma once
 
 #include "engine/figure/colormap.h"
@@ -33,16 +33,16 @@ class Image {
     int width() const { return width_; }
     int height() const { return height_; }
     Rgb8 at(int x, int y) const;
-    /// Outside of the picture nothing happens, here and below.
+    /// Pixels outside of the picture are ignored, here and below.
     void set(int x, int y, Rgb8 color);
     /// coverage 0..1
     void blend(int x, int y, Rgb8 color, float coverage);
     void fill(int x, int y, int width, int height, Rgb8 color);
-    /// Hatch of evicted cells, in step with the picture's own pixels.
+    /// Draws the hatch of evicted cells, aligned to the picture's pixels.
     void fill_hatch(int x, int y, int width, int height);
     void outline(int x, int y, int width, int height, Rgb8 color);
     void line(float x0, float y0, float x1, float y1, Rgb8 color);
-    /// (x, y): start, middle or end of the baseline as `align` says.
+    /// Draws text; (x, y) is the start, middle or end of its baseline as `align` says.
     void text(float x, float y, std::string_view utf8, const TextStyle& style);
     void paste(const Image& other, int x, int y);
 
@@ -54,14 +54,14 @@ class Image {
     std::vector<std::uint8_t> rgb_;  // [height, width, 3]
 };
 
-/// Advance width in pixels.
+/// Returns the advance width in pixels.
 float text_width(std::string_view utf8, const TextStyle& style);
-/// Broken at blanks to lines of at most `width` pixels; '\n' breaks too.
+/// Breaks text at blanks into lines of at most `width` pixels; '\n' breaks too.
 std::vector<std::string> wrap_text(std::string_view utf8, float width, const TextStyle& style);
-/// Cut at the end with an ellipsis where it is wider than `width`.
+/// Returns the text, cut with an ellipsis when it is wider than `width`.
 std::string fit_text(std::string_view utf8, float width, const TextStyle& style);
 
-/// The file's bytes. Throws Error(no_memory) when the encoder gives up.
+/// Returns a PNG file. Throws Error(no_memory) when the encoder fails.
 std::vector<std::byte> encode_png(const Image& image);
 /// Throws Error(io) with path and reason.
 void write_png(const Image& image, const std::filesystem::path& path);

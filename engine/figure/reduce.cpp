@@ -14,12 +14,12 @@ int ceil_div(int n, int d) {
     return (n + d - 1) / d;
 }
 
-/// The larger; NaN gives way.
+/// Returns the larger value; a NaN yields to the other value.
 float larger(float a, float b) {
     return b > a || std::isnan(a) ? b : a;
 }
 
-/// reduce_row() for maxima of 2 x 2 cells, which a window makes millions of.
+/// reduce_row() for maxima of 2 x 2 cells: the window computes millions of them.
 void halve_row(const Plane& in, Plane& out, int y) {
     const std::size_t width = static_cast<std::size_t>(in.width);
     const float* a = in.values.data() + static_cast<std::size_t>(2 * y) * width;
@@ -31,7 +31,7 @@ void halve_row(const Plane& in, Plane& out, int y) {
     if (in.width % 2 != 0) to[pairs] = larger(a[2 * pairs], b[2 * pairs]);
 }
 
-/// Row y of `out` from its rows of `in`.
+/// Computes row y of `out` from its rows of `in`.
 void reduce_row(const Plane& in, Plane& out, int y, int factor, Reduction reduction) {
     if (factor == 2 && reduction == Reduction::max) return halve_row(in, out, y);
     for (int x = 0; x < out.width; ++x) {

@@ -1,10 +1,10 @@
-/// Reductions of matrices for pictures: a hot cell must never vanish, so values reduce by maximum
-/// (differences by largest magnitude) and masks to a kept fraction with an any-evicted flag. Pure functions;
-/// any thread.
+/// Reductions of matrices for pictures. A hot cell must never vanish, so values reduce by maximum
+/// (differences by largest magnitude), and masks to a kept fraction with an any-evicted flag. Pure
+/// functions; any thread. Knows nothing of the other folders.
 ///
-/// Cell (x, y) of level j covers cells [x << j, (x + 1) << j) by [y << j, (y + 1) << j) of level 0; a level
-/// has ceil(n / 2) cells a side, so at the edge of odd sizes a cell covers fewer. NaN counts as no value: a
-/// cell is NaN only when all it covers is.
+/// Cell (x, y) of level j covers cells [x << j, (x + 1) << j) by [y << j, (y + 1) << j) of level 0. A level
+/// has ceil(n / 2) cells a side, n of the level below, so at the edge of odd sizes a cell covers fewer. NaN
+/// means no value: a cell is NaN only when all the cells it covers are.
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,11 @@
 
 namespace keyhole {
 
-/// In place of a value that is NaN or infinite, since NaN means that there is none: no reduction hides it.
+/// Stands for a value that is NaN or infinite, since NaN in a Plane means no value. No reduction hides it.
 inline constexpr float kNotFinite = std::numeric_limits<float>::infinity();
 
-/// NaN and infinities become kNotFinite at positions that attended(position) has values for; elsewhere NaN stays.
+/// Sets NaN and infinities to kNotFinite at positions where attended(position) is true. Elsewhere NaN
+/// stays.
 template <class Attended>
 void mark_not_finite(std::span<float> values, Attended attended) {
     for (std::size_t p = 0; p < values.size(); ++p)
@@ -47,37 +48,37 @@ struct Plane {
 
 enum class Reduction {
     max,        ///< largest value
-    magnitude,  ///< value of largest magnitude, with its sign; equal magnitudes give the positive one
+    magnitude,  ///< value of largest magnitude, with its sign; of equal magnitudes the positive one
 };
 
-/// Of two cells one; NaN gives way.
+/// Reduces two cells to one; a NaN yields to the other value.
 float combine(float a, float b, Reduction reduction);
-/// One level up: 2 x 2 cells become one.
+/// Reduces 2 x 2 cells to one: one level up.
 Plane reduce_by_two(const Plane& plane, Reduction reduction);
-/// factor x factor cells become one; the size is ceil(n / factor). factor >= 1.
+/// Reduces factor x factor cells to one; the size is ceil(n / factor). factor >= 1.
 Plane reduce_by(const Plane& plane, int factor, Reduction reduction);
-/// Level 0 (the plane itself) up to 1 x 1.
+/// Returns all levels from 0 (the plane itself) to 1 x 1.
 std::vector<Plane> make_pyramid(Plane plane, Reduction reduction);
-/// After rows [first_row, first_row + n_rows) of level 0 changed: recomputes what depends on them.
+/// Recomputes the cells that depend on rows [first_row, first_row + n_rows) of level 0.
 void update_pyramid(std::vector<Plane>& pyramid, int first_row, int n_rows, Reduction reduction);
 
 /// A cell of a mask figure.
 enum class CellState : std::uint8_t {
     kept,       ///< attended, and stored after the row
     last_seen,  ///< attended, evicted by this row
-    evicted,    ///< gone before this row
-    unborn,     ///< the token comes later
+    evicted,    ///< evicted before this row
+    unborn,     ///< the token comes later in the text
 };
 
 /// A block of mask cells. Unborn cells do not count.
 struct MaskCell {
     float kept_fraction = 0;   ///< share of the block's cells that the row attended to
-    bool any_evicted = false;  ///< hatch shows through
+    bool any_evicted = false;  ///< some cell is evicted
     bool any_last_seen = false;
-    bool unborn = true;  ///< all cells are
+    bool unborn = true;  ///< all cells are unborn
 };
 
-/// states [height, width] row-major; the result [ceil(height / factor), ceil(width / factor)].
+/// Reduces states [height, width], row-major, to [ceil(height / factor), ceil(width / factor)].
 std::vector<MaskCell> reduce_mask(const std::vector<CellState>& states, int width, int height, int factor);
 
 }  // namespace keyhole

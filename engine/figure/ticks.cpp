@@ -9,7 +9,7 @@ namespace keyhole {
 
 namespace {
 
-/// The smallest of 1, 2, 5 times a power of ten that is >= x.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is >= x.
 double round_up(double x) {
     const double power = std::pow(10.0, std::floor(std::log10(x)));
     for (double m : {1.0, 2.0, 5.0})

@@ -34,7 +34,7 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
     tokens_.erase(repeated, tokens_.end());
     prefix_.reserve(tokens_.size());
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
-        // What the token before it begins with is all that it can begin with, and that token itself.
+        // The prefixes of token i are among the previous token and that token's own prefixes.
         std::size_t prefix = i == 0 ? kNone : i - 1;
         while (prefix != kNone && !tokens_[i].content.starts_with(tokens_[prefix].content)) {
             ++n_compared_;
@@ -49,7 +49,8 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
 const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t& n_compared) const {
     const auto byte = static_cast<unsigned char>(text.front());
     if (first_[byte] == first_[byte + 1]) return nullptr;
-    // The longest token that `text` begins with, and all tokens from it up to `text`, begin alike.
+    // In sorted order, the longest token that begins `text` and all tokens between it and `text` share that
+    // beginning.
     const auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(first_[byte]);
     const auto above =
         std::upper_bound(begin, tokens_.begin() + static_cast<std::ptrdiff_t>(first_[byte + 1]), text,
@@ -73,7 +74,7 @@ std::vector<TextPart> AddedTokenFinder::split(std::string_view text, std::size_t
     std::size_t ignored = 0;
     std::size_t& n = n_compared == nullptr ? ignored : *n_compared;
     std::vector<TextPart> parts;
-    std::size_t taken = 0;  // all before it is in parts
+    std::size_t taken = 0;  // everything before it is in `parts`
     for (std::size_t i = 0; !tokens_.empty() && i < text.size();) {
         const AddedToken* token = at(text.substr(i), n);
         if (token == nullptr) {

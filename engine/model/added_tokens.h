@@ -1,6 +1,6 @@
-/// Tokens that are found in the text before anything else, special ones among them. Const after building; any
-/// thread.
-/// Source: AddedVocabulary of the Hugging Face tokenizers package.
+/// Added tokens: tokens that are found in the text before anything else, special tokens among them. Const
+/// after building; any thread. Knows nothing of JSON or BPE. Source: AddedVocabulary of the Hugging Face
+/// tokenizers package.
 #pragma once
 
 #include <array>
@@ -16,44 +16,46 @@ struct AddedToken {
     std::string content;
     bool special = false;
     bool normalized = false;   ///< found in the normalised text, not in the raw one
-    bool single_word = false;  ///< only between what are no word characters
-    bool lstrip = false;       ///< takes white space before it along
-    bool rstrip = false;       ///< and behind it
+    bool single_word = false;  ///< only where no word character is next to it
+    bool lstrip = false;       ///< also takes the white space before it
+    bool rstrip = false;       ///< also takes the white space after it
 };
 
-/// Longer ones are refused, which bounds the work at each byte of a text.
+/// The longest added token that is accepted; it bounds the work at each byte of a text.
 inline constexpr std::size_t kLongestAddedToken = 1024;
 
-/// A cut of a text: an added token's id, or -1 and a stretch between them.
+/// A part of a text: the id of an added token, or -1 for a stretch between added tokens.
 struct TextPart {
     int id = -1;
     std::string_view text;
 };
 
-/// n tokens are sorted once, in n log n comparisons; at each byte of a text log n comparisons find the token.
+/// Sorts n tokens once with n log n comparisons; finds the token at each byte of a text with log n
+/// comparisons.
 class AddedTokenFinder {
   public:
     AddedTokenFinder() = default;
-    /// Of tokens of the same content the first counts; empty ones are left out. Throws Error(unsupported) for
-    /// one of more than kLongestAddedToken bytes.
+    /// Keeps the first of several tokens with the same content and ignores empty ones. Throws
+    /// Error(unsupported) for a token of more than kLongestAddedToken bytes.
     explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
     bool empty() const { return tokens_.empty(); }
-    /// Leftmost first, of those the longest; together with the stretches between them the whole text, empty
-    /// stretches left out. n_compared grows by the tokens that were compared with the text.
+    /// Returns the added tokens (leftmost first, at each place the longest) and the stretches between them:
+    /// together the whole text, without empty stretches. Adds the number of tokens that were compared with
+    /// the text to n_compared.
     std::vector<TextPart> split(std::string_view text, std::size_t* n_compared = nullptr) const;
-    /// Tokens that were compared with each other while building.
+    /// Returns the number of comparisons of tokens with each other while building.
     std::size_t n_compared() const { return n_compared_; }
 
   private:
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-    /// Null when none starts here.
+    /// Returns the longest token that begins `text`, or null.
     const AddedToken* at(std::string_view text, std::size_t& n_compared) const;
 
     std::vector<AddedToken> tokens_;  // by content, ascending
-    std::vector<std::size_t>
-        prefix_;  // [n_tokens] the longest other token that the token begins with, or kNone
+    // [n_tokens] the longest other token that the token begins with, or kNone
+    std::vector<std::size_t> prefix_;
     std::array<std::size_t, 257> first_{};  // tokens [first_[b], first_[b + 1]) begin with byte b
     std::size_t n_compared_ = 0;
 };

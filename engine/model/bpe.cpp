@@ -20,7 +20,7 @@ std::uint64_t key_of(int left, int right) {
 
 constexpr std::string_view kBlank = "▁";  // SentencePiece's, U+2581
 
-/// Whether no merge has something else than a blank before a blank, where pieces may then be cut.
+/// Returns whether no merge joins a non-blank with a following blank. Pieces may then be cut before blanks.
 bool merges_keep_blanks(const std::unordered_map<std::string, int>& tokens,
                         const std::vector<Bpe::Merge>& merges) {
     std::unordered_map<int, std::string_view> text_of;
@@ -32,7 +32,7 @@ bool merges_keep_blanks(const std::unordered_map<std::string, int>& tokens,
 
 }  // namespace
 
-/// A link of the list that merge_long shortens; indices are places in the array.
+/// A node of the list that merge_long() shortens; previous and next are indices of the array.
 struct Bpe::Symbol {
     int id = 0;
     int previous = 0, next = 0;  // -1: none
@@ -72,7 +72,7 @@ void Bpe::split(std::string_view piece, std::vector<int>& symbols) const {
     };
     while (!piece.empty()) {
         std::size_t length = options_.byte_level ? 1 : utf8_length(piece);
-        if (length == 0) length = 1;  // a byte that is no character
+        if (length == 0) length = 1;  // a byte that begins no valid character
         const std::string_view character = piece.substr(0, length);
         piece.remove_prefix(length);
         const int id = options_.byte_level ? byte_tokens_[static_cast<unsigned char>(character[0])]
@@ -86,7 +86,7 @@ void Bpe::split(std::string_view piece, std::vector<int>& symbols) const {
             bool known = true;
             for (char c : character) known = known && byte_tokens_[static_cast<unsigned char>(c)] != kNone;
             if (known) {
-                // A pending unk stays pending, as in the reference.
+                // A pending unk stays pending, as in the Hugging Face package.
                 for (char c : character) symbols.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
                 continue;
             }
@@ -100,7 +100,7 @@ void Bpe::split(std::string_view piece, std::vector<int>& symbols) const {
 
 void Bpe::cut(std::string_view piece, std::vector<std::string_view>& parts) const {
     while (cuts_at_blanks_) {
-        // Behind the blanks at the front, the next one.
+        // Find the first blank after those at the front.
         std::size_t at = 0;
         while (piece.substr(at).starts_with(kBlank)) at += kBlank.size();
         at = piece.find(kBlank, at);
@@ -119,7 +119,7 @@ void Bpe::encode(std::string_view piece, std::vector<int>& ids) const {
             return;
         }
     }
-    constexpr std::size_t kShort = 24;  // words; above it the heap is faster
+    constexpr std::size_t kShort = 24;  // word length; above it the heap is faster
     std::vector<int> symbols;
     symbols.reserve(piece.size());
     split(piece, symbols);
@@ -142,7 +142,7 @@ void Bpe::merge_short(std::vector<int>& symbols) const {
         std::size_t best = 0;
         int rank = kNoRank;
         for (std::size_t i = 0; i < pairs.size(); ++i) {
-            if (pairs[i].rank < rank) rank = pairs[best = i].rank;  // of equal ranks the leftmost
+            if (pairs[i].rank < rank) rank = pairs[best = i].rank;  // the leftmost of equal ranks
         }
         if (rank == kNoRank) return;
         symbols[best] = pairs[best].merged;
@@ -179,7 +179,7 @@ void Bpe::merge_long(std::vector<int>& symbols) const {
         Symbol& left = symbol(top.at);
         if (left.id == kNone || left.next < 0) continue;
         Symbol& right = symbol(left.next);
-        // What was offered may be gone by now.
+        // An earlier merge may have changed the offered pair.
         const Pair* pair = pair_of(left.id, right.id);
         if (pair == nullptr || pair->merged != top.merged) continue;
         left.id = top.merged;

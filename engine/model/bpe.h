@@ -1,7 +1,7 @@
-/// Byte-pair encoding: from a piece of text to ids, by merging the pair of lowest rank until none is left.
-/// Const after building;
-/// any thread. Knows nothing of JSON, pieces or special tokens.
-/// Source: Sennrich et al. 2016 (arXiv:1508.07909); ids as the Hugging Face tokenizers package gives them.
+/// Byte-pair encoding: converts a piece of text to ids by merging the pair of lowest rank until no pair can
+/// merge. Const after building; any thread. Knows nothing of JSON, pre-tokenizing or special tokens.
+/// Source: Sennrich et al. 2016 (arXiv:1508.07909); gives the same ids as the Hugging Face tokenizers
+/// package.
 #pragma once
 
 #include <array>
@@ -22,21 +22,22 @@ class Bpe {
     struct Options {
         bool byte_level = false;     ///< symbols start as bytes; else as UTF-8 characters
         bool byte_fallback = false;  ///< an unknown character becomes its <0x..> tokens
-        bool ignore_merges = false;  ///< a piece that is a token is that token
+        bool ignore_merges = false;  ///< a piece that equals a token becomes that token without merging
         bool fuse_unk = false;       ///< neighbouring unknown characters become one unk
-        int unk = kNone;             ///< none: unknown characters give nothing
+        int unk = kNone;             ///< kNone: unknown characters give no id
     };
     struct Merge {
         int left = 0, right = 0, merged = 0;  ///< ids
     };
 
     Bpe() = default;
-    /// tokens: text of a piece (raw bytes when byte_level) to id. merges: by rank, best first; of a repeated
-    /// pair the last counts.
+    /// tokens: from text (raw bytes when byte_level) to id. merges: in order of rank, best first; the last
+    /// of repeated pairs counts.
     Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges);
 
-    /// Appends the parts of a piece between which no merge can reach: their ids are those that they have in the piece. Short
-    /// parts repeat, and so need not be merged twice. SentencePiece's vocabularies have words that begin with its blank.
+    /// Splits a piece where no merge can cross and appends the parts: encoding them one by one gives the
+    /// ids of the whole piece. Short parts repeat, so that they need not be merged twice. Splits only where
+    /// no merge joins a non-blank with a following SentencePiece blank.
     void cut(std::string_view piece, std::vector<std::string_view>& parts) const;
     /// Appends the ids of one piece.
     void encode(std::string_view piece, std::vector<int>& ids) const;
@@ -47,7 +48,7 @@ class Bpe {
         int rank = 0;
         int merged = 0;
     };
-    /// Transparent, so that a view is looked up without a copy.
+    /// Transparent, so that a string_view is looked up without a copy.
     struct Hash {
         using is_transparent = void;
         std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -62,8 +63,8 @@ class Bpe {
     Options options_;
     std::unordered_map<std::string, int, Hash, std::equal_to<>> tokens_;
     std::unordered_map<std::uint64_t, Pair> pairs_;
-    std::array<int, 256> byte_tokens_{};  // of a byte, or of its <0x..>
-    bool cuts_at_blanks_ = false;         // no merge joins anything and a U+2581 behind it but another one
+    std::array<int, 256> byte_tokens_{};  // id of each byte, or of its <0x..> token
+    bool cuts_at_blanks_ = false;         // no merge joins a non-blank and a following U+2581
 };
 
 }  // namespace keyhole

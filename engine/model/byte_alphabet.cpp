@@ -8,13 +8,13 @@ namespace keyhole {
 namespace {
 
 constexpr int kNone = -1;
-constexpr std::size_t kBeyond = 0x144;  // the highest is U+0143
+constexpr std::size_t kBeyond = 0x144;  // the highest entry is U+0143
 
 bool prints_as_itself(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || (byte >= 0xae && byte <= 0xff);
 }
 
-/// Byte of a code point. Bytes that do not print take the code points from 256 on, in order.
+/// Returns the byte of each code point. Bytes that do not print take the code points from 256 on, in order.
 std::array<int, kBeyond> make_byte_from_code_point() {
     std::array<int, kBeyond> table{};
     table.fill(kNone);

@@ -1,5 +1,5 @@
-/// GPT-2's alphabet: every byte as one printable character, so that byte-level vocabularies are texts. Any
-/// thread.
+/// GPT-2's byte alphabet: one printable character for each byte, so that byte-level vocabularies are text.
+/// Pure function; any thread. Knows UTF-8 only.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace keyhole {
 
-/// The bytes that a vocabulary entry stands for; nothing when a character is none of the 256.
+/// Returns the bytes that a vocabulary entry stands for, or nullopt when a character is not in the
+/// alphabet.
 std::optional<std::string> bytes_from_alphabet(std::string_view text);
 
 }  // namespace keyhole

@@ -28,7 +28,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
     return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Shard file of every tensor, as the index says.
+/// Returns the shard file of every tensor from the index.
 std::map<std::string, std::string> read_index(const fs::path& path) {
     const nlohmann::json index = read_json_object(path, kIndexBounds);
     if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
@@ -65,7 +65,7 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
     const std::map<std::string, std::string> file_of = read_index(index);
     std::map<std::string, std::size_t> shard_by_file;
     for (const auto& [name, file] : file_of) shard_by_file[file] = 0;
-    for (auto& [file, shard] : shard_by_file) {  // in order of name: the digest depends on it
+    for (auto& [file, shard] : shard_by_file) {  // ascending by name: the digest depends on it
         if (!is_there(folder / file)) {
             fail(ErrorCode::bad_file, "cannot find {}, which {} lists; copy or download the missing shard",
                  shown_text((folder / file).string()), kIndexFile);
@@ -149,7 +149,8 @@ Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64
 
 namespace {
 
-/// to [n, rows] = columns [first, first + n) of from [rows, cols], in squares that stay in the cache.
+/// Computes to [n, rows] = columns [first, first + n) of from [rows, cols], in squares that fit the CPU
+/// cache.
 template <class T>
 void transpose(const T* from, std::int64_t rows, std::int64_t cols, std::int64_t first, std::int64_t n,
                T* to) {
@@ -189,7 +190,7 @@ std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
             digest = digest_bytes(digest, bytes);
             continue;
         }
-        // Reading gigabytes from a cold disk only for a name would hold up the start.
+        // Reading gigabytes from a cold disk only for a name would delay the start.
         digest = digest_word(digest, bytes.size());
         for (std::size_t i = 0; i < kBlocks; ++i) {
             const std::size_t at = (bytes.size() - kBlock) / (kBlocks - 1) * i;

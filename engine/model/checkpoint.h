@@ -1,5 +1,5 @@
-/// The weights of a Hugging Face folder by name, over one file or many shards. Knows no model family.
-/// Filled while loading (one thread), then only kept alive: weights point into its mappings.
+/// The weights of a Hugging Face folder by name, over one file or many shards. Knows no model family. One
+/// thread fills it while loading; afterwards it only keeps the mappings that weights point into.
 #pragma once
 
 #include "engine/base/mapped_file.h"
@@ -15,7 +15,7 @@
 
 namespace keyhole {
 
-/// Rows of a matrix: n blocks of `rows` rows each, the i-th from row first + i * stride on.
+/// Selects rows of a matrix: n blocks of `rows` rows each; block i begins at row first + i * stride.
 struct RowBlocks {
     std::int64_t first = 0;
     std::int64_t rows = 0;
@@ -25,38 +25,37 @@ struct RowBlocks {
 
 class Checkpoint {
   public:
-    /// model.safetensors, else the shards that model.safetensors.index.json lists. Throws Error(bad_file)
-    /// naming what is
-    /// missing.
+    /// Opens model.safetensors, or else the shards that model.safetensors.index.json lists. Throws
+    /// Error(bad_file) with the missing file.
     explicit Checkpoint(const std::filesystem::path& folder);
 
     bool contains(const std::string& name) const { return shard_of_.count(name) != 0; }
     std::vector<std::string> names() const;  ///< ascending
-    /// As SafetensorsFile::tensor(); it must be contained.
+    /// As SafetensorsFile::tensor(). The tensor must be contained.
     StoredTensor stored(const std::string& name) const { return shards_[shard_of_.at(name)].tensor(name); }
-    /// A matrix [rows, cols], or a vector [rows] where cols is 0. Throws Error(bad_file) naming tensor and
-    /// file when it is
-    /// missing or of another shape, Error(unsupported) for another type. Points into the mapping, except
-    /// where the file
-    /// placed it off its alignment: then a copy is kept here.
+    /// Returns a matrix [rows, cols], or a vector [rows] when cols is 0. Throws Error(bad_file) with tensor
+    /// and file when it is missing or has another shape, Error(unsupported) for another type. The weight
+    /// points into the mapping, except where the file stores it unaligned: then it points to a copy kept
+    /// here.
     Weight weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
 
-    /// Some rows of a matrix [rows, cols] or of a vector (cols 0), one block after the other: one block points into the
-    /// mapping, several are copied into storage kept here. Errors as weight().
+    /// Returns some rows of a matrix [rows, cols] or of a vector (cols 0), block after block. One block
+    /// points into the mapping; several are copied into storage kept here. Throws as weight().
     Weight blocks(const std::string& name, std::int64_t rows, std::int64_t cols, const RowBlocks& which);
 
-    /// Rows [first, first + n) of the transpose of a matrix that is stored as [cols, rows], copied. Errors as weight().
+    /// Returns a copy of rows [first, first + n) of the transpose of a matrix stored as [cols, rows].
+    /// Throws as weight().
     Weight transposed(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t first,
                       std::int64_t n);
 
-    /// A line for every tensor that was asked for and holds NaN or infinity. All of it is looked at up to 1 GiB of files, as
-    /// the first token will read it anyway; beyond that samples are.
+    /// Returns a line for every requested tensor that holds NaN or infinity. Up to 1 GiB of files every
+    /// value is checked, since the first token reads them all anyway; above that, samples are.
     const std::vector<std::string>& warnings() const { return warnings_; }
 
-    /// Throws Error(bad_file) naming a file that was cut or written to since it was opened.
+    /// Throws Error(bad_file) with the name of a file that was truncated or written to since it was opened.
     void check_unchanged() const;
 
-    /// Folds the files into a digest: see Model::hash.
+    /// Adds the files to a digest: see Model::hash.
     std::uint64_t digest(std::uint64_t seed) const;
 
   private:

@@ -16,12 +16,12 @@ namespace {
 
 constexpr JsonBounds kBounds{std::size_t{4} << 20, 250'000};
 
-/// A value as a message may show it.
+/// Returns a value in a short form for a message.
 std::string shown(const nlohmann::json& value) {
     constexpr std::size_t kLongest = 60;
     if (value.is_structured()) return value.is_array() ? "a list" : "an object";
     const std::string text =
-        shown_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));  // ASCII alone
+        shown_text(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));  // ASCII only
     return text.size() > kLongest ? fmt::format("{}...", text.substr(0, kLongest)) : text;
 }
 
@@ -31,7 +31,7 @@ struct ConfigFile::Json {
     nlohmann::json root;
     std::filesystem::path path;
 
-    /// Null when absent.
+    /// Returns null when absent.
     const nlohmann::json* find(const std::string& key) const {
         const nlohmann::json* at = &root;
         for (std::size_t begin = 1; at != nullptr && begin <= key.size();) {
@@ -97,7 +97,7 @@ double ConfigFile::positive_or(const std::string& key, double fallback) const {
     if (found == nullptr) return fallback;
     if (!found->is_number()) wrong(key, "a positive number");
     const double value = found->get<double>();
-    // Most of them become floats.
+    // Most of these values become floats.
     if (!(value > 0) || value > std::numeric_limits<float>::max()) wrong(key, "a positive number");
     return value;
 }
@@ -134,7 +134,7 @@ std::vector<int> ConfigFile::ids(const std::string& key) const {
     if (found == nullptr) return ids;
     const auto add = [&](const nlohmann::json& item) {
         constexpr std::int64_t kMost = 1 << 30;
-        // Some files say -1 for none.
+        // Some files write -1 for none.
         if (!item.is_number_integer() || item.get<std::int64_t>() < -1 || item.get<std::int64_t>() > kMost) {
             wrong(key, "a token id or a list of them");
         }

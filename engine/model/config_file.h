@@ -1,5 +1,6 @@
-/// Typed reading of a model's config.json, with errors that name file and key. While loading; one thread.
-/// Keys are JSON pointers ("/hidden_size", "/rope_parameters/rope_theta"). A null counts as absent.
+/// Typed reading of a model's config.json, with errors that name file and key. Used by one thread while
+/// loading. Knows no model family. Keys are JSON pointers ("/hidden_size", "/rope_parameters/rope_theta");
+/// null counts as absent.
 #pragma once
 
 #include <filesystem>
@@ -9,36 +10,36 @@
 
 namespace keyhole {
 
-/// The most of each kind that a config.json may ask for. Published models stay below a tenth of most of them.
-/// What is built from a config before its weights are checked, and the products of two of them, stay small
-/// within these.
+/// Upper bounds of what a config.json may ask for. Published models stay below a tenth of most of them.
+/// They keep small what is built from a config before its weights are checked, and products of two of them.
 inline constexpr int kMostLayers = 1024, kMostHeads = 1024, kMostHeadDim = 1 << 14, kMostWidth = 1 << 18,
                      kMostNeurons = 1 << 22, kMostVocabulary = 1 << 22, kMostPositions = 1 << 24;
 
 class ConfigFile {
   public:
-    /// Throws Error(bad_file) when missing, no JSON object, or beyond 4 MiB or 250,000 values.
+    /// Throws Error(bad_file) when the file is missing, is no JSON object, or has more than 4 MiB or
+    /// 250,000 values.
     explicit ConfigFile(const std::filesystem::path& path);
     ~ConfigFile();
 
     const std::filesystem::path& path() const { return path_; }
-    const std::string& bytes() const { return bytes_; }  ///< of the whole file
+    const std::string& bytes() const { return bytes_; }  ///< bytes of the whole file
 
-    /// All of them throw Error(bad_file) where a part of the key on the way is no object: a text "linear"
-    /// under "rope_scaling" is refused instead of overlooked.
+    /// All readers throw Error(bad_file) when a parent in the key's path is no object: a text "linear"
+    /// under "rope_scaling" is refused, not ignored.
     bool has(const std::string& key) const;
-    /// A count from 1 to `most`. Throws Error(bad_file) when absent or anything else.
+    /// Returns a count from 1 to `most`. Throws Error(bad_file) when it is absent or anything else.
     int count(const std::string& key, int most) const;
     int count_or(const std::string& key, int fallback, int most) const;
-    /// A count that may be 0; the same errors as count.
+    /// Returns a count that may be 0. Throws as count().
     int count_or_zero(const std::string& key, int fallback, int most) const;
-    /// Positive and finite; the same errors as count.
+    /// Returns a positive, finite number. Throws as count().
     double positive_or(const std::string& key, double fallback) const;
     bool flag_or(const std::string& key, bool fallback) const;
     std::string text_or(const std::string& key, const std::string& fallback) const;
-    /// Texts of a list; empty when absent.
+    /// Returns the texts of a list; empty when absent.
     std::vector<std::string> texts(const std::string& key) const;
-    /// Token ids: one integer or a list; empty when absent.
+    /// Returns token ids from one integer or a list; empty when absent.
     std::vector<int> ids(const std::string& key) const;
 
   private:

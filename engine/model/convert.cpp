@@ -18,16 +18,16 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// What LlamaForCausalLM lacks for MLKV, in terms of it: modeling_llama_mlkv.py beside this file. The
-/// projections of a borrowing layer return what the owner's did. Its cache holds a copy of the owner's K and
-/// V, so that it saves no memory there; the values are the same.
+/// Adds MLKV to LlamaForCausalLM: modeling_llama_mlkv.py beside this file. The projections of a borrowing
+/// layer return the owner's results. Its cache holds a copy of the owner's K and V, so that transformers
+/// saves no memory; the values are the same.
 constexpr std::string_view kTransformersCode =
 #include "modeling_llama_mlkv.inc"
     ;
 
 constexpr const char* kCodeFile = "modeling_llama_mlkv.py";
 
-/// Of types in safetensors, in the order of DType.
+/// Names of types in safetensors, in the order of DType.
 constexpr std::array kStoredNames = {"F32", "F16", "BF16"};
 
 struct Named {
@@ -45,7 +45,7 @@ constexpr std::array kMerged = {Named{"self_attn.k_proj.weight", &LayerWeights::
                                 Named{"mlp.up_proj.bias", &LayerWeights::up_bias},
                                 Named{"mlp.down_proj.weight", &LayerWeights::down}};
 
-/// The tensor as the new model has it; data null: it has none.
+/// Returns the tensor of the new model; null data when the new model has none.
 StoredTensor tensor_of(const Model& model, const Checkpoint& from, const std::string& name) {
     constexpr std::string_view kLayers = "model.layers.";
     StoredTensor stored = from.stored(name);
@@ -109,7 +109,7 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
     if (!out) fail_write(path);
 }
 
-/// The source's config.json with what changed. code: transformers needs the folder's own.
+/// Returns the source's config.json with the changes. code: transformers needs the folder's own code.
 std::string new_config(const fs::path& folder, const Model& model, bool code) {
     const ModelConfig& c = model.config();
     Json config = Json::parse(read_text_file(folder / "config.json"));
@@ -130,8 +130,8 @@ std::string new_config(const fs::path& folder, const Model& model, bool code) {
     return config.dump(2) + "\n";
 }
 
-/// Whether the file, links followed, is one of the folder's own: below it, or where the Hugging Face cache
-/// keeps the files that links in snapshots/<revision> lead to.
+/// Returns whether the file, after following links, belongs to the folder: it lies below it, or where the
+/// Hugging Face cache keeps the files that links in snapshots/<revision> point to.
 bool belongs_to(const fs::path& file, const fs::path& folder) {
     const fs::path real = fs::canonical(file), home = fs::canonical(folder);
     const auto is_below = [&](const fs::path& above) {
@@ -142,8 +142,8 @@ bool belongs_to(const fs::path& file, const fs::path& folder) {
            (snapshots.filename() == "snapshots" && is_below(snapshots.parent_path() / "blobs"));
 }
 
-/// The files of the folder that the new one takes over as they are. Whoever made the folder must not choose
-/// files of the user's that are published with the new one, so that links which lead out of it are refused.
+/// Returns the files that the new folder takes over unchanged. Refuses links that lead out of the folder:
+/// its author must not choose files of the user that are then published with the new one.
 std::vector<fs::path> files_to_copy(const fs::path& folder) {
     constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20;
     std::vector<fs::path> files;

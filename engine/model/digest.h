@@ -1,4 +1,5 @@
-/// A stable 64-bit digest of bytes, for naming models in logs and traces: not for security. Any thread.
+/// A stable 64-bit digest of bytes that names models in logs and traces; not for security. Any thread.
+/// Knows nothing of the other folders.
 #pragma once
 
 #include <bit>
@@ -11,13 +12,13 @@ namespace keyhole {
 
 inline constexpr std::uint64_t kDigestSeed = 0xcbf29ce484222325u;  // FNV-1a's offset basis
 
-/// One step: FNV-1a on 64 bits at a time, rotated so that high bits reach low ones (two flipped float signs
-/// must not cancel).
+/// Adds one word: FNV-1a on 64 bits at a time, rotated so that high bits reach low ones (two flipped float
+/// signs must not cancel).
 inline std::uint64_t digest_word(std::uint64_t digest, std::uint64_t word) {
     return std::rotl((digest ^ word) * 0x9e3779b97f4a7c15u, 29);
 }
 
-/// Little-endian words, the last one padded with zeros, then the length.
+/// Adds bytes: little-endian words, the last one padded with zeros, then the length.
 inline std::uint64_t digest_bytes(std::uint64_t digest, std::span<const std::byte> bytes) {
     std::size_t i = 0;
     std::uint64_t word = 0;

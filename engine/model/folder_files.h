@@ -1,15 +1,15 @@
-/// What of a model's folder is there. While loading; one thread.
+/// Checks which files of a model's folder exist. Used by one thread while loading. Knows no format.
 #pragma once
 
 #include <filesystem>
 
 namespace keyhole {
 
-/// Whether there is such a file or folder. Throws Error(bad_file) where the system does not say: links in a
-/// circle or to nothing, no permission, a name that is too long.
+/// Returns whether the file or folder exists. Throws Error(bad_file) when the system cannot tell: cyclic or
+/// dangling links, no permission, a name that is too long.
 bool is_there(const std::filesystem::path& path);
 
-/// Whether it is there and a folder. The same errors.
+/// Returns whether the path is an existing folder. Throws as is_there().
 bool is_folder(const std::filesystem::path& path);
 
 }  // namespace keyhole

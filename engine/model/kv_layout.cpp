@@ -9,7 +9,7 @@ std::vector<int> kv_owner_layers(int n_layers, int n_kv_layers) {
         fail(ErrorCode::unsupported, "{} of {} layers cannot own the KV heads; name 1 to {}", n_kv_layers,
              n_layers, n_layers);
     std::vector<int> owners;
-    // As the released code counts, in floating point.
+    // In floating point, as the released code does.
     const double stride = static_cast<double>(n_layers) / n_kv_layers;
     for (int i = 0; i < n_kv_layers; ++i) owners.push_back(static_cast<int>(i * stride));
     return owners;
@@ -37,7 +37,7 @@ KvLayout KvLayout::shared(int n_layers, int n_heads, int n_kv_layers, int n_kv_h
             for (int index = 0; index < n_kv_heads; ++index) layout.kv_heads_.push_back({l, index, {}});
             ++owner;
         }
-        const int first = layout.n_kv_heads() - n_kv_heads;  // of the nearest owner
+        const int first = layout.n_kv_heads() - n_kv_heads;  // of the nearest owner at or below l
         for (int h = 0; h < n_heads; ++h) {
             const int g = first + h / group;
             layout.kv_heads_[static_cast<std::size_t>(g)].readers.push_back({l, h});

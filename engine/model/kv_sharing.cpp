@@ -13,7 +13,7 @@
 namespace keyhole {
 namespace {
 
-/// What the merged weights live in, and the model that the others come from.
+/// Owns the merged weights, and the model that holds the other ones.
 struct MergedStorage {
     std::shared_ptr<const Model> base;
     std::vector<Pages> pages;
@@ -46,7 +46,7 @@ void set_value(DType dtype, void* data, std::int64_t i, double value) {
     }
 }
 
-/// Room for a weight of so many rows and columns in the type of `like`.
+/// Allocates a weight with this many rows and columns in the type of `like`.
 Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows, std::int64_t cols,
                    void** data) {
     Pages& pages =
@@ -55,16 +55,16 @@ Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows
     return {like.dtype, pages.data(), rows, cols};
 }
 
-/// How the KV heads of one owner are made of those of the layers in its group.
+/// How the KV heads of one owner are merged from those of the layers in its group.
 struct Merge {
-    std::vector<int> layers;  ///< of the base, that own KV heads and become one, ascending
-    int n_to = 0;             ///< KV heads after
-    int n_of_one = 0;         ///< KV heads before that become one
+    std::vector<int> layers;  ///< layers of the base that own KV heads and are merged, ascending
+    int n_to = 0;             ///< KV heads after merging
+    int n_of_one = 0;         ///< number of KV heads that are merged into one
     int head_dim = 0;
     KvMerge how = KvMerge::uniform;
 };
 
-/// The weight `which` of the merged owner. Rows are those of the heads, head_dim each.
+/// Returns the weight `which` of the merged owner. Its rows are those of the heads, head_dim each.
 Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeights::*which, const Merge& m) {
     const Weight& like = base.layers[static_cast<std::size_t>(m.layers.front())].*which;
     if (like.data == nullptr) return {};
@@ -90,7 +90,8 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
     return out;
 }
 
-/// The weight with its first n rows (or columns) once more at the end, beginning anew where there are fewer.
+/// Returns the weight with its first n rows (or columns) repeated at the end; wraps around when it has
+/// fewer.
 Weight widened(MergedStorage& storage, const Weight& w, int n, bool columns) {
     if (w.data == nullptr) return {};
     void* data = nullptr;
@@ -242,7 +243,7 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
 
 std::shared_ptr<const Model> shared_model(std::shared_ptr<const Model> base, const KvSharing& sharing) {
     struct Known {
-        const Model* base;  // alive as long as the variant, whose weights point into it
+        const Model* base;  // valid as long as the variant, which keeps the base
         KvSharing sharing;
         std::weak_ptr<const Model> variant;
     };

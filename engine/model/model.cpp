@@ -15,7 +15,8 @@ namespace keyhole {
 
 namespace {
 
-/// Keys of config.json of a model that shares KV heads between layers, those of MLKV's code and Keyhole's own; any family.
+/// Reads the keys of a model that shares KV heads between layers, from MLKV's code and from Keyhole; any
+/// family.
 void read_kv_sharing(const ConfigFile& file, ModelConfig& config) {
     config.n_kv_layers = file.count_or("/num_key_value_layers", config.n_layers, kMostLayers);
     if (config.n_kv_layers > config.n_layers) {
@@ -61,7 +62,7 @@ namespace {
 
 std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens, int n_vocab) {
     constexpr std::size_t kMost = 4;
-    constexpr int kPadding = 1024;  // rows that checkpoints add to round up
+    constexpr int kPadding = 1024;  // rows that checkpoints add to round vocab_size up
     std::vector<std::string> warnings = checkpoint.warnings();
     if (warnings.size() > kMost) {
         const std::size_t more = warnings.size() - kMost;

@@ -1,6 +1,6 @@
-/// A loaded model: weights in their stored type, config, tokenizer, KV layout. Const after loading and shared
-/// by lanes and threads.
-/// Knows base only; families (one file each) map a Hugging Face folder onto it.
+/// A loaded model: weights in their stored type, config, tokenizer, KV layout. Const after loading and
+/// shared by lanes and threads. Knows base only; families (one file each) map a Hugging Face folder onto
+/// it.
 #pragma once
 
 #include "engine/model/kv_layout.h"
@@ -19,36 +19,37 @@ enum class NormKind { rms, layer };
 enum class Activation { silu, gelu, gelu_tanh, relu };
 enum class PositionKind { rotary, alibi, learned };
 
-/// Rotary positions: the first `dims` dimensions of each head turn by position * inverse_frequency[i].
+/// Rotary positions: the first `dims` dimensions of each head are rotated by position *
+/// inverse_frequency[i].
 struct Rotary {
     int dims = 0;                           ///< even, at most head_dim
     bool interleaved = false;               ///< pairs (2 i, 2 i + 1), as GPT-J; else (i, i + dims / 2)
-    std::vector<double> inverse_frequency;  ///< [dims / 2], with the scaling of the checkpoint in it
+    std::vector<double> inverse_frequency;  ///< [dims / 2], including the checkpoint's scaling
     float magnitude = 1.0f;                 ///< factor on cosines and sines of queries and keys (YaRN)
 };
 
-/// What a decoder-only transformer of the supported families is. One block, x [d_model]:
+/// The shape of a decoder-only transformer of the supported families. One block, x [d_model]:
 ///     a = norm(x),  y = x + o(attention(q(a), k(a), v(a)))
-///     x = y + mlp(norm(y));  parallel: x = y + mlp(norm(x)), with the attention's own norm where shared_norm
-///     mlp(z) = down(act(up(z))), or down(act(gate(z)) * up(z)) where there is a gate
-/// post_norm: the norms come after the sums. Biases and norms that a family lacks are empty weights.
+///     x = y + mlp(norm(y));  parallel: x = y + mlp(norm(x)), with the attention's own norm if shared_norm
+///     mlp(z) = down(act(up(z))), or down(act(gate(z)) * up(z)) with a gate
+/// post_norm: the norms follow the sums. Biases and norms that a family lacks are empty weights.
 struct ModelConfig {
     std::string family;  ///< "llama"
     int n_layers = 0;
     int n_heads = 0;
     int n_kv_heads = 0;  ///< in a layer that owns KV heads
-    /// Layers that own KV heads, the others borrow: kv_owner_layers(). 0: all
+    /// Number of layers that own KV heads; the others borrow: kv_owner_layers(). 0: all layers
     int n_kv_layers = 0;
-    /// Released MLKV: a borrowing layer takes the keys of the tokens of the present call (the prompt, then each row's own token)
-    /// as they were before rotation, and earlier ones rotated.
+    /// Released MLKV: a borrowing layer reads unrotated keys for the tokens of the current call (the
+    /// prompt, then each row's own token), and rotated keys for earlier ones.
     bool borrows_unrotated = false;
-    /// K and V were merged from a model with more KV heads, and nothing was trained since: a damaged model.
+    /// K and V were merged from a model with more KV heads without training afterwards: a damaged model.
     bool merged = false;
     int head_dim = 0;
     int d_model = 0;
     int d_ff = 0;
     int n_vocab = 0;
-    /// max_position_embeddings; positions beyond it are decoded, and warned about (refused where learned)
+    /// max_position_embeddings; later positions are decoded with a warning (refused if learned)
     int n_ctx = 0;
     NormKind norm = NormKind::rms;
     float norm_eps = 1e-5f;
@@ -58,19 +59,19 @@ struct ModelConfig {
     bool post_norm = false;
     PositionKind positions = PositionKind::rotary;
     Rotary rotary;
-    int position_offset = 0;          ///< learned: row of position_embedding of position 0 (OPT: 2)
+    int position_offset = 0;          ///< learned: position 0 uses this row of position_embedding (OPT: 2)
     std::vector<float> alibi_slopes;  ///< [n_heads]: logit += slope * (key position - query position)
-    float attention_scale = 0;        ///< of q.k; 0: 1 / sqrt(head_dim)
-    float clip_qkv = 0;               ///< |q|, |k|, |v| at most that much (MPT); 0: no limit
-    /// [n_layers] or empty: a row sees the newest window[l] tokens, itself included; 0: all
+    float attention_scale = 0;        ///< factor on q.k; 0: 1 / sqrt(head_dim)
+    float clip_qkv = 0;               ///< bound on |q|, |k|, |v| (MPT); 0: none
+    /// [n_layers] or empty: a row sees the newest window[l] tokens including itself; 0: all
     std::vector<int> window;
-    float rope_theta = 10000.0f;  ///< for people to read; computed with is rotary.inverse_frequency
+    float rope_theta = 10000.0f;  ///< for display; computation uses rotary.inverse_frequency
     bool tied = false;
     int bos = -1;          ///< -1: none
     std::vector<int> eos;  ///< ids that end a text
 };
 
-/// Throws Error(unsupported) where the heads do not divide.
+/// Throws Error(unsupported) unless n_kv_heads divides n_heads.
 KvLayout layout_of(const ModelConfig& config);
 
 /// A weight matrix [rows, cols], row-major, y = W x; or a vector [rows] with cols 1.
@@ -81,7 +82,7 @@ struct Weight {
     std::int64_t cols = 1;
 };
 
-/// Empty (data null): the family has none.
+/// The weights of a layer. A weight with null data is absent in the family.
 struct LayerWeights {
     Weight attention_norm, attention_norm_bias;  ///< [d_model]
     Weight q, q_bias;                            ///< [n_heads * head_dim, d_model]
@@ -103,7 +104,7 @@ struct ModelWeights {
     Weight output, output_bias;          ///< [n_vocab, d_embed]; the embedding when tied
 };
 
-/// visit(const Weight&) of every weight there is, tied ones once.
+/// Calls visit(const Weight&) for every weight that exists, tied weights once.
 template <class Visit>
 void visit_weights(const ModelWeights& weights, Visit visit) {
     const auto visit_one = [&](const Weight& weight) {
@@ -158,13 +159,12 @@ class Model {
     const Tokenizer& tokenizer() const { return *tokenizer_; }
     const std::shared_ptr<const Tokenizer>& shared_tokenizer() const { return tokenizer_; }
     const KvLayout& layout() const { return layout_; }
-    /// Hex digest that names the model in logs and traces: all of config.json, then each weights file, whole
-    /// up to 64 MiB, beyond
-    /// that its size and 512 blocks of 64 KiB spread evenly from its first byte to its end. tokenizer.json is
-    /// not in it.
+    /// Returns the hex digest that names the model in logs and traces. It covers all of config.json and
+    /// each weights file: whole up to 64 MiB; above that its size and 512 blocks of 64 KiB spread evenly
+    /// over it. It does not cover tokenizer.json.
     const std::string& hash() const { return hash_; }
     std::int64_t n_parameters() const;  ///< tied weights counted once
-    /// What the user should know although the model loads, a line each: for the command line and the window.
+    /// Returns warnings for the user about a model that loads all the same, one line each.
     const std::vector<std::string>& warnings() const { return warnings_; }
 
   private:
@@ -178,12 +178,12 @@ class Model {
     std::vector<std::string> warnings_;
 };
 
-/// Loads a Hugging Face folder: config.json, model.safetensors or its shards, tokenizer.json. Throws Error
-/// with what was tried, on what, what to do.
+/// Loads a Hugging Face folder: config.json, model.safetensors or its shards, and the tokenizer. Throws
+/// Error with the action, the file and a remedy.
 std::shared_ptr<const Model> load_model(const std::filesystem::path& folder);
 
-/// Bytes of K and V for one token: 2 * layers with KV heads * their KV heads * head_dim * element_bytes (MLKV, table 1). The CPU cache
-/// stores float, 4.
+/// Returns the bytes of K and V for one token: 2 * layers with KV heads * their KV heads * head_dim *
+/// element_bytes (MLKV, table 1). The CPU cache stores float: 4 bytes.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, int element_bytes);
 
 }  // namespace keyhole

@@ -1,6 +1,8 @@
-# LLaMA whose layers share KV heads (MLKV): num_key_value_layers of num_hidden_layers layers have K and V of their own, layers 0 and
-# int(i * (num_hidden_layers / num_key_value_layers)); the others read those of the nearest one below. Load this folder with
-# AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True). Borrowed K and V are cached once more, which Keyhole does not do.
+# LLaMA whose layers share KV heads (MLKV). num_key_value_layers of the num_hidden_layers layers have their
+# own K and V: layers int(i * (num_hidden_layers / num_key_value_layers)) for i = 0, 1, ... The other layers
+# read those of the nearest owner below. Load this folder with
+# AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True).
+# Borrowed K and V are cached a second time, which Keyhole avoids.
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -26,7 +26,7 @@ int option_of(Normalizer::Form form) {
     return UTF8PROC_COMPOSE;
 }
 
-/// Of valid UTF-8.
+/// Normalises valid UTF-8.
 std::string in_form(Normalizer::Form form, std::string_view text) {
     utf8proc_uint8_t* out = nullptr;
     const utf8proc_ssize_t size = utf8proc_map(
@@ -58,7 +58,7 @@ std::string normalized(Normalizer::Form form, std::string_view text) {
     return out;
 }
 
-/// Every valid character through `change`, which appends what it becomes; other bytes stay.
+/// Passes every valid character to `change`, which appends its replacement; other bytes stay.
 template <class Change>
 std::string by_character(std::string_view text, Change change) {
     std::string out;
@@ -77,7 +77,7 @@ std::string by_character(std::string_view text, Change change) {
 
 void append_lower(std::string_view character, std::string& out) {
     const char32_t c = utf8_decode(character);
-    if (c == 0x130) {  // the one letter whose lower case is two
+    if (c == 0x130) {  // the only letter with two characters as lower case
         out += "i\xcc\x87";
         return;
     }

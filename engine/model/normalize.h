@@ -1,4 +1,5 @@
-/// What tokenizer.json's normalizer does to a text before it is cut. Const after building; any thread.
+/// The normalizer of a tokenizer.json: changes a text before it is split. Const after building; any thread.
+/// Knows regular expressions and UTF-8 only.
 #pragma once
 
 #include "engine/model/regex.h"
@@ -18,12 +19,12 @@ class Normalizer {
     void add_replace(std::string from, std::string to);
     void add_replace(Regex from, std::string to);
     void add_strip(bool left, bool right);
-    void add_lowercase();      ///< character by character, without looking at its neighbours
-    void add_strip_accents();  ///< marks go; letters are not taken apart first
+    void add_lowercase();      ///< each character alone, without its context
+    void add_strip_accents();  ///< removes marks; does not decompose letters first
 
     bool empty() const { return steps_.empty(); }
-    /// Bytes that are no UTF-8 stay as they are. Throws Error(unsupported) when the steps blow the text up beyond all
-    /// measure.
+    /// Applies all steps. Bytes that are not UTF-8 stay. Throws Error(unsupported) when the text grows
+    /// beyond most_grown().
     std::string apply(std::string_view text) const;
 
   private:
@@ -39,12 +40,13 @@ class Normalizer {
     std::vector<Step> steps_;
 };
 
-/// Longest text that steps of a tokenizer.json may make of one of n bytes: files that multiply are broken or hostile.
+/// Returns the longest text that the steps of a tokenizer.json may make of n bytes: files that exceed it
+/// are broken or hostile.
 constexpr std::size_t most_grown(std::size_t n) {
     return 64 * n + (std::size_t{1} << 16);
 }
 
-/// Every `from` of `text` as `to`.
+/// Returns `text` with every `from` replaced by `to`.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace keyhole

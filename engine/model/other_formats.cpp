@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// By the file's name; empty when it is none of them.
+/// Returns a hint from the file's name; empty for an unknown one.
 std::string hint_for_file(const fs::path& file, const std::string& from) {
     const std::string name = shown_text(file.filename().string()), extension = file.extension().string();
     const auto by_transformers = [&](const std::string& what, const std::string& option) {
@@ -48,7 +48,7 @@ std::string conversion_hint(const fs::path& path) {
     for (auto entry = fs::directory_iterator(path, error); !error && entry != fs::directory_iterator();
          entry.increment(error))
         files.push_back(entry->path());
-    std::sort(files.begin(), files.end());  // the same one every time
+    std::sort(files.begin(), files.end());  // the same file every time
     for (const fs::path& file : files) {
         if (file.filename() == "training_args.bin") continue;
         if (std::string hint = hint_for_file(file, path.string()); !hint.empty()) return hint;

@@ -1,4 +1,4 @@
-/// Models in other formats than Keyhole's: what to tell those who name one. Any thread.
+/// Hints for models in formats that Keyhole cannot load. Any thread. Knows file names only.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,8 @@
 
 namespace keyhole {
 
-/// What the file or folder holds and what to convert it with, for the end of a message; empty when nothing is known of it.
+/// Returns what the file or folder holds and how to convert it, for the end of a message; empty when the
+/// format is unknown.
 std::string conversion_hint(const std::filesystem::path& path);
 
 }  // namespace keyhole

@@ -17,7 +17,7 @@ struct Part {
     bool is_match = false;
 };
 
-/// Matches and what lies between them; together the whole text.
+/// Returns the matches and the stretches between them, which together are the whole text.
 std::vector<Part> parts_of(std::size_t size, const std::vector<Regex::Match>& matches, bool invert) {
     std::vector<Part> parts;
     std::size_t at = 0;

@@ -1,7 +1,6 @@
-/// Cutting text into pieces before BPE, as tokenizer.json's pre_tokenizer says: regular expressions, digits,
-/// GPT-2's byte-level
-/// rule. Text is bytes: what is no UTF-8 matches nothing and becomes pieces of its own. Const after building;
-/// any thread.
+/// Splits text into pieces before BPE, as tokenizer.json's pre_tokenizer says: regular expressions, digits,
+/// GPT-2's byte-level rule, Metaspace. Text is bytes: invalid UTF-8 matches nothing and becomes separate
+/// pieces. Const after building; any thread. Knows regular expressions only.
 #pragma once
 
 #include "engine/model/regex.h"
@@ -13,37 +12,38 @@
 
 namespace keyhole {
 
-/// What becomes of a match: see the tokenizers package, SplitDelimiterBehavior.
+/// What happens to a match: see the tokenizers package, SplitDelimiterBehavior.
 enum class SplitBehavior { removed, isolated, contiguous, merged_with_previous, merged_with_next };
 
-/// Which pieces Metaspace puts its sign before, where it is not there yet.
+/// Which pieces Metaspace prefixes with its sign, unless they begin with it.
 enum class PrependScheme { always, first, never };
 
 class PreTokenizer {
   public:
     void add_split(Regex pattern, SplitBehavior behavior, bool invert);
-    /// Every digit (any number character) alone, or runs of them.
+    /// individual: each digit (any number character) is a piece; otherwise each run of digits is.
     void add_digits(bool individual);
-    /// GPT-2's rule. add_prefix_space: every piece that reaches it starts with a blank.
+    /// Adds GPT-2's rule. add_prefix_space: every piece that reaches this step gets a leading blank.
     void add_byte_level(bool add_prefix_space, bool use_regex);
 
-    /// Blanks become `sign`; with `cut`, every sign begins a piece.
+    /// Replaces blanks by `sign`; with `cut`, every sign begins a piece.
     void add_metaspace(std::string sign, PrependScheme prepend, bool cut);
 
-    /// Appends the pieces; those that are not part of `text` are kept in `arena`. is_begin: nothing stands before `text`.
+    /// Appends the pieces. `arena` keeps those that are not part of `text`. is_begin: `text` begins the
+    /// input.
     void split(std::string_view text, bool is_begin, std::deque<std::string>& arena,
                std::vector<std::string_view>& pieces) const;
 
   private:
     struct Step {
         bool add_prefix_space = false;
-        std::string sign;  // of Metaspace
+        std::string sign;  // Metaspace only
         PrependScheme prepend = PrependScheme::never;
         std::vector<Regex> pattern;  // one or none
         SplitBehavior behavior = SplitBehavior::isolated;
         bool invert = false;
     };
-    /// What the step sees in place of the piece.
+    /// Returns the piece as the step's pattern sees it.
     static std::string_view rewritten(const Step& step, std::string_view piece, bool is_first,
                                       std::deque<std::string>& arena);
 

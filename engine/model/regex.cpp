@@ -16,8 +16,9 @@
 namespace keyhole {
 namespace {
 
-// What PCRE2 understands differently, written out: its \s has U+180E too, which is no white space since
-// Unicode 6.3; its \w has all numbers and no marks; its \h is blanks, Oniguruma's hexadecimal digits.
+// Classes that PCRE2 defines differently, written out. Its \s also has U+180E, which is no white space
+// since Unicode 6.3; its \w has all numbers and no marks; its \h means blanks, Oniguruma's hexadecimal
+// digits.
 constexpr std::string_view kSpace = R"(\t-\r\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHex = "0-9a-fA-F";
@@ -57,7 +58,7 @@ std::string for_pcre2(const std::string& pattern) {
             continue;
         }
         if (!in_class && c == '(' && i + 1 < pattern.size() && pattern[i + 1] == '*') {
-            // PCRE2's settings of itself; Oniguruma has none.
+            // (* changes PCRE2's own settings; Oniguruma has no such syntax.
             fail(ErrorCode::unsupported, "cannot use the regular expression {}: (* at character {}",
                  shown_text(pattern), i);
         }
@@ -99,7 +100,7 @@ Regex::Regex(const std::string& pattern) {
     const std::string written = for_pcre2(pattern);
     int error = 0;
     PCRE2_SIZE at = 0;
-    // In Oniguruma's default dialect ^ and $ are of lines.
+    // In Oniguruma's default dialect ^ and $ match at lines.
     pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(written.data()), written.size(),
                                      PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE |
                                          PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
@@ -109,7 +110,8 @@ Regex::Regex(const std::string& pattern) {
              shown_text(pattern), reason(error), at);
     }
     code_ = std::make_unique<Code>(code, pattern);
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, matching is slower and the same
+    // Without a JIT, matching is slower but gives the same result.
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 
 Regex::~Regex() = default;
@@ -132,10 +134,10 @@ Regex Regex::literal(std::string_view text) {
 
 namespace {
 
-/// One search through a text. PCRE2 limits the steps of a match from one place, and there are as many places
-/// as bytes: a pattern just below the limit at each of them would run for minutes. So a match has few steps
-/// at first, at kWindow places a call. Where they do not suffice, each place has a call of its own, and more
-/// steps, which are taken from a store that grows with the text.
+/// Searches one text. PCRE2 limits the steps of a match from one place only, and there are as many places
+/// as bytes: a pattern just below the limit at each place would run for minutes. A match therefore has few
+/// steps at first, with one call for kWindow places. Where they do not suffice, each place gets its own
+/// call and more steps, taken from a store that grows with the text.
 class Search {
   public:
     Search(const pcre2_code* code, std::string_view text)
@@ -147,7 +149,7 @@ class Search {
         if (data_ == nullptr || context_ == nullptr) throw std::bad_alloc();
     }
 
-    /// The first match that begins at `at` or behind it; nothing at the end. Throws PCRE2's error code.
+    /// Returns the first match that begins at `at` or later, or nullopt. Throws PCRE2's error code.
     std::optional<Regex::Match> next(std::size_t at) {
         while (at < text_.size()) {
             const std::size_t n = to_character(at, at < narrow_until_ ? 1 : kWindow);
@@ -177,7 +179,7 @@ class Search {
     static constexpr std::uint32_t kFewSteps = 256;
     static constexpr std::size_t kSteps = std::size_t{4} << 20, kStepsOfByte = 64;
 
-    /// n or up to three more, so that a character begins behind them.
+    /// Returns n, or up to three more, so that a character begins after them.
     std::size_t to_character(std::size_t at, std::size_t n) const {
         for (int i = 0; i < 3 && at + n < text_.size(); ++i) {
             if ((static_cast<unsigned char>(text_[at + n]) & 0xc0) != 0x80) break;
@@ -186,7 +188,7 @@ class Search {
         return n;
     }
 
-    /// Matches that begin at the next n places.
+    /// Tries matches that begin at the next n places.
     int run(std::size_t at, std::size_t n, std::uint32_t steps) {
         pcre2_set_match_limit(context_.get(), steps);
         pcre2_set_offset_limit(context_.get(), at + n - 1);

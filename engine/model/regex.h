@@ -1,5 +1,5 @@
-/// Regular expressions as the tokenizers package takes them (Oniguruma's dialect), matched by PCRE2. Text is
-/// bytes: what is no UTF-8 matches nothing. Const after building; any thread.
+/// Regular expressions in the dialect of the tokenizers package (Oniguruma), matched by PCRE2. Text is
+/// bytes: invalid UTF-8 matches nothing. Const after building; any thread. Knows base only.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace keyhole {
 
 class Regex {
   public:
-    /// Throws Error(unsupported) with PCRE2's reason and the place.
+    /// Throws Error(unsupported) with PCRE2's reason and its place.
     explicit Regex(const std::string& pattern);
-    /// Matches the text itself.
+    /// Returns a regex that matches the text itself.
     static Regex literal(std::string_view text);
     ~Regex();
     Regex(Regex&&) noexcept;
@@ -23,9 +23,9 @@ class Regex {
     struct Match {
         std::size_t begin = 0, end = 0;
     };
-    /// All non-empty matches, left to right. Throws Error(unsupported), naming the pattern, when it takes far
-    /// more steps than patterns of words do: a few hundred at each place, and in all 64 a byte and 4 million
-    /// more.
+    /// Returns all non-empty matches from left to right. Throws Error(unsupported) with the pattern when it
+    /// takes far more steps than patterns for words do: the limit is a few hundred at each place, plus 64 a
+    /// byte and 4 million in total.
     std::vector<Match> find_all(std::string_view text) const;
 
   private:

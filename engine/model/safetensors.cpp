@@ -23,7 +23,7 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the official reader's
 constexpr std::size_t kMostHeaderValues = 4'000'000;    // half a million tensors
 constexpr std::size_t kMostExtents = 16;
 
-/// Bits of an element; nothing for a type that the format has gained since.
+/// Returns the bits of an element, or nullopt for a type that the format has added since.
 std::optional<std::size_t> element_bits(const std::string& dtype) {
     static const std::map<std::string, std::size_t> bits = {
         {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"U16", 16},
@@ -46,7 +46,7 @@ std::optional<DType> weight_type(const std::string& dtype) {
     fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path.string(), what);
 }
 
-/// [begin, end] out of a JSON array of two counts; nothing when it is anything else.
+/// Returns [begin, end] from a JSON array of two counts, or nullopt for anything else.
 std::optional<std::pair<std::uint64_t, std::uint64_t>> offsets_from(const Json& json) {
     if (!json.is_array() || json.size() != 2 || !json[0].is_number_unsigned() ||
         !json[1].is_number_unsigned()) {
@@ -55,7 +55,7 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> offsets_from(const Json& 
     return std::pair(json[0].get<std::uint64_t>(), json[1].get<std::uint64_t>());
 }
 
-/// Non-negative extents whose product fits; nothing otherwise.
+/// Returns non-negative extents whose product does not overflow, or nullopt.
 std::optional<std::vector<std::int64_t>> shape_from(const Json& json, std::uint64_t& n_elements) {
     if (!json.is_array() || json.size() > kMostExtents) return std::nullopt;
     std::vector<std::int64_t> shape;
@@ -146,7 +146,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
         entries_.emplace(name, std::move(entry));
     }
 
-    // Holes between tensors do no harm; overlaps mean that the header lies.
+    // Holes between tensors are harmless; overlaps mean that the header is wrong.
     std::vector<std::map<std::string, Entry>::const_iterator> order;
     for (auto it = entries_.cbegin(); it != entries_.cend(); ++it) {
         if (it->second.begin < it->second.end) order.push_back(it);

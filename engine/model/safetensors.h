@@ -1,5 +1,5 @@
 /// Tensors of a `.safetensors` file, memory-mapped and checked, never copied. Const after opening; any
-/// thread.
+/// thread. Knows no model.
 #pragma once
 
 #include "engine/base/mapped_file.h"
@@ -26,17 +26,17 @@ struct StoredTensor {
 
 class SafetensorsFile {
   public:
-    /// Throws Error(bad_file): missing, cut off, header that lies about offsets, overlapping tensors; with
-    /// the file and the tensor named.
-    /// Tensors of types other than f32, f16, bf16 are listed but refused when asked for.
+    /// Throws Error(bad_file) with file and tensor: file missing or truncated, inconsistent offsets in the
+    /// header, overlapping tensors. Tensors of other types than f32, f16, bf16 are listed, but tensor()
+    /// refuses them.
     explicit SafetensorsFile(const std::filesystem::path& path);
 
     bool contains(const std::string& name) const;
-    /// Throws Error(bad_file) when missing, Error(unsupported) for another type.
+    /// Throws Error(bad_file) when the tensor is missing, Error(unsupported) for another type.
     StoredTensor tensor(const std::string& name) const;
     std::vector<std::string> names() const;
     const std::filesystem::path& path() const { return path_; }
-    std::span<const std::byte> bytes() const { return file_.bytes(); }  ///< of the whole file
+    std::span<const std::byte> bytes() const { return file_.bytes(); }  ///< bytes of the whole file
 
   private:
     struct Entry {

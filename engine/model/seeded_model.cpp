@@ -18,7 +18,7 @@
 namespace keyhole {
 namespace {
 
-constexpr std::int64_t kPacks = 1 << 13;  // drawn as one piece of work
+constexpr std::int64_t kPacks = 1 << 13;  // packs in one chunk of work
 
 ModelConfig decoder(int n_layers, int n_heads, int n_kv_heads, int d_model, int d_ff, int n_vocab,
                     int n_ctx) {
@@ -47,7 +47,7 @@ ModelShape llama(const char* name, ModelConfig config, float theta = 10000.0f) {
     return {name, std::move(config), true, false, false};
 }
 
-/// What a model has, visited in one order: visit(weight, rows, cols, kind).
+/// Visits all weights of a shape in one fixed order: visit(weight, rows, cols, kind).
 enum class Kind { matrix, gain, bias };
 template <class Visit>
 void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
@@ -97,14 +97,14 @@ void store(DType dtype, float value, std::byte* to, std::int64_t index) {
     put(dtype == DType::f16 ? fp16_from_float(value) : bf16_from_float(value));
 }
 
-/// Matrices that have no values yet, by their place.
+/// Matrices without values, by address.
 class Unmade {
   public:
     void add(const void* place, const SeededWeight& weight) {
         const std::scoped_lock lock(mutex_);
         weights_[place] = weight;
     }
-    /// All whose place is in [begin, begin + n_bytes).
+    /// Removes all whose address is in [begin, begin + n_bytes).
     void drop(const std::byte* begin, std::size_t n_bytes) {
         const std::scoped_lock lock(mutex_);
         weights_.erase(weights_.lower_bound(begin), weights_.lower_bound(begin + n_bytes));
@@ -124,7 +124,7 @@ Unmade& unmade() {
     return all;
 }
 
-/// Addresses that take memory only where they are written to.
+/// Reserves addresses; memory is used only where they are written to.
 std::shared_ptr<std::byte> reserved(std::size_t n_bytes) {
     void* data =
         ::mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -136,7 +136,7 @@ std::shared_ptr<std::byte> reserved(std::size_t n_bytes) {
             }};
 }
 
-/// Storage of a model and where the next weight goes.
+/// Storage of a model; places and fills one weight after the other.
 class Filler {
   public:
     Filler(const ModelShape& shape, DType dtype, std::uint64_t seed, SeededStorage storage)

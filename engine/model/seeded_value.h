@@ -1,4 +1,5 @@
-/// Random weights as functions of their place, so that host and device make the same bits in any order.
+/// Random weights as functions of their place, so that host and device compute the same bits in any order.
+/// Pure functions; any thread.
 #pragma once
 
 #include "engine/base/host_device.h"
@@ -8,16 +9,17 @@
 
 namespace keyhole {
 
-/// Which weight, of which model.
+/// Identifies a weight of a model.
 struct SeededWeight {
     std::uint64_t seed = 0;
-    std::uint32_t index = 0;  ///< of the weight in the model
+    std::uint32_t index = 0;  ///< index of the weight in the model
     float spread = 0;         ///< values are uniform in (-spread / 2, spread / 2)
 };
 
-inline constexpr int kSeededPack = 8;  ///< neighbouring values that one drawing brings
+inline constexpr int kSeededPack = 8;  ///< neighbouring values that one draw gives
 
-/// Values [8 * pack, 8 * pack + 8) of a weight: 16 bits of the counter (pack, index, 1) each.
+/// Computes values [8 * pack, 8 * pack + 8) of a weight. Each takes 16 bits of the draw for counter (pack,
+/// index, 1).
 KH_FN void seeded_values(const SeededWeight& weight, std::int64_t pack, float* values) {
     const auto i = static_cast<std::uint64_t>(pack);
     const PhiloxCounter drawn = philox4x32_10(

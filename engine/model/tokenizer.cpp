@@ -15,7 +15,7 @@
 namespace keyhole {
 namespace {
 
-/// `<0x0A>` as its byte; anything else as it is.
+/// Returns the byte of `<0x0A>`; any other text unchanged.
 std::string byte_from_fallback(std::string text) {
     if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return text;
     unsigned byte = 0;
@@ -50,7 +50,7 @@ std::string decoded(std::string text, const DecodeStep& step) {
     return text;
 }
 
-/// Control characters as signs; nothing for those that print.
+/// Returns a visible sign for a control character, or nothing for a printable one.
 std::string_view sign_of(char32_t c) {
     switch (c) {
         case '\n':
@@ -64,7 +64,7 @@ std::string_view sign_of(char32_t c) {
     }
 }
 
-/// The result of `work` with what a tokenizer says. Its faults show only there, so that the file is named here.
+/// Returns work(). Names the file in its errors: faults of a tokenizer file appear only when it is used.
 template <class Work>
 auto with_file_named(const std::filesystem::path& path, Work work) {
     try {
@@ -81,13 +81,13 @@ struct Tokenizer::Impl {
     AddedTokenFinder in_raw, in_normalized;
     std::vector<std::string> bytes;       // [n_vocab], decoded one by one
     std::vector<char> special;            // [n_vocab]
-    std::vector<DecodeStep> each, whole;  // decoder steps: of a token, and of the text behind the fuse
+    std::vector<DecodeStep> each, whole;  // decoder steps for a token, and for the text after the fuse
 
-    /// One call of encode.
+    /// The state of one call of encode().
     struct Encoding {
         std::vector<int> ids;
-        std::deque<std::string> arena;  // texts that pieces are parts of
-        /// Ids of pieces that were met before, as a stretch of `ids`: most of a text is repeated words.
+        std::deque<std::string> arena;  // texts that pieces point into
+        /// Ids of pieces that occurred before, as a range of `ids`: most of a text is repeated words.
         std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> met;
     };
 
@@ -112,7 +112,7 @@ struct Tokenizer::Impl {
                          [](const DecodeStep& step) { return step.kind == DecodeStep::Kind::fuse; });
         each.assign(parts.decoder.begin(), fuse);
         for (auto step = fuse; step != parts.decoder.end(); ++step) {
-            // A fused text is no single token any more.
+            // A fused text is not a single token any more.
             if (step->kind == DecodeStep::Kind::replace || step->kind == DecodeStep::Kind::strip)
                 whole.push_back(*step);
         }
@@ -138,7 +138,7 @@ struct Tokenizer::Impl {
         return token;
     }
 
-    /// A stretch without added tokens, all of whose bytes stay until the call ends.
+    /// Encodes a stretch without added tokens; its bytes must stay valid until the call ends.
     void encode_words(std::string_view text, bool is_begin, Encoding& call) const {
         std::vector<std::string_view> cut, pieces;
         parts.pre_tokenizer.split(text, is_begin, call.arena, cut);

@@ -19,12 +19,13 @@ using Json = nlohmann::json;
 
 constexpr int kMostIds = 1 << 22;
 constexpr JsonBounds kBounds{std::size_t{64} << 20, 4'000'000};
-/// Of each list: published tokenizers have up to ten. All tokens pass through the decoder's while loading.
+/// The longest list of steps: published tokenizers have up to ten. All tokens pass through the decoder's
+/// steps while loading.
 constexpr std::size_t kMostSteps = 32;
-/// Ids around a text.
+/// The largest number of ids around a text.
 constexpr std::size_t kMostAround = 1000;
 
-/// One loading: the files' names for messages, and the parts as they grow.
+/// Reads one tokenizer: holds the file names for messages and the parts read so far.
 class Reader {
   public:
     explicit Reader(const TokenizerPlaces& places) : places_(places), path_(&places_.vocabulary) {}
@@ -42,7 +43,7 @@ class Reader {
              path_->string(), what);
     }
 
-    /// Null when absent.
+    /// Returns a null value when absent.
     static const Json& member(const Json& object, const char* key) {
         static const Json null;
         const auto found = object.is_object() ? object.find(key) : object.end();
@@ -66,7 +67,8 @@ class Reader {
                                id_limit_ - 1));
         return value.get<int>();
     }
-    /// The members of a Sequence, or the object itself; nothing for null. They stay parts of `object`.
+    /// Returns the members of a Sequence, or the object itself; nothing for null. The pointers point into
+    /// `object`.
     std::vector<const Json*> steps(const Json& object, const char* list) const {
         if (object.is_null()) return {};
         if (text(object, "type") != "Sequence") return {&object};
@@ -80,13 +82,13 @@ class Reader {
         }
         return flat;
     }
-    /// A literal; regular expressions are refused.
+    /// Reads a literal pattern; refuses regular expressions.
     std::string literal(const Json& step, const std::string& of) const {
         const Json& pattern = member(step, "pattern");
         if (!member(pattern, "String").is_string()) unsupported(of + " with a regular expression");
         return text(pattern, "String");
     }
-    /// Of a pattern, a regular expression or a literal.
+    /// Reads a pattern, a regular expression or a literal.
     Regex regex(const Json& step) const {
         const Json& pattern = member(step, "pattern");
         try {
@@ -119,7 +121,7 @@ class Reader {
     void keep_token(int token, const std::string& content);
 
     TokenizerPlaces places_;
-    const std::filesystem::path* path_;  // of the part that is being read
+    const std::filesystem::path* path_;  // file of the part that is being read
     TokenizerParts parts_;
     bool byte_level_ = false;
     std::uint64_t id_limit_ = 0;
@@ -179,7 +181,7 @@ void Reader::read_split(const Json& step) {
 }
 
 PrependScheme Reader::prepend_scheme(const Json& metaspace) const {
-    // Older files say add_prefix_space.
+    // Older files have add_prefix_space instead.
     if (member(metaspace, "prepend_scheme").is_null())
         return flag(metaspace, "add_prefix_space", true) ? PrependScheme::always : PrependScheme::never;
     const std::string scheme = text(metaspace, "prepend_scheme");
@@ -193,7 +195,7 @@ void Reader::read_pre_tokenizer(const Json& json) {
     for (const Json* one : steps(json, "pretokenizers")) {
         const Json& step = *one;
         const std::string type = text(step, "type");
-        // Behind ByteLevel the text is in another alphabet, which later steps would see.
+        // After ByteLevel the text is in the byte alphabet, which later steps would see.
         if (byte_level_) unsupported("pre_tokenizer " + shown_text(type) + " behind ByteLevel");
         if (type == "ByteLevel") {
             parts_.pre_tokenizer.add_byte_level(flag(step, "add_prefix_space", true),
@@ -243,7 +245,7 @@ std::vector<Bpe::Merge> Reader::read_merges(const Json& json,
 
 void Reader::read_model(const Json& json) {
     if (!json.is_object()) broken("it has no model");
-    // The oldest files do not name the type.
+    // The oldest files have no type.
     const std::string type = member(json, "type").is_null() ? "BPE" : text(json, "type");
     if (type != "BPE") unsupported("model " + shown_text(type));
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -319,7 +321,7 @@ void Reader::read_template(const Json& json) {
         if (!ids.is_array()) broken("the post_processor's special token " + shown_text(name) + " has no ids");
         for (const Json& one : ids) {
             (text_seen ? after : before).push_back(id(one, name));
-            // A list that names one special token of many ids many times multiplies.
+            // A list may repeat one special token that stands for many ids.
             if (before.size() + after.size() > kMostAround)
                 broken(fmt::format("the post_processor adds more than {} ids", kMostAround));
         }
@@ -335,7 +337,7 @@ void Reader::read_post_processor(const Json& json) {
         const std::string type = text(*step, "type");
         if (type == "TemplateProcessing") {
             read_template(*step);
-        } else if (type != "ByteLevel") {  // which only moves offsets
+        } else if (type != "ByteLevel") {  // ByteLevel only changes offsets
             unsupported("post_processor " + shown_text(type));
         }
     }
@@ -385,7 +387,7 @@ void Reader::read_decoder(const Json& json) {
 
 TokenizerParts Reader::read(const Json& json) {
     parts_.path = places_.vocabulary;
-    // Some files leave ids out; one that leaves out most is broken.
+    // Some files omit ids; one that omits most of them is broken.
     const std::size_t n_tokens =
         member(member(json, "model"), "vocab").size() + member(json, "added_tokens").size();
     id_limit_ = std::min<std::uint64_t>(kMostIds, 4 * n_tokens + (1 << 16));

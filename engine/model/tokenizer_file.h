@@ -1,4 +1,4 @@
-/// What a tokenizer.json says, read into the parts that Tokenizer works with. While loading; one thread.
+/// Reads a tokenizer.json into the parts that Tokenizer works with. Used by one thread while loading.
 #pragma once
 
 #include "engine/model/added_tokens.h"
@@ -14,41 +14,41 @@
 
 namespace keyhole {
 
-/// A step of the decoder. Up to `fuse` they see one token each, after it the whole text.
+/// A step of the decoder. Steps before `fuse` see one token each, steps after it the whole text.
 struct DecodeStep {
     enum class Kind { byte_level, byte_fallback, replace, fuse, strip, metaspace } kind = Kind::fuse;
-    std::string from, to;         ///< replace; strip: from is the character; metaspace: from is the sign
-    int n_start = 0, n_end = 0;   ///< strip: at most so many
-    bool drops_at_begin = false;  ///< metaspace: in the first token signs give nothing
+    std::string from, to;        ///< replace: both; strip: from is the character; metaspace: from is the sign
+    int n_start = 0, n_end = 0;  ///< strip: the most to remove at either end
+    bool drops_at_begin = false;  ///< metaspace: signs in the first token are removed
 };
 
 struct TokenizerParts {
-    std::filesystem::path path;  ///< of the file, for messages
+    std::filesystem::path path;  ///< path of the file, for messages
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
     Bpe bpe;
-    std::vector<std::string>
-        tokens;  ///< [n_vocab] as written in the file; ids that the file leaves out are empty
+    /// [n_vocab] as written in the file; empty for ids that the file leaves out
+    std::vector<std::string> tokens;
     std::vector<AddedToken> added;
-    bool has_post_processor = false;  ///< the file says what comes around a text, if only nothing
-    std::vector<int> before, after;   ///< ids that it puts there
+    bool has_post_processor = false;  ///< the file has one, even if it adds nothing
+    std::vector<int> before, after;   ///< ids that it adds around a text
     std::vector<DecodeStep> decoder;
 };
 
-/// Throws Error(bad_file) or Error(unsupported) naming the file and the part that is not understood.
+/// Throws Error(bad_file) or Error(unsupported) with the file and the part that is wrong or not supported.
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path);
 
-/// The files that the parts of such an object were read from, for messages.
+/// The files that the parts of a tokenizer object came from, for messages.
 struct TokenizerPlaces {
-    std::filesystem::path vocabulary;  ///< and all that is not named here
+    std::filesystem::path vocabulary;  ///< and all parts that are not named below
     std::filesystem::path merges, added;
 };
-/// An object as a tokenizer.json holds it. The same errors.
+/// Reads an object with the structure of a tokenizer.json. Throws as read_tokenizer_file().
 TokenizerParts read_tokenizer_object(const nlohmann::json& object, const TokenizerPlaces& places);
 
-/// Of a model's folder: tokenizer.json, else vocab.json and merges.txt as GPT-2 and OPT have them. What
-/// tokenizer.json does not say of BOS and EOS is taken from tokenizer_config.json. The same errors; a folder
-/// without a tokenizer names what to convert with.
+/// Reads the tokenizer of a model's folder: tokenizer.json, or else vocab.json and merges.txt as GPT-2 and
+/// OPT have them. Takes BOS and EOS from tokenizer_config.json when tokenizer.json does not define them.
+/// Throws as read_tokenizer_file(); for a folder without a tokenizer the message says how to convert one.
 TokenizerParts read_tokenizer_folder(const std::filesystem::path& folder);
 
 }  // namespace keyhole

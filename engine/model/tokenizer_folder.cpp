@@ -1,4 +1,4 @@
-// Which files of a folder make its tokenizer.
+// Selects the files of a folder that make its tokenizer.
 #include "engine/model/tokenizer_file.h"
 
 #include "engine/base/error.h"
@@ -22,19 +22,19 @@ using Json = nlohmann::json;
 constexpr JsonBounds kSettingsBounds{std::size_t{4} << 20, 250'000};
 constexpr JsonBounds kVocabularyBounds{std::size_t{64} << 20, 4'000'000};
 
-/// An empty object where there is no such file.
+/// Returns an empty object when the file does not exist.
 Json read_if_there(const fs::path& path, const JsonBounds& bounds) {
     return is_there(path) ? read_json_object(path, bounds) : Json::object();
 }
 
-/// tokenizer_config.json, completed by the older special_tokens_map.json.
+/// Reads tokenizer_config.json, completed by the older special_tokens_map.json.
 Json read_settings(const fs::path& folder) {
     Json settings = read_if_there(folder / "special_tokens_map.json", kSettingsBounds);
     settings.update(read_if_there(folder / "tokenizer_config.json", kSettingsBounds));
     return settings;
 }
 
-/// Of a special token: a text, or an object with its content. Empty when absent.
+/// Returns the content of a special token, which is a text or an object; empty when absent.
 std::string content_of(const Json& settings, const std::string& key) {
     const auto found = settings.find(key);
     if (found == settings.end()) return {};
@@ -48,7 +48,7 @@ bool is_set(const Json& settings, const char* key) {
     return found != settings.end() && found->is_boolean() && found->get<bool>();
 }
 
-/// The lines of merges.txt without its version.
+/// Reads the lines of merges.txt without its version.
 Json read_merges(const fs::path& path) {
     const std::string text = read_text_file(path, kVocabularyBounds.bytes);
     Json merges = Json::array();
@@ -66,7 +66,7 @@ Json read_merges(const fs::path& path) {
     return merges;
 }
 
-/// What GPT-2's and OPT's tokenizers are without a tokenizer.json.
+/// Reads GPT-2's and OPT's tokenizers when there is no tokenizer.json.
 TokenizerParts read_vocab_and_merges(const fs::path& folder, const Json& settings) {
     const TokenizerPlaces places{folder / "vocab.json", folder / "merges.txt", folder / "added_tokens.json"};
     Json vocab = read_json_object(places.vocabulary, kVocabularyBounds);
@@ -94,7 +94,7 @@ TokenizerParts read_vocab_and_merges(const fs::path& folder, const Json& setting
     return read_tokenizer_object(object, places);
 }
 
-/// The token that tokenizer_config.json wants at an end of every text; nothing where it wants none.
+/// Returns the token that tokenizer_config.json adds at one end of every text, or nullopt.
 std::optional<int> wanted_token(const TokenizerParts& parts, const Json& settings, const std::string& which,
                                 const fs::path& folder) {
     if (!is_set(settings, ("add_" + which + "_token").c_str())) return std::nullopt;

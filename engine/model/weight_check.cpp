@@ -9,11 +9,11 @@
 namespace keyhole {
 namespace {
 
-/// Elements whose exponent is all ones: infinite where nothing is behind it, else NaN. Without its sign such an element is
-/// `infinity` or more, read as a whole number. The elements need no alignment.
+/// Counts elements whose exponent is all ones: infinite with a zero mantissa, else NaN. Read as an integer
+/// without its sign, such an element is at least `infinity`. The elements need no alignment.
 template <class Bits>
 void count(const std::byte* data, std::size_t n, Bits infinity, NonFinite& found) {
-    // The largest of a block of fixed length is what compilers turn into SIMD.
+    // Compilers vectorise the maximum over a block of fixed length.
     constexpr std::size_t kBlock = 4096;
     constexpr Bits kNoSign = std::numeric_limits<Bits>::max();
     Bits block[kBlock];

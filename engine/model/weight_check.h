@@ -1,4 +1,4 @@
-/// Weights that hold no numbers. While loading; any thread.
+/// Finds NaN and infinity in weights. Used while loading; any thread. Knows stored types only.
 #pragma once
 
 #include "engine/model/safetensors.h"
@@ -9,13 +9,13 @@
 namespace keyhole {
 
 struct NonFinite {
-    std::size_t n = 0;         ///< NaN and infinite elements among those looked at
-    std::size_t n_looked = 0;  ///< elements
+    std::size_t n = 0;         ///< NaN and infinite elements among those checked
+    std::size_t n_looked = 0;  ///< elements checked
     bool has_nan = false;
 };
 
-/// Counts them in [n] elements: in all, or in 8 stretches of 32 KiB spread evenly from the first to the last. Nothing when there
-/// are none.
+/// Counts NaN and infinite values among n elements: in all of them, or in 8 stretches of 32 KiB spread
+/// evenly from the first to the last. Returns nullopt when there are none.
 std::optional<NonFinite> find_non_finite(DType dtype, const void* data, std::size_t n, bool all);
 
 }  // namespace keyhole

@@ -1,5 +1,5 @@
-/// The files that a loaded model's weights are mapped from, and whether they are still what was loaded. Any
-/// thread.
+/// The mapped files that hold a loaded model's weights, and a check that they are unchanged. Any thread.
+/// Knows model only.
 #pragma once
 
 #include "engine/model/model.h"
@@ -8,14 +8,15 @@
 
 namespace keyhole {
 
-/// The mappings that weights of a model lie in. They hold as long as the model does. Throws nothing.
+/// The mappings that contain the weights of a model; valid as long as the model. The constructor never
+/// throws an Error.
 class WeightFiles {
   public:
     WeightFiles() = default;
     explicit WeightFiles(const Model& model);
 
-    /// Throws Error(bad_file) naming a file that was cut or written to: see check_mapping(). A few
-    /// microseconds.
+    /// Throws Error(bad_file) with the name of a file that was truncated or written to: see
+    /// check_mapping(). Takes a few microseconds.
     void check() const;
     bool unchanged() const;
 

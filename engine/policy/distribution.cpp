@@ -26,7 +26,7 @@ HWY_INLINE Vector load(const float* x) {
     return hn::PromoteTo(Doubles(), hn::LoadU(Floats(), x));
 }
 
-/// The largest value, NaN passed over; -inf where there is no other.
+/// Returns the largest value, skipping NaN; -inf where there is no other.
 float largest(const float* x, std::size_t n) {
     const hn::ScalableTag<float> tag;
     const std::size_t step = hn::Lanes(tag);
@@ -41,7 +41,7 @@ float largest(const float* x, std::size_t n) {
     return most;
 }
 
-/// Index of the first that is `value`; n when none is.
+/// Returns the index of the first element equal to `value`; n when there is none.
 std::size_t first_of(const float* x, std::size_t n, float value) {
     const hn::ScalableTag<float> tag;
     const std::size_t step = hn::Lanes(tag);
@@ -53,20 +53,21 @@ std::size_t first_of(const float* x, std::size_t n, float value) {
     return v;
 }
 
-/// exp, 0 for -inf, which the library's does not take; NaN stays NaN.
+/// Returns exp(x). The library's exp does not take -inf, so values below -1000 are raised to it (exp gives
+/// 0). NaN stays NaN.
 HWY_INLINE Vector exp_of(Vector x) {
     const Vector least = hn::Set(Doubles(), -1000.0);
     const Vector e = hn::Exp(Doubles(), hn::IfThenElse(hn::Lt(x, least), least, x));
     return hn::IfThenElse(hn::IsNaN(x), x, e);
 }
 
-/// p * (a - b), 0 where p is: what is impossible has no term.
+/// Returns p * (a - b), and 0 where p is 0: an impossible token adds no term.
 HWY_INLINE Vector term(Vector p, Vector a, Vector b) {
     const Vector zero = hn::Zero(Doubles());
     return hn::IfThenElse(hn::Eq(p, zero), zero, hn::Mul(p, hn::Sub(a, b)));
 }
 
-/// sum_v exp(x[v] - shift), the last values padded with -inf.
+/// Returns sum_v exp(x[v] - shift).
 double sum_exp(const float* x, std::size_t n, double shift) {
     const std::size_t step = hn::Lanes(Doubles());
     Vector sum = hn::Zero(Doubles());
@@ -78,7 +79,7 @@ double sum_exp(const float* x, std::size_t n, double shift) {
     return total;
 }
 
-/// sum_v p[v] (log_p[v] - log_q[v]); log_q null: 0.
+/// Returns sum_v p[v] (log_p[v] - log_q[v]); a null log_q means 0.
 double expected_log(const float* log_p, const float* log_q, std::size_t n) {
     const std::size_t step = hn::Lanes(Doubles());
     Vector sum = hn::Zero(Doubles());
@@ -131,7 +132,8 @@ int best(std::span<const float> values) {
     return index < values.size() ? static_cast<int>(index) : 0;
 }
 
-// One pass that keeps the best so far in order: a vocabulary is long and k is small, so few values get past the first comparison.
+// Keeps the best values so far in order, in one pass: a vocabulary is long and k is small, so few values
+// pass the first comparison.
 std::vector<int> top_k(std::span<const float> values, int k) {
     const std::size_t most = static_cast<std::size_t>(std::max(k, 0));
     std::vector<int> best;

@@ -1,5 +1,5 @@
-/// The positions that a KV head stores, as bits, and what is measured on them: overlap of two lanes, recent share, lifetime.
-/// Values and pure functions; any thread; knows nothing of the rest.
+/// The positions that a KV head stores, as a bit set, and measures on it: overlap of two lanes, recent
+/// share, lifetime. Values and pure functions; any thread; knows nothing of the other folders.
 #pragma once
 
 #include <bit>
@@ -20,9 +20,9 @@ class KeptSet {
     void erase(int position);
     bool contains(int position) const;
     int size() const { return count_; }
-    /// Stored positions >= first.
+    /// Returns the number of positions >= first.
     int count_from(int first) const;
-    /// Positions that both hold.
+    /// Returns the number of positions that both sets contain.
     int count_common(const KeptSet& other) const;
 
   private:
@@ -30,15 +30,16 @@ class KeptSet {
     int count_ = 0;
 };
 
-/// |A and B| / |A or B|; 1 where both are empty.
+/// Returns |A and B| / |A or B|; 1 where both are empty.
 double jaccard(const KeptSet& a, const KeptSet& b);
 
-/// |{p in S: p > row - k}| / |S| (TOVA finds 73 to 76 %), 0 for an empty set. Means are taken over rows
-/// with row + 1 > k: before, everything is recent.
+/// Returns |{p in S: p > row - k}| / |S| (TOVA finds 73 to 76 %), 0 for an empty set. Take means over rows
+/// with row + 1 > k: before them every position is recent.
 double recent_share(const KeptSet& stored, int row, int k);
 
-/// Rows after which a token was still stored (TOVA, figure 9): evicted_at - position; to the end of the text, last_row + 1 - position,
-/// for a token that was never evicted (evicted_at < 0). 0: it left after its own row.
+/// Returns the number of rows after which a token was still stored (TOVA, figure 9): evicted_at - position.
+/// For a token that was never evicted (evicted_at < 0): last_row + 1 - position. 0 means that the token's
+/// own row evicted it.
 int lifetime(int position, int evicted_at, int last_row);
 
 }  // namespace keyhole

@@ -80,7 +80,7 @@ struct Word {
     T value;
 };
 template <class T>
-Word(std::string_view, T) -> Word<T>;  // clang 16 does not deduce it by itself
+Word(std::string_view, T) -> Word<T>;  // clang 16 does not deduce it on its own
 
 constexpr std::array kNoiseWords = {Word{"none", NoiseKind::none}, Word{"gumbel", NoiseKind::gumbel},
                                     Word{"gaussian", NoiseKind::gaussian},
@@ -118,7 +118,7 @@ std::string text_of(T value, const std::array<Word<T>, N>& words) {
 
 // --- amounts and the tau schedule --------------------------------------------------------------------------
 
-/// `64`, `50%`, or the key's own word: all for budget, rest for recent.
+/// Reads `64`, `50%`, or the key's own word: all for budget, rest for recent.
 Amount read_amount(const Reader& reader, Item item, std::string_view word, Amount::Unit unit) {
     if (item.text == word) return {unit, 0};
     const bool is_percent = item.text.ends_with('%');
@@ -154,7 +154,7 @@ TauSchedule read_tau(const Reader& reader, Item item) {
             tau.points.emplace_back(reader.number(point.part(0, colon), kTauForm),
                                     reader.number(point.part(colon + 1), kTauForm));
         }
-        tau.begin = tau.points.front().second;  // held before the first point, prompt rows included
+        tau.begin = tau.points.front().second;  // held before the first point, also for prompt rows
         tau.end = tau.points.back().second;
         return tau;
     }
@@ -195,14 +195,14 @@ std::string text_of_tau(const TauSchedule& tau) {
 
 // --- keys --------------------------------------------------------------------------------------------------
 
-/// One key of the spec: how its value is read into the parameters and written from them.
+/// One key of the spec, with the functions that read its value into the parameters and write it back.
 struct Key {
     std::string_view name;
     void (*read)(const Reader&, std::string_view name, Item, PolicyParams&);
     std::string (*write)(const PolicyParams&);
 };
 
-/// A key whose field takes one of a few words.
+/// Makes a key whose field takes one of a few words.
 template <auto Field, const auto& Words>
 Key word_key(std::string_view name) {
     return {name,
@@ -212,7 +212,7 @@ Key word_key(std::string_view name) {
             [](const PolicyParams& params) { return text_of(params.*Field, Words); }};
 }
 
-/// A key whose field is a number, read by the member function for its type.
+/// Makes a key whose field is a number; Read is the member function for its type.
 template <auto Field, auto Read>
 Key number_key(std::string_view name) {
     return {name,
@@ -261,7 +261,7 @@ constexpr std::array kKvWords = {Word{"own", KvSharing::Kind::own}, Word{"mha", 
                                  Word{"gqa", KvSharing::Kind::gqa}, Word{"mqa", KvSharing::Kind::mqa},
                                  Word{"mlkv", KvSharing::Kind::mlkv}};
 
-/// Of layers or heads.
+/// The largest number of layers or heads.
 constexpr int kMostParts = 1'000'000;
 
 int read_count(const Reader& reader, Item item) {
@@ -271,7 +271,7 @@ int read_count(const Reader& reader, Item item) {
     return value;
 }
 
-/// `gqa:4`, `mlkv:m=4,g=1`.
+/// Reads `gqa:4`, `mlkv:m=4,g=1`.
 void read_kv(const Reader& reader, Item item, KvSharing& sharing) {
     const std::size_t colon = item.text.find(':');
     sharing.kind = value_of(reader, "sharing", item.part(0, colon), kKvWords);
@@ -304,7 +304,7 @@ void read_kv(const Reader& reader, Item item, KvSharing& sharing) {
         reader.fault(rest, "mlkv names its layers and KV heads: (mlkv:m=4,g=1)");
 }
 
-/// As Key, of what is merged before a policy acts.
+/// As Key, for how KV heads are merged before a policy acts.
 struct SharingKey {
     std::string_view name;
     void (*read)(const Reader&, Item, KvSharing&);
@@ -327,10 +327,10 @@ const std::array kSharingKeys = {
                [](const KvSharing& s) { return text_of(s.compensate, kSwitchWords); }},
 };
 
-/// The keys that may be told for some layers and heads; budget to gain in the order of Override::Field.
+/// The keys that may differ between layers and heads, in the order of Override::Field.
 constexpr std::array<std::string_view, 5> kOverrideKeys = {"budget", "recent", "alpha", "tau", "gain"};
 
-/// `L0-3`, `L5`, `H2`: the letter is read already.
+/// Reads `0-3` or `5`, the part after the letter of `L0-3`, `L5` or `H2`.
 void read_range(const Reader& reader, Item item, int& first, int& last) {
     const std::size_t dash = item.text.find('-');
     first = reader.integer(item.part(0, dash));
@@ -340,7 +340,7 @@ void read_range(const Reader& reader, Item item, int& first, int& last) {
                                        kMostParts));
 }
 
-/// `@L0-3.H2`, at and after the @.
+/// Reads `@L0-3.H2`. item begins at the @.
 void read_heads(const Reader& reader, Item item, Override& to) {
     constexpr std::string_view kForm = "an override names layers, heads or both: @L0-3.H2, @L5, @H0-1";
     Item rest = item.part(1);
@@ -378,7 +378,7 @@ void read_override(const Reader& reader, std::string_view key, Item heads, Item 
             o.value = reader.real(value);
             break;
     }
-    PolicyParams alone = preset_params(params.preset);  // the others were looked at when they were read
+    PolicyParams alone = preset_params(params.preset);  // the other keys were checked when they were read
     alone.overrides = {o};
     const std::vector<std::string> faults = validate(alone);
     if (!faults.empty()) reader.fault(value, faults.front());
@@ -404,8 +404,8 @@ std::string text_of_override(const Override& o) {
                        value);
 }
 
-/// Keys of the spec whose feature is not built yet: `only` is accepted and changes nothing. `words` may be
-/// empty (free text).
+/// Keys of the spec without an implementation: `only` is accepted and has no effect. `words` may be empty
+/// (any text).
 struct UnbuiltKey {
     std::string_view name;
     std::string_view only;
@@ -436,7 +436,7 @@ void read_unbuilt(const Reader& reader, const UnbuiltKey& key, Item value) {
     reader.fault(value, fmt::format("{}={} {}", key.name, shown_text(value.text), kUnbuilt));
 }
 
-/// Any message of validate() that appears with this key is the fault of its value.
+/// Reads a value. validate() passed before, so any message now is the fault of this value.
 void read_key(const Reader& reader, const Key& key, Item value, PolicyParams& params) {
     key.read(reader, key.name, value, params);
     const std::vector<std::string> faults = validate(params);
@@ -449,7 +449,7 @@ Preset read_preset(const Reader& reader, Item name) {
     return kPresets[reader.word("preset", name, names)].preset;
 }
 
-/// The items after the colon.
+/// Reads the items after the colon.
 void read_items(const Reader& reader, Item items, LaneSpec& spec) {
     PolicyParams& params = spec.policy;
     const std::vector<std::string_view> names = key_names();

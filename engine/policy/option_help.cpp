@@ -103,7 +103,7 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What the released code of a preset fixes: apply_released() in params.cpp.
+/// Returns whether the released code of a preset fixes an option: apply_released() in params.cpp.
 bool fixed_by_release(Preset preset, std::string_view name) {
     if (one_of(name, {"prefill", "every"})) return true;
     switch (preset) {
@@ -125,7 +125,7 @@ bool fixed_by_release(Preset preset, std::string_view name) {
     return false;
 }
 
-/// A row's scores are what the next eviction goes by.
+/// Returns whether an option acts only through the scores.
 bool is_of_scores(std::string_view name) {
     return one_of(name, {"alpha", "tau", "horizon", "noise", "draw", "gain", "seed", "damping", "score_dtype",
                          "scope", "pool"});

@@ -17,16 +17,17 @@ struct OptionHelp {
     std::string_view paper;   ///< where it comes from: paper and section
 };
 
-/// `preset` first, then every key in the order of the lane spec.
+/// Returns `preset` first, then every key in the order of the lane spec.
 std::span<const OptionHelp> option_helps();
-/// The option must exist (asserted).
+/// Returns the help of an option, which must exist (asserted).
 const OptionHelp& option_help(std::string_view name);
 
-/// Why an option changes nothing that is kept, attended to or measured under these settings, one sentence; empty: it acts.
-/// heads: of the model, where it is known.
+/// Returns one sentence on why an option has no effect under these settings (on what is kept, attended to
+/// or measured), or an empty text when it has one. heads: those of the model, where it is known.
 std::string idle_reason(const PolicyParams& params, std::string_view name, const HeadGrid& heads = {});
 
-/// What a unit stores and a row attends to once the budget is full: "stores k = 64, attends k + 1 = 65" (policies, section 1).
+/// Returns the text on how many tokens a unit stores and a row attends to once the budget is full:
+/// "stores k = 64, attends k + 1 = 65" (policies, section 1).
 std::string accounting_text(const ResolvedPolicy& policy);
 
 }  // namespace keyhole

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kDefaultHorizon = 256;
 
-/// The most tokens or rows that a lane may name: no text is so long, and two such numbers add up to an int. A huge number is not "no
-/// limit" either.
+/// The largest number of tokens or rows in a setting: no text is so long, and the sum of two fits an int. A
+/// huge number does not mean "no limit" either.
 constexpr int kMostTokens = 1'000'000'000;
 static_assert(kMostTokens < ResolvedPolicy::kUnlimited / 2);
 
@@ -30,7 +30,8 @@ void check_count(const char* name, int value, int low, std::vector<std::string>&
         faults.push_back(fmt::format("{} must be from {} to {}", name, low, kMostTokens));
 }
 
-/// Scores are floats: beyond these factors their sums could become infinite, and nothing can be chosen among those.
+/// Scores are floats: with larger factors their sums could become infinite, and infinite scores have no
+/// order.
 constexpr double kMostFactor = 1e6;
 
 void check_factor(const char* name, double value, double low, std::vector<std::string>& faults) {
@@ -182,17 +183,19 @@ std::vector<std::string> validate(const PolicyParams& params) {
 
 namespace {
 
-/// int(ratio * n), the ratio a double: 29 % of 100 is 28 so, as in the released code of H2O and A2SF.
+/// Returns int(ratio * n) with the ratio as a double, as in the released code of H2O and A2SF: 29 % of 100
+/// is 28.
 double tokens_from_ratio(double percent, int n) {
     return std::floor(percent / 100 * n);
 }
 
-/// k, w and sinks of the general rule.
+/// Sets k, w and sinks by the general rule.
 void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& policy) {
     const bool ratio_form = params.dialect == Dialect::released &&
                             (params.preset == Preset::h2o || params.preset == Preset::a2sf);
     policy.sinks = std::max(params.sinks, 0);
-    if (params.budget.unit == Amount::Unit::all) {  // nothing leaves, so shares of the budget mean nothing
+    // Without eviction, shares of the budget mean nothing.
+    if (params.budget.unit == Amount::Unit::all) {
         policy.recent = params.recent.unit == Amount::Unit::tokens ? int_from_tokens(params.recent.value) : 0;
         return;
     }
@@ -202,7 +205,7 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
                     : ratio_form ? int_from_tokens(tokens_from_ratio(params.budget.value, n_prompt))
                                  : int_from_tokens(n_prompt * params.budget.value / 100);
     if (ratio_form && percent && params.recent.unit == Amount::Unit::percent) {
-        // Heavy and recent are two ratios of the prompt, each truncated by itself.
+        // Heavy and recent are two ratios of the prompt, each truncated on its own.
         const double recent = params.budget.value * params.recent.value / 100;
         policy.recent = int_from_tokens(tokens_from_ratio(recent, n_prompt));
         policy.budget =
@@ -228,7 +231,8 @@ void resolve_amounts(const PolicyParams& params, int n_prompt, ResolvedPolicy& p
     policy.stored = policy.budget;
 }
 
-/// What the released code of a preset fixes and counts otherwise: policies, sections 1 and 2.
+/// Sets the values that the released code of a preset fixes or counts differently: policies, sections 1 and
+/// 2.
 void apply_released(Preset preset, ResolvedPolicy& policy) {
     policy.prefill = PrefillMode::oneshot;
     policy.every = 1;
@@ -261,23 +265,24 @@ void apply_released(Preset preset, ResolvedPolicy& policy) {
             policy.gap = ResolvedPolicy::Gap::dies;
             policy.newest = std::max(policy.recent - 1, 0);
             policy.counts_columns = policy.keeps_memory = policy.tau_runs_on = true;
-            // A window of none makes its slice run to the end: nothing is ever masked.
+            // With a window of 0 its slice runs to the end, so nothing is ever masked.
             if (policy.evicts())
                 policy.stored = policy.recent == 0 ? ResolvedPolicy::kUnlimited : policy.budget - 1;
             return;
         case Preset::a2sf:
             policy.scope = Scope::head;
-            // A text of k tokens is kept whole, also where an eviction would leave fewer.
+            // A text of k tokens is kept whole, even where an eviction would leave fewer.
             policy.counts_columns = policy.keeps_memory = true;
             if (!policy.evicts()) return;
-            // The newest is left out of the candidates and always kept; a recent ratio that gives 1 costs a slot besides.
+            // The newest token is no candidate and always kept; a recent ratio that gives 1 costs one more
+            // slot.
             if (policy.recent == 1) policy.stored = std::max(policy.budget - 1, 1);
             policy.newest = std::max(policy.newest, 1);
             return;
     }
 }
 
-/// One policy, overrides left out.
+/// Resolves one policy without overrides.
 ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_generate) {
     ResolvedPolicy policy;
     policy.alpha = static_cast<float>(params.alpha);
@@ -299,7 +304,8 @@ ResolvedPolicy resolve_base(const PolicyParams& params, int n_prompt, int n_gene
     resolve_amounts(params, n_prompt, policy);
     policy.newest = policy.recent;
     if (params.preset == Preset::dilated && policy.evicts()) {
-        // k tokens d + 1 apart, the row's own included. As the next row has another parity all of the span stays stored.
+        // k tokens d + 1 apart, the row's own included. The next row attends to other remainders of the
+        // distance, so the whole span stays stored.
         policy.dilation = params.dilation;
         const std::int64_t span = std::int64_t{policy.budget} * (params.dilation + 1) - 1;
         policy.stored = static_cast<int>(std::min<std::int64_t>(span, kMostTokens));
@@ -314,7 +320,7 @@ PolicyParams without_overrides(PolicyParams params) {
     return params;
 }
 
-/// The parameters of one head: those of all heads with the overrides that cover it put in.
+/// Returns the parameters of one head: those of all heads, with the overrides that cover it applied.
 PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Override>& overrides, int layer,
                             int head) {
     PolicyParams own = of_all;
@@ -341,7 +347,7 @@ PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Overri
     return own;
 }
 
-/// The layer whose KV heads a layer reads: the first that reads them.
+/// Returns the layer that owns the KV heads of a layer: the first that reads them.
 int owner_of(const HeadGrid& heads, int layer) {
     const auto of_layer = [&](int l) { return heads.kv_head[static_cast<std::size_t>(l * heads.n_heads)]; };
     int owner = 0;
@@ -395,7 +401,7 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
             last, owner_of(heads, last), owner_of(heads, last)));
         return faults;
     }
-    // What is selected together must be told the same.
+    // Heads that are selected together must have the same values.
     const Scope scope = resolve_base(params, 1, 1).scope;
     const PolicyParams of_all = without_overrides(params);
     std::map<int, PolicyParams> of_unit;
@@ -425,7 +431,7 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
 }
 
 bool ResolvedPolicy::tempers() const {
-    // A constant shifts all logits alike, and softmax does not see shifts.
+    // A constant shifts all logits by the same amount, which softmax ignores.
     const bool is_noisy = (noise == NoiseKind::gumbel || noise == NoiseKind::gaussian) && gain != 0;
     if (is_noisy) return true;
     switch (tau.shape) {
@@ -458,7 +464,7 @@ float ResolvedPolicy::tau_at(int row) const {
             value = tau_of_points(tau.points, t);
             break;
     }
-    constexpr double kLowest = 1e-30;  // also where a falling schedule that runs on would pass 0
+    constexpr double kLowest = 1e-30;  // also for a falling schedule that runs on and would pass 0
     return static_cast<float>(std::max(value, kLowest));
 }
 

@@ -1,7 +1,8 @@
 /// The point in policy space that a lane decodes with. Plain values; any thread; knows base only.
 ///
 ///     score <- alpha * score + softmax((logit + gain * noise) / tau(t))
-///     protect the first `sinks` and the newest `recent` tokens, keep the `budget` best, pool over query heads, select per `scope`.
+///     protect the first `sinks` and the newest `recent` tokens, keep the `budget` best,
+///     pool over query heads, select per `scope`.
 ///
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer and A2SF are presets: points in this space.
 #pragma once
@@ -14,19 +15,19 @@
 namespace keyhole {
 
 enum class Preset { full, window, sink, dilated, key, h2o, tova, keyformer, a2sf };
-/// The paper's algorithm, or what its released code does where the two differ (dialect_help says it in a sentence).
+/// The paper's algorithm, or its released code where the two differ (dialect_help() says how).
 enum class Dialect { paper, released };
 enum class NoiseKind { none, gumbel, gaussian, constant };
-enum class NoiseDraw { token, row };  ///< one draw a token for the whole run, or a fresh one in every row
+enum class NoiseDraw { token, row };       ///< one draw a token for the whole run, or a new one in every row
 enum class Scope { head, layer, shared };  ///< one kept set per KV head, per layer, or for the whole model
-enum class Pool { mean, sum, max };        ///< over the query heads that read the unit
+enum class Pool { mean, sum, max };        ///< over the query heads that read the KV head
 enum class PrefillMode { oneshot, stepwise };  ///< evict once after the prompt, or after every prompt row
 enum class ScoreType { fp32, fp16, bf16 };     ///< the type in which scores accumulate
-/// Where keys stand for the model: where they stood in the text, at their index in the cache (StreamingLLM), or with
-/// long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
+/// The position that a key is rotated to: its place in the text, its index in the cache (StreamingLLM), or
+/// its place with long gaps shortened (TOVA, extrapolation; compressed_gap() in math.h).
 enum class Positions { original, cache, compressed };
 
-/// A number of tokens as the user says it; resolve() turns it into tokens.
+/// An amount as the user writes it; resolve() converts it to tokens.
 struct Amount {
     enum class Unit { all, rest, tokens, percent };
     Unit unit = Unit::tokens;
@@ -35,23 +36,26 @@ struct Amount {
 };
 
 /// Temperature of the score softmax over decode rows t = 1, 2, ...; prompt rows use begin.
-///     linear: begin + t * (end - begin) / horizon          Keyformer, section 3; held at `end` after the horizon
+///     linear: begin + t * (end - begin) / horizon          Keyformer, section 3
 ///     cosine: begin + (1 - cos(pi * t / horizon)) / 2 * (end - begin)
+/// Both stay at `end` after the horizon, except with ResolvedPolicy::tau_runs_on.
 struct TauSchedule {
     enum class Shape { constant, linear, cosine, points };
     Shape shape = Shape::constant;
     double begin = 1;
     double end = 1;
-    /// (t, tau), t ascending from 0, straight between, held outside; prompt rows are t = 0. Shape::points only, which reads
-    /// neither begin nor end; the lane spec sets them to the first and last tau.
+    /// Points (t, tau) with t ascending from 0; linear between them, constant outside; prompt rows are t =
+    /// 0. Used by Shape::points only, which ignores begin and end; the lane spec sets those to the first
+    /// and last tau.
     std::vector<std::pair<double, double>> points;
     bool operator==(const TauSchedule&) const = default;
 };
 
-/// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. Of two that cover a head the later one holds.
+/// A value for some layers and heads, such as `alpha@L0-3.H2=0.5`. The last override that covers a head
+/// applies.
 struct Override {
     enum class Field { budget, recent, alpha, tau, gain };
-    static constexpr int kAll = 0x7fffffff;  ///< as a last index: up to the end
+    static constexpr int kAll = 0x7fffffff;  ///< as last index: up to the end
     Field field = Field::alpha;
     int first_layer = 0, last_layer = kAll;  ///< inclusive
     int first_head = 0, last_head = kAll;    ///< query heads, inclusive
@@ -65,14 +69,15 @@ struct Override {
 };
 
 struct PolicyParams {
-    Preset preset = Preset::full;  ///< the name that the point started from
+    Preset preset = Preset::full;  ///< the preset that the values started from
     Dialect dialect = Dialect::paper;
     Amount budget{Amount::Unit::percent, 50};
     Amount recent{Amount::Unit::tokens, 0};
     int sinks = 0;
     double alpha = 1;  ///< forgetting factor, 0..1 (A2SF); 1 sums, 0 keeps the last row only
     TauSchedule tau;
-    int horizon = 0;  ///< T of the tau schedule in decode rows; 0: what the session generates
+    /// T of the tau schedule in decode rows; 0: the number of tokens that the session generates
+    int horizon = 0;
     NoiseKind noise = NoiseKind::none;
     NoiseDraw draw = NoiseDraw::token;
     double gain = 1;
@@ -82,42 +87,43 @@ struct PolicyParams {
     int every = 1;       ///< rows between evictions
     double damping = 1;  ///< factor on the contributions of decode rows (Keyformer, figure 5)
     ScoreType score_dtype = ScoreType::fp32;
-    std::uint64_t seed = 1;  ///< of the noise
-    int dilation = 0;        ///< tokens skipped between two that a row attends to; preset dilated only
+    std::uint64_t seed = 1;  ///< seed of the noise
+    int dilation = 0;        ///< tokens skipped between two attended ones; preset dilated only
     Positions positions = Positions::original;
     bool shadow = false;  ///< also run full attention on the lane's own queries, for measures only
     std::vector<Override> overrides;
     bool operator==(const PolicyParams&) const = default;
 };
 
-/// The defaults of a preset (design: table of presets).
+/// Returns the defaults of a preset.
 PolicyParams preset_params(Preset preset);
 
-/// Somebody released code for the preset, so that it has a second dialect.
+/// Returns whether code was released for the preset, so that it has a second dialect.
 bool has_released_code(Preset preset);
 
-/// What is wrong with the values, one sentence each, empty when all is well. Never throws. Values that only do not fit
-/// (recent above budget) are no fault: resolve() clamps them.
+/// Returns the faults of the values, one sentence each; empty when there are none. Never throws. Values
+/// that are only too large together (recent above budget) are no fault: resolve() clamps them.
 std::vector<std::string> validate(const PolicyParams& params);
 
-/// Heads of a model, to which overrides are spread; scope needs to know which query heads share a KV head. Plain copy of what
-/// KvLayout knows, since policy does not know the model. Empty (no heads): overrides are left out.
+/// The heads of a model. Overrides are expanded over them; check_overrides() needs to know which query
+/// heads share a KV head. A plain copy from KvLayout, since policy does not know the model. An empty grid
+/// ignores overrides.
 struct HeadGrid {
     int n_layers = 0;
     int n_heads = 0;           ///< query heads a layer
     std::vector<int> kv_head;  ///< [n_layers * n_heads] KV head that each query head reads
 };
 
-/// PolicyParams made concrete for a prompt: all that a backend needs besides the row number.
+/// PolicyParams resolved for a prompt: everything that a backend needs except the row.
 struct ResolvedPolicy {
     static constexpr int kUnlimited = 0x7fffffff;
     int budget = kUnlimited;  ///< k >= 1 as the user counts it
-    /// Tokens that a unit stores after an eviction: k, but k - 1 where the released code counts the row's own token
-    /// (window, keyformer), and the whole span of a dilated window. 0 for a released window of 1.
+    /// Tokens that a unit stores after an eviction: k; k - 1 where the released code counts the row's own
+    /// token (window, keyformer); the whole span of a dilated window. 0 for a released window of 1.
     int stored = kUnlimited;
-    int recent = 0;  ///< w, within k - sinks, as the user counts it
-    /// Newest tokens that an eviction always keeps: w; w - 1 beside Gap::dies, at least 1 for the released a2sf, all that is
-    /// stored for the windows.
+    int recent = 0;  ///< w, at most k - sinks, as the user counts it
+    /// Newest tokens that an eviction always keeps: w; w - 1 with Gap::dies; at least 1 for the released
+    /// a2sf; all stored tokens for the windows.
     int newest = 0;
     int sinks = 0;  ///< <= k
     float alpha = 1;
@@ -131,53 +137,57 @@ struct ResolvedPolicy {
     ScoreType score_dtype = ScoreType::fp32;
     Positions positions = Positions::original;
     int dilation = 0;
-    /// The column that leaves the recent window in the released mask codes (policies, facts 2 and 5).
+    /// The treatment of the column that leaves the recent window in the released mask codes (policies,
+    /// facts 2 and 5): none; hidden from one row; evicted for good.
     enum class Gap { none, hidden, dies };
     Gap gap = Gap::none;
-    bool counts_columns = false;  ///< evicts once the text, not the cache, exceeds k (released mask codes)
-    bool keeps_memory = false;    ///< masks only: nothing goes back to the system (released mask codes)
-    bool tau_runs_on = false;     ///< past the horizon (released Keyformer: no clamp)
+    bool counts_columns = false;  ///< evicts when the text, not the cache, exceeds k (released mask codes)
+    bool keeps_memory = false;    ///< only masks: no memory goes back to the system (released mask codes)
+    bool tau_runs_on = false;     ///< tau continues past the horizon (released Keyformer: no clamp)
     bool shadow = false;
-    /// false: makes no scores at all, and so cannot evict. No spec sets it: what scores cost is measured against it.
+    /// false: computes no scores, and so cannot evict. No spec sets it; benchmarks use it to measure the
+    /// cost of scores.
     bool makes_scores = true;
     int every = 1;
     int horizon = 1;
-    int n_prompt = 0;  ///< n: rows below are prompt rows
+    int n_prompt = 0;  ///< n: rows below n are prompt rows
     std::uint64_t seed = 1;
     TauSchedule tau;
-    /// The distinct policies of heads that overrides set apart, without further variants; and which one a query head has,
-    /// [n_layers * n_heads], -1: this one. Both empty without overrides.
+    /// The distinct policies of heads with overrides (without variants of their own), and the index of each
+    /// query head's variant, [n_layers * n_heads], -1: this policy. Both empty without overrides.
     std::vector<ResolvedPolicy> variants;
     std::vector<int> variant_of_head;
     int n_heads = 0;  ///< query heads a layer; 0 without overrides
     bool operator==(const ResolvedPolicy&) const = default;
 
     bool evicts() const { return stored != kUnlimited; }
-    /// Softmax of the scores differs from the attention's own. Of this one alone, not of its variants.
+    /// Returns whether the softmax of the scores differs from the attention's own. Looks at this policy
+    /// only, not at its variants.
     bool tempers() const;
-    /// tau in force at a row: t = row - n_prompt + 1 for decode rows, tau.begin for prompt rows. At least 1e-30, so that
-    /// logit / tau stays finite: the softmax is an argmax long before.
+    /// Returns tau at a row: t = row - n_prompt + 1 for decode rows, tau.begin for prompt rows. At least
+    /// 1e-30, so that logit / tau stays finite; the softmax is an argmax long before.
     float tau_at(int row) const;
-    /// The newest row of a block of `every` rows evicts; the last prompt row always does.
+    /// Returns whether the row ends a block of `every` rows and so evicts. The last prompt row always does.
     bool evicts_after(int row) const;
-    /// A unit that stores n tokens after `row` must evict.
+    /// Returns whether a unit that stores n tokens after `row` must evict.
     bool exceeded(int n, int row) const {
         return evicts() && n > stored && (!counts_columns || row + 1 > budget);
     }
-    /// Stored but not seen by this row: the gaps of a dilated window, the column that H2O's released mask leaves out for
-    /// one row. A row may be hidden from itself (released H2O with recent 0).
+    /// Returns whether a stored position is hidden from this row: the gaps of a dilated window, or the
+    /// column that H2O's released mask leaves out for one row. A row may be hidden from itself (released
+    /// H2O with recent 0).
     bool hides(int row, int position) const;
     bool hides_any() const { return dilation > 0 || gap == Gap::hidden; }
-    /// Tokens that a decode row attends to once the budget is full, itself included.
+    /// Returns the number of tokens that a decode row attends to once the budget is full, itself included.
     int attended_when_full() const;
 
-    /// The policy of a query head.
+    /// Returns the policy of a query head.
     const ResolvedPolicy& at(int layer, int head) const {
         if (variant_of_head.empty()) return *this;
         const int v = variant_of_head[static_cast<std::size_t>(layer * n_heads + head)];
         return v < 0 ? *this : variants[static_cast<std::size_t>(v)];
     }
-    /// Whether a test holds for this one or for a variant.
+    /// Returns whether a test holds for this policy or for a variant.
     template <class Test>
     bool any(Test test) const {
         if (test(*this)) return true;
@@ -187,14 +197,17 @@ struct ResolvedPolicy {
     }
 };
 
-/// Percent forms are int(n * percent / 100), recent from the truncated budget; then k >= 1, sinks <= k, recent <= k - sinks.
-/// The released dialect fixes what its code fixes (prefill, cadence, noise draws) and counts as it counts: int(ratio * n) with the
-/// ratio as a double for h2o and a2sf. n_generate: tokens that the session will generate, the default horizon (0: unknown, 256).
-/// Overrides must fit the grid: see check_overrides(). A layer that borrows its KV heads takes the values of their owner.
+/// Resolves parameters for a prompt of n_prompt tokens. Percent forms are int(n * percent / 100), recent
+/// from the truncated budget; then k >= 1, sinks <= k, recent <= k - sinks. The released dialect sets the
+/// values that its code fixes (prefill, cadence, noise draws) and counts as that code does: int(ratio * n)
+/// with the ratio as a double for h2o and a2sf.
+///
+/// n_generate: tokens that the session will generate, the default horizon (0: unknown, 256). Overrides must
+/// fit the grid: see check_overrides(). A layer that borrows its KV heads takes the values of their owner.
 ResolvedPolicy resolve(const PolicyParams& params, int n_prompt, int n_generate, const HeadGrid& heads = {});
 
-/// What is wrong with the overrides on this model, one sentence each: layers or heads that it has not, an override finer than what is
-/// selected together under the scope.
+/// Returns the faults of the overrides on this model, one sentence each: layers or heads that it does not
+/// have, or an override finer than the unit that is selected together under the scope.
 std::vector<std::string> check_overrides(const PolicyParams& params, const HeadGrid& heads);
 
 }  // namespace keyhole

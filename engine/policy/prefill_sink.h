@@ -1,22 +1,23 @@
-/// Prompt rows as prefill makes them, tile by tile: the side door for recorders and exports. Values are valid during the call.
+/// Prompt rows as prefill computes them, tile by tile, for recorders and exports. Called on worker threads;
+/// knows rows only.
 #pragma once
 
 #include "engine/policy/row.h"
 
 namespace keyhole {
 
-/// A tile of prompt rows of one query head as prefill makes them, for recorders and exports. Values are valid during the call.
+/// A tile of prompt rows of one query head. The values are valid during the call only.
 struct PrefillTile {
-    int lane = -1;  ///< -1: the same for all lanes (attention and logits are, with one-shot prefill)
+    int lane = -1;  ///< -1: the same for all lanes (attention and logits with one-shot prefill)
     int layer = 0;
-    int head = 0;  ///< query head; for scores the KV head's index in its layer
+    int head = 0;  ///< query head; for scores the index of the KV head in its layer
     int first_row = 0;
     int n_rows = 0;
     int n_columns = 0;              ///< row i is valid up to and including column i
     const float* values = nullptr;  ///< [n_rows, n_columns]
 };
 
-/// Receives prompt rows. Called from worker threads, never twice at once for the same (lane, layer, head).
+/// Receives prompt rows. Worker threads call it, never two at once for the same (lane, layer, head).
 class PrefillSink {
   public:
     virtual ~PrefillSink() = default;

@@ -1,4 +1,5 @@
-/// What one row (the processing of one token) of one lane saw and did. Plain values, passed between backend, session and exports.
+/// The inputs and results of one row (the processing of one token) of one lane. Plain values, passed
+/// between backend, session and exports; any thread. Knows nothing of the other folders.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,15 @@
 
 namespace keyhole {
 
-/// One entry left the cache of a KV head.
+/// One entry that left the cache of a KV head.
 struct Eviction {
-    std::int32_t kv_head = 0;   ///< global index
-    std::int32_t position = 0;  ///< of the token that left
-    std::int32_t row = 0;       ///< row whose processing evicted it; that row still attended to it
+    std::int32_t kv_head = 0;   ///< global index of the KV head
+    std::int32_t position = 0;  ///< position of the evicted token
+    std::int32_t row = 0;       ///< row that evicted it; that row still attended to it
     bool operator==(const Eviction&) const = default;
 };
 
-/// Which parts of a row the caller wants to see.
+/// The parts of a row that the caller requests.
 struct RowWants {
     bool attention = false;
     bool logits = false;  ///< attention logits
@@ -24,8 +25,9 @@ struct RowWants {
     bool shadow = false;  ///< full rows of lanes that run a shadow
 };
 
-/// Everything one row of one lane saw, ragged: the attended tokens of KV head g are entries
-/// [offset[g], offset[g + 1]) of `positions`, ascending; a query head's values follow the same order, at head_offset[layer * n_heads + head].
+/// The values of one row of one lane, ragged. The attended tokens of KV head g are entries [offset[g],
+/// offset[g + 1]) of `positions`, ascending. The values of a query head follow the same order, from
+/// head_offset[layer * n_heads + head].
 struct RowValues {
     std::vector<std::int32_t> offset;       ///< [n_kv_heads + 1]
     std::vector<std::int32_t> positions;    ///< [offset.back()]
@@ -34,39 +36,40 @@ struct RowValues {
     std::vector<float> logits;              ///< same: q.k / sqrt(head_dim), before temperature; or empty
     std::vector<float> noise;               ///< same, or empty
     std::vector<float> scores;  ///< [offset.back()] pooled, after the row, before its eviction; or empty
-    /// [offset.back()] 1: stored but not seen by this row (ResolvedPolicy::hides): its probability is 0, its logit NaN.
-    /// Empty when the row saw all that is stored.
+    /// [offset.back()] 1: stored but hidden from this row (ResolvedPolicy::hides): its probability is 0,
+    /// its logit NaN. Empty when the row saw all stored tokens.
     std::vector<std::uint8_t> hidden;
-    std::vector<float>
-        shadow;  ///< [n_layers * n_heads, row + 1] full attention on the lane's own queries, or empty
-    std::vector<float>
-        threshold;  ///< [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
+    /// [n_layers * n_heads, row + 1] full attention on the lane's own queries, or empty
+    std::vector<float> shadow;
+    /// [n_kv_heads] lowest score that stayed among the competing tokens; NaN where nothing competed
+    std::vector<float> threshold;
 };
 
-/// What full attention on the lane's own queries says about the row, per (layer, query head), [n_layers * n_heads] each; empty
-/// without a shadow. Equations: metrics/measures.h.
+/// Measures of a row against full attention on the lane's own queries, per (layer, query head), [n_layers *
+/// n_heads] each; empty without a shadow. Equations: engine/analysis/measures.h.
 struct ShadowRow {
-    std::vector<float> retained_mass;      ///< full-row probability on the attended set; what is left is lost
+    std::vector<float> retained_mass;      ///< full-row probability on the attended set; the rest is lost
     std::vector<float> cosine_ideal;       ///< between the lane's row and the row that keeps the best k
     std::vector<float> cosine_full;        ///< between the lane's row and the full row
     std::vector<float> output_similarity;  ///< cosine of the attention outputs, before the output projection
 };
 
-/// Means over layers and query heads of one row, for records; NaN: not computed. Equations: metrics/measures.h.
+/// Means of one row over layers and query heads, for records; NaN: not computed. Equations:
+/// engine/analysis/measures.h.
 struct RowMeasures {
     static constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-    float retained_mass = kNone;  ///< this and the next three: of ShadowRow
+    float retained_mass = kNone;  ///< this and the next three: means of ShadowRow
     float cosine_ideal = kNone;
     float cosine_full = kNone;
     float output_similarity = kNone;
-    float sink_share = kNone;  ///< only where the row's attention was wanted
+    float sink_share = kNone;  ///< only when the row's attention was requested
 };
 
-/// Filled by a backend, owned and reused by the caller.
+/// The results of one row. A backend fills it; the caller owns and reuses it.
 struct RowOutput {
     std::vector<float> next_logits;  ///< [n_vocab]
     RowValues values;
-    std::vector<Eviction> evictions;  ///< of this row, ascending (kv_head, position)
+    std::vector<Eviction> evictions;  ///< evictions of this row, ascending (kv_head, position)
     ShadowRow shadow;
 };
 
@@ -74,8 +77,8 @@ struct RowOutput {
 struct CacheUse {
     std::int64_t stored_tokens = 0;  ///< summed over KV heads
     std::int64_t stored_bytes = 0;
-    std::int64_t allocated_bytes = 0;  ///< what the system has given, scores included
-    std::int64_t shadow_bytes = 0;     ///< K and V kept for measures only, in neither of the above
+    std::int64_t allocated_bytes = 0;  ///< memory that the system has given, scores included
+    std::int64_t shadow_bytes = 0;     ///< K and V kept for measures only, counted in neither of the above
 };
 
 }  // namespace keyhole

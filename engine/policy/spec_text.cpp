@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-/// The spec as a message shows it: whole where it is short, else what stands around a place in it.
+/// Returns the spec for a message: all of a short one, else the part around a place in it.
 std::string shown_spec(std::string_view spec, std::size_t at) {
     constexpr std::size_t kShort = 400, kAround = 60;
     if (spec.size() <= kShort) return printable_text(spec);
@@ -112,7 +112,7 @@ std::vector<Item> Reader::split_commas(Item item) const {
 std::size_t Reader::word(std::string_view what, Item item, std::span<const std::string_view> words) const {
     const auto found = std::find(words.begin(), words.end(), item.text);
     if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
-    constexpr std::size_t kLongestWord = 64;  // of which a near one is looked for
+    constexpr std::size_t kLongestWord = 64;  // longer words are cut before the search for a near one
     fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, shown_text(item.text),
                             nearest_word(item.text.substr(0, kLongestWord), words), fmt::join(words, " ")));
 }

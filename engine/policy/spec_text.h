@@ -1,5 +1,5 @@
-/// Reading of spec texts: pieces that know where they stand, numbers, and words with a hint to the nearest
-/// valid one. Any thread; knows base only. Used by lane_spec.cpp; knows no key of the spec.
+/// Reading of spec texts: pieces that know their place, numbers, and words with a hint to the nearest valid
+/// one. Any thread; knows base only. Used by lane_spec.cpp; knows no key of the spec.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace keyhole::spec_text {
 struct Item {
     std::string_view text;
     std::size_t at = 0;
-    /// Characters [begin, begin + count); an end beyond the text is its end.
+    /// Returns characters [begin, begin + count); an end beyond the text is cut to it.
     Item part(std::size_t begin, std::size_t count = std::string_view::npos) const {
         return {text.substr(begin, count), at + begin};
     }
 };
 
-/// Without the blanks at both ends.
+/// Returns the item without the blanks at both ends.
 Item trimmed(Item item);
-/// trimmed, then without one pair of parentheses around the whole, then trimmed.
+/// Trims, removes one pair of parentheses around the whole, and trims again.
 Item unwrapped(Item item);
-/// Pieces between blanks.
+/// Returns the pieces between blanks.
 std::vector<Item> split_blanks(Item item);
 
-/// Edit distance of Levenshtein, in characters.
+/// Returns the Levenshtein distance in characters.
 int edit_distance(std::string_view a, std::string_view b);
-/// The nearest of `words` by edit distance, the first among equals. words must not be empty.
+/// Returns the nearest of `words` by edit distance, the first among equals. words must not be empty.
 std::string_view nearest_word(std::string_view text, std::span<const std::string_view> words);
 
-/// Longer texts are no spec: every head of a large model with a value of its own takes half of this.
+/// The longest text that is read as a spec: a value for every head of a large model takes half of it.
 inline constexpr std::size_t kLongestSpec = 1 << 20;
 
-/// Reads pieces of one spec; everything that is wrong throws Error(wrong_use) in one line with spec, fault
-/// and 1-based character. Of a long spec the line shows the part around the fault.
+/// Reads pieces of one spec. Every fault throws Error(wrong_use) in one line with spec, fault and 1-based
+/// character. For a long spec the line shows the part around the fault.
 class Reader {
   public:
     /// Throws Error(wrong_use) for more than kLongestSpec characters.
@@ -44,12 +44,12 @@ class Reader {
 
     [[noreturn]] void fault(Item where, const std::string& what) const;
 
-    /// Pieces between commas that stand in no parentheses, trimmed. Faults: empty piece, parentheses that do
-    /// not match.
+    /// Returns the pieces between commas outside parentheses, trimmed. Faults: an empty piece, unbalanced
+    /// parentheses.
     std::vector<Item> split_commas(Item item) const;
-    /// Index of the word; the fault names `what`, the nearest word and all valid ones.
+    /// Returns the index of the word. The fault names `what`, the nearest word and all valid ones.
     std::size_t word(std::string_view what, Item item, std::span<const std::string_view> words) const;
-    /// A finite number; the fault says which `form` is expected.
+    /// Returns a finite number; the fault says which `form` is expected.
     double number(Item item, std::string_view form) const;
     double real(Item item) const { return number(item, "a number"); }
     int integer(Item item) const;

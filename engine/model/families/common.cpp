@@ -60,7 +60,8 @@ Activation read_activation(const ConfigFile& file, const std::string& key, const
 
 namespace {
 
-/// Where the waves of dimension i turn so often over the original context: yarn, equation 17 solved for i.
+/// Returns the dimension whose wave turns this often over the original context: YaRN, equation 17 solved
+/// for i.
 double yarn_dimension(double turns, int dims, double theta, double original) {
     return dims * std::log(original / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(theta));
 }
@@ -70,7 +71,7 @@ void scale_llama3(const ConfigFile& file, const std::string& at, double original
     const double low = file.positive_or(at + "/low_freq_factor", 1.0),
                  high = file.positive_or(at + "/high_freq_factor", 4.0);
     for (double& frequency : rotary.inverse_frequency) {
-        const double turns = original * frequency / (2.0 * std::numbers::pi);  // within the original context
+        const double turns = original * frequency / (2.0 * std::numbers::pi);  // in the original context
         const double kept = std::clamp(high > low ? (turns - low) / (high - low) : 1.0, 0.0, 1.0);
         frequency = (1.0 - kept) * frequency / factor + kept * frequency;
     }
@@ -102,7 +103,7 @@ void scale_yarn(const ConfigFile& file, const std::string& at, double theta, dou
     rotary.magnitude = static_cast<float>(file.positive_or(at + "/attention_factor", found));
 }
 
-/// The scaling that the file asks for under `at`.
+/// Applies the scaling that the file has under `at`.
 void scale_rotary(const ConfigFile& file, const std::string& at, double theta, ModelConfig& config) {
     const std::string type = file.text_or(at + "/rope_type", file.text_or(at + "/type", "default"));
     if (type == "default") return;
@@ -129,7 +130,7 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
              "file",
              file.path().string(), dims, config.head_dim);
     const std::string at = file.has("/rope_parameters") ? "/rope_parameters" : "/rope_scaling";
-    if (at != "/rope_scaling") file.text_or("/rope_scaling/type", "");  // refuses what is no object
+    if (at != "/rope_scaling") file.text_or("/rope_scaling/type", "");  // refuses a value that is no object
     const double theta =
         file.positive_or(theta_key, file.positive_or("/rope_parameters/rope_theta", default_theta));
     config.positions = PositionKind::rotary;
@@ -138,7 +139,7 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
     for (int i = 0; i < dims / 2; ++i)
         config.rotary.inverse_frequency.push_back(std::pow(theta, -2.0 * i / dims));
     scale_rotary(file, at, theta, config);
-    // Numbers that are right one by one may still make infinities together.
+    // Values that are valid one by one may still give infinities together.
     const auto& frequencies = config.rotary.inverse_frequency;
     if (!std::isfinite(config.rotary.magnitude) ||
         !std::all_of(frequencies.begin(), frequencies.end(),

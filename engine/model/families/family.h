@@ -1,5 +1,5 @@
-/// A model family: how its config.json and tensor names map onto ModelConfig and ModelWeights. One file each; the registry is in
-/// families.cpp. Used while loading.
+/// A model family: how its config.json and tensor names map onto ModelConfig and ModelWeights. One file
+/// each; the registry is in families.cpp. Used by one thread while loading.
 #pragma once
 
 #include "engine/model/checkpoint.h"
@@ -16,11 +16,11 @@ namespace keyhole {
 struct Family {
     std::string_view name;
     std::vector<std::string_view> architectures;  ///< in config.json's "architectures"
-    std::string_view model_type;                  ///< its "model_type", where no architecture is given
-    /// Throws Error(bad_file) for values out of range, Error(unsupported) naming the feature that Keyhole
+    std::string_view model_type;  ///< its "model_type", used when config.json names no architecture
+    /// Throws Error(bad_file) for values out of range, Error(unsupported) with the feature that Keyhole
     /// lacks.
     ModelConfig (*read_config)(const ConfigFile& file);
-    /// Throws as Checkpoint::weight does.
+    /// Throws as Checkpoint::weight().
     ModelWeights (*map_weights)(const ConfigFile& file, const ModelConfig& config, Checkpoint& checkpoint);
 };
 
@@ -30,7 +30,7 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
 /// All families of this build.
 std::span<const Family* const> families();
 
-/// Throws Error(unsupported) naming the architecture and the supported ones.
+/// Throws Error(unsupported) with the architecture and the supported ones.
 const Family& family_of(const ConfigFile& file);
 
 }  // namespace keyhole

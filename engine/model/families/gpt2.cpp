@@ -1,4 +1,5 @@
-// GPT-2 and Cerebras-GPT: LayerNorm, learned positions, matrices stored the other way round (inputs by outputs), q, k and v side by side.
+// GPT-2 and Cerebras-GPT: LayerNorm, learned positions, transposed matrices (inputs by outputs), q, k and v
+// side by side.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
@@ -68,7 +69,7 @@ ModelWeights map_weights(const ConfigFile&, const ModelConfig& config, Checkpoin
 
 }  // namespace
 
-// Cerebras-GPT names the headless class, and ties its output.
+// Cerebras-GPT names the class without a head, and ties its output.
 const Family kGpt2Family = {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}, "gpt2", read_config, map_weights};
 
 }  // namespace keyhole

@@ -1,6 +1,6 @@
-// GPT-NeoX and Pythia: LayerNorm, rotary positions over a part of each head, q, k and v of a head side by side in one matrix, attention and
-// feed-forward layer beside each other. pythia-mlkv: the same with q, k and v apart, fewer KV heads, and layers that borrow those of an
-// owner below.
+// GPT-NeoX and Pythia: LayerNorm, rotary positions over a part of each head, q, k and v of each head in one
+// matrix, parallel attention and feed-forward layer. pythia-mlkv: the same with separate q, k and v, fewer
+// KV heads, and layers that borrow those of an owner below.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
@@ -26,7 +26,7 @@ ModelConfig read_config(const ConfigFile& file) {
         fail(ErrorCode::bad_file,
              "cannot use {}: num_attention_heads {} is no multiple of num_key_value_heads {}; check the file",
              file.path().string(), config.n_heads, config.n_kv_heads);
-    // What pythia-mlkv was trained with: its code hands keys up before it rotates them.
+    // pythia-mlkv was trained this way: its code passes keys to other layers before it rotates them.
     config.borrows_unrotated =
         file.count_or("/num_key_value_layers", config.n_layers, kMostLayers) < config.n_layers;
     config.d_ff = file.count("/intermediate_size", kMostNeurons);
@@ -45,7 +45,7 @@ ModelConfig read_config(const ConfigFile& file) {
     return config;
 }
 
-/// GPT-NeoX: rows of a head are its q, its k, its v.
+/// GPT-NeoX: the rows of a head are its q, its k, its v.
 void take_fused(const ModelConfig& config, const std::string& name, bool bias, Checkpoint& checkpoint,
                 LayerWeights& layer) {
     const std::int64_t d = config.d_model, head = config.head_dim;

@@ -1,5 +1,5 @@
-// GPT-J: LayerNorm, rotary positions over neighbouring dimensions of a part of each head, attention (without biases) and feed-forward layer
-// beside each other under one norm, an output with a bias.
+// GPT-J: LayerNorm, rotary positions over neighbouring dimensions of a part of each head, parallel
+// attention (without biases) and feed-forward layer under one norm, an output with a bias.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"

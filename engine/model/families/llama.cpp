@@ -1,4 +1,5 @@
-// LLaMA 1 to 3 and what has its form under its name: TinyLlama, SmolLM, Yi, stories. Biases where config.json says so.
+// LLaMA 1 to 3 and models with the same form and name: TinyLlama, SmolLM, Yi, stories. config.json says
+// which biases exist.
 #include "engine/model/families/llama_form.h"
 
 namespace keyhole {
@@ -19,8 +20,9 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
 
 }  // namespace
 
-// The second architecture shares KV heads between layers (assets/training/README.md): a name of its own, since transformers'
-// LlamaForCausalLM would load such a folder with random K and V in the layers that have none.
+// The second architecture shares KV heads between layers (assets/training/README.md). It has a separate
+// name since transformers' LlamaForCausalLM would load such a folder with random K and V in the layers that
+// have none.
 const Family kLlamaFamily = {
     "llama", {"LlamaForCausalLM", "LlamaMlkvForCausalLM"}, "llama", read_config, map_weights};
 

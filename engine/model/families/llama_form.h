@@ -1,19 +1,19 @@
-/// The form that LLaMA, Mistral and Qwen share: RMSNorm, rotary positions over the whole head, a gated feed-forward layer, MHA or GQA.
-/// While loading.
+/// The form that LLaMA, Mistral and Qwen share: RMSNorm, rotary positions over the whole head, a gated
+/// feed-forward layer, MHA or GQA. Used by one thread while loading.
 #pragma once
 
 #include "engine/model/families/family.h"
 
 namespace keyhole {
 
-/// What the relatives differ in.
+/// The differences between these families.
 struct LlamaForm {
     std::string_view name;
     bool qkv_bias = false;
     bool o_bias = false;
     bool mlp_bias = false;
     bool qk_norm = false;
-    int head_dim = 0;  ///< where the file names none; 0: hidden_size / num_attention_heads
+    int head_dim = 0;  ///< when the file has none; 0: hidden_size / num_attention_heads
 };
 
 ModelConfig read_llama_config(const ConfigFile& file, const LlamaForm& form);

@@ -1,4 +1,4 @@
-// Mistral: LLaMA's form, and a row sees the newest sliding_window tokens in every layer.
+// Mistral: LLaMA's form with a sliding window in every layer: a row sees the newest sliding_window tokens.
 #include "engine/model/families/common.h"
 #include "engine/model/families/llama_form.h"
 

@@ -1,4 +1,5 @@
-// MPT: LayerNorm, ALiBi, q, k and v below each other in one matrix, no biases unless the checkpoint has some, tied embeddings.
+// MPT: LayerNorm, ALiBi, q, k and v stacked in one matrix, biases only if the checkpoint has them, tied
+// embeddings.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
@@ -8,8 +9,8 @@
 namespace keyhole {
 namespace {
 
-/// 2^(-bias_max i / m) for i = 1..m, m the power of two from n_heads on; where that is more than there are heads, those of even i
-/// come first, then the odd ones (ALiBi, section 3, as MPT fills it up).
+/// Returns 2^(-bias_max i / m) for i = 1..m, with m the smallest power of two >= n_heads. When m > n_heads,
+/// the slopes of even i come first, then those of odd i (ALiBi, section 3, in MPT's order).
 std::vector<float> alibi_slopes(int n_heads, double bias_max) {
     int m = 1;
     while (m < n_heads) m *= 2;

@@ -1,5 +1,5 @@
-// OPT: LayerNorm before or after the sums, learned positions from row 2 on, ReLU; 350M has embeddings narrower than its layers and no
-// last norm.
+// OPT: LayerNorm before or after the sums, learned positions from row 2 on, ReLU. The 350M model has
+// embeddings narrower than its layers and no final norm.
 #include "engine/base/error.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"

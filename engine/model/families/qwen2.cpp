@@ -1,4 +1,5 @@
-// Qwen 2 and 2.5: LLaMA's form with biases on q, k and v; where use_sliding_window is set, layers from max_window_layers on have one.
+// Qwen 2 and 2.5: LLaMA's form with biases on q, k and v. With use_sliding_window, layers from
+// max_window_layers on have a sliding window.
 #include "engine/model/families/common.h"
 #include "engine/model/families/llama_form.h"
 

@@ -1,5 +1,5 @@
-// Qwen 3: LLaMA's form with an RMSNorm of each head's query and key before rotation, heads of 128 unless told otherwise, and the sliding
-// window of Qwen 2.
+// Qwen 3: LLaMA's form with an RMSNorm of each head's query and key before rotation, heads of 128 by
+// default, and the sliding window of Qwen 2.
 #include "engine/model/families/common.h"
 #include "engine/model/families/llama_form.h"
 
