@@ -3,7 +3,7 @@
 #include "app/base/version.h"
 #include "app/cli/commands.h"
 #include "app/cli/output.h"
-#include "app/gui_command.h"
+#include "app/window/gui_command.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 

@@ -6,6 +6,8 @@
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,6 +1,7 @@
 // The manual: how pages are read and drawn, and that they say what the program has.
 
 #include "app/cli/commands.h"
+#include "app/window/gui_command.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
 #include "app/actions/command_table.h"
@@ -309,6 +310,7 @@ std::map<std::string, Words> words_of_program() {
     for (const Family* family : families())
         words["architecture"].insert(family->architectures.begin(), family->architectures.end());
     CLI::App app;
+    add_gui_command(app);
     add_commands(app);
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
         words["command"].insert(command->get_name());
@@ -412,6 +414,7 @@ void expect_valid(const std::string& option, const std::string& value) {
 
 TEST(Manual, CommandLinesAreThoseOfTheProgram) {
     CLI::App app;
+    add_gui_command(app);
     add_commands(app);
     const Words commands = words_of_program()["command"];
     int n_lines = 0;

@@ -1,4 +1,4 @@
-#include "app/gui_command.h"
+#include "app/window/gui_command.h"
 
 #include "app/base/assets.h"
 #include "app/cli/options.h"
