@@ -2,12 +2,12 @@
 // Colours the matrix of one head: rows i over positions p. Each pixel shows one block of the pyramid.
 //
 // values      x = position block, y = row block, layer = matrix. A value; NaN: none; inf: not a number;
-//             -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by us,
-//             since the driver's mipmaps would average hot cells away)
+//             -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by
+//             us, since the driver's mipmaps would average hot cells away)
 // evicted_at  x = position, y = KV head; the row that evicted it, -1: never
 // colors      x = 0..255, y = colour table
-// summaries   x = position block, y = row block, layer = KV head, levels as in `values`: 2 * (number of evicted
-//             cells) + (1 where a row saw a token for the last time)
+// summaries   x = position block, y = row block, layer = KV head, levels as in `values`:
+//             2 * (number of evicted cells) + (1 where a row saw a token for the last time)
 //
 // Uses texelFetch only: data is never filtered. Values become colours as in engine/figure/colormap.h.
 
@@ -31,7 +31,7 @@ uniform float clip_slack;
 uniform vec3 color_above;
 uniform vec3 color_below;
 uniform vec3 color_nan;
-uniform int gone_after;  // 1: the row that evicts a token still sees it; 0: it does not
+uniform int gone_after;  // 1: a token is gone from the row after its eviction on; 0: from the evicting row on
 uniform int has_marks;   // 1: -1 is a mark; 0: it is a value (of a difference)
 
 uniform vec4 frame;           // left, top, width, height of the target picture; framebuffer pixels, y down
@@ -106,18 +106,20 @@ void main() {
     float v = texelFetch(values, ivec3(block, matrix), level).x;
     bool any_born = end.y > first.x;
     if (any_born && mode == 0 && !is_nan(v)) {  // the usual case: evictions do not matter
-        vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0)) : color_of(v);
+        vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0))
+                                             : color_of(v);
         frag_color = vec4(at.y > shown_row ? mix(c, color_unborn, 0.72) : c, 1.0);
         return;
     }
 
-    // Counts the block's cells column by column: born where row >= p, gone where row >= evicted_at + gone_after.
+    // Counts the block's cells column by column: born where row >= p, gone where
+    // row >= evicted_at + gone_after.
     int born = 0;
     int gone = 0;
     bool last_seen = false;
     if (has_summary != 0) {
-        // Blocks start at multiples of their side in both directions. So below the diagonal all cells of a block
-        // are born, and on it a triangle.
+        // Blocks start at multiples of their side in both directions. So below the diagonal all cells of a
+        // block are born, and on it a triangle.
         ivec2 size = end - first;
         born = first.x < first.y ? size.x * size.y : first.x == first.y ? size.x * (size.x + 1) / 2 : 0;
         int sums = texelFetch(summaries, ivec3(block, kv_head), level).x;

@@ -1,8 +1,8 @@
 #version 330 core
-// Draws one quad per matrix, all matrices of a pane in one call. The vertex index gives the corner (a strip of
-// four), the instance gives the rest.
+// Draws one quad per matrix, all matrices of a pane in one call. The vertex index gives the corner (a strip
+// of four), the instance gives the rest.
 
-layout(location = 0) in vec4 cut;     // left, top, width, height of the visible part; framebuffer pixels, y down
+layout(location = 0) in vec4 cut;     // left, top, width, height drawn; framebuffer pixels, y down
 layout(location = 1) in vec2 origin;  // of the matrix's canvas; the cut may start inside it
 layout(location = 2) in ivec2 source; // layer of `values`, row of `evicted_at`
 

@@ -1,5 +1,5 @@
-// Tests that need a device: every kernel compared with the host, memory returned to the driver, error messages.
-// The cases of test_cuda_backend.cpp run on the device too.
+// Tests that need a device: every kernel compared with the host, memory returned to the driver, messages of
+// errors. The cases of test_cuda_backend.cpp run on the device too.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
