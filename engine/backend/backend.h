@@ -26,8 +26,8 @@ class KvCache {
   public:
     virtual ~KvCache() = default;
     virtual CacheUse use() const = 0;
-    /// Bytes of main memory not included: what the backend allocated for weights of the cache's variant that
-    /// its own model does not have. All caches of a variant share them; the last cache frees them.
+    /// Returns the bytes, besides main memory, that the backend allocated for weights of the cache's variant
+    /// that its own model does not have. All caches of a variant share them; the last cache frees them.
     virtual std::int64_t variant_bytes() const { return 0; }
     /// Returns the positions that a KV head stores, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;

@@ -55,7 +55,7 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     std::int64_t slot_floats = 0, widest_layer = 0;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const auto n_readers = static_cast<std::int64_t>(layout.kv_head(g).readers.size());
-        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; a running score a reader
+        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; one running score per reader
     }
     constexpr std::int64_t kRoom = 64;  // a cache has room for this many decoded tokens before it grows
     need.cache = batch * (context + kRoom) * slot_floats * kFloat;

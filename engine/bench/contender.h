@@ -18,8 +18,8 @@ struct ContenderSetup {
     RowWants wants;
     int context = 0;  ///< tokens of the prompt, at least 1
     /// Another contender, or null. This one computes no scores and repeats, untimed, the evictions of the
-    /// other; the difference in time is the cost of scoring and evicting. The lanes of this one must fit
-    /// their whole prompt, and the other must decode first.
+    /// other; the difference in time is the cost of scoring and evicting. The other must keep its whole
+    /// prompt and decode first.
     const class Contender* follows = nullptr;
     bool keeps = false;  ///< keeps evictions and digests of the logits, for a contender that follows
 };
@@ -46,7 +46,8 @@ class Contender {
 
   private:
     int token(int row, int lane) const;
-    /// Throws Error(wrong_use) when the model has learned positions and too few for the rows before `end`.
+    /// For a model with learned positions: throws Error(wrong_use) when it has too few for the rows before
+    /// `end` or when a lane moves keys.
     void check_positions(int end) const;
 
     Backend& backend_;

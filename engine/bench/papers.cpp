@@ -67,7 +67,7 @@ PaperRun tova_table1() {
 }
 
 PaperRun mlkv(const char* name, const char* source, const char* unit, bool memory) {
-    // Figure 3 names the batches that fit for three of them; figure 5 is a bar chart without numbers.
+    // Figure 3 prints the largest batch for three of them; figure 5 is a bar chart without numbers.
     const struct {
         const char* label;
         int kv_heads, kv_layers;

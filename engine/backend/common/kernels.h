@@ -11,9 +11,9 @@
 
 namespace keyhole {
 
-/// y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]
-/// for rows r in [first_row, last_row) and columns b in [0, n_batch). Weights are widened in registers. x
-/// [n_batch, cols] and y [n_batch, rows] are float.
+///     y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]
+/// for rows r in [first_row, last_row) and columns b in [0, n_batch). Weights are widened in registers.
+/// x [n_batch, cols] and y [n_batch, rows] are float.
 void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
                    std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride);
 
@@ -65,13 +65,13 @@ void clip(float* x, float limit, std::int64_t n);
 /// x <- x + y
 void add_to(float* x, const float* y, std::int64_t n);
 
-/// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi; `place` is the query's place;
-/// steps_back may be null
+/// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi
+/// `place` is the query's place; steps_back may be null.
 void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
                    int place, float* logit);
 
 /// Rotates the first rotary.dims dimensions of one head in place. cosine and sine [dims / 2] give the angles.
-/// Of rotary, only dims and interleaved are read.
+/// It reads only dims and interleaved of rotary.
 void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary);
 
 /// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, rotary.dims]:

@@ -23,9 +23,9 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 bool must_select(const ResolvedPolicy& policy, int n, int row);
 
 /// Chooses the victims of a unit. Keeps `policy.stored` tokens: the first `sinks` positions, the `newest`
-/// tokens, pinned tokens and the best of the rest. The released Keyformer code also evicts position row -
-/// recent + 1. Among equal scores the older position is evicted; NaN ranks lowest. Where pins leave too few
-/// competing tokens, the newest tokens are evicted, the oldest of them first, then the sinks, the newest
+/// tokens, pinned tokens and the best of the rest. The released Keyformer code also evicts the position
+/// row - recent + 1. Among equal scores the older position is evicted; NaN ranks lowest. Where pins leave too
+/// few competing tokens, the newest tokens are evicted, the oldest of them first, then the sinks, the newest
 /// first. positions and pinned (positions too) are ascending. victims receives indices, ascending, and is
 /// empty when all tokens fit. Returns the lowest score among the competing tokens that stayed, NaN where
 /// nothing competed.

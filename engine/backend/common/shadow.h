@@ -1,5 +1,5 @@
-/// What full attention would have seen: all K and V of a lane's tokens, kept beside its cache, and its rows
-/// compared with full ones. It never changes what the lane computes. Engine thread; several threads may work
+/// The shadow of a lane: all K and V of its tokens, kept beside its cache, and the comparison of its rows
+/// with full attention. It never changes what the lane computes. Engine thread; several threads may work
 /// on different heads at once.
 #pragma once
 

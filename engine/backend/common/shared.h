@@ -57,7 +57,7 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
 }
 
 /// How a query head of the model sees keys:
-/// logit = scale * q.k + slope * (place of the key - place of the query)
+///     logit = scale * q.k + slope * (place of the key - place of the query)
 /// It sees the newest `window` tokens; 0 means all.
 struct AttentionRule {
     float scale = 1;

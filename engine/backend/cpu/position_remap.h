@@ -11,8 +11,8 @@
 namespace keyhole::cpu {
 
 /// Writes, by slot, how many positions a token's place lies before its original position, >= 0. Places:
-///    cache        the index among what the KV head stores                     StreamingLLM, released code
-///    compressed   the running sum of compressed_gap(), the first gap from 0   TOVA, extrapolation
+///     cache        the index among what the KV head stores                     StreamingLLM, released code
+///     compressed   the running sum of compressed_gap(), the first gap from 0   TOVA, extrapolation
 /// Returns the place of the newest token. steps [cache.count(g)].
 int steps_back(const CpuKvCache& cache, int g, Positions positions, std::span<std::int32_t> steps);
 

@@ -189,7 +189,7 @@ void Prefill::size_last_row() {
         }
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(n_));
-        // no shadow: full attention would be this row itself
+        // No shadow: full attention would be this row itself.
         begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);
     }
 }

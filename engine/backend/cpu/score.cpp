@@ -72,7 +72,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                       scratch.tempered.data());
         softmax(scratch.tempered.data(), n, scratch.tempered.data(), scores);
     }
-    // damping applies to decode rows only
+    // Damping applies to decode rows only.
     const float weight = row < policy.n_prompt ? 1.0f : policy.damping;
     for (int a = 0; a < kAccumulators; ++a) {
         float* score = cache.score(a, head);

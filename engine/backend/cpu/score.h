@@ -3,11 +3,11 @@
 /// backend/cuda/kernels/attention.h.
 ///
 /// To use it without a model, on logits from anywhere:
-///    CpuKvCache cache(layout, 1);  cache.set_policy(policy);  cache.reserve(capacity);
-///    for every row:  cache.append(g, row) for every KV head g;
-///                    for every query head: write its logits by slot into scratch.logits, then score_row();
-///                                          cache.positions(g)[slot] is the token's position;
-///                    select_row() of select.h, which evicts where the policy says so.
+///     CpuKvCache cache(layout, 1);  cache.set_policy(policy);  cache.reserve(capacity);
+///     for every row:  cache.append(g, row) for every KV head g;
+///                     for every query head: write its logits by slot to scratch.logits, then score_row();
+///                     select_row() of select.h, which evicts where the policy says so.
+/// cache.positions(g)[slot] is the position of a slot's token.
 #pragma once
 
 #include "engine/backend/cpu/cache.h"
@@ -62,7 +62,7 @@ struct ScoredRow {
 /// Masks the slots that ResolvedPolicy::hides() names and those outside the newest `window` tokens of the
 /// text (0: no limit), computes the probabilities and folds them into every running accumulator of the query
 /// head:
-///    score <- alpha * score + weight * p
+///     score <- alpha * score + weight * p
 /// p is tempered in the tempered accumulators; weight is the damping in decode rows, else 1; alpha, tau and
 /// gain are the head's own (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
 /// probabilities everywhere. A hidden slot adds 0; NaN logits make NaN scores.

@@ -7,7 +7,7 @@
 ///     struct Kernel {
 ///         static constexpr int kPhases = 2;
 ///         struct Shared { float partial[kMaxThreads]; };  // one per block, contents undefined at the start
-///         struct Local {};  // one per thread, kept across the phases
+///         struct Local {};                                // one per thread, kept across the phases
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///

@@ -16,8 +16,8 @@ namespace keyhole {
 
 namespace cuda {
 
-/// How products with weights are computed. No GPU has measured the default: `keyhole bench --cublas-from N`
-/// finds a better one.
+/// How products with weights are computed. The default was not measured on a GPU; `keyhole bench
+/// --cublas-from N` finds a better one.
 struct ProductOptions {
     /// Number of lanes from which cuBLAS computes a step's products, in the type of the weights. It reads the
     /// weights once, where our own kernels read them once for every 8 lanes. Below this number a lane's bits

@@ -113,7 +113,7 @@ void Prefill<T>::size_rows() {
             const AttentionRule rule = attention_rule(model_.config(), kv.owner_layer, 0);
             values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % at(n_))) ? 1 : 0;
         }
-        // no shadow: full attention would be this row itself
+        // No shadow: full attention would be this row itself.
         begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % at(n_));

@@ -33,7 +33,7 @@ std::vector<T> stored(const std::vector<float>& values) {
     return out;
 }
 
-/// What a kernel wrote, as numbers to compare.
+/// The output of a kernel, as numbers to compare.
 struct Output {
     std::string kernel;
     std::vector<double> values;

@@ -3,8 +3,8 @@
 /// and device. Knows no model.
 ///
 /// Layout of a KV head's slots, so that neighbouring threads read neighbouring bytes:
-///    keys    [head_dim / 8][capacity][8]    one thread per slot
-///    values  [capacity][head_dim]           one thread per pack of dimensions
+///     keys    [head_dim / 8][capacity][8]    one thread per slot
+///     values  [capacity][head_dim]           one thread per pack of dimensions
 ///
 /// KV heads are numbered over the whole model; so are query heads: layer * n_heads + head.
 #pragma once

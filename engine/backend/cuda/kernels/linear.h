@@ -51,9 +51,9 @@ struct AddPositions {
 };
 
 /// x <- x + y + z, where given; out = norm(x), in float; block (lane)
-///    RMSNorm      x / sqrt(mean(x^2) + eps) * gain
-///    LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
-///    no gain      x itself
+///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
+///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
+///     no gain      x itself
 struct AddNorm {
     static constexpr int kPhases = 3;
     struct Shared {
@@ -194,8 +194,8 @@ struct Product {
 };
 
 /// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
-/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves kBatch lanes. Grid: x =
-/// ceil(all rows / (n_threads / 32)).
+/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves kBatch lanes. Grid:
+/// x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
     static constexpr int kPhases = 2;
@@ -248,8 +248,8 @@ struct MatrixVector {
 
 enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< in the order of Activation
 
-/// x <- act(x), or act(x) * up where up is not null; see activate() in backend/common/kernels.h. Grid x
-/// covers n.
+/// x <- act(x), or act(x) * up where up is not null; see activate() in backend/common/kernels.h.
+/// Grid x covers n.
 struct Activate {
     static constexpr int kPhases = 1;
     using Shared = NoShared;

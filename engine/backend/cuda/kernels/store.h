@@ -72,8 +72,8 @@ struct DrawNoise {
 };
 
 /// Copies slots of one store to another: new slot i of KV head g is old slot kept[offset[g] + i]. A newly
-/// started accumulator copies `relative[a]`. The caller sets the counts. Grid: x = KV heads of the model, y =
-/// chunks of kSlots.
+/// started accumulator copies `relative[a]`. The caller sets the counts. Grid: x = KV heads of the model,
+/// y = chunks of kSlots.
 template <class T>
 struct CopySlots {
     static constexpr int kPhases = 1;
