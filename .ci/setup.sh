@@ -1,23 +1,24 @@
 # shellcheck shell=bash disable=SC2034
-# What ./run and ./test share: packages, configure, build. Sourced by them from anywhere; needs bash.
-# Everything it says goes to stderr: stdout belongs to keyhole.
+# Shared by ./run and ./test, which source it from any folder: packages, configure, build. Needs bash.
+# All messages go to stderr; stdout belongs to keyhole.
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 build_root=${KEYHOLE_BUILD_DIR:-$root/build}
 [[ $build_root == /* ]] || build_root=$PWD/$build_root
 
-# a,b|c,d: names change between releases; the first alternative that is installed or that apt knows.
+# a,b|c,d means packages a and b, or c and d, since names change between releases. The first
+# alternative that is installed is taken, else the first that apt knows.
 build_packages=(
     g++ cmake ninja-build "pkg-config|pkgconf"                     # compiler and build
     libfmt-dev nlohmann-json3-dev libcli11-dev                     # text, JSON, command line
-    libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (its CMake files want OpenCL)
+    libhwy-dev libdnnl-dev ocl-icd-opencl-dev                      # SIMD, matrix products (needs OpenCL)
     libpcre2-dev libutf8proc-dev                                   # tokenizers
     libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
     libmd4c-dev                                                    # the manual's Markdown
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-test_packages=(libgtest-dev xvfb xauth libxtst-dev)  # test programs; a display where there is none, and its pointer
-fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12 has 14 as clang, too old
+test_packages=(libgtest-dev xvfb xauth libxtst-dev)  # test programs; a virtual display and its pointer
+fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"
 
@@ -28,7 +29,8 @@ is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) =
 
 is_known() { [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [^\(] ]]; }
 
-# pick ALTERNATIVES: the packages of one entry, a line each. Where apt knows none, those of the first alternative.
+# pick ALTERNATIVES: prints the packages of one entry, one per line. Where apt knows none, prints those of the
+# first alternative.
 pick() {
     local alternatives alternative packages package test fits
     IFS='|' read -ra alternatives <<<"$1"
@@ -45,12 +47,12 @@ pick() {
     tr , '\n' <<<"${alternatives[0]}"
 }
 
-# ensure_packages WHY PACKAGE...: installs those that are missing, saying which and why first.
+# ensure_packages WHY PACKAGE...: installs missing packages; first prints which ones and why.
 ensure_packages() {
     local why=$1 package missing unknown=()
     shift
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-        command -v cmake >/dev/null && return  # another distribution: CMake names what it misses
+        command -v cmake >/dev/null && return  # another distribution: CMake names missing libraries
         die "this is no Debian or Ubuntu; install what these packages of theirs hold, then start again: $*"
     fi
     find_missing "$@"
@@ -70,12 +72,12 @@ ensure_packages() {
     say "$why needs packages that are not installed: ${missing[*]}"
     say "installing them with apt-get"
     local install="apt-get install -y --no-install-recommends ${missing[*]}"
-    # shellcheck disable=SC2086 # the words of $install are meant
+    # shellcheck disable=SC2086 # $install is split into words on purpose
     quietly "$install" env DEBIAN_FRONTEND=noninteractive $install ||
         die "the packages did not install; mend that and start again"
 }
 
-# find_missing PACKAGE...: sets `missing` of its caller.
+# find_missing PACKAGE...: sets the caller's array `missing`.
 find_missing() {
     local entry package
     missing=()
@@ -86,7 +88,7 @@ find_missing() {
     done
 }
 
-# quietly WHAT COMMAND...: runs it; its output shows on a terminal while it runs, else only if it fails.
+# quietly WHAT COMMAND...: runs the command. On a terminal its output shows at once, else only if it fails.
 quietly() {
     local what=$1 log status=0
     shift
@@ -95,7 +97,7 @@ quietly() {
     else
         log=$(mktemp)
         "$@" </dev/null >"$log" 2>&1 || status=$?
-        ((status == 0)) || sed -E '/^\[[0-9]+\/[0-9]+\] /d' "$log" >&2  # without the steps that went well
+        ((status == 0)) || sed -E '/^\[[0-9]+\/[0-9]+\] /d' "$log" >&2  # without the steps that succeeded
         rm -f "$log"
     fi
     ((status == 0)) || say "failed: $what (exit status $status)"
@@ -107,7 +109,7 @@ say_cuda() {
     say "no nvcc, so this builds for the CPU; for CUDA install the toolkit (https://developer.nvidia.com/cuda-downloads) and start again"
 }
 
-# Said here, since an older CMake only says that it cannot read the presets.
+# Checked here, since an older CMake reports only that it cannot read the presets.
 check_cmake() {
     local needed=3.25 found
     found=$(cmake --version | sed -n '1s/[^0-9]*//p')
@@ -116,7 +118,8 @@ check_cmake() {
             "or put one from https://cmake.org/download on PATH"
 }
 
-# build PRESET TARGET...: configures and builds into $build_root/PRESET. One at a time in a folder: a second start waits.
+# build PRESET TARGET...: configures and builds in $build_root/PRESET. A lock lets only one process build in a
+# folder; others wait.
 build() {
     local preset=$1 folder=$build_root/$1 fresh=()
     shift
@@ -124,7 +127,7 @@ build() {
     exec 9>"$folder/.lock"
     flock 9
     if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
-        fresh=(--fresh)  # new, or made by a clone in another place
+        fresh=(--fresh)  # new, or made by a clone in another folder
     fi
     if ((${#fresh[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ]]; then
         check_cmake

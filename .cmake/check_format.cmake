@@ -1,4 +1,5 @@
-# Script: fails when a C++ file of ROOT is not as clang-format 14 writes it. Other versions write differently: skipped.
+# Script: fails when a C++ file of ROOT is not formatted by clang-format 14. Skipped with other versions,
+# which format differently.
 
 find_program(CLANG_FORMAT NAMES clang-format-14 clang-format)
 if(NOT CLANG_FORMAT)

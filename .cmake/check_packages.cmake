@@ -1,4 +1,5 @@
-# Script: fails unless configuring ROOT in FOLDER names a library that is missing (fmt) and one that is too old (Highway), with packages.
+# Script: configures ROOT in FOLDER with a missing library (fmt) and one that is too old (Highway). Fails
+# unless the messages name both with their packages.
 
 file(REMOVE_RECURSE ${FOLDER})
 file(WRITE ${FOLDER}/libhwy.pc "Name: libhwy\nDescription: an old one\nVersion: 0.16.0\n")

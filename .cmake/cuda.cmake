@@ -1,7 +1,7 @@
-# The CUDA module keyhole_cuda, which the factory opens at run time: the device's memory and the kernels, where there is nvcc. What uses
-# them (engine/backend/cuda) is ordinary C++, part of the engine, and needs no toolkit.
-# Says in one line what was found and what follows from it.
-# Included at the top level and no function: enable_language works nowhere else.
+# Builds the CUDA module keyhole_cuda where there is nvcc: device memory and kernels. The backend's factory
+# opens it at run time. The code that uses it (engine/backend/cuda) is ordinary C++, part of the engine, and
+# needs no CUDA toolkit. Prints in one line what was found and what it builds. Included at the top level and
+# not a function, because enable_language works nowhere else.
 
 if(KH_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: off (KH_CUDA=OFF); the CPU backend alone")
@@ -27,7 +27,7 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 
-# Code for the device at hand where one is listed, else what every supported one can run.
+# Code for this machine's device if there is one, else code that every supported device can run.
 set(architectures 75-virtual 90)
 set(device "no device listed")
 execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE listed ERROR_QUIET RESULT_VARIABLE status)
@@ -42,7 +42,7 @@ list(JOIN architectures ", " shown)
 set(found "CUDA: ${CMAKE_CUDA_COMPILER}, ${device}, architectures ${shown}")
 message(STATUS "${found}")
 enable_language(CUDA)
-if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 can
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
@@ -51,10 +51,10 @@ add_library(keyhole_cuda MODULE ${KH_CUDA_SOURCES})
 set_target_properties(keyhole_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_STANDARD 20)
 target_compile_options(keyhole_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>
-  # So that compute-sanitizer names lines.
+  # Lets compute-sanitizer name source lines.
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Release>>>:-lineinfo>)
-# The runtime is part of the module: a box needs the driver and cuBLAS alone.
+# The CUDA runtime is linked statically: a machine needs only the driver and cuBLAS.
 target_link_libraries(keyhole_cuda PRIVATE engine.backend.cuda.headers CUDA::cudart_static CUDA::cublas)
 target_include_directories(keyhole_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-# Compiled with the rest, opened by the factory, linked by nobody.
+# Built with the engine, opened by the factory, linked by no target.
 add_dependencies(keyhole_engine keyhole_cuda)

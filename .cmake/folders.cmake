@@ -1,11 +1,14 @@
-# kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...] [PRECOMPILED NAME | NO_PCH])
-# A folder is a target, engine/base is engine.base. It sees its own files and those of the folders that it USES, and what these use;
-# SOURCES_USE adds folders for its sources alone; an AND folder is a part of it. Any other include of ours does not compile: each folder's files are linked into an
-# include path of its own, and the root of the sources is in none of them.
+# kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...]
+#           [PRECOMPILED NAME | NO_PCH])
+# Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
+# the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
+# folder is part of the target. Any other include of ours does not compile: each folder's files are linked
+# into an include path of their own, and the root of the sources is in none.
 
-# kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...]): what nearly every file includes, and these headers, compiled once for
-# all targets that kh_precompile(TARGET NAME) lets use it: those compiled with the options of all and no others. Clang's fuzzers do
-# without, so that a file that lacks an include is found there.
+# kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
+# Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
+# target use them; it must be compiled with the common options and no others. Clang's fuzzers use none, so
+# that a file that lacks an include fails there.
 function(kh_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 PRECOMPILED "" "" "LIBRARIES;HEADERS")
   if(KH_FUZZ)
@@ -35,7 +38,7 @@ function(kh_folder path)
   file(REMOVE_RECURSE ${include})
   set(files)
   foreach(folder IN ITEMS ${path} LISTS FOLDER_AND)
-    # Highway includes a source once for every instruction set, by its name.
+    # The sources too: Highway includes a source by its name, once for every instruction set.
     file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${folder}/*.h ${folder}/*.inc ${folder}/*.cpp)
     list(APPEND files ${found})
     file(MAKE_DIRECTORY ${include}/${folder})
@@ -65,7 +68,7 @@ function(kh_folder path)
   endif()
 endfunction()
 
-# kh_join(LIBRARY FOLDER...): a static library of folders, for tests and programs, which may include everything.
+# kh_join(LIBRARY FOLDER...): makes a static library of folders for tests and programs, which may include all.
 function(kh_join library)
   set(objects)
   foreach(path IN LISTS ARGN)

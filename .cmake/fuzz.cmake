@@ -1,5 +1,6 @@
-# Fuzz targets of the readers (libFuzzer, so Clang): each runs for KH_FUZZ_SECONDS as a test, from fixtures as seeds.
-# For longer, in the build folder: ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
+# Fuzz targets of the file readers (libFuzzer, so Clang). As a test, each runs for KH_FUZZ_SECONDS, with
+# fixtures as seeds. To run one longer, in the build folder:
+#     ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
 
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and libclang-rt-16-dev); this is "
@@ -8,7 +9,7 @@ endif()
 set(KH_FUZZ_SECONDS 15 CACHE STRING "of each fuzz target as a test")
 set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
-# What the readers need, and what looks at the runs that they read.
+# The readers and what they need, and code that uses the runs they read.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
      engine/analysis/*.cpp)
 list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp engine/session/script.cpp
@@ -22,7 +23,7 @@ target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads nlohmann_json::nlohmann_json PkgConfig::HWY
   PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
 
-# kh_add_fuzzer(NAME SEED...): seeds are files below tests/.
+# kh_add_fuzzer(NAME SEED...): adds a fuzz target and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)
   add_executable(fuzz_${name} tests/fuzz/fuzz_${name}.cpp)
   target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer-no-link)
@@ -46,7 +47,8 @@ set(tests ${CMAKE_SOURCE_DIR}/tests)
 file(GLOB configs CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/*/config.json tests/fixtures/*/*/config.json)
 file(GLOB tokenizers CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/tokenizers/*.json)
 list(FILTER tokenizers EXCLUDE REGEX "cases")
-# Seeds hold what readers fell for once (make_model_seeds.py makes those of models); fixtures of the tests join them.
+# Seeds hold inputs that once broke a reader (make_model_seeds.py makes those of models). Test fixtures are
+# added.
 set(fixtures_of_safetensors fixtures/types.safetensors)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})

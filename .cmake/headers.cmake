@@ -1,4 +1,4 @@
-# Target keyhole_headers: every header compiles alone, so that includes need no order.
+# Target keyhole_headers: compiles every header alone, so that includes need no order.
 
 file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h app/*.h tests/*.h)
 if(NOT TARGET keyhole_window)

@@ -1,16 +1,19 @@
-# The compiler and the libraries that are needed. kh_find looks for one; kh_check_found ends the configuration where some are missing or
-# too old, with one line each: which is needed, which was found, and the package of Debian and Ubuntu to install.
+# Finds the compiler and the libraries. kh_find looks for one; kh_check_found stops the configuration if some
+# are missing or too old. It prints one line for each: the needed version, the found one, and the package to
+# install on Debian and Ubuntu.
 
-find_package(PkgConfig QUIET)  # here, since its variables have to outlast a function
+find_package(PkgConfig QUIET)  # not in a function, since its variables must last
 
-# kh_find(NAME MINIMUM PACKAGE [PKG_CONFIG MODULE] [COMPONENTS NAME...]): by its CMake files, or by pkg-config, which gives the target
-# PkgConfig::NAME. MINIMUM 0: any version. PACKAGE: one or more, in quotes.
+# kh_find(NAME MINIMUM PACKAGE [PKG_CONFIG MODULE] [COMPONENTS NAME...])
+# Finds a library by its CMake files, or by pkg-config, which makes the target PkgConfig::NAME. MINIMUM 0: any
+# version. PACKAGE: one or more, in quotes.
 function(kh_find name minimum package)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "PKG_CONFIG" "COMPONENTS")
   set(why "")
   if(NOT arg_PKG_CONFIG)
     set(library ${name})
-    # The minimum is compared below: the files of a library may refuse a newer major version, which does as well.
+    # The minimum is compared below: a library's CMake files may refuse a newer major version, which works
+    # too.
     find_package(${name} QUIET COMPONENTS ${arg_COMPONENTS})
     if(NOT ${name}_FOUND AND ${name}_CONSIDERED_CONFIGS)
       list(JOIN ${name}_CONSIDERED_CONFIGS ", " files)
@@ -42,7 +45,7 @@ function(kh_find name minimum package)
   endif()
 endfunction()
 
-# kh_check_compiler(GNU VERSION Clang VERSION): of others nothing is known.
+# kh_check_compiler(GNU VERSION Clang VERSION): checks the compiler's version; accepts other compilers.
 function(kh_check_compiler)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "GNU;Clang" "")
   set(minimum "${arg_${CMAKE_CXX_COMPILER_ID}}")
@@ -71,7 +74,7 @@ function(kh_check_found)
     string(APPEND advice "\nWhere the package is the newest of its release, the release is too old: Debian 12 and Ubuntu 24.04 \
 are the first that do. Else build that library from its sources and name its folder in CMAKE_PREFIX_PATH and PKG_CONFIG_PATH.")
   endif()
-  # As a notice: an error's text would be filled anew, its lines broken.
+  # A notice, because CMake would rewrap the lines of an error.
   message(NOTICE "Keyhole cannot be built here:\n  ${lines}${advice}")
   message(FATAL_ERROR "libraries are missing or too old; the lines above name them")
 endfunction()

@@ -1,4 +1,5 @@
-# KH_SHADERS_CPP: a generated file with the text of everything in shaders/, read by shader_source() (app/gl/shader_source.h).
+# KH_SHADERS_CPP: a generated source with the text of all files in shaders/. It defines shader_source()
+# (app/gl/shader_source.h).
 
 file(GLOB KH_SHADERS CONFIGURE_DEPENDS shaders/*.glsl shaders/*.vert shaders/*.frag)
 set(KH_SHADERS_CPP ${CMAKE_BINARY_DIR}/generated/shaders.cpp)

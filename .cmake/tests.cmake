@@ -1,4 +1,4 @@
-# Test programs, and the checks of style that are tests. Without GoogleTest there are none, and `ctest` says so.
+# Test programs, and style checks that run as tests. Without GoogleTest there are none; `ctest` says so.
 
 find_package(GTest QUIET)
 if(NOT GTest_FOUND)
@@ -7,11 +7,12 @@ if(NOT GTest_FOUND)
 endif()
 include(GoogleTest)
 
-# Threads meet in these units only; the rest would take long under ThreadSanitizer for nothing.
+# Only these units use several threads. The others would take long under ThreadSanitizer and find nothing.
 set(KH_THREADED_TESTS "*Recorder*:*Queue*:*Threads*:*Engine*-*Reference*")
 set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 
-# Of the window those that do anything anywhere run under AddressSanitizer; the others would take long for nothing new.
+# Window tests that run under AddressSanitizer: those that work all of the window with a real pointer. The
+# others would take long and find nothing new.
 set(KH_HAND_TESTS "Hand.*:Monkey.*")
 
 function(kh_add_tests target label)
@@ -47,7 +48,7 @@ kh_precompiled(keyhole_tests_precompiled LIBRARIES GTest::gtest HEADERS <gtest/g
 add_library(keyhole_reference STATIC ${KH_REFERENCE})
 kh_precompile(keyhole_reference keyhole_tests_precompiled)
 target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
-# One file knows where the sources are, so that a compiler cache serves clones in any folder.
+# Only one file knows the source folder, so that a compiler cache serves clones in any folder.
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
@@ -56,19 +57,19 @@ target_link_libraries(keyhole_tests PRIVATE
 kh_precompile(keyhole_tests keyhole_tests_precompiled)
 kh_add_tests(keyhole_tests unit)
 
-# A module that the backend's factory can open without CUDA: what it does with good, wrong and absent ones.
+# A module without CUDA, to test what the backend's factory does with good, wrong and missing modules.
 add_library(keyhole_fake_cuda MODULE tests/fixtures/fake_cuda_module.cpp)
 target_link_libraries(keyhole_fake_cuda PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_fake_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-# One whose device is the host.
+# A module whose device is the host.
 add_library(keyhole_host_cuda MODULE tests/fixtures/host_cuda_module.cpp engine/backend/cuda/host_executor.cpp
   engine/base/error.cpp engine/base/half.cpp engine/base/last_words.cpp)
 target_link_libraries(keyhole_host_cuda PRIVATE keyhole_options fmt::fmt)
 target_include_directories(keyhole_host_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 
-# The same on a device: the engine and CUDA alone, so that they run on a bare GPU box with the libraries beside them. Each is skipped by
-# name where there is none.
+# Tests on a device. They need only the engine and CUDA, so they run on a bare GPU machine with the libraries
+# beside them. Without a device each is skipped by name.
 file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
@@ -83,7 +84,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
-  if(KH_WINDOW)  # which looks for CLI11
+  if(KH_WINDOW)  # finds CLI11
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp app/cli/output.cpp
       app/base/assets.cpp)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
@@ -91,7 +92,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   endif()
 endif()
 
-# What includes app is tested here, the program itself too. These need a display: ./test gives them one.
+# Tests of the app and of the program itself. They need a display; ./test provides one.
 file(GLOB KH_WINDOW_TESTS CONFIGURE_DEPENDS tests/window/*.cpp)
 if(TARGET keyhole AND KH_WINDOW_TESTS)
   pkg_check_modules(XTST QUIET IMPORTED_TARGET xtst x11)
@@ -111,7 +112,7 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   kh_add_tests(keyhole_window_tests window)
 endif()
 
-# Ratios for tests/bench/results: built when asked for (ninja keyhole_bench_engine), never a test.
+# Benches for tests/bench/results: built on request (ninja keyhole_bench_engine), never run as tests.
 add_executable(keyhole_bench_engine EXCLUDE_FROM_ALL tests/bench/bench_engine.cpp)
 target_link_libraries(keyhole_bench_engine PRIVATE keyhole_reference)
 if(TARGET keyhole)

@@ -1,21 +1,22 @@
 #version 330 core
-// Colours of a matrix of one head: rows i over positions p, each pixel one block of the pyramid.
+// Colours the matrix of one head: rows i over positions p. Each pixel shows one block of the pyramid.
 //
-// values      x = position block, y = row block, layer = matrix; value, NaN: none, inf: one that is no number, -1: stored and hidden from the row. Level j of the mipmaps holds
-//             maxima of 2^j x 2^j blocks (filled by us: the driver's own would average hot cells away)
-// evicted_at  x = position, y = KV head; the row whose processing evicted it, -1 never
+// values      x = position block, y = row block, layer = matrix. A value; NaN: none; inf: not a number;
+//             -1: stored but hidden from the row. Mipmap level j holds maxima of 2^j x 2^j blocks (filled by
+//             us, since the driver's mipmaps would average hot cells away)
+// evicted_at  x = position, y = KV head; the row that evicted it, -1: never
 // colors      x = 0..255, y = colour table
-// summaries   x = position block, y = row block, layer = KV head, levels as of `values`: 2 * (cells that are gone) + (1 where a row saw a token
-//             for the last time)
+// summaries   x = position block, y = row block, layer = KV head, levels as in `values`:
+//             2 * (number of evicted cells) + (1 where a row saw a token for the last time)
 //
-// Fetches only: data is never filtered. The arithmetic of value to colour is that of engine/figure/colormap.h.
+// Uses texelFetch only: data is never filtered. Values become colours as in engine/figure/colormap.h.
 
 uniform sampler2DArray values;
 uniform isampler2D evicted_at;
 uniform sampler2D colors;
 uniform isampler2DArray summaries;
 
-flat in vec2 canvas_origin;  // framebuffer pixels of the canvas' top left corner, y down from the frame's top
+flat in vec2 canvas_origin;  // top left corner of the canvas; framebuffer pixels, y down from the frame's top
 flat in int matrix;          // layer of `values`
 flat in int kv_head;         // row of `evicted_at`
 
@@ -24,22 +25,22 @@ uniform int log2_factor; // level 0 of the pyramid holds blocks of this many cel
 uniform ivec2 n_cells;   // positions, rows
 uniform int shown_row;   // rows after it are dimmed
 uniform int color_table; // row of `colors`
-uniform int marks_clips; // values beyond the range stand out
-uniform int marks_nan;   // what is no finite number does; else it looks like a missing value
+uniform int marks_clips; // 1: values outside the range get colours of their own
+uniform int marks_nan;   // 1: so do values that are not finite; 0: they look like missing values
 uniform float clip_slack;
 uniform vec3 color_above;
 uniform vec3 color_below;
 uniform vec3 color_nan;
-uniform int gone_after;  // 1: a token is seen by the row that evicts it; 0: it is not stored after it
-uniform int has_marks;   // -1 is a mark; 0: it is a value, of a difference
+uniform int gone_after;  // 1: a token is gone from the row after its eviction on; 0: from the evicting row on
+uniform int has_marks;   // 1: -1 is a mark; 0: it is a value (of a difference)
 
-uniform vec4 frame;           // left, top, width, height of the picture that is drawn into; framebuffer pixels, y down
+uniform vec4 frame;           // left, top, width, height of the target picture; framebuffer pixels, y down
 uniform vec2 first_cell;      // (position, row) at that corner
 uniform vec2 cells_per_pixel;
 
 uniform int mode;  // 0 values, 1 mask
-uniform int has_summary; // of a mask's blocks; 0: they are looked at cell by cell
-uniform int shows_mask;  // hatch over evicted cells; 0: they take the colour of zero
+uniform int has_summary; // 1: a mask's blocks have summaries; 0: cells are read one by one
+uniform int shows_mask;  // 1: evicted cells are hatched; 0: they have the colour of zero
 uniform int logarithmic;
 uniform int diverging;
 uniform float scale_offset;
@@ -83,7 +84,7 @@ vec3 hatched(ivec2 pixel) {
     return (pixel.x + pixel.y) % 6 < 2 ? color_hatch : color_evicted;
 }
 
-// Stored, unseen by the row: dots, where evicted cells have stripes.
+// Dots for a token that is stored but hidden from the row; evicted cells have stripes.
 vec3 dotted(ivec2 pixel) {
     return (pixel.x % 3 == 0 && pixel.y % 3 == 0) ? color_kept : color_hidden;
 }
@@ -104,18 +105,21 @@ void main() {
 
     float v = texelFetch(values, ivec3(block, matrix), level).x;
     bool any_born = end.y > first.x;
-    if (any_born && mode == 0 && !is_nan(v)) {  // most cells by far: what left the cache is not asked
-        vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0)) : color_of(v);
+    if (any_born && mode == 0 && !is_nan(v)) {  // the usual case: evictions do not matter
+        vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0))
+                                             : color_of(v);
         frag_color = vec4(at.y > shown_row ? mix(c, color_unborn, 0.72) : c, 1.0);
         return;
     }
 
-    // What the block's cells are, column by column: born are rows >= p, gone are rows >= evicted_at + gone_after.
+    // Counts the block's cells column by column: born where row >= p, gone where
+    // row >= evicted_at + gone_after.
     int born = 0;
     int gone = 0;
     bool last_seen = false;
     if (has_summary != 0) {
-        // Blocks begin at multiples of their side both ways: below the diagonal all cells are born, on it a triangle.
+        // Blocks start at multiples of their side in both directions. So below the diagonal all cells of a
+        // block are born, and on it a triangle.
         ivec2 size = end - first;
         born = first.x < first.y ? size.x * size.y : first.x == first.y ? size.x * (size.x + 1) / 2 : 0;
         int sums = texelFetch(summaries, ivec3(block, kv_head), level).x;
@@ -141,7 +145,7 @@ void main() {
         vec3 ground = gone > 0 ? hatched(pixel) : color_kept;
         color = mix(ground, color_kept, float(born - gone) / float(born));
         if (last_seen) color = color_last_seen;
-        if (v == -1.0) color = dotted(pixel);  // a token may leave after a row that did not see it
+        if (v == -1.0) color = dotted(pixel);  // a token may be evicted after a row that did not see it
     } else {
         if (gone > 0)
             color = shows_mask != 0 ? hatched(pixel) : color_of(0.0);

@@ -1,11 +1,12 @@
 #version 330 core
-// One quad a matrix, all matrices of a pane in one call: corners by index (strip of four), the rest by instance.
+// Draws one quad per matrix, all matrices of a pane in one call. The vertex index gives the corner (a strip
+// of four), the instance gives the rest.
 
-layout(location = 0) in vec4 cut;     // left, top, width, height of what is drawn; framebuffer pixels, y down
-layout(location = 1) in vec2 origin;  // of the matrix' canvas, which the cut may begin inside of
+layout(location = 0) in vec4 cut;     // left, top, width, height drawn; framebuffer pixels, y down
+layout(location = 1) in vec2 origin;  // of the matrix's canvas; the cut may start inside it
 layout(location = 2) in ivec2 source; // layer of `values`, row of `evicted_at`
 
-uniform vec4 frame;  // left, top, width, height of the picture that is drawn into
+uniform vec4 frame;  // left, top, width, height of the target picture
 
 flat out vec2 canvas_origin;
 flat out int matrix;

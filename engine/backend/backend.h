@@ -1,7 +1,9 @@
-/// What a lane's maths runs on: CPU or CUDA, chosen by make_backend at run time. Engine thread only. Knows model and policy.
+/// The interface of a compute backend, CPU or CUDA; make_backend chooses one at run time. Engine thread only.
+/// Knows model and policy, not sessions, recorder or window.
 ///
-/// A step does, for every lane at once: linear layers with one column a lane (weights are read once), then for each lane
-/// attend (stored + the new token), score, evict. Results of a lane do not depend on which others run.
+/// A step runs the linear layers for all lanes at once, one column per lane, so that weights are read once.
+/// Then each lane attends (to its stored tokens and the new one), scores and evicts. The results of a lane do
+/// not depend on which other lanes run.
 #pragma once
 
 #include "engine/model/model.h"
@@ -19,33 +21,35 @@
 
 namespace keyhole {
 
-/// K and V of one lane, a list of slots for each KV head with position[slot] and score[slot].
+/// K and V of one lane. Each KV head has a list of slots with position[slot] and score[slot].
 class KvCache {
   public:
     virtual ~KvCache() = default;
     virtual CacheUse use() const = 0;
-    /// Bytes that the backend took for weights which the cache's variant does not have from the backend's model, besides those in main
-    /// memory: all caches of a variant share them, and the last one gives them back.
+    /// Returns the bytes, besides main memory, that the backend allocated for weights of the cache's variant
+    /// that its own model does not have. All caches of a variant share them; the last cache frees them.
     virtual std::int64_t variant_bytes() const { return 0; }
-    /// Positions stored by a KV head, ascending.
+    /// Returns the positions that a KV head stores, ascending.
     virtual std::vector<std::int32_t> stored_positions(int kv_head) const = 0;
-    /// An exact copy, of scores and pins too: for fork.
+    /// Returns an exact copy, with scores and pins. Used by fork.
     virtual std::unique_ptr<KvCache> clone() const = 0;
 
-    /// Evicts a token by hand, pinned or not; its pin goes with it. False when it is not stored.
+    /// Evicts one token on request, even a pinned one, and removes its pin. Returns false when the token is
+    /// not stored.
     virtual bool evict(int kv_head, int position) = 0;
-    /// A pinned token is never evicted by a policy; it counts in the budget. Where pins crowd out the rest, recent tokens yield
-    /// first (the oldest first), then sinks (the newest first); pins alone may hold a unit above its budget. In a unit of several
-    /// KV heads a position pinned in any is pinned in all. False when it is not stored.
+    /// Pins or unpins a token. A policy never evicts a pinned token; it counts in the budget. Where pins
+    /// leave too few other tokens, recent tokens are evicted first (the oldest first), then sinks (the newest
+    /// first). Pins alone may hold a unit above its budget. In a unit of several KV heads, a position pinned
+    /// in one head is pinned in all. Returns false when the token is not stored.
     virtual bool set_pinned(int kv_head, int position, bool pinned) = 0;
-    /// Positions pinned in a KV head, ascending.
+    /// Returns the positions pinned in a KV head, ascending.
     virtual std::vector<std::int32_t> pinned_positions(int kv_head) const = 0;
 };
 
 struct LanePrefill {
     KvCache* cache = nullptr;
     const ResolvedPolicy* policy = nullptr;
-    RowWants wants;  ///< of the last prompt row, which goes to `out`
+    RowWants wants;  ///< for the last prompt row, which is written to `out`
     RowOutput* out = nullptr;
 };
 
@@ -58,7 +62,7 @@ struct LaneStep {
     RowOutput* out = nullptr;
 };
 
-/// Seconds of steps by what they went to, added up while Backend::time_parts is on.
+/// Seconds spent in each part of a step, summed over steps while Backend::time_parts is on.
 struct StepTimes {
     double linear = 0;     ///< products with weights
     double attention = 0;  ///< rotation, logits, softmax, values
@@ -72,31 +76,34 @@ class Backend {
   public:
     virtual ~Backend() = default;
     virtual std::string name() const = 0;  ///< "cpu, 2 threads, AVX3_ZEN4"
-    /// An empty cache for a variant of the backend's model (shared_model() of it); null: for the model itself. The cache keeps its
-    /// variant loaded. Throws Error(unsupported) where the backend cannot run variants.
+    /// Returns an empty cache for a variant of the backend's model (made by shared_model()), or for the model
+    /// itself when null. The cache keeps its variant loaded. Throws Error(unsupported) where the backend
+    /// cannot run variants.
     virtual std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant = nullptr) = 0;
 
-    /// Runs the prompt once for all lanes (their caches must be empty and of one model), folds the scores tile by tile, evicts, and frees the rest.
-    /// One-shot only: a lane whose policy evicts stepwise is fed by step(). progress (0..1) may be empty; returning false cancels
-    /// with Error(cancelled), caches left empty.
+    /// Runs the prompt once for all lanes, folds the scores tile by tile, evicts, and frees the rest. The
+    /// caches must be empty and belong to one model. One-shot policies only: a lane whose policy evicts
+    /// stepwise gets its prompt through step(). progress receives 0..1 and may be empty; when it returns
+    /// false, prefill throws Error(cancelled) and leaves the caches empty.
     virtual void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                          const std::function<bool(double)>& progress) = 0;
 
     /// Feeds one token to every lane.
     virtual void step(std::span<const LaneStep> lanes) = 0;
 
-    /// The policy of a lane changed between rows: makes the accumulators that it needs, evicts down to its budget (stamped with
-    /// last_row, the last row processed) and resizes the cache.
+    /// Applies a policy that changed between rows: creates the accumulators that it needs, evicts down to its
+    /// budget and resizes the cache. Evictions carry last_row, the last row processed.
     virtual std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                int last_row) = 0;
 
-    /// Runs body(i) for every i in [0, n) and waits, on the threads that steps run on, if there are any: for what has to be done with
-    /// a row besides.
+    /// Runs body(i) for every i in [0, n) and waits. Uses the threads that run steps, if there are any. Meant
+    /// for extra work on a row.
     virtual void share(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
         for (std::int64_t i = 0; i < n; ++i) body(i);
     }
 
-    /// Adds the time of coming steps to *times, null: no longer. Steps are slower meanwhile. False where the backend cannot tell.
+    /// Adds the time of later steps to *times; null stops timing. Timed steps are slower. Returns false where
+    /// the backend cannot measure.
     virtual bool time_parts(StepTimes* times) {
         (void)times;
         return false;
@@ -109,13 +116,15 @@ struct BackendOptions {
     BackendChoice choice = BackendChoice::automatic;
     int n_threads = 0;  ///< 0: all cores this process may use
     int device = 0;     ///< CUDA device by index
-    /// CUDA, for benches: lanes from which cuBLAS takes a step's products, 0: as usual; prompts in the type of the weights.
+    /// For CUDA benches. cublas_from: number of lanes from which cuBLAS computes a step's products; 0:
+    /// default. narrow_prompt: the prompt runs in the type of the weights.
     int cublas_from = 0;
     bool narrow_prompt = false;
 };
 
-/// automatic takes CUDA where the module, a driver and a device are there and falls back to the CPU, saying why in *notice.
-/// An explicit cuda that cannot be had throws Error(device).
+/// Creates the backend. `automatic` takes CUDA where the module, a driver and a device exist, once a device
+/// has passed the gpu tests (factory.cpp); otherwise it takes the CPU and writes the reason to *notice. An
+/// explicit `cuda` that is not available throws Error(device).
 std::unique_ptr<Backend> make_backend(std::shared_ptr<const Model> model, const BackendOptions& options,
                                       std::string* notice);
 

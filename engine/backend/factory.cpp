@@ -24,7 +24,8 @@ std::unique_ptr<Backend> open_cuda_backend(const std::filesystem::path& module,
 
 namespace {
 
-/// Until a device has run the tests of label gpu (tests/bench/results/README.md), nobody gets CUDA without asking for it.
+/// False until a device has run the tests labelled gpu (tests/bench/results/README.md). Until then CUDA runs
+/// only on request.
 constexpr bool kProvenOnDevice = false;
 
 }  // namespace

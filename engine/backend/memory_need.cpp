@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 
-/// The largest n in [0, most] for which fits(n), which holds up to some n and for none beyond.
+/// Returns the largest n in [0, most] for which fits(n) is true; fits must be true up to some n and false
+/// beyond.
 template <class Fits>
 std::int64_t largest(std::int64_t most, Fits fits) {
     std::int64_t low = 0, high = most;
@@ -29,7 +30,7 @@ std::int64_t largest(std::int64_t most, Fits fits) {
     return low;
 }
 
-/// The number in a file of the system; the largest where it says none.
+/// Returns the number in a system file; the largest value where the file holds no number.
 std::int64_t number_in(const char* path) {
     std::ifstream file(path);
     std::int64_t value = 0;
@@ -54,15 +55,16 @@ MemoryNeed memory_need(const Model& model, std::int64_t context, int batch, int 
     std::int64_t slot_floats = 0, widest_layer = 0;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const auto n_readers = static_cast<std::int64_t>(layout.kv_head(g).readers.size());
-        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; a running score a reader
+        slot_floats += 2 * c.head_dim + 2 + n_readers;  // K, V; position, order; one running score per reader
     }
-    constexpr std::int64_t kRoom = 64;  // that a cache has for what is decoded, before it grows
+    constexpr std::int64_t kRoom = 64;  // a cache has room for this many decoded tokens before it grows
     need.cache = batch * (context + kRoom) * slot_floats * kFloat;
     for (int l = 0; l < c.n_layers; ++l)
         widest_layer =
             std::max<std::int64_t>(widest_layer, layout.first_of_layer(l + 1) - layout.first_of_layer(l));
 
-    // As Prefill has them: rows of all tokens, a block of the hidden layer, a tile of rows of every thread, the layer's K and V.
+    // Sizes as in Prefill: rows of all tokens, a block of the hidden layer, a tile of rows per thread, the
+    // layer's K and V.
     const std::int64_t d_q = std::int64_t{c.n_heads} * c.head_dim, d_kv = widest_layer * c.head_dim;
     constexpr std::int64_t kHiddenRows = 512, kTileRows = 64;
     need.scratch = context * (3 * std::int64_t{c.d_model} + 2 * d_q + 4 * d_kv + c.n_heads) * kFloat;

@@ -23,7 +23,7 @@ class HostRead final : public Bandwidth {
   public:
     HostRead(int n_threads, std::int64_t n_bytes)
         : pool_(n_threads), pages_(static_cast<std::size_t>(n_bytes)) {
-        std::memset(pages_.data(), 1, pages_.size_bytes());  // pages that nobody wrote are one page of zeros
+        std::memset(pages_.data(), 1, pages_.size_bytes());  // unwritten pages share one page of zeros
     }
     std::string what() const override {
         return fmt::format("bare read by {} thread{}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s");

@@ -1,4 +1,5 @@
-/// What memory gives where a bench runs: the speed that no step can beat. Engine thread only.
+/// Measures the memory bandwidth of the machine or device that a bench runs on: the upper limit of a step's
+/// speed. Engine thread only. Knows no model.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -15,13 +16,13 @@ class Bandwidth {
   public:
     virtual ~Bandwidth() = default;
     virtual std::string what() const = 0;  ///< "bare read by 2 threads"
-    /// One measurement, in GB/s (1e9 bytes).
+    /// Makes one measurement; returns GB/s (1e9 bytes).
     virtual double measure() = 0;
 };
 
-/// The host's: so many threads read n_bytes once, in chunks as a step takes them, and nothing else.
+/// Host memory: n_threads threads read n_bytes once, in chunks as a step does, and do nothing else.
 std::unique_ptr<Bandwidth> host_read(int n_threads, std::int64_t n_bytes);
-/// The device's: a copy of n_bytes from place to place; read and written bytes both count.
+/// Device memory: copies n_bytes within the device; bytes read and bytes written both count.
 std::unique_ptr<Bandwidth> device_copy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes);
 
 }  // namespace keyhole

@@ -7,7 +7,7 @@
 namespace keyhole {
 
 std::int64_t read_weight_bytes(const Model& model) {
-    // Of embeddings a step reads a row a lane; a tied one is the output too, and read whole.
+    // A step reads one row of an embedding per lane. A tied embedding is also the output and is read whole.
     const ModelWeights& weights = model.weights();
     std::int64_t total = 0;
     visit_weights(weights, [&](const Weight& w) {
@@ -48,7 +48,8 @@ BenchReport run_bench(const Model& model, Backend& backend, std::span<Contender*
     std::vector<double> bandwidths;
     double done = 0;
     const CpuTimes before = CpuTimes::now();
-    for (int round = 0; round < options.n_rounds; ++round) {  // what slows the machine down slows all
+    for (int round = 0; round < options.n_rounds;
+         ++round) {  // so that a slow phase of the machine affects all
         for (Contender* c : contenders) {
             c->decode(per_round);
             done += 1.0 / static_cast<double>(contenders.size());

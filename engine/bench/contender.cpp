@@ -59,7 +59,7 @@ void Contender::check_positions(int end) const {
                  setup_.name);
 }
 
-/// Any text reads the same bytes.
+/// Returns a random token: a step reads the same bytes for any text.
 int Contender::token(int row, int lane) const {
     const auto drawn =
         philox4x32_10({{static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(lane), 0, 0}}, 1);

@@ -1,4 +1,5 @@
-/// Lanes that decode together, timed: one of those that a bench runs in turn (A B A B ...). Engine thread only; knows backend.
+/// Lanes that decode together and are timed. A bench runs several contenders in turn (A B A B ...). Engine
+/// thread only. Knows the backend, not the bench.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -13,44 +14,46 @@ namespace keyhole {
 
 struct ContenderSetup {
     std::string name;
-    std::vector<ResolvedPolicy> policies;  ///< one a lane
+    std::vector<ResolvedPolicy> policies;  ///< one per lane
     RowWants wants;
     int context = 0;  ///< tokens of the prompt, at least 1
-    /// Null, or whose evictions it repeats, untimed, making no scores: what choosing and evicting costs is the difference. That one must
-    /// keep its whole prompt and decode first.
+    /// Another contender, or null. This one computes no scores and repeats, untimed, the evictions of the
+    /// other; the difference in time is the cost of scoring and evicting. The other must keep its whole
+    /// prompt and decode first.
     const class Contender* follows = nullptr;
-    bool keeps = false;  ///< what left, and a digest of the logits, for who follows
+    bool keeps = false;  ///< keeps evictions and digests of the logits, for a contender that follows
 };
 
 class Contender {
   public:
-    /// Processes the prompt, the same for all of one context.
+    /// Processes the prompt; all contenders with the same context get the same prompt.
     Contender(const Model& model, Backend& backend, ContenderSetup setup);
 
     void decode(int n_steps);
-    /// Forgets the times so far.
+    /// Discards the times so far.
     void restart() { step_ms.clear(); }
 
     const ContenderSetup& setup() const { return setup_; }
     int n_lanes() const { return static_cast<int>(caches_.size()); }
-    std::int64_t stored_bytes() const;     ///< of K and V, all lanes
-    std::int64_t allocated_bytes() const;  ///< scores included
-    /// Of the logits of every step and lane, where it keeps them: equal when their bits are.
+    std::int64_t stored_bytes() const;     ///< K and V, all lanes
+    std::int64_t allocated_bytes() const;  ///< with scores
+    /// Digests of the logits, one per step and lane, when kept: equal exactly when the bits are.
     const std::vector<std::uint64_t>& digests() const { return digests_; }
 
     std::vector<double> step_ms;
-    /// Milliseconds that `work` took; the clock of the wall unless replaced.
+    /// Returns the milliseconds that `work` took. Wall clock unless replaced.
     std::function<double(const std::function<void()>& work)> clock;
 
   private:
     int token(int row, int lane) const;
-    /// Throws Error(wrong_use) where positions are learned and there is none for the rows before `end`.
+    /// For a model with learned positions: throws Error(wrong_use) when it has too few for the rows before
+    /// `end` or when a lane moves keys.
     void check_positions(int end) const;
 
     Backend& backend_;
     ContenderSetup setup_;
     int n_vocab_, row_;
-    int n_learned_;  // positions; 0: any number
+    int n_learned_;  // number of learned positions; 0: no limit
     std::vector<std::unique_ptr<KvCache>> caches_;
     std::vector<RowOutput> outputs_;
     std::vector<std::vector<std::vector<Eviction>>> gone_;  // [step][lane]

@@ -8,7 +8,8 @@
 namespace keyhole {
 namespace {
 
-/// Prompt and as many generated tokens: the middle of the run is at one and a half prompts. Budgets are shares of the prompt.
+/// The paper generates as many tokens as the prompt has, so the middle of the run is at one and a half
+/// prompts. Budgets are shares of the prompt.
 PaperGroup keyformer_group(int prompt, int n_lanes, const char* full, const char* h2o,
                            const char* keyformer) {
     const int context = prompt * 3 / 2;
@@ -50,8 +51,9 @@ PaperRun keyformer_figure10() {
                {"Keyformer, 50 %", "keyformer:budget=2048", 1, 4096, 0, 0, "-"}}}}};
 }
 
-/// Sequences of 4,096 are decoded from their first token, so that a full cache holds 2,048 in the mean, one of 2,048 three quarters of
-/// that, and the smaller ones nearly all of their budget.
+/// Sequences of 4,096 tokens are decoded from their first token. So a full cache holds 2,048 tokens on
+/// average, one limited to 2,048 holds three quarters of that, and smaller ones hold nearly all of their
+/// budget.
 PaperRun tova_table1() {
     PaperGroup group{"sequences of 4,096 at the paper's largest batch", {}};
     group.lines = {{"full (4,096)", "full", 8, 2048, 0, 0, "1.0"},
@@ -65,7 +67,7 @@ PaperRun tova_table1() {
 }
 
 PaperRun mlkv(const char* name, const char* source, const char* unit, bool memory) {
-    // Figure 3 names the batches that fit for three of them; figure 5 is a bar chart without numbers.
+    // Figure 3 prints the largest batch for three of them; figure 5 is a bar chart without numbers.
     const struct {
         const char* label;
         int kv_heads, kv_layers;

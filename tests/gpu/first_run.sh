@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
-# Everything that a first session on a GPU should run, in the order in which results are worth most, each with a limit of its own: about
-# 30 minutes in all. Results go into a folder named by date, device, commit and part, and into one archive of the same name; `summary.txt`
-# says what passed.
+# Runs the checks and benches of a first session on a GPU, the most valuable first, each with a time limit:
+# about 30 minutes in all. Results go to a folder named by date, device, commit and part, and to an archive of
+# the same name; `summary.txt` lists what passed.
 #     tests/gpu/first_run.sh [--part NAME] [--build FOLDER|ARCHIVE] [--out DIR] [--minutes N] [--commit HASH]
 # --part: checks, bench, papers, products or sanitizer, 9 minutes each (default: all, 30 minutes).
-# --build: what --build-only made (default: build/gpu, built here where the libraries and nvcc are at hand).
+# --build: the output of --build-only (default: build/gpu, built here if libraries and nvcc are installed).
 #
-# A box with a GPU seldom has Keyhole's libraries and no way to get them. Build elsewhere, on a system whose C library is no newer (Debian
-# 12 for Ubuntu 22.04 and later), with a toolkit of the major version that the box has cuBLAS of, since that alone is too large to bring:
-#     tests/gpu/first_run.sh --build-only --arch 90          makes build/gpu/box.tar.gz, some 10 MB: programs, CUDA module, libraries
-# and take the working tree there with that archive, which git ignores. Where a command may take 10 minutes and a session 30, on a machine
-# that forgets, these calls, each whole in itself; look at each before the next, and mend what `checks` finds before anything else:
-#     1. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part checks       every kernel and session against the host, memcheck
-#     2. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part bench        the shapes in f16 and bf16, time of their parts
-#     3. tests/gpu/first_run.sh --build build/gpu/box.tar.gz --part sanitizer    racecheck, initcheck, synccheck
-# and, where time is left, `papers` and `products` (from how many lanes cuBLAS wins). Bring the archive of each home.
+# A GPU machine seldom has Keyhole's libraries or a way to install them. So build on another system:
+#     tests/gpu/first_run.sh --build-only --arch 90
+# This makes build/gpu/box.tar.gz, about 10 MB: programs, CUDA module, libraries. The building system must not
+# have a newer C library than the GPU machine (Debian 12 for Ubuntu 22.04 and later). Its CUDA toolkit must
+# have the major version of the GPU machine's cuBLAS, which is too large to bring. Copy the working tree to
+# the GPU machine with that archive, which git ignores.
+#
+# If commands are limited to 10 minutes and sessions to 30, and the machine keeps nothing, make these calls.
+# Each is complete by itself. Look at each result before the next call, and fix what `checks` finds first.
+#     options="--build build/gpu/box.tar.gz"
+#     1. tests/gpu/first_run.sh $options --part checks      kernels and sessions against the host, memcheck
+#     2. tests/gpu/first_run.sh $options --part bench       the shapes in f16 and bf16, time of their parts
+#     3. tests/gpu/first_run.sh $options --part sanitizer   racecheck, initcheck, synccheck
+# If time is left, run `papers` and `products` (from how many lanes cuBLAS is faster). Keep every archive.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
 build=$root/build/gpu out=$root/build/gpu-results minutes= commit= arch= build_only=0 part=all
@@ -39,15 +44,15 @@ case $part in
 esac
 say() { printf 'first_run: %s\n' "$*" >&2; }
 
-# glibc_of FILE...: the newest version of the C library that they ask for.
+# glibc_of FILE...: prints the newest C library version that the files require.
 glibc_of() { objdump -T "$@" 2>/dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -V | tail -1; }
 
-# make_box: both builds, and in $build/box all that they need to run but the C library and CUDA's own.
+# make_box: makes both builds, and $build/box with all that they need except the C library and CUDA's own.
 make_box() {
     local type folder file box=$build/box
     for type in Release RelWithDebInfo; do  # without assertions for the bench, with them for the checks
         folder=$build/$([[ $type == Release ]] && echo release || echo checked)
-        # No oneDNN: 40 MB for products that the CPU's side of a test does as well without.
+        # No oneDNN: it is 40 MB, and the CPU side of a test works without it.
         cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKH_CUDA=ON -DKH_BLAS=OFF \
             ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} || {
             say "Keyhole does not configure here (above); where its libraries are missing and cannot be had, build with"
@@ -66,7 +71,8 @@ make_box() {
         ldd "$file" | awk '$3 ~ /^\// {print $3}'
     done | sort -u | grep -vE '/(lib(c|m|dl|rt|pthread|cublas|cublasLt|cuda)|ld-linux[^/]*)\.so' | xargs cp -Lt "$box/lib" || return 1
     strip --strip-debug "$box"/*/*
-    # What asks for more than the programs do (libstdc++) is taken only where the box has none that will do.
+    # Libraries that need a newer C library than the programs do (libstdc++) are used only where the machine
+    # has no suitable ones.
     local glibc
     glibc=$(glibc_of "$box"/{release,checked}/*)
     mkdir "$box/lib/newer" || return 1
@@ -82,7 +88,7 @@ make_box() {
     tar -czf "$build/box.tar.gz" -C "$build" box && cat "$box/built.txt" && ls -l "$build/box.tar.gz"
 }
 
-# find_box: sets $box.
+# find_box: sets $box; unpacks or builds it if necessary.
 find_box() {
     if [[ -f $build ]]; then
         tar -xzf "$build" -C "$(dirname "$build")" || return 1
@@ -93,7 +99,7 @@ find_box() {
     [[ -x $box/checked/keyhole_selftest ]] || make_box
 }
 
-# cublas_folders NAME: where it may lie besides the loader's own places: toolkits, and Python's packages.
+# cublas_folders: prints folders that may hold cuBLAS, besides the loader's own: toolkits and Python packages.
 cublas_folders() {
     ls -d /usr/local/cuda*/lib64 /usr/local/cuda*/lib /usr/local/cuda*/targets/*/lib 2>/dev/null
     python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()] + sys.path))' 2>/dev/null |
@@ -105,7 +111,7 @@ if ((build_only)); then
     exit
 fi
 find_box || exit 1
-libraries=$box/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # for these programs alone: others of the box want its own
+libraries=$box/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # for these programs only: others need the machine's
 missing() {
     local file
     for file in "$box"/checked/* "$box"/release/*; do LD_LIBRARY_PATH=$libraries ldd "$file" 2>&1; done | grep 'not found' | sort -u
@@ -122,7 +128,7 @@ if [[ -n $(missing) ]]; then
     cat "$box/built.txt" >&2
     exit 1
 fi
-# Fixtures and models of the tests: the build's own folder is on another machine.
+# Where the tests find fixtures and models: the build's source folder may be on another machine.
 export KEYHOLE_SOURCE_DIR=$root
 
 [[ -n $commit ]] || commit=$(awk '$1 == "commit" {print $2}' "$box/built.txt")
@@ -143,7 +149,7 @@ mkdir -p "$out" || exit 1
 : >"$out/summary.txt"
 finish=$((SECONDS + 60 * minutes))
 
-# step NAME LIMIT COMMAND...: into NAME.txt; one line of the summary.
+# step NAME LIMIT COMMAND...: runs the command, writes its output to NAME.txt and one line to the summary.
 step() {
     local name=$1 limit=$2 begin=$SECONDS status=0
     shift 2
@@ -162,7 +168,7 @@ step() {
 
 bench=("$box/release/keyhole_bench" bench --backend cuda)
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
-# sanitize TOOL NAME COMMAND...: one tool's step.
+# sanitize TOOL NAME COMMAND...: runs the command as a step under one tool of compute-sanitizer.
 sanitize() {
     local tool=$1 name=$2
     shift 2
@@ -173,7 +179,7 @@ sanitize() {
     step "sanitizer-$tool-$name" 240 "$sanitizer" --tool "$tool" --error-exitcode 9 "$@"
 }
 
-# What is wrong shows first in the table of kernels; once more launch by launch where it fails.
+# Errors show first in the table of kernels. When the self-test fails, it runs again launch by launch.
 run_checks() {
     step selftest 90 "$box/checked/keyhole_selftest" ||
         KEYHOLE_CUDA_CHECK=1 step selftest-by-launch 120 "$box/checked/keyhole_selftest"
@@ -195,7 +201,7 @@ run_papers() {
         step "paper-$paper" 150 "${bench[@]}" --rounds 5 --tokens 40 --paper $paper
     done
 }
-# From how many lanes cuBLAS wins: own kernels alone, cuBLAS alone.
+# Finds from how many lanes cuBLAS is faster: runs our kernels alone, then cuBLAS alone.
 run_products() {
     local batch from
     for batch in 1 4 8 12 16 32 64; do

@@ -1,5 +1,5 @@
-// On a device: every kernel against the host, memory that really goes back, failures that say what failed. The cases of
-// test_cuda_backend.cpp run there too.
+// Tests that need a device: every kernel compared with the host, memory returned to the driver, messages of
+// errors. The cases of test_cuda_backend.cpp run on the device too.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
@@ -88,7 +88,7 @@ TEST_F(Gpu, SaysHowMuchMemoryIsMissing) {
         EXPECT_EQ(error.code(), ErrorCode::no_memory);
         EXPECT_NE(std::string(error.what()).find("MB are free"), std::string::npos) << error.what();
     }
-    executor->release(executor->allocate(1 << 20));  // and goes on
+    executor->release(executor->allocate(1 << 20));  // the executor still works
 }
 
 TEST_F(Gpu, SaysWhichDeviceThereIsNot) {

@@ -1,4 +1,5 @@
-/// Which running scores a cache keeps for every query head. Pure functions; any thread.
+/// Decides which running scores a cache keeps for every query head. Pure functions; any thread. Knows
+/// policies, no cache.
 #pragma once
 
 #include "engine/policy/params.h"
@@ -8,26 +9,27 @@
 
 namespace keyhole {
 
-/// Scores kept beside each other for every query head, so that a policy switched on in mid-run does not start
-/// from empty ones.
+/// Running scores kept in parallel for every query head, so that a policy switched on during a run does not
+/// start from empty scores.
 enum Accumulator {
-    kSum,                 ///< sum of attention: H2O
-    kForgetting,          ///< alpha * score + attention: A2SF; from the first alpha < 1 on
-    kTempered,            ///< sum of the tempered softmax: Keyformer; from the first policy on that tempers
-    kTemperedForgetting,  ///< both; from when both run on
+    kSum,         ///< sum of attention: H2O
+    kForgetting,  ///< alpha * score + attention: A2SF; runs from the first alpha < 1 on
+    kTempered,    ///< sum of the tempered softmax: Keyformer; runs from the first policy that tempers on
+    kTemperedForgetting,  ///< both; runs once both of them run
     kAccumulators
 };
 
-/// The accumulator that the policy selects by; variants have their own.
+/// Returns the accumulator by which the policy selects; variants have their own.
 Accumulator accumulator_of(const ResolvedPolicy& policy);
-/// The accumulators that run while the policy is in force: all that it or one of its variants tells apart, and those that run already,
-/// so that each is at any time what it would be had all four run from the start.
+/// Returns the accumulators that run while the policy is in force: those that it or one of its variants
+/// distinguishes, and those that already run. So each has at any time the value that it would have if all
+/// four had run from the start.
 std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& policy,
                                                      const std::array<bool, kAccumulators>& already = {});
-/// The accumulator that a newly running one starts from, being equal up to now: itself, else the one that shares its temper, its
-/// forgetting, the plain sum.
+/// Returns the accumulator from which a newly started one is copied, since both are equal so far: itself if
+/// it runs, else the one with the same temper, else the one with the same forgetting, else the plain sum.
 int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running);
-/// Noise is kept with the tokens rather than drawn for each row.
+/// True when noise is drawn once per token and kept, instead of drawn for each row.
 bool draws_token_noise(const ResolvedPolicy& policy);
 bool is_forgetting(int accumulator);
 bool is_tempered(int accumulator);

@@ -56,9 +56,9 @@ HWY_INLINE float widen(hwy::bfloat16_t value) {
     return hwy::F32FromBF16(value);
 }
 
-// kRows weight rows against kColumns inputs: as many independent sums, each over the columns in ascending
-// order, so that neither the rows nor the batch that they are computed with change a bit of them. Weights `ahead` of those in use
-// are fetched into the cache meanwhile. Loops are written out: only then do the sums stay in registers.
+// Multiplies kRows weight rows with kColumns inputs. Each sum is independent and runs over the columns in
+// ascending order, so the rows and the batch computed with it do not change its bits. Meanwhile weights
+// `ahead` of those in use are prefetched. The loops are written out; only then do the sums stay in registers.
 template <int kRows, int kColumns, class T>
 HWY_INLINE void multiply_block(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
                                std::int64_t x_stride, float* y, std::int64_t y_stride) {
@@ -101,7 +101,7 @@ template <int kRows, class T>
 HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, std::int64_t ahead, const float* x,
                                  std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
     int b = 0;
-    // Up to six at once: weights are widened once for the six lanes of a comparison.
+    // Up to six at once: weights are then widened once for a comparison of six lanes.
     for (; n_batch - b > 6; b += 4)
         multiply_block<kRows, 4>(w, cols, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
     const float* rest = x + b * x_stride;
@@ -129,9 +129,9 @@ HWY_INLINE void multiply_columns(const T* w, std::int64_t cols, std::int64_t ahe
     }
 }
 
-// What comes next is fetched while a block is multiplied: the same columns of the next block, which lies beside this one; where
-// blocks are too long to wait in the first cache, a little further along the same rows. Nothing at the end: what follows is
-// another thread's.
+// While a block is multiplied, the next weights are prefetched: the same columns of the next block, which
+// lies beside this one; where blocks are too long for the first-level cache, weights a little further along
+// the same rows. At the end nothing is prefetched: what follows belongs to another thread.
 template <class T>
 HWY_INLINE void multiply_typed(const T* w, std::int64_t n_rows, std::int64_t cols, const float* x,
                                std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride) {
@@ -181,10 +181,10 @@ void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, f
     }
 }
 
-// Keys are read from one end to the other: so much of them is fetched ahead.
+// Keys are read from one end to the other; this many floats are prefetched.
 constexpr int kFetchAhead = 3072 / sizeof(float);
 
-// kKeys keys at once: independent sums hide the latency of the multiply-add.
+// Computes kKeys keys at once: independent sums hide the latency of the multiply-add.
 template <int kKeys>
 HWY_INLINE void dot_block(const float* q, const float* k, int head_dim, float scale, float* out) {
     const int step = static_cast<int>(lanes());
@@ -225,7 +225,7 @@ void softmax(const float* x, int n, float* p, const void* const* soon, std::size
         highest = hn::GetLane(hn::MaxOfLanes(FloatTag(), top));
     }
     for (int i = whole; i < n; ++i) highest = x[i] > highest ? x[i] : highest;
-    if (highest == -std::numeric_limits<float>::infinity()) {  // a row that sees nothing
+    if (highest == -std::numeric_limits<float>::infinity()) {  // the row sees nothing
         std::fill_n(p, n, 0.0f);
         return;
     }
@@ -248,8 +248,8 @@ void softmax(const float* x, int n, float* p, const void* const* soon, std::size
     for (int i = whole; i < n; ++i) p[i] *= scale;
 }
 
-// kVectors registers of dimensions at once, so that a value is read in one go. Slots are dealt to four running sums by slot % 4,
-// combined at the end: a fixed order with enough independent work.
+// Sums kVectors registers of dimensions at once, so that a value is read in one go. Slots are spread over
+// four running sums by slot % 4, combined at the end: a fixed order with enough independent work.
 template <int kVectors>
 HWY_INLINE void weigh_block(const float* p, const float* v, int n, int head_dim, float* out) {
     const int step = static_cast<int>(lanes());
@@ -285,7 +285,7 @@ HWY_INLINE void weigh_block(const float* p, const float* v, int n, int head_dim,
 
 void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
     const int step = static_cast<int>(lanes());
-    constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as there are registers for
+    constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as fit the registers
     int d = 0;
     for (; d + kVectors * step <= head_dim; d += kVectors * step)
         weigh_block<kVectors>(p, v + d, n, head_dim, out + d);
@@ -322,7 +322,7 @@ int lowest_slot(const float* score, const std::int32_t* position, int n, std::in
         return hn::IfThenElse(hn::IsNaN(s), all(-kInfinity), s);
     };
     const auto competes_one = [&](int i) { return position[i] >= first && position[i] <= last; };
-    // Positions are read only where they decide.
+    // Positions are read only where they matter.
     const bool all_compete = first <= 0 && last == kFar;
     const auto rank_one = [&](int i) { return std::isnan(score[i]) ? -kInfinity : score[i]; };
 
@@ -336,7 +336,7 @@ int lowest_slot(const float* score, const std::int32_t* position, int n, std::in
 
     int oldest = -1;
     for (i = 0; i < n; ++i) {
-        if (i + step <= n) {  // steps over what is higher, a register at a time
+        if (i + step <= n) {  // skips higher ranks, a register at a time
             if (hn::AllFalse(FloatTag(), hn::Eq(rank(i), all(lowest)))) {
                 i += step - 1;
                 continue;
@@ -412,7 +412,8 @@ void layer_norm(std::span<const float> in, const float* gain, const float* bias,
     }
 }
 
-// Highway's Exp is wrong above 104, where the results here are 0 beside x long since.
+// Highway's Exp is wrong above 104. The bound changes nothing: at 80 the results here are already 0 relative
+// to x.
 HWY_INLINE Floats exp_of(Floats x) {
     return hn::Exp(FloatTag(), hn::Min(x, all(80.0f)));
 }
@@ -423,7 +424,9 @@ struct Silu {
     }
 };
 
-// x * Phi(x) with Phi(-|x|) = erfc(|x| / sqrt 2) / 2 = (a1 t + ... + a5 t^5) exp(-x^2 / 2) / 2, t = 1 / (1 + p |x| / sqrt 2).
+// x * Phi(x), where
+//     Phi(-|x|) = erfc(|x| / sqrt 2) / 2 = (a1 t + ... + a5 t^5) exp(-x^2 / 2) / 2
+//     t = 1 / (1 + p |x| / sqrt 2)
 struct Gelu {
     HWY_INLINE Floats operator()(Floats x) const {
         const Floats u = hn::Mul(hn::Abs(x), all(0.70710678f));
@@ -515,7 +518,7 @@ void rotate_head(float* x, const float* cosine, const float* sine, const Rotary&
     }
 }
 
-// A key rotated back: pairs of halves a register at a time.
+// Rotates a key back; pairs lie in two halves, processed a register at a time.
 HWY_INLINE void turn_halves(const float* k, const float* cosine, const float* sine, int half, float* out) {
     const int step = static_cast<int>(lanes());
     int i = 0;

@@ -1,6 +1,6 @@
 /// The inner loops of the CPU backend, vectorised with Highway and chosen for the processor at run time. No
 /// state; any thread. Every output is summed in one fixed order, whatever the batch and the number of
-/// threads. Twins: backend/cuda.
+/// threads. CUDA twins: backend/cuda/kernels.
 #pragma once
 
 #include "engine/model/model.h"
@@ -11,19 +11,21 @@
 
 namespace keyhole {
 
-/// y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]   for rows r in [first_row, last_row), columns b
-/// in [0, n_batch). Weights are widened in registers. x [n_batch, cols], y [n_batch, rows], both float.
+///     y[b * y_stride + r] = sum_c w[r, c] * x[b * x_stride + c]
+/// for rows r in [first_row, last_row) and columns b in [0, n_batch). Weights are widened in registers.
+/// x [n_batch, cols] and y [n_batch, rows] are float.
 void multiply_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, const float* x,
                    std::int64_t x_stride, int n_batch, float* y, std::int64_t y_stride);
 
-/// Rows [first_row, last_row) of w as float into out [rows, cols].
+/// Writes rows [first_row, last_row) of w as float to out [rows, cols].
 void widen_rows(const Weight& w, std::int64_t first_row, std::int64_t last_row, float* out);
 
 /// out[s] = scale * sum_d q[d] * k[s, d]      q [head_dim], k [n, head_dim], out [n]
 void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, float* out);
 
-/// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0, nothing but -inf gives nothing but 0. Arrays of `soon`, [n] of 4 bytes, are
-/// fetched into the cache meanwhile: their reads hide behind the exponentials.
+/// p = softmax(x); x and p may be the same; n >= 1. -inf gives 0; if all are -inf, all results are 0. `soon`
+/// lists arrays ([n], 4 bytes an element) to prefetch into the processor's cache, so that their reads overlap
+/// with the exponentials.
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon = {});
 
 /// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
@@ -32,12 +34,13 @@ void weigh_values(const float* p, const float* v, int n, int head_dim, float* ou
 /// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
 void fold_scores(const float* p, int n, float alpha, float weight, float* score);
 
-/// The slot, of those whose position lies within [first, last], with the lowest score; among equals the one with the lowest position.
-/// NaN counts as -inf. score and position [n] by slot; some position lies within. [0, INT32_MAX]: all.
+/// Returns the slot with the lowest score among those whose position lies within [first, last]; among equal
+/// scores, the one with the lowest position. NaN counts as -inf. score and position are [n] by slot; at least
+/// one position must lie within. [0, INT32_MAX] means all slots.
 int lowest_slot(const float* score, const std::int32_t* position, int n, std::int32_t first,
                 std::int32_t last);
 
-/// Index of the first of `values` that is `value`; n when none is.
+/// Returns the index of the first element of `values` equal to `value`; n when there is none.
 int index_of(const std::int32_t* values, int n, std::int32_t value);
 
 /// out[i] = (logit[i] + gain * noise[i]) / tau (tempered_logit in policy/math.h); noise may be null.
@@ -56,26 +59,27 @@ void layer_norm(std::span<const float> x, const float* gain, const float* bias, 
 ///     relu        max(x, 0)
 void activate(Activation kind, float* x, const float* up, std::int64_t n);
 
-/// x <- x, at least -limit and at most limit
+/// x <- min(max(x, -limit), limit)
 void clip(float* x, float limit, std::int64_t n);
 
 /// x <- x + y
 void add_to(float* x, const float* y, std::int64_t n);
 
-/// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi, the query standing at `place`; steps_back may be null
+/// logit[s] += slope * (position[s] - steps_back[s] - place)       ALiBi
+/// `place` is the query's place; steps_back may be null.
 void add_distances(const std::int32_t* position, const std::int32_t* steps_back, int n, float slope,
                    int place, float* logit);
 
-/// Rotates the first rotary.dims dimensions of one head in place, by angles given as cosines and sines, [dims / 2] each. Of rotary
-/// only the shape is read: dims and interleaved.
+/// Rotates the first rotary.dims dimensions of one head in place. cosine and sine [dims / 2] give the angles.
+/// It reads only dims and interleaved of rotary.
 void rotate_head(float* x, const float* cosine, const float* sine, const Rotary& rotary);
 
-/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, rotary.dims]: cosines, then sines,
-/// of the angles of so many positions.
+/// out[s] = k[s] rotated back by steps[s] positions. k, out [n, head_dim]; turns [> max steps, rotary.dims]:
+/// row i holds the cosines, then the sines, of the angles of i positions.
 void turn_keys(const float* k, const std::int32_t* steps, int n, int head_dim, const Rotary& rotary,
                const float* turns, float* out);
 
-/// The instruction set in use, such as "AVX3".
+/// Returns the name of the instruction set in use, such as "AVX3".
 std::string simd_name();
 
 }  // namespace keyhole

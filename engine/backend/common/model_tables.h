@@ -1,4 +1,5 @@
-/// The small weights of a model as float, and what both backends do with them on the host. Any thread.
+/// Norms and biases of a model as float, and what both backends compute with them on the host. Const after
+/// construction; any thread. Knows no cache and no policy.
 #pragma once
 
 #include "engine/model/model.h"
@@ -8,7 +9,7 @@
 
 namespace keyhole {
 
-/// Norms and biases as float: small enough to widen once. Empty: the family has none.
+/// Norms and biases as float: small enough to widen once. A vector is empty where the model family has none.
 struct ModelTables {
     explicit ModelTables(const Model& model);
 
@@ -24,19 +25,20 @@ struct ModelTables {
     Norm final_norm;
     std::vector<float> output_bias;
 
-    /// Cosines and sines of a position's angles, [rotary.dims / 2] each, times the model's magnitude.
+    /// Writes the cosines and sines of a position's angles, [rotary.dims / 2] each, multiplied by the model's
+    /// magnitude.
     void angles(int position, float* cosine, float* sine) const;
-    /// out = norm(x), x itself without a gain; may be x. [d_model]
+    /// out = norm(x), or a copy of x where the norm has no gain. out may be x. [d_model]
     void normalize(const Norm& norm, std::span<const float> x, float* out) const;
-    /// Clips, normalises and rotates one head's query or key as the model does it, in place. norm: q_norm or k_norm. cosine null: does
-    /// not rotate.
+    /// Clips, normalises and rotates one head's query or key in place, as the model does. norm is q_norm or
+    /// k_norm. A null cosine means no rotation.
     void finish_head(float* x, const std::vector<float>& norm, const float* cosine, const float* sine) const;
 
   private:
     const ModelConfig* config_;
 };
 
-/// A bias, null where there is none.
+/// Returns the data of a bias, null where there is none.
 inline const float* or_null(const std::vector<float>& bias) {
     return bias.empty() ? nullptr : bias.data();
 }

@@ -1,4 +1,5 @@
-/// Cosines and sines by which stored keys are turned back, where a lane places them elsewhere than in the text.
+/// Cosines and sines that turn stored keys back, for lanes whose positions differ from those in the text.
+/// grow() needs exclusive access; afterwards any thread may read. Knows no cache.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +8,16 @@
 
 namespace keyhole {
 
-/// Cosines and sines of turns by whole positions, made once.
+/// Cosines and sines of turns by whole positions, each computed once.
 class RotationTable {
   public:
     /// inverse_frequency [head_dim / 2]
     explicit RotationTable(std::span<const double> inverse_frequency)
         : inverse_frequency_(inverse_frequency.begin(), inverse_frequency.end()) {}
 
-    /// Makes the rows 0..last. Not while others read.
+    /// Computes the rows 0..last that are missing. No other thread may read meanwhile.
     void grow(int last);
-    /// [head_dim] of a row: the cosines of its angles, then the sines.
+    /// Returns row `steps`, [head_dim]: the cosines of its angles, then the sines.
     const float* row(int steps) const {
         return rows_.data() + static_cast<std::size_t>(steps) * 2 * inverse_frequency_.size();
     }

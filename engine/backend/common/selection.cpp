@@ -39,7 +39,7 @@ bool must_select(const ResolvedPolicy& policy, int n, int row) {
 
 namespace {
 
-/// Index of the column that the released Keyformer loses with this row, -1 when there is none.
+/// Returns the index of the column that the released Keyformer evicts with this row, -1 when there is none.
 int dying_index(std::span<const std::int32_t> positions, const ResolvedPolicy& policy, int row) {
     if (policy.gap != ResolvedPolicy::Gap::dies) return -1;
     const auto at = std::lower_bound(positions.begin(), positions.end(), row - policy.recent + 1);
@@ -81,7 +81,7 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
         std::nth_element(victims.begin(), end, victims.end(), worse);
         threshold = score[at(*end)];
         victims.erase(end, victims.end());
-    } else {  // pins leave too few that compete: the oldest of the newest yield, then the newest of the sinks
+    } else {  // too few compete because of pins: evicts the oldest of the newest, then the newest sinks
         int missing = n_victims - n_competing;
         for (int i = last; i < n && missing > 0; ++i)
             if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;

@@ -75,7 +75,8 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
         scratch.seen[static_cast<std::size_t>(p)] = seen.probabilities[i];
         if (seen.hidden.empty() || seen.hidden[i] == 0) scratch.attended.push_back(p);
     }
-    std::sort(scratch.attended.begin(), scratch.attended.end());  // one order of summing, whatever the slots
+    // A fixed order of summing, whatever the slots.
+    std::sort(scratch.attended.begin(), scratch.attended.end());
     ideal_set(scratch.full, k, scratch.ideal);
 
     const auto at = static_cast<std::size_t>(head);

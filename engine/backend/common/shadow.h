@@ -1,5 +1,6 @@
-/// What full attention would have seen: all K and V of a lane's own tokens beside its cache, and its rows measured against full
-/// ones. Nothing here touches what the lane itself computes. Engine thread; different heads by different threads at once.
+/// The shadow of a lane: all K and V of its tokens, kept beside its cache, and the comparison of its rows
+/// with full attention. It never changes what the lane computes. Engine thread; several threads may work
+/// on different heads at once.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -14,14 +15,14 @@ struct AttentionRule;
 
 namespace keyhole {
 
-/// K and V of every position of a text, nothing ever removed. Keys are rotated at their original position.
+/// K and V of every position of a text; nothing is ever removed. Keys are rotated at their original position.
 class ShadowStore {
   public:
     ShadowStore(int n_kv_heads, int head_dim);
 
-    /// Room for so many positions, so that appending allocates nothing.
+    /// Reserves room for n_positions positions, so that appending allocates nothing.
     void reserve(int n_positions);
-    /// keys, values [n, head_dim]: the next n positions of a KV head.
+    /// Appends the next n positions of a KV head. keys, values [n, head_dim].
     void append(int g, const float* keys, const float* values, int n);
 
     int count(int g) const;
@@ -38,15 +39,15 @@ class ShadowStore {
     std::vector<std::vector<float>> keys_, values_;  // [n_kv_heads][position, head_dim]
 };
 
-/// One query head's row of a lane, by slot.
+/// One query head's row of a lane, by slot: what the row attended to.
 struct SeenRow {
     std::span<const std::int32_t> positions;  ///< [n]
     std::span<const float> probabilities;     ///< [n], 0 where hidden
-    std::span<const std::uint8_t> hidden;     ///< [n], or empty: it saw all
+    std::span<const std::uint8_t> hidden;     ///< [n], or empty: the row saw all
     const float* output;                      ///< [head_dim] before the output projection
 };
 
-/// Scratch of one worker.
+/// Scratch memory of one worker thread.
 struct ShadowScratch {
     std::vector<float> query, full, seen, output;
     std::vector<std::int32_t> attended, ideal, places;
@@ -54,13 +55,13 @@ struct ShadowScratch {
         nullptr;  ///< [head_dim] of the row's own token, where it is not the stored one; else null
 };
 
-/// Sizes of what a row of a lane with a shadow brings; empties it without one.
+/// Sizes out.shadow (and its values) for a row of a lane with a shadow; empties it when store is null.
 void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, bool wants_row, RowOutput& out);
 
-/// Full attention of scratch.query (rotated at the row's original position) over all of KV head g's tokens that the model's rule lets
-/// it see, the row's own included;
-/// measures the seen row against it with an ideal set of k and writes entry `head` of out.shadow, and of out.values.shadow where that
-/// has room. Equations: metrics/measures.h.
+/// Computes full attention of scratch.query (rotated at the row's original position) over all tokens of KV
+/// head g that the model's rule lets it see, including the row's own. Compares the seen row with it, with an
+/// ideal set of k tokens. Writes entry `head` of out.shadow, and of out.values.shadow where that has room.
+/// Equations: engine/analysis/measures.h.
 void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
                  const SeenRow& seen, ShadowScratch& scratch, RowOutput& out);
 

@@ -75,7 +75,7 @@ void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled) {
 
 namespace {
 
-/// Adds the streams that a lane's policy needs for one query head; own: the policy of the head.
+/// Adds the streams that a lane's policy needs for one query head; `own` is the policy of the head.
 std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const ResolvedPolicy& own,
                                          std::vector<ScoreStream>& streams) {
     std::array<int, kAccumulators> of_head{};

@@ -1,5 +1,5 @@
-/// What the CPU and the CUDA backend decide alike: the room that a cache has, the sizes of a row's values, and which running scores a
-/// prompt needs and how they are pooled. Pure functions; any thread. Knows no kernel.
+/// Decisions that the CPU and the CUDA backend share: the capacity of a cache, the sizes of a row's values,
+/// which running scores a prompt needs and how they are pooled. Pure functions; any thread. Knows no kernel.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -12,25 +12,29 @@
 
 namespace keyhole {
 
-/// The policy of the unit that a KV head belongs to: all heads of a unit have the same (check_overrides).
+/// Returns the policy of the unit that a KV head belongs to: all heads of a unit have the same
+/// (check_overrides).
 inline const ResolvedPolicy& unit_policy(const KvLayout& layout, const ResolvedPolicy& policy, int kv_head) {
     const HeadRef& reader = layout.kv_head(kv_head).readers.front();
     return policy.at(reader.layer, reader.head);
 }
 
-/// Rows to come that a cache without an end has room for before it grows: what the session generates, which is the horizon unless
-/// the lane names its own. Within limits, whatever it names: a cache grows by half of what it has.
+/// Returns for how many coming rows an unlimited cache has room before it grows: what the session will
+/// generate, which is the horizon unless the lane names its own. Clamped, since a cache grows by half of its
+/// capacity anyway.
 inline int rows_of_room(const ResolvedPolicy& policy) {
     return std::clamp(policy.horizon, 64, 4096);
 }
 
-/// Slots of every KV head that stores so many tokens of a text of n_columns: its budget and the rows until the next eviction; with
-/// nothing to evict, or where the released code only masks, room to go on.
+/// Returns the slots that every KV head needs when it stores n_stored[g] tokens of a text of n_columns: its
+/// budget plus the rows until the next eviction. With nothing to evict, or where the released code only
+/// masks, it adds room to continue.
 std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& policy,
                                  std::span<const int> n_stored, int n_columns);
 
-/// Slots of every KV head where a row needs one more than some have, empty where there is room. What evicts grows no further than it
-/// will ever need; where the released code only masks, room grows with the text. Cache: policy(), layout(), count(g), capacity(g).
+/// Returns the new capacity of every KV head when the next row does not fit; empty where there is room. A
+/// head that evicts grows no further than it will ever need; where the released code only masks, room grows
+/// with the text. Cache: policy(), layout(), count(g), capacity(g).
 template <class Cache>
 std::vector<int> room_for_row(const Cache& cache, int row) {
     const int n_kv_heads = cache.layout().n_kv_heads();
@@ -53,7 +57,8 @@ std::vector<int> room_for_row(const Cache& cache, int row) {
 }
 
 /// How a query head of the model sees keys:
-///     logit = scale * q.k + slope * (place of the key - place of the query)      of the newest `window` tokens; 0: of all
+///     logit = scale * q.k + slope * (place of the key - place of the query)
+/// It sees the newest `window` tokens; 0 means all.
 struct AttentionRule {
     float scale = 1;
     float slope = 0;  ///< ALiBi
@@ -62,25 +67,26 @@ struct AttentionRule {
 };
 AttentionRule attention_rule(const ModelConfig& config, int layer, int head);
 
-/// Some layer hides stored tokens from a row at that position.
+/// True when some layer hides stored tokens from a row at that position.
 bool model_hides(const ModelConfig& config, int row);
 
-/// Offsets and sizes of a row that attends to n_attended[g] tokens of KV head g; thresholds NaN, `hidden` 0 where the policy or the
-/// model hides any (empty otherwise), evictions none.
+/// Sets the offsets and sizes of a row that attends to n_attended[g] tokens of KV head g. Thresholds become
+/// NaN. `hidden` becomes 0 where the policy or the model hides any token, and is empty otherwise. Evictions
+/// become empty.
 void size_row(const KvLayout& layout, std::span<const int> n_attended, const ResolvedPolicy& policy,
               const RowWants& wants, bool hides, RowOutput& out);
 
-/// Folds the next query head's scores into the pooled ones; `first` starts them.
+/// Folds the next query head's scores into the pooled ones; `first` starts a new pool.
 void pool_more(Pool pool, bool first, const float* score, std::int64_t n, float* pooled);
-/// The mean of n_readers, where that is asked for.
+/// Divides the pooled scores by n_readers where the pool is a mean.
 void finish_pool(Pool pool, int n_readers, std::int64_t n, float* pooled);
 
-/// A score of one query head that accumulates over the prompt; lanes with equal settings share one.
+/// A score of one query head that accumulates over the prompt. Lanes with equal settings share one.
 struct ScoreStream {
     float alpha = 1;
     bool tempered = false;
     ScoreType dtype = ScoreType::fp32;
-    // Of the tempered softmax:
+    // For the tempered softmax:
     float tau = 1, gain = 1;
     NoiseKind noise = NoiseKind::none;
     NoiseDraw draw = NoiseDraw::token;
@@ -92,18 +98,18 @@ struct ScoreStream {
 struct StreamPlan {
     StreamPlan(const KvLayout& layout, std::span<const LanePrefill> lanes);
 
-    /// The stream of a lane's accumulator for a query head; -1: does not run.
+    /// Returns the stream of a lane's accumulator for a query head; -1 when it does not run.
     int of(std::size_t lane, int layer, int head, int accumulator) const {
         return of_lane[lane][static_cast<std::size_t>(layer * n_heads + head)]
                       [static_cast<std::size_t>(accumulator)];
     }
-    /// The one that the head is judged by.
+    /// Returns the stream by which the head selects.
     int own(const LanePrefill& prefill, std::size_t lane, int layer, int head) const {
         return of(lane, layer, head, accumulator_of(prefill.policy->at(layer, head)));
     }
 
     int n_heads = 0;
-    int n_streams = 0;  ///< of the head that needs most
+    int n_streams = 0;  ///< of the head that needs the most
     std::vector<std::vector<ScoreStream>>
         streams;  ///< [n_layers * n_heads]: what the lanes need of that head
     std::vector<std::vector<std::array<int, kAccumulators>>>

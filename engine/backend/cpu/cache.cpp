@@ -103,14 +103,14 @@ void CpuKvCache::for_readers(int g, Visit visit) const {
 }
 
 std::vector<int> CpuKvCache::slots_to_keep(std::span<const int> capacity) const {
-    constexpr int kMostKept = 8;  // times the capacity
+    constexpr int kMostKept = 8;  // as a multiple of the capacity
     std::vector<int> kept(capacity.begin(), capacity.end());
     if (model_ == nullptr) return kept;
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const ResolvedPolicy& policy = unit_policy(*layout_, policy_, g);
         int& slots = kept[static_cast<std::size_t>(g)];
         if (slots == 0 || (policy.evicts() && !policy.keeps_memory)) continue;
-        // An odd number: heads then reach the ends of their pages in different rows.
+        // An odd number, so that heads reach the ends of their pages in different rows.
         slots = std::max(slots, std::min(model_->config().n_ctx, kMostKept * slots) | 1);
     }
     return kept;
@@ -123,7 +123,7 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity,
     if (kept == capacity) return make_store(capacity, std::move(kept), running, has_noise);
     try {
         return make_store(capacity, std::move(kept), running, has_noise);
-    } catch (const Error&) {  // fewer addresses than that: room grows by moving
+    } catch (const Error&) {  // no room for that many addresses: growing will move the cache
         return make_store(capacity, capacity, running, has_noise);
     }
 }
@@ -209,7 +209,7 @@ void CpuKvCache::set_policy(const ResolvedPolicy& policy) {
     policy_ = policy;
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(layout_->n_kv_heads(), head_dim_);
-    // Without tokens there is nothing to go on with.
+    // Without tokens there are no running scores to continue.
     const auto running = running_accumulators(
         policy, largest_count() > 0 ? store_.running : std::array<bool, kAccumulators>{});
     if (running != store_.running || has_noise != had_noise)
@@ -258,7 +258,7 @@ void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     int& n = count_[static_cast<std::size_t>(g)];
     std::int32_t* by_position = order(g);
     const int kept = n - static_cast<int>(order_indices.size());
-    std::vector<std::int32_t> holes;  // slots below the new end that become free
+    std::vector<std::int32_t> holes;  // freed slots below the new end
     std::int32_t* to = by_position + order_indices.front();
     for (std::size_t v = 0; v < order_indices.size(); ++v) {
         const int index = order_indices[v], next = v + 1 < order_indices.size() ? order_indices[v + 1] : n;
@@ -269,7 +269,8 @@ void CpuKvCache::evict(int g, std::span<const int> order_indices) {
         to = std::copy(by_position + index + 1, by_position + next, to);
     }
     n = kept;
-    // Slots beyond the new end move into the holes. The newest token usually has the last slot: look from the end.
+    // Slots beyond the new end move into the holes. The newest token usually has the last slot, so the search
+    // starts at the end.
     std::size_t hole = 0;
     for (int i = kept - 1; hole < holes.size(); --i) {
         if (by_position[i] < kept) continue;

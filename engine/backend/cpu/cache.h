@@ -1,9 +1,9 @@
-/// K, V, positions and scores of one lane in main memory. Engine thread; heads of one cache may be worked on
-/// by different threads at once.
+/// K, V, positions and scores of one lane in main memory. Engine thread; several threads may work on
+/// different heads of one cache at the same time. Knows no kernel.
 ///
-/// Slots of a KV head are dense, [0, count): a victim's slot is taken over by the last one. `order` lists
-/// slots by ascending position, so text order is one look-up away. Keys are stored rotated at their original
-/// position.
+/// Slots of a KV head are dense, [0, count): the last slot moves into the slot of an evicted token. `order`
+/// lists slots by ascending position, so text order takes one look-up. Keys are stored rotated at their
+/// original position.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -24,7 +24,7 @@ class CpuKvCache final : public KvCache {
   public:
     /// layout must outlive the cache.
     CpuKvCache(const KvLayout& layout, int head_dim);
-    /// For a model, which it keeps loaded.
+    /// Makes a cache for a model and keeps the model loaded.
     explicit CpuKvCache(std::shared_ptr<const Model> model);
 
     CacheUse use() const override;
@@ -34,23 +34,24 @@ class CpuKvCache final : public KvCache {
     bool set_pinned(int g, int position, bool pinned) override;
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned(g); }
 
-    /// Makes the accumulators that the policy needs (a new one starts from its nearest running relative) and
-    /// the noise of stored tokens. A shadow begins with an empty cache only; later it would lack what is gone.
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative) and
+    /// draws the noise of stored tokens. A shadow can start only with an empty cache; later it would lack the
+    /// evicted tokens.
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
-    /// Whose K and V they are; null where the cache was made for a layout alone.
+    /// The model whose K and V these are; null where the cache was made for a layout alone.
     const std::shared_ptr<const Model>& model() const { return model_; }
 
-    /// Room for so many slots in every KV head, at least for what each stores. Where nothing is evicted, addresses are kept for a
-    /// longer text and more room is had in place; else these are new pages, and the old ones go back to the system. One
-    /// number: the same for all.
+    /// Makes room for capacity[g] slots in every KV head, at least for what each stores. A cache that evicts
+    /// nothing reserves addresses for a longer text and grows in place. Other caches move to new pages; the
+    /// old pages go back to the system. With one number, all heads get the same capacity.
     void reserve(std::span<const int> capacity);
     void reserve(int capacity);
     void clear();
 
     int capacity(int g) const { return store_.capacity[static_cast<std::size_t>(g)]; }
-    /// Before the first reserve() and after clear().
+    /// True before the first reserve() and after clear().
     bool has_no_room() const { return store_.pages.size_bytes() == 0; }
     int count(int g) const { return count_[static_cast<std::size_t>(g)]; }
     int largest_count() const;
@@ -59,20 +60,20 @@ class CpuKvCache final : public KvCache {
     float* values(int g) const { return store_.of_kv_head(store_.values_at, g, head_dim_); }
     std::int32_t* positions(int g) const { return store_.ints(store_.positions_at, g); }  ///< by slot
     std::int32_t* order(int g) const { return store_.ints(store_.order_at, g); }
-    /// Scores by slot of query head `head` = layer * n_heads + h; null when the accumulator does not run.
+    /// Scores by slot of query head `head` = layer * n_heads + h; null when that accumulator does not run.
     float* score(int accumulator, int head) const { return store_.score(accumulator, head); }
-    /// Noise drawn once for each token, by slot; null when the policy draws none so.
+    /// Noise by slot, drawn once for each token; null when the policy does not draw noise per token.
     float* noise(int head) const {
         return store_.has_noise ? store_.of_head(store_.noise_at, head) : nullptr;
     }
 
-    /// All K and V of the text where the policy asked for a shadow from its start; else null.
+    /// All K and V of the text where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
-    /// Slots lie in the order of the text: order(g)[i] is i, as it is until something is evicted.
+    /// True while slots lie in text order: order(g)[i] == i. This holds until something is evicted.
     bool is_in_order(int g) const { return in_order_[static_cast<std::size_t>(g)] != 0; }
-    /// Copies [count(g)] values by slot into the order of the text.
+    /// Copies [count(g)] values by slot into text order.
     template <class T>
     void copy_in_order(int g, const T* by_slot, T* to) const {
         if (is_in_order(g)) {
@@ -82,26 +83,27 @@ class CpuKvCache final : public KvCache {
         const std::int32_t* slots = order(g);
         for (int i = 0; i < count(g); ++i) to[i] = by_slot[slots[i]];
     }
-    /// Index into order(g) of a stored position, -1 when it is not stored.
+    /// Returns the index into order(g) of a position; -1 when it is not stored.
     int order_index(int g, int position) const;
-    /// Ascending; nearly always empty.
+    /// Pinned positions, ascending; nearly always empty.
     const std::vector<std::int32_t>& pinned(int g) const { return pinned_[static_cast<std::size_t>(g)]; }
 
-    /// A slot for a token newer than all stored ones, scores 0, noise drawn; the caller writes K and V. Needs
-    /// room.
+    /// Returns a slot for a token newer than all stored ones, with scores 0 and noise drawn. The caller
+    /// writes K and V. The cache must have room.
     int append(int g, int position);
-    /// Removes entries by index into order(g), ascending, and their pins.
+    /// Removes entries, given by ascending indices into order(g), and their pins.
     void evict(int g, std::span<const int> order_indices);
 
   private:
-    /// One allocation and where its parts begin, in 4-byte words. Heads have room of their own, one after the other.
+    /// One allocation and the offsets of its parts, in 4-byte words. Each head has its own stretch of slots;
+    /// the stretches follow each other.
     struct Store {
         Pages pages;
         std::vector<int> capacity;  // [n_kv_heads]
         std::vector<int>
             kept;  // [n_kv_heads] slots that addresses are kept for; pages come when they are written
-        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before
-        std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for what query heads have
+        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before this one
+        std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, order_at = 0, noise_at = 0;
@@ -124,10 +126,10 @@ class CpuKvCache final : public KvCache {
 
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,
                      bool has_noise) const;
-    /// The same with addresses for so many slots, at least the capacity.
+    /// The same with addresses reserved for kept[g] slots, at least the capacity.
     Store make_store(std::vector<int> capacity, std::vector<int> kept,
                      const std::array<bool, kAccumulators>& running, bool has_noise) const;
-    /// By KV head, how many slots it may come to.
+    /// Returns for each KV head how many slots it may grow to.
     std::vector<int> slots_to_keep(std::span<const int> capacity) const;
     /// Copies everything stored from another store.
     void copy_from(const Store& old);
@@ -144,7 +146,7 @@ class CpuKvCache final : public KvCache {
     ResolvedPolicy policy_;
     std::vector<int> count_;
     std::vector<char> in_order_;                     // [n_kv_heads]
-    std::vector<std::vector<std::int32_t>> pinned_;  // positions, which slots that move leave alone
+    std::vector<std::vector<std::int32_t>> pinned_;  // by position, so that moving slots does not change them
     Store store_;
     std::optional<ShadowStore> shadow_;
 };

@@ -25,7 +25,7 @@ namespace keyhole::cpu {
 
 namespace {
 
-/// Adds the seconds of its life to *to, if there is one.
+/// Adds the seconds from construction to destruction to *to, unless it is null.
 class Stopwatch {
   public:
     explicit Stopwatch(double* to) : to_(to) {
@@ -76,7 +76,7 @@ bool CpuBackend::time_parts(StepTimes* times) {
     return true;
 }
 
-/// The wall's time of what workers did together, shared out as they spent theirs.
+/// Divides the wall time of the workers' joint work in proportion to the time they measured for each part.
 void CpuBackend::share_out(double seconds) {
     Laps all;
     for (WorkerScratch& worker : workers_) {
@@ -152,8 +152,8 @@ void CpuBackend::run_queue() {
 
 void CpuBackend::multiply(std::span<const Linear> products) {
     const Stopwatch watch(times_ != nullptr ? &times_->linear : nullptr);
-    // Chunks of 64 to 256 KiB of weights: long ones are read faster, but there must be enough of them to share out evenly and beside a
-    // busy process.
+    // Chunks of 64 to 256 KiB of weights. Long chunks are read faster, but there must be enough of them to
+    // balance the load, even next to a busy process.
     constexpr std::int64_t kLeast = 64 << 10, kMost = 256 << 10, kEnough = 32;
     ranges_.clear();
     std::int64_t n_chunks = 0, n_bytes = 0;
@@ -181,8 +181,8 @@ void CpuBackend::multiply(std::span<const Linear> products) {
     });
 }
 
-/// Sizes and offsets of a row's values: positions attended by every KV head, once all heads appended the new
-/// token.
+/// Sets sizes and offsets of a row's values: the positions that every KV head attends to, once all heads have
+/// appended the new token.
 void CpuBackend::begin_values(const LaneStep& step) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
     const KvLayout& layout = cache.layout();
@@ -287,7 +287,8 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
         queue(l, &LayerWeights::o, &ModelTables::Layer::o_bias, s.attended.data(), d_q, s.projected.data(),
               d);
         run_queue();
-        // The sum comes before the second norm; beside parallel branches that norm still sees what came in.
+        // The sum is added before the second norm; with parallel branches that norm still reads the block's
+        // input.
         if (!config.parallel) add_to(s.x.data(), s.projected.data(), n_batch * d);
         if (config.post_norm) norm_all(t.attention_norm, s.x.data());
         if (!config.post_norm && !config.shared_norm) norm_all(t.mlp_norm, s.normed.data());
@@ -312,7 +313,7 @@ void CpuBackend::feed_forward(int layer, const float* input) {
     queue(layer, &LayerWeights::up, &ModelTables::Layer::up_bias, input, d, s.up.data(), d_ff_);
     run_queue();
     float* hidden = gated ? s.gate.data() : s.up.data();
-    // A group that is narrower than another leaves the ends of its lanes' rows alone.
+    // In a group that is narrower than another, the ends of its lanes' rows stay untouched.
     for (const Group& group : groups_) {
         const std::int64_t width = group.model->config().d_ff, n_rows = width == d_ff_ ? 1 : group.n;
         for (std::int64_t row = 0; row < n_rows; ++row) {
@@ -364,8 +365,8 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
     if (times_ != nullptr) share_out(seconds);
 }
 
-// Rotate and append the new token (owner layer), then for every query head of this layer that reads the KV
-// head: logits, softmax, values, and the accumulators that run.
+// Rotates and appends the new token (owner layer only). Then, for every query head of this layer that reads
+// the KV head: logits, softmax, values, and the running accumulators.
 void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker) {
     auto& cache = static_cast<CpuKvCache&>(*step.cache);
     const KvLayout& layout = cache.layout();
@@ -375,12 +376,12 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const int d = config.head_dim, half = config.rotary.dims / 2;
     const KvHead& kv = layout.kv_head(g);
     const std::int64_t at = lane * d_kv_ + kv.index * d;
-    // Of this row's own key, where a borrowing layer sees it without rotation.
+    // This row's key before rotation, for layers that borrow unrotated keys.
     float* raw_key = config.borrows_unrotated ? scratch_.raw_keys.data() + at : nullptr;
     WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
     Laps& laps = scratch.row.laps;
     laps.begin();
-    // Of the original position; and of the place where the query stands.
+    // Angles of the original position; cosine_here and sine_here: of the query's place.
     const float* cosine = scratch_.cosine.data() + lane * half;
     const float* sine = scratch_.sine.data() + lane * half;
     const float *cosine_here = cosine, *sine_here = sine;
@@ -445,14 +446,14 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
     laps.end(laps.attention);
-    // A head that is a unit chooses at once, while its scores are at hand.
+    // A head that is a unit selects at once, while its scores are in the processor's cache.
     if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
                    gone_[static_cast<std::size_t>(lane) * n_kv_heads_ + static_cast<std::size_t>(g)]);
     laps.end(laps.eviction);
 }
 
-/// The row just scored against full attention.
+/// Compares the row just scored with full attention.
 void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& reader, const float* output,
                                 const ScoredRow& scored, const RowScratch& row,
                                 ShadowScratch& scratch) const {
@@ -465,7 +466,7 @@ void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& read
                 attention_rule(model_->config(), reader.layer, reader.head), seen, scratch, *step.out);
 }
 
-/// A scored row of a query head, in the order of the text, for who wants it.
+/// Copies the wanted values of a query head's scored row in text order.
 void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowScratch& row,
                               const ScoredRow& scored) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
@@ -530,7 +531,7 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
 std::vector<Eviction> CpuBackend::apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) {
     auto& store = static_cast<CpuKvCache&>(cache);
     store.set_policy(policy);
-    if (store.has_no_room()) return {};  // before the prompt, which decides the size
+    if (store.has_no_room()) return {};  // before the prompt, which sets the size
     std::vector<Eviction> evictions = select_row(store, last_row, Due::now);
     std::vector<int> n_stored, had;
     for (int g = 0; g < store.layout().n_kv_heads(); ++g) {

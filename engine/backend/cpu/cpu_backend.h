@@ -1,5 +1,5 @@
-/// The CPU backend: Highway kernels, oneDNN for the prompt's products, work in small chunks from one counter.
-/// Engine thread only.
+/// The CPU backend: Highway kernels, oneDNN for the prompt's products, work in small chunks from one shared
+/// counter. Engine thread only. Knows no session and no recorder.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -15,7 +15,7 @@
 
 namespace keyhole {
 
-/// n_threads: 0 takes all cores that this process may use.
+/// n_threads 0 uses all cores that this process may use.
 std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<const Model> model, int n_threads);
 
 }  // namespace keyhole
@@ -49,29 +49,31 @@ class CpuBackend final : public Backend {
   private:
     void run_step(std::span<const LaneStep> lanes);
     void share_out(double seconds);
-    /// Neighbouring lanes of a step whose caches are of one model: the session's own or a variant that shares KV heads otherwise.
+    /// Consecutive lanes of a step whose caches belong to one model: the session's own model or a variant
+    /// with other KV sharing.
     struct Group {
         std::shared_ptr<const Model> model;
         const ModelTables* tables = nullptr;
         int first = 0, n = 0;
     };
-    /// The lanes with those of one model beside each other; fills groups_.
+    /// Returns the lanes with those of one model next to each other; fills groups_.
     std::span<const LaneStep> by_model(std::span<const LaneStep> lanes);
     const Group& group_of(int lane) const;
     const ModelTables& tables_of(const std::shared_ptr<const Model>& model);
 
-    /// Runs several products, their rows in chunks of a fixed number of bytes.
+    /// Runs several products; their rows are split into chunks of a fixed number of bytes.
     void multiply(std::span<const Linear> products);
-    /// Adds y = W x + bias of one weight of a layer for all lanes to products_: once for neighbouring groups that share the weight, not at
-    /// all where it is empty.
+    /// Queues y = W x + bias of one weight of a layer for all lanes in products_: once for consecutive groups
+    /// that share the weight, not at all where the weight is empty.
     void queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
                const float* x, std::int64_t x_stride, float* y, std::int64_t y_stride);
     void run_queue();
-    /// x of every lane: its token's embedding, with its position's where positions are learned.
+    /// Writes x of every lane: the embedding of its token, plus that of its position where positions are
+    /// learned.
     void embed(std::span<const LaneStep> lanes);
     /// x <- x + mlp(input)
     void feed_forward(int layer, const float* input);
-    /// next_logits of every lane from x.
+    /// Writes next_logits of every lane from x.
     void write_logits(std::span<const LaneStep> lanes);
     void attend(int layer, std::span<const LaneStep> lanes);
     void attend_kv_head(int layer, int g, int lane, const LaneStep& step, int worker);
@@ -84,16 +86,16 @@ class CpuBackend final : public Backend {
 
     std::shared_ptr<const Model> model_;
     ModelTables tables_;
-    RotationTable turns_;  // as far as a lane with other positions than the original ones needs it
+    RotationTable turns_;  // grown as lanes with other positions than the original ones need it
     ThreadPool pool_;
     StepTimes* times_ = nullptr;
 
-    // Scratch of a step, [n_lanes, width] each, grown and kept.
+    // Scratch of a step, [n_lanes, width] each; grows and is never freed.
     struct StepScratch {
         std::vector<float> x, normed, q, k, v, raw_keys, attended, projected, gate, up, logits, cosine, sine,
             embedded;
     } scratch_;
-    /// Scratch of one worker.
+    /// Scratch of one worker thread.
     struct WorkerScratch {
         RowScratch row;
         std::vector<float> turned, cosine, sine;  // keys; angles of the query's place
@@ -103,13 +105,13 @@ class CpuBackend final : public Backend {
         std::vector<int> victims;
     };
     std::vector<WorkerScratch> workers_;
-    std::vector<Group> groups_;     // of the present step
-    std::vector<LaneStep> sorted_;  // its lanes
+    std::vector<Group> groups_;     // of the current step
+    std::vector<LaneStep> sorted_;  // lanes of the current step
     std::vector<Linear> products_;
     std::vector<std::pair<std::int64_t, std::int64_t>> ranges_;  // of products: chunks, rows in one
     std::vector<std::pair<int, int>> work_;                      // lane, KV head
-    std::int64_t d_kv_ = 0, d_ff_ = 0;  // widest of the groups: strides of k and v, gate and up
-    std::size_t n_kv_heads_ = 0;        // most of the groups
+    std::int64_t d_kv_ = 0, d_ff_ = 0;  // the widest of the groups: strides of k and v, gate and up
+    std::size_t n_kv_heads_ = 0;        // the most of any group
     std::vector<std::pair<std::weak_ptr<const Model>, std::unique_ptr<ModelTables>>> variant_tables_;
     std::vector<std::vector<Eviction>>
         gone_;  // [n_lanes, n_kv_heads] of heads that chose as soon as they were scored

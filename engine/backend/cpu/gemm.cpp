@@ -20,7 +20,7 @@ namespace {
 
 void sgemm(char transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
            std::int64_t lda, const float* b, std::int64_t ldb, float* c, std::int64_t ldc) {
-    // The library would start a team of its own for every calling thread.
+    // Otherwise the library would start a team of threads for every calling thread.
     thread_local const bool once = (omp_set_num_threads(1), true);
     (void)once;
     const dnnl_status_t status = dnnl_sgemm('N', transpose_b, m, n, k, alpha, a, lda, b, ldb, 0.0f, c, ldc);

@@ -1,6 +1,6 @@
-/// Dense products of the prompt pass: oneDNN where the build has it, else the step's own kernels. Called
-/// inside a pool's chunks; each call computes on the calling thread alone, so that the bits do not depend on
-/// the number of threads.
+/// Dense products of the prompt pass: oneDNN where the build has it, else the kernels of the step. Called
+/// inside a thread pool's chunks. Each call computes on the calling thread alone, so the bits do not depend
+/// on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -16,9 +16,9 @@ namespace keyhole::cpu {
 
 namespace {
 
-constexpr std::int64_t kRowsPerProduct = 256;     // rows of the prompt in one chunk of a product
-constexpr std::int64_t kOutputsPerProduct = 128;  // and outputs
-constexpr std::int64_t kFeedForwardRows = 512;  // rows of the prompt whose hidden layer is in memory at once
+constexpr std::int64_t kRowsPerProduct = 256;     // prompt rows in one chunk of a product
+constexpr std::int64_t kOutputsPerProduct = 128;  // outputs in one chunk
+constexpr std::int64_t kFeedForwardRows = 512;    // prompt rows whose hidden layer is in memory at once
 
 Pages floats(std::int64_t n) {
     return Pages(static_cast<std::size_t>(n) * sizeof(float));
@@ -86,7 +86,8 @@ void Prefill::run(const std::function<bool(double)>& progress) {
         cache.set_policy(*lanes_[lane].policy);
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
     }
-    // A lane whose one kept set is chosen over all layers needs them all before anything can go.
+    // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
+    // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
         return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
     });
@@ -113,7 +114,7 @@ void Prefill::worked(double products) {
         fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
 }
 
-/// Of run(): what worked() adds up to.
+/// Returns the total that the worked() calls of run() add up to.
 double Prefill::all_products() const {
     const ModelConfig& c = model_.config();
     const ModelWeights& w = model_.weights();
@@ -133,14 +134,15 @@ double Prefill::all_products() const {
     return n_ * of_a_token + c.n_layers * tiles;
 }
 
-/// Logits and values of the tile that begins with this row, all heads of a layer.
+/// Returns the multiplications for logits and values of the tile that starts at this row, for all heads of a
+/// layer.
 double Prefill::tile_products(int first_row) const {
     const ModelConfig& c = model_.config();
     const int last_row = std::min(n_, first_row + kTileRows);
     return 2.0 * c.n_heads * c.head_dim * (last_row - first_row) * last_row;
 }
 
-/// Embeddings of all tokens, with those of their positions where these are learned.
+/// Writes the embeddings of all tokens, plus those of their positions where positions are learned.
 void Prefill::embed() {
     const ModelConfig& c = model_.config();
     const ModelWeights& w = model_.weights();
@@ -171,7 +173,7 @@ void Prefill::embed() {
     });
 }
 
-/// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
+/// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
 void Prefill::size_last_row() {
     const KvLayout& layout = model_.layout();
     const std::vector<int> n_attended(static_cast<std::size_t>(layout.n_kv_heads()), n_);
@@ -187,7 +189,8 @@ void Prefill::size_last_row() {
         }
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(n_));
-        begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
+        // No shadow: full attention would be this row itself.
+        begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);
     }
 }
 
@@ -219,7 +222,7 @@ void Prefill::norm_rows(const ModelTables::Norm& norm, Pages& to) {
     });
 }
 
-/// q, k, v of all tokens; q and k rotated; K and V laid out head by head.
+/// Computes q, k and v of all tokens, rotates q and k, and stores K and V head by head.
 void Prefill::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
     const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
@@ -271,8 +274,8 @@ void Prefill::attend(int layer, const LayerStore& own, const LayerStore& owner) 
     }
 }
 
-/// Rows [first_row, last_row) of one head: logits and probabilities [rows, last_row] in the worker's scratch,
-/// output in attended_.
+/// Attends rows [first_row, last_row) of one head: logits and probabilities [rows, last_row] go to the
+/// worker's scratch, the output to attended_.
 void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int first_row, int last_row,
                           int worker) {
     const ModelConfig& c = model_.config();
@@ -307,13 +310,13 @@ void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int firs
     PrefillTile tile{-1, layer, head, first_row, static_cast<int>(rows), static_cast<int>(columns), p};
     if (sink_wants_.attention) sink_->attention(tile);
     tile.values = logits;
-    if (rule.window > 0) mark_hidden(std::numeric_limits<float>::quiet_NaN());  // for who looks on
+    if (rule.window > 0) mark_hidden(std::numeric_limits<float>::quiet_NaN());  // for the sink
     if (sink_wants_.logits) sink_->logits(tile);
     if (last_row == n_) write_last_row(layer, head, static_cast<int>(rows), p, logits);
     if (rule.window > 0) mark_hidden(-std::numeric_limits<float>::infinity());
 }
 
-/// The last row of the last tile, for lanes that want it.
+/// Copies the last row of the last tile to the lanes that want it.
 void Prefill::write_last_row(int layer, int head, int rows, const float* p, const float* logits) const {
     const ModelConfig& c = model_.config();
     const std::int64_t columns = n_;
@@ -377,7 +380,8 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
     }
 }
 
-/// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
+/// Sends the pooled scores after each row of the tile to the sink. Scores pooled over all layers (scope
+/// shared) go with the last layer.
 void Prefill::emit_scores(int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
     const std::int64_t rows = last_row - first_row, columns = last_row;
@@ -411,7 +415,8 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
     }
 }
 
-/// Adds a layer's tile to the scores of a lane that pools over all layers; with the last layer they are whole and every KV head's.
+/// Adds a layer's tile to the scores of a lane that pools over all layers. After the last layer they are
+/// complete and valid for every KV head.
 void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
     const Pool pool = lanes_[lane].policy->pool;
@@ -430,7 +435,7 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_r
     });
 }
 
-/// The same for the layers that read one owner's KV heads.
+/// Does the same for the layers that read one owner's KV heads.
 void Prefill::pool_borrowed(std::size_t lane, int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
     const ResolvedPolicy& policy = *lanes_[lane].policy;
@@ -465,7 +470,8 @@ void Prefill::feed_forward(int layer) {
     const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
     const std::int64_t d = c.d_model;
     multiply(w.o, or_null(t.o_bias), data(attended_), n_, data(projected_));
-    // The sum comes before the second norm; beside parallel branches that norm still sees what came in.
+    // The sum is added before the second norm; with parallel branches that norm still reads the block's
+    // input.
     if (!c.parallel) add_to(data(x_), data(projected_), n_ * d);
     if (c.post_norm) norm_rows(t.attention_norm, x_);
     if (!c.post_norm && !c.shared_norm) norm_rows(t.mlp_norm, normed_);
@@ -533,7 +539,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             cache.reserve(wanted_capacity(layout, policy, n_stored, n_));
         }
         if (cache.shadow() != nullptr) give_to_shadow(*cache.shadow(), first, last, first_layer, stores);
-        // One set over all layers matters only where something leaves.
+        // One set over all layers matters only where something is evicted.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
@@ -613,7 +619,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
 
 namespace {
 
-/// oneDNN's buffers were freed, but malloc holds on to them.
+/// Returns oneDNN's freed buffers to the system; malloc would keep them.
 void give_heap_back() {
 #ifdef __GLIBC__
     malloc_trim(0);

@@ -1,6 +1,6 @@
-/// The prompt pass: one forward pass for all lanes, causal attention tile by tile, scores folded as the rows
-/// are made (never n x n for all heads in memory), then each lane keeps what its policy keeps. Engine thread;
-/// parts run on the pool.
+/// The prompt pass: one forward pass for all lanes, with causal attention tile by tile. Scores are folded as
+/// the rows are computed, so n x n scores of all heads are never in memory together. Then each lane keeps
+/// what its policy keeps. Engine thread; parts run on the thread pool. CUDA twin: backend/cuda/prefill.h.
 #pragma once
 
 #include "engine/backend/cpu/cpu_backend.h"
@@ -17,22 +17,22 @@ class Prefill {
     Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool, std::span<const int> tokens,
             std::span<const LanePrefill> lanes, PrefillSink* sink);
 
-    /// progress is called after every product and every tile.
+    /// Runs the pass. progress is called after every product and every tile.
     void run(const std::function<bool(double)>& progress);
 
   private:
     static constexpr int kTileRows = 64;
 
-    /// K, V and scores of one layer, all tokens: freed when the lanes took their share.
+    /// K, V and scores of one layer, all tokens; freed once the lanes have copied what they keep.
     struct LayerStore {
-        Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; none in a layer that borrows
-        Pages raw_keys;      ///< as keys before rotation, where ModelConfig::borrows_unrotated
+        Pages keys, values;  ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
+        Pages raw_keys;      ///< keys before rotation, where ModelConfig::borrows_unrotated
         Pages scores;        ///< [n_streams, n_heads, n]
     };
 
     void size_last_row();
     void project(int layer, LayerStore& store);
-    /// own: of the layer; owner: of the layer whose K and V it reads.
+    /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void attend_tile(int layer, const LayerStore& owner, int head, int first_row, int last_row, int worker);
     void write_last_row(int layer, int head, int rows, const float* p, const float* logits) const;
@@ -42,31 +42,32 @@ class Prefill {
     void pool_borrowed(std::size_t lane, int layer, int first_row, int last_row);
     void feed_forward(int layer);
     void write_last_logits();
-    /// Lanes choose and copy what they keep of layers [first_layer, first_layer + stores.size()).
+    /// Each lane chooses and copies what it keeps of layers [first_layer, first_layer + stores.size()).
     void give_to_lanes(int first_layer, std::span<const LayerStore> stores);
-    /// All K and V of KV heads [first, last).
+    /// Copies all K and V of KV heads [first, last) to the shadow.
     void give_to_shadow(ShadowStore& shadow, int first, int last, int first_layer,
                         std::span<const LayerStore> stores) const;
     void give_unit(const LanePrefill& lane, std::size_t lane_index, const Unit& unit, int first_layer,
                    std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const;
 
-    /// So many more multiplications of run() are done: tells of it, and throws Error(cancelled) where it is told to stop.
+    /// Counts `products` more multiplications of run() as done and reports progress. Throws Error(cancelled)
+    /// when progress returns false.
     void worked(double products);
     double all_products() const;
     double tile_products(int first_row) const;
 
     void embed();
-    /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias, which may be null
+    /// y [n_rows, w.rows] = x [n_rows, w.cols] W^T + bias; bias may be null
     void multiply(const Weight& w, const float* bias, const float* x, std::int64_t n_rows, float* y);
-    /// Of all rows of x_; `to` may be x_.
+    /// Normalises all rows of x_ into `to`, which may be x_.
     void norm_rows(const ModelTables::Norm& norm, Pages& to);
-    /// What the layer's products read: x_ itself where norms come after the sums.
+    /// The input of the layer's products: x_ itself where norms come after the sums.
     const Pages& input() const { return model_.config().post_norm ? x_ : normed_; }
     float* score_row(const LayerStore& store, int stream, int head) const {
         return static_cast<float*>(store.scores.data()) +
                (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
     }
-    /// The score that a head is judged by after row i of the tile.
+    /// The score by which a head selects after row i of the tile.
     const float* tile_score(std::size_t lane, int layer, int head, std::int64_t i) const {
         const std::int64_t stream_head =
             static_cast<std::int64_t>(plan_.own(lanes_[lane], lane, layer, head)) * model_.config().n_heads +
@@ -88,10 +89,11 @@ class Prefill {
     Pages x_, normed_, q_, k_, v_, attended_, projected_, hidden_;
     std::vector<std::int32_t> positions_;  // 0..n-1, for ALiBi
     Pages score_tile_;                     // [n_streams, n_heads, kTileRows, n] when the sink wants scores
-    // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores: a KV head's share of what the
-    // sink gets
+    // [lane] [n, n] pooled over the layers so far, where scope is shared and the sink wants scores; the sink
+    // gets it as each KV head's share.
     std::vector<Pages> shared_scores_;
-    // [lane] [units, n, n] the same of an owner's KV heads (one unit a KV head, or one for all) over the layers that read them
+    // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
+    // one KV head, or all of them.
     std::vector<Pages> borrowed_scores_;
     using Scratch = std::vector<float, PageAllocator<float>>;  // given back to the system after the prompt
     struct Worker {

@@ -44,12 +44,13 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
     out.hides = mask_hidden(cache, g, policy, row, window, scratch);
     out.noise = cache.noise(head);
     const bool tempers = policy.tempers();
-    // What is read next is fetched meanwhile: noise behind the plain exponentials, scores behind the last ones before the fold.
+    // Prefetches what is read next: noise during the plain softmax, scores during the last softmax before the
+    // fold.
     std::array<const void*, kAccumulators + 2> soon{};
     std::size_t n_soon = 0;
     for (int a = 0; a < kAccumulators; ++a)
         if (const float* score = cache.score(a, head)) soon[n_soon++] = score;
-    if (policy.evicts() && policy.makes_scores) {  // a head chooses right after the row
+    if (policy.evicts() && policy.makes_scores) {  // a head selects right after the row
         soon[n_soon++] = cache.order(g);
         soon[n_soon++] = cache.positions(g);
     }
@@ -71,7 +72,8 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
                       scratch.tempered.data());
         softmax(scratch.tempered.data(), n, scratch.tempered.data(), scores);
     }
-    const float weight = row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
+    // Damping applies to decode rows only.
+    const float weight = row < policy.n_prompt ? 1.0f : policy.damping;
     for (int a = 0; a < kAccumulators; ++a) {
         float* score = cache.score(a, head);
         if (score == nullptr) continue;

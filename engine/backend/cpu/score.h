@@ -1,11 +1,13 @@
-/// One row of attention logits becomes probabilities and scores. Knows the cache and its policy, no model. Any thread, one
-/// query head of a cache at a time. Maths: policy/math.h. CUDA twin: backend/cuda.
+/// Turns one row of attention logits into probabilities and scores. Knows the cache and its policy, no model.
+/// Any thread, one query head of a cache at a time. Maths: policy/math.h. CUDA twin:
+/// backend/cuda/kernels/attention.h.
 ///
-/// Without a model, on logits from anywhere:
+/// To use it without a model, on logits from anywhere:
 ///     CpuKvCache cache(layout, 1);  cache.set_policy(policy);  cache.reserve(capacity);
 ///     for every row:  cache.append(g, row) for every KV head g;
-///                     for every query head: its logits by slot (token cache.positions(g)[slot]) into scratch.logits; score_row();
+///                     for every query head: write its logits by slot to scratch.logits, then score_row();
 ///                     select_row() of select.h, which evicts where the policy says so.
+/// cache.positions(g)[slot] is the position of a slot's token.
 #pragma once
 
 #include "engine/backend/cpu/cache.h"
@@ -16,7 +18,7 @@
 
 namespace keyhole::cpu {
 
-/// Seconds of one worker between the parts of a row; reads no clock unless it is on.
+/// Seconds that one worker spends in each part of a row. Reads no clock unless `on`.
 struct Laps {
     bool on = false;
     double attention = 0, scoring = 0, eviction = 0;
@@ -24,7 +26,7 @@ struct Laps {
     void begin() {
         if (on) last_ = std::chrono::steady_clock::now();
     }
-    /// What passed since begin() or the last end() was that part.
+    /// Adds the time since begin() or the last end() to `part`.
     void end(double& part) {
         if (!on) return;
         const auto now = std::chrono::steady_clock::now();
@@ -36,31 +38,34 @@ struct Laps {
     std::chrono::steady_clock::time_point last_;
 };
 
-/// A row of one query head by slot, [cache.count(g)] and more: grown and kept.
+/// A row of one query head by slot, at least [cache.count(g)]; grows and is never freed.
 struct RowScratch {
     std::vector<float> logits;         ///< in: scaled q.k and position bias; out: -inf where hidden
     std::vector<float> probabilities;  ///< attention; 0 where hidden, all 0 where the row sees nothing
     std::vector<float> tempered;       ///< softmax((logit + gain * noise) / tau); only where the head tempers
     std::vector<float> row_noise;
-    std::vector<std::uint8_t> hidden;  ///< 1: stored, not seen by this row; only where the policy hides any
+    /// 1: stored but not visible to this row; only where the policy hides any
+    std::vector<std::uint8_t> hidden;
 
     Laps laps;
 
-    /// Room for n slots. The caller may then write logits.
+    /// Makes room for n slots. Afterwards the caller may write logits.
     void grow(int n);
 };
 
-/// What else the row has.
+/// Other results of score_row().
 struct ScoredRow {
-    const float* noise = nullptr;  ///< by slot: of the tokens or drawn for the row; null without noise
+    const float* noise = nullptr;  ///< by slot: noise of the tokens or of this row; null without noise
     bool hides = false;            ///< some slot is hidden
 };
 
-/// Masks what ResolvedPolicy::hides() names and what is not among the newest `window` tokens of the text (0: no limit), makes the probabilities and folds them into every running accumulator of the query
+/// Masks the slots that ResolvedPolicy::hides() names and those outside the newest `window` tokens of the
+/// text (0: no limit), computes the probabilities and folds them into every running accumulator of the query
 /// head:
-///     score <- alpha * score + weight * p        p: tempered in the tempered accumulators; weight: damping in decode rows, else 1
-/// with the head's own alpha, tau and gain (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
-/// probabilities everywhere. A hidden slot's contribution is 0; NaN logits make NaN scores.
+///     score <- alpha * score + weight * p
+/// p is tempered in the tempered accumulators; weight is the damping in decode rows, else 1; alpha, tau and
+/// gain are the head's own (ResolvedPolicy::at). A head whose own policy does not temper folds the plain
+/// probabilities everywhere. A hidden slot adds 0; NaN logits make NaN scores.
 ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratch& scratch, int window = 0);
 
 }  // namespace keyhole::cpu

@@ -37,7 +37,7 @@ float pool_one(Pool pool, float pooled, float score) {
     return pool == Pool::max ? std::max(pooled, score) : pooled + score;
 }
 
-/// visit(score by slot) for every query head that reads KV head g.
+/// Calls visit(score by slot) for every query head that reads KV head g.
 template <class Visit>
 void for_scores(const CpuKvCache& cache, int g, Visit visit) {
     const KvLayout& layout = cache.layout();
@@ -47,7 +47,7 @@ void for_scores(const CpuKvCache& cache, int g, Visit visit) {
     }
 }
 
-/// Pools for one KV head, in the order of the text. pooled [cache.count(g)]
+/// Pools the scores of one KV head, in text order. pooled [cache.count(g)]
 void pool_head(const CpuKvCache& cache, int g, float* pooled) {
     const Pool pool = cache.policy().pool;
     const int n = cache.count(g);
@@ -85,7 +85,8 @@ void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out) {
 
 namespace {
 
-/// All KV heads of the unit hold the same tokens in the same slots, as they do unless tokens left by hand.
+/// True when all KV heads of the unit hold the same tokens in the same slots, which holds unless tokens were
+/// evicted on request.
 bool slots_agree(const CpuKvCache& cache, const Unit& unit) {
     const int n = cache.count(unit.first);
     for (int g = unit.first + 1; g < unit.last; ++g)
@@ -95,7 +96,8 @@ bool slots_agree(const CpuKvCache& cache, const Unit& unit) {
     return true;
 }
 
-/// The pooled scores by slot of a unit whose slots agree: those of its one reader, or sums in out.pooled.
+/// Returns the pooled scores by slot of a unit whose slots agree: those of its only reader, or sums in
+/// out.pooled.
 const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& out) {
     const KvLayout& layout = cache.layout();
     const ResolvedPolicy& policy = cache.policy();
@@ -128,9 +130,9 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
     return out.pooled.data();
 }
 
-/// What a unit does in nearly every row: one token must leave, nothing is pinned, and all heads hold the same slots. Chooses as
-/// select_victims() does, by slot instead of in the order of the text. Returns the victim's index into the order; -1 where
-/// that is not so.
+/// Selects in the usual case: one token must leave, nothing is pinned, and all heads hold the same slots.
+/// Chooses as select_victims() does, but by slot instead of in text order. Returns the victim's index into
+/// the order; -1 in any other case.
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
@@ -169,7 +171,7 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
                            (unit.last - unit.first > 1 || must_select(policy, most, row));
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
-    if (!may_evict && unit.last - unit.first == 1)  // of a cache that loses nothing, the usual one to record
+    if (!may_evict && unit.last - unit.first == 1)  // nothing leaves: the usual case when recording
         return pool_head(cache, unit.first, values->scores.data() + values->offset[at(unit.first)]);
     if (!wants_scores && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {

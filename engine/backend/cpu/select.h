@@ -10,7 +10,7 @@
 
 namespace keyhole::cpu {
 
-/// The union of what a unit's KV heads store, ascending, with the score that it is judged by.
+/// The union of the positions that a unit's KV heads store, ascending, with the pooled score of each.
 struct UnitScores {
     std::vector<std::int32_t> positions;
     std::vector<float> pooled;
@@ -19,19 +19,19 @@ struct UnitScores {
 };
 
 /// Pools each head's own accumulator over all query heads that read the KV heads [first, last): mean, sum or
-/// max. A head that no longer stores a token adds nothing to it.
+/// max. A head that no longer stores a token adds nothing for it.
 void pool_unit(const CpuKvCache& cache, int first, int last, UnitScores& out);
 
-/// When a unit may evict.
+/// When a unit may evict: after the rows that its policy names, or after any row.
 enum class Due { by_row, now };
 
-/// Chooses the victims of a unit, removes them and appends them to `evictions`; writes pooled scores and
-/// thresholds into `values` when it is not null (offsets filled, scores sized). Due::by_row evicts after the rows that the
-/// policy names, Due::now after any.
+/// Chooses the victims of a unit, removes them and appends them to `evictions`. Writes pooled scores and
+/// thresholds to `values` when it is not null (offsets filled, scores sized).
 void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScores& scores,
                 std::vector<int>& victims, RowValues* values, std::vector<Eviction>& evictions);
 
-/// evict_unit() of every unit of the cache: all that follows once a row is scored.
+/// Calls evict_unit() for every unit of the cache: everything that follows once a row is scored. Returns the
+/// evictions.
 std::vector<Eviction> select_row(CpuKvCache& cache, int row, Due due = Due::by_row);
 
 }  // namespace keyhole::cpu

@@ -1,17 +1,18 @@
-/// Kernels as plain structs that run on a device and, thread by thread, on the host: without a device that is the evidence
-/// for their index arithmetic. Knows no CUDA unless nvcc compiles it.
+/// Kernels as plain structs that run on a device or, thread by thread, on the host. Without a device, the
+/// host runs are the evidence for their index arithmetic. Knows no CUDA unless nvcc compiles it. Any thread.
 ///
-/// A kernel holds its arguments and says what one thread does in one phase; phases are what lies between barriers.
+/// A kernel holds its arguments and defines what one thread does in one phase. Phases are separated by
+/// barriers.
 ///
 ///     struct Kernel {
 ///         static constexpr int kPhases = 2;
-///         struct Shared { float partial[kMaxThreads]; };  // one a block, contents undefined at the start
-///         struct Local {};                                // one a thread, lives through the phases
+///         struct Shared { float partial[kMaxThreads]; };  // one per block, contents undefined at the start
+///         struct Local {};                                // one per thread, kept across the phases
 ///         KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const;
 ///     };
 ///
-/// A thread must not read in a phase what another one writes in it; run_on_host() shuffles the order of threads, so that a
-/// kernel that does gives other results there.
+/// In one phase, a thread must not read what another thread writes. run_on_host() shuffles the order of
+/// threads, so a kernel that breaks this rule gives different results there.
 #pragma once
 
 #include "engine/base/host_device.h"
@@ -26,7 +27,8 @@
 #include <vector>
 #endif
 
-// On a device a failed assertion prints where and ends the kernel: the next wait throws Error(device). Off where KH_ASSERT is off.
+// On a device, a failed assertion prints its location and stops the kernel; the next wait throws
+// Error(device). Disabled where KH_ASSERT is.
 #ifndef __CUDACC__
 #define KH_DEVICE_ASSERT(condition) KH_ASSERT(condition)
 #elif defined(__CUDA_ARCH__) && !defined(KH_NO_ASSERT)
@@ -64,7 +66,7 @@ struct NoLocal {};
 
 template <class Kernel>
 __global__ void __launch_bounds__(kMaxThreads) run_kernel(const __grid_constant__ Kernel kernel) {
-    // Bytes, since shared variables may not have the initialisers that host code likes in a struct.
+    // Raw bytes, because shared variables must not have initialisers and host code wants them in a struct.
     __shared__ alignas(16) unsigned char bytes[sizeof(typename Kernel::Shared)];
     auto& shared = *reinterpret_cast<typename Kernel::Shared*>(bytes);
     typename Kernel::Local local;
@@ -87,8 +89,8 @@ void launch(const Kernel& kernel, Grid grid, int n_threads, cudaStream_t stream)
 
 #else
 
-/// Every block, phase by phase. `shuffle` 0 runs threads in order, else in one of many other orders; shared memory starts as
-/// NaN patterns.
+/// Runs every block, phase by phase. `shuffle` 0 runs threads in order; other values give other orders.
+/// Shared memory starts as NaN patterns.
 template <class Kernel>
 void run_on_host(const Kernel& kernel, Grid grid, int n_threads, unsigned shuffle = 1) {
     for (int z = 0; z < grid.z; ++z)

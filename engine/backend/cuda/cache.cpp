@@ -185,7 +185,7 @@ void CudaKvCache<T>::write_tables() {
     executor_->wait();
 }
 
-/// A position pinned in any head of a unit is pinned in all.
+/// Uploads the pins. A position pinned in any head of a unit is pinned in all.
 template <class T>
 void CudaKvCache<T>::write_pins() {
     for (const Unit& unit : units_) {
@@ -284,13 +284,14 @@ void CudaKvCache<T>::copy_slots(const SlotLists& lists, const Buffer<std::byte>&
     executor_->wait();
 }
 
-/// All memory is taken before anything changes: where there is none left the cache is as it was.
+/// Allocates all memory before it changes anything, so that the cache stays unchanged when there is none
+/// left.
 template <class T>
 void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store) {
     Buffer<std::byte> tables(executor_, table_sizes<T>(n_kv_heads(), n_query_heads()).end);
     const SlotLists lists = upload_slots(kept);
 
-    // Both stores and both tables live until the slots are copied.
+    // Both stores and both tables must exist until the slots are copied.
     const Buffer<std::byte> old_tables = std::exchange(tables_, std::move(tables));
     const Store old = std::exchange(store_, std::move(store));
     for (int g = 0; g < n_kv_heads(); ++g) {
@@ -334,7 +335,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     copy->units_ = units_;
     copy->on_host_ = on_host_;
     copy->write_tables();
-    // Slot by slot, where they are: sums keep their order. What nothing was stored in stays unread.
+    // Copies slot by slot, in place, so sums keep their order. Slots that hold nothing are not read.
     std::vector<std::vector<std::int32_t>> stored(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
         stored[at(g)].resize(at(count(g)));
@@ -358,7 +359,7 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
         running_accumulators(policy, is_empty ? std::array<bool, kAccumulators>{} : store_.running);
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
-        // Always anew: a wider scope may find its heads in other slots.
+        // Always rebuilds: under a wider scope, heads may hold the same tokens in different slots.
         rebuild(all_slots(), make_store(store_.capacity, running, has_noise));
     } catch (...) {
         policy_ = std::move(old);
@@ -405,7 +406,7 @@ void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
         order_[at(g)].erase(order_[at(g)].begin() + index);
     }
     std::sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
-    // The moves of CompactHead: what is stored beyond the new end fills the holes below it, both in order.
+    // The same moves as in CompactHead: slots beyond the new end fill the holes below it, both in order.
     const int end = count(g) - static_cast<int>(slots.size());
     std::size_t hole = 0, victim = 0;
     while (victim < slots.size() && slots[victim] < end) ++victim;

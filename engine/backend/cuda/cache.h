@@ -1,12 +1,14 @@
-/// K, V, positions and scores of one lane in device memory. Engine thread only.
+/// K, V, positions and scores of one lane in device memory. Engine thread only. Knows the executor, no CUDA.
 ///
-/// Slots of a KV head are dense, [0, count). The host keeps a list of which position each slot holds, and repeats on it what kernels
-/// did: appended tokens and removed ones. KV heads of a unit that hold the same tokens hold them in the same slots, so that one
-/// selection on the device serves them all; every rebuild (a command changed sizes, accumulators or single heads) puts slots in the
-/// order of the text, which restores that wherever the sets are equal. Heads whose sets differ (after a change of scope, or a token
-/// evicted by hand in one of them) are selected on the host until they agree again.
+/// Slots of a KV head are dense, [0, count). The host keeps a list of the position in each slot and applies
+/// to it what kernels did: appended tokens and removed ones. KV heads of a unit that hold the same tokens
+/// hold them in the same slots, so one selection on the device serves them all. Every rebuild (after a
+/// command changed sizes, accumulators or single heads) puts slots in text order, which restores this
+/// wherever the sets are equal. Heads whose sets differ (after a change of scope, or after a token was
+/// evicted on request in one of them) are selected on the host until the sets agree again.
 ///
-/// Where the device has no room (Error(no_memory)) a cache stays as it was; after Error(device) it is lost.
+/// When the device has no memory (Error(no_memory)) a cache stays unchanged; after Error(device) its contents
+/// are lost.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -23,18 +25,18 @@
 
 namespace keyhole::cuda {
 
-/// Victims of one unit's selection on the host, as positions, ascending.
+/// Result of one unit's selection on the host.
 struct HostSelection {
-    std::vector<std::int32_t> positions;  ///< all that the unit's heads hold, ascending
-    std::vector<float> pooled;            ///< of these
-    std::vector<int> victims;             ///< indices
+    std::vector<std::int32_t> positions;  ///< all positions that the unit's heads hold, ascending
+    std::vector<float> pooled;            ///< score of each position
+    std::vector<int> victims;             ///< indices into positions, ascending
     float threshold = 0;
 };
 
 template <class T>
 class CudaKvCache final : public KvCache {
   public:
-    /// For a model, which it keeps loaded.
+    /// Makes a cache for a model and keeps the model loaded.
     CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<const OnDevice<T>> of);
 
     CacheUse use() const override;
@@ -45,15 +47,16 @@ class CudaKvCache final : public KvCache {
     bool set_pinned(int g, int position, bool pinned) override;
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned_[at(g)]; }
 
-    /// Makes the accumulators that the policy needs (a new one starts from its nearest running relative) and the noise of stored
-    /// tokens.
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative) and
+    /// draws the noise of stored tokens.
     void set_policy(const ResolvedPolicy& policy);
     const ResolvedPolicy& policy() const { return policy_; }
     const KvLayout& layout() const { return *layout_; }
-    /// Whose K and V they are.
+    /// The model whose K and V these are.
     const OnDevice<T>& of() const { return *of_; }
 
-    /// New memory with room for so many slots in every KV head, at least for what each stores; the old goes back to the driver.
+    /// Moves to new memory with room for capacity[g] slots in every KV head, at least for what each stores;
+    /// frees the old memory.
     void reserve(std::span<const int> capacity);
     void clear();
 
@@ -68,7 +71,7 @@ class CudaKvCache final : public KvCache {
     }  ///< slots by ascending position
     bool has_noise() const { return store_.has_noise; }
 
-    /// All K and V of the text, on the host, where the policy asked for a shadow from its start; else null.
+    /// All K and V of the text, on the host, where the policy asked for a shadow from the start; else null.
     ShadowStore* shadow() { return shadow_ ? &*shadow_ : nullptr; }
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
@@ -76,41 +79,41 @@ class CudaKvCache final : public KvCache {
     bool is_on_host(std::size_t unit) const { return on_host_[unit] != 0; }
     bool any_on_host() const;
 
-    /// What kernels see; rules in device memory.
+    /// Returns the arguments that kernels read. `rules` lies in device memory.
     LaneView<T> view(const RowRule* rules, int row) const;
-    /// Where keys stand in the coming row (policy().positions), by slot: how far back each is turned; returns the place of the row's
-    /// token. steps [count(g) + 1]. CPU twin: cpu/places.h.
+    /// Writes, by slot, how many positions each key is turned back in the coming row (policy().positions);
+    /// returns the place of the row's token. steps [count(g) + 1]. CPU twin: cpu/position_remap.h.
     int steps_back(int g, int row, std::span<std::int32_t> steps) const;
     const DeviceHead<T>* device_heads() const;
     const HeadScores* device_scores() const;
 
-    /// Repeats BeginRow on the host's list.
+    /// Applies BeginRow to the host's list.
     void note_appended(int row);
-    /// Repeats CompactHead: slots ascending. Appends the positions that left, ascending.
+    /// Applies CompactHead to the host's list. slots are ascending. Appends the removed positions, ascending.
     void note_removed(int g, std::span<const std::int32_t> slots, std::vector<std::int32_t>& positions);
-    /// Tokens that kernels put into empty KV heads, by slot, ascending, before adopt().
+    /// Records the tokens that kernels put into an empty KV head, by slot, ascending. Call before adopt().
     void note_filled(int g, std::vector<std::int32_t> positions);
-    /// Tells the device the counts and pins that the host holds, and draws noise.
+    /// Uploads the counts and pins that the host holds, and draws noise.
     void adopt();
 
-    /// Pools a unit's scores and chooses its victims on the host, waiting for them: for units whose heads differ, and changes of policy.
-    /// Removes nothing. may_evict: else only the scores are wanted.
+    /// Pools a unit's scores, waits for them and chooses its victims on the host: for units whose heads
+    /// differ and for changes of policy. Removes nothing. With may_evict false only the scores are computed.
     HostSelection select_on_host(const Unit& unit, int row, bool may_evict);
-    /// Removes tokens by position, a list for each KV head, ascending; capacity as it was.
+    /// Removes tokens by position, one ascending list per KV head; capacity stays the same.
     void remove(const std::vector<std::vector<std::int32_t>>& positions);
 
   private:
     struct Store {
         Buffer<std::byte> data;
         std::vector<int> capacity;              // [n_kv_heads]
-        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before
-        std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for what query heads have
+        std::vector<std::int64_t> first_slot;   // [n_kv_heads] slots of the KV heads before this one
+        std::vector<std::int64_t> first_score;  // [n_layers * n_heads] the same for the scores of query heads
         std::array<bool, kAccumulators> running{true, false, false, false};
         bool has_noise = false;
         std::size_t keys_at = 0, values_at = 0, positions_at = 0, pinned_at = 0, noise_at = 0;
         std::array<std::size_t, kAccumulators> score_at{};
     };
-    /// Device tables of a store: heads, scores, units, unit_of_head, one after the other.
+    /// Device tables of a store, one after the other: heads, scores, units, unit_of_head.
     struct Tables {
         Buffer<std::byte> data;
     };
@@ -122,23 +125,24 @@ class CudaKvCache final : public KvCache {
                      bool has_noise) const;
     DeviceHead<T> device_head(const Store& store, int g) const;
     HeadScores head_scores(const Store& store, int head) const;
-    /// Uploads the tables of store_; units follow the policy's scope.
+    /// Uploads the tables of store_. Units follow the policy's scope.
     void write_tables();
     void write_pins();
-    /// rule: of the policy, on the device.
+    /// `rule` is the policy's, in device memory.
     void draw_noise(const Buffer<RowRule>& rule);
     void find_units();
     std::vector<std::vector<std::int32_t>> all_slots() const;
-    /// Slots of every KV head by number, on the device.
+    /// Slot numbers of every KV head, in device memory.
     struct SlotLists {
         Buffer<std::int32_t> slots, offset;
-        int most = 0;  ///< of one KV head
+        int most = 0;  ///< the longest list of a KV head
     };
     SlotLists upload_slots(const std::vector<std::vector<std::int32_t>>& slots) const;
-    /// Into the first slots of this store, in their order, from a store with other tables.
+    /// Copies the listed slots, in their order, from a store with other tables to the first slots of this
+    /// store.
     void copy_slots(const SlotLists& lists, const Buffer<std::byte>& from,
                     const std::array<bool, kAccumulators>& running);
-    /// Moves the kept slots of every KV head, in their order, into a new store.
+    /// Moves the kept slots of every KV head, in their order, to a new store.
     void rebuild(const std::vector<std::vector<std::int32_t>>& kept, Store store);
     int order_index(int g, int position) const;
 
@@ -149,7 +153,7 @@ class CudaKvCache final : public KvCache {
     ResolvedPolicy policy_;
     std::vector<std::vector<std::int32_t>> positions_;  // by slot
     std::vector<std::vector<std::int32_t>> order_;
-    std::vector<std::vector<std::int32_t>> pinned_;  // positions
+    std::vector<std::vector<std::int32_t>> pinned_;  // by position
     std::vector<Unit> units_;
     std::vector<std::uint8_t> on_host_;  // [units]
     Store store_;
@@ -157,7 +161,7 @@ class CudaKvCache final : public KvCache {
     std::optional<ShadowStore> shadow_;
 };
 
-/// ReaderTable's order on the host: query heads that read KV heads [first, last).
+/// Visits the query heads that read KV heads [first, last), in the order of ReaderTable.
 template <class Visit>
 void for_readers(const KvLayout& layout, int first, int last, Visit visit) {
     for (int g = first; g < last; ++g)

@@ -1,8 +1,10 @@
-/// The CUDA backend: everything but the device itself, which an Executor stands for. The same code runs on a device through the module
-/// and, kernel by kernel on the host, in tests. Engine thread only. CPU twin: backend/cpu.
+/// Makes the CUDA backend. All of it is here except the device itself, which an Executor represents: on a
+/// device through the CUDA module, in tests on the host, kernel by kernel. Engine thread only. Knows no CUDA.
+/// CPU twin: backend/cpu.
 ///
-/// A step is one upload (tokens, rows, rules), one list of launches (a graph on a device), downloads of what the record needs, one wait.
-/// KV has the type of the weights; scores, logits and all sums are float.
+/// A step is one upload (tokens, rows, rules), one list of launches (a graph on a device), downloads of what
+/// the record needs, and one wait. K and V have the type of the weights; scores, logits and all sums are
+/// float.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -14,19 +16,22 @@ namespace keyhole {
 
 namespace cuda {
 
-/// How products with weights are made. A default that no GPU has measured: `keyhole bench --cublas-from N` finds it.
+/// How products with weights are computed. The default was not measured on a GPU; `keyhole bench
+/// --cublas-from N` finds a better one.
 struct ProductOptions {
-    /// Lanes from which cuBLAS takes the products of a step, in the type of the weights: one read of the weights where own kernels read
-    /// them once for every 8 lanes. Below, a lane's bits do not depend on its company; from here on they do.
+    /// Number of lanes from which cuBLAS computes a step's products, in the type of the weights. It reads the
+    /// weights once, where our own kernels read them once for every 8 lanes. Below this number a lane's bits
+    /// do not depend on the other lanes; from it on they do.
     int cublas_from = 16;
-    /// Prompts on tensor cores, activations rounded to the type of the weights; else in floats, so that prompt and decode rows agree.
+    /// True: prompts run on tensor cores, with activations rounded to the type of the weights. False: in
+    /// float, so that prompt and decode rows agree.
     bool narrow_prompt = false;
 };
 
 }  // namespace cuda
 
-/// Throws Error(unsupported) for a model that the kernels do not take, Error(no_memory) with the numbers where its weights do not fit;
-/// messages are clauses that make_backend completes.
+/// Throws Error(unsupported) for a model that the kernels cannot run, and Error(no_memory), with the sizes,
+/// where its weights do not fit. The messages are clauses that make_backend completes.
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
                                            std::shared_ptr<cuda::Executor> executor,
                                            const cuda::ProductOptions& products = {});

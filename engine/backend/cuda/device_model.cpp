@@ -13,7 +13,7 @@
 namespace keyhole::cuda {
 namespace {
 
-/// What is stored in one type; norms and biases are floats.
+/// Visits the weights stored in the common type; norms and biases are float.
 template <class Visit>
 void for_matrices(const ModelWeights& weights, Visit visit) {
     const auto visit_one = [&](const Weight& w) {
@@ -33,7 +33,8 @@ constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
                             : std::is_same_v<T, Bf16> ? DType::bf16
                                                       : DType::f32;
 
-/// Widened by the host where T is float and the weight is not; drawn on the device where the host has no values.
+/// Uploads a weight. The host widens it where T is float and the weight is not; the device draws it where the
+/// host has no values.
 template <class T>
 Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
     const std::int64_t n = w.rows * w.cols;
@@ -60,7 +61,7 @@ Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
     return out;
 }
 
-/// With zeros behind its rows and columns.
+/// Uploads a weight with zeros after its rows and columns.
 template <class T>
 Buffer<T> uploaded_wider(const std::shared_ptr<Executor>& executor, const Weight& w, std::int64_t rows,
                          std::int64_t cols) {
@@ -151,7 +152,7 @@ DeviceModel<T>::DeviceModel(WeightStore<T>& store, const Model& model) {
     const ModelWeights& w = model.weights();
     const bool centres = model.config().norm == NormKind::layer;
     const auto norm = [&](const Weight& gain, const Weight& bias) {
-        return Norm{store.floats(gain), store.floats(centres ? bias : Weight{})};  // RMSNorm has none
+        return Norm{store.floats(gain), store.floats(centres ? bias : Weight{})};  // RMSNorm has no bias
     };
     embedding = store.matrix(w.embedding);
     position_embedding = store.matrix(w.position_embedding);

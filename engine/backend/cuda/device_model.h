@@ -1,5 +1,6 @@
-/// A model's weights in device memory, in the type that they are stored in. Const after loading. Models whose weights are the same in
-/// main memory (a model and what shared_model() makes of it) share them on the device.
+/// A model's weights in device memory, in the type in which they are stored. Const after loading; engine
+/// thread only. Models that share weights in main memory (a model and the results of shared_model()) share
+/// them on the device. Knows no cache.
 #pragma once
 
 #include "engine/backend/common/model_tables.h"
@@ -13,14 +14,14 @@
 
 namespace keyhole::cuda {
 
-/// The type that all matrices have; f32 where they differ.
+/// Returns the type of all matrices; f32 where they differ.
 DType common_type(const Model& model);
-/// Why the kernels cannot run the model, as a clause; empty when they can.
+/// Returns why the kernels cannot run the model, as a clause; empty when they can.
 std::string unsupported_shape(const Model& model);
-/// Bytes of weights on the device.
+/// Returns the bytes of weights on the device.
 std::int64_t device_weight_bytes(const Model& model);
 
-/// What a product reads.
+/// A matrix and its bias, as a product reads them.
 template <class T>
 struct MatrixView {
     const T* data = nullptr;
@@ -28,7 +29,8 @@ struct MatrixView {
     int rows = 0, cols = 0;
 };
 
-/// Device memory that several models may hold; empty where the family has none. The last to hold it gives it back.
+/// Device memory that several models may share; the last owner frees it. Empty where the model family has
+/// none.
 template <class T>
 class SharedBuffer {
   public:
@@ -48,20 +50,22 @@ struct Matrix {
     MatrixView<T> view() const { return {data.data(), bias.data(), rows, cols}; }
 };
 
-/// Puts weights on the device, each once as long as somebody holds it. Who holds one keeps its place in main memory too.
+/// Uploads weights, each only once while someone holds it. A holder must also keep the weight's main memory,
+/// since its address is the key.
 template <class T>
 class WeightStore {
   public:
     explicit WeightStore(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
     const std::shared_ptr<Executor>& executor() const { return executor_; }
-    std::int64_t uploaded_bytes() const { return uploaded_bytes_; }  ///< since the beginning
-    /// rows, cols: with zeros at the ends where the weight has fewer; 0: as it has.
+    std::int64_t uploaded_bytes() const { return uploaded_bytes_; }  ///< total
+    /// Uploads a matrix, with zeros at the ends where the weight has fewer than rows or cols; 0 keeps the
+    /// weight's own size.
     Matrix<T> matrix(const Weight& w, const Weight& bias = {}, std::int64_t rows = 0, std::int64_t cols = 0);
     SharedBuffer<float> floats(const Weight& w, std::int64_t rows = 0);
 
   private:
-    /// By place and size in main memory.
+    /// By address and size in main memory.
     template <class V>
     using Known = std::map<std::pair<const void*, std::int64_t>, std::weak_ptr<const Buffer<V>>>;
 
@@ -74,7 +78,7 @@ class WeightStore {
     Known<float> floats_;
 };
 
-/// Weights that the family lacks are empty, their pointers null.
+/// Weights that the model family lacks are empty, their pointers null.
 template <class T>
 struct DeviceModel {
     DeviceModel(WeightStore<T>& store, const Model& model);
@@ -93,14 +97,14 @@ struct DeviceModel {
     std::vector<Layer> layers;
     Norm final_norm;
     Buffer<float> slopes;  ///< [n_heads] of ALiBi, or empty
-    /// Neurons of a layer, rounded up to whole packs: the last ones are zeros, and so is what they make.
+    /// Neurons of a layer, rounded up to whole packs. The added ones have zero weights and produce zeros.
     int d_ff = 0;
     MatrixView<T> output() const {
         MatrixView<T> view = own_output.rows > 0 ? own_output.view() : embedding.view();
         view.bias = output_bias.data();
         return view;
     }
-    /// What a layer does with its heads.
+    /// Returns the layer's settings for its heads: norms, clipping, rotation.
     HeadRule head_rule(const ModelConfig& config, int layer) const {
         const Layer& w = layers[static_cast<std::size_t>(layer)];
         return {w.q_norm.data(),
@@ -114,7 +118,7 @@ struct DeviceModel {
     }
 };
 
-/// Tables of a model's layout that kernels look things up in.
+/// Lookup tables of a model's KV layout, for kernels.
 struct DeviceLayout {
     DeviceLayout(const std::shared_ptr<Executor>& executor, const KvLayout& layout);
 
@@ -124,7 +128,8 @@ struct DeviceLayout {
     Buffer<std::int32_t> kv_of_head;       ///< [n_layers * n_heads]
 };
 
-/// All that a step needs of a model: the session's own, or a variant that shares KV heads otherwise. It keeps the model loaded.
+/// Everything that a step needs of a model: the session's own model, or a variant with other KV sharing.
+/// Keeps the model loaded.
 template <class T>
 struct OnDevice {
     OnDevice(WeightStore<T>& store, std::shared_ptr<const Model> of)
@@ -137,20 +142,21 @@ struct OnDevice {
     }
 
     std::shared_ptr<const Model> model;
-    std::int64_t uploaded_bytes;  ///< of weights that nobody had on the device before
+    std::int64_t uploaded_bytes;  ///< of weights that were not on the device before
     DeviceModel<T> weights;
     DeviceLayout layout;
-    ModelTables tables;  ///< what the shadow's queries and keys need, on the host
+    ModelTables tables;  ///< on the host, for the shadow's queries and keys
 };
 
-/// act(x), gated by `up` where that is given, over n values.
+/// Computes act(x) over n values, multiplied by `up` where it is not null.
 inline Activate activation_of(const ModelConfig& config, float* x, const float* up, std::int64_t n) {
     return {x, up, n, static_cast<ActivationKind>(config.activation)};
 }
 static_assert(static_cast<int>(ActivationKind::relu) == static_cast<int>(Activation::relu) &&
               static_cast<int>(ActivationKind::gelu) == static_cast<int>(Activation::gelu));
 
-/// The second half of a block adds to the stream only before the next norm that reads it: parallel branches, and a norm that is shared.
+/// True when the output of a block's second half is added only before the next norm that reads the stream:
+/// with parallel branches or a shared norm.
 inline bool adds_late(const ModelConfig& config) {
     return config.parallel || config.shared_norm;
 }

@@ -1,8 +1,9 @@
-/// Where the backend's memory lies and its kernels run: a CUDA device (behind the door of the module), or the host, thread by thread,
-/// for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
+/// Owns the backend's memory and runs its kernels: a CUDA device (through the CUDA module), or the host,
+/// thread by thread, for tests and for the CPU half of `selftest`. Engine thread only. Knows no CUDA.
 ///
-/// What is asked for happens in order, one after the other, some time before the next wait() returns: host memory that an upload or
-/// a download names must live until then. Failures of the device throw Error(device), some of them only in wait().
+/// Calls run in order, one after the other, and complete at the latest when the next wait() returns. Host
+/// memory passed to an upload or a download must stay valid until then. Device failures throw Error(device),
+/// some of them only in wait().
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -18,8 +19,8 @@
 
 namespace keyhole::cuda {
 
-/// n_batch products, row-major: c [m, n] = alpha * a [m, k] * b, b [k, n] or, transposed, [n, k]. Sums and c are floats; a and b have one
-/// type.
+/// n_batch products, row-major: c [m, n] = alpha * a [m, k] * b, where b is [k, n] or, transposed, [n, k].
+/// Sums and c are float; a and b have one type.
 struct MatrixProduct {
     const void* a = nullptr;
     const void* b = nullptr;
@@ -58,21 +59,22 @@ class Executor {
   public:
     virtual ~Executor() = default;
     virtual std::string name() const = 0;  ///< "NVIDIA H200"
-    virtual MemoryUse memory() const = 0;  ///< as the driver says
-    /// multiply() takes factors of the type. Floats always.
+    virtual MemoryUse memory() const = 0;  ///< as the driver reports it
+    /// True when multiply() takes factors of the type. Floats always work.
     virtual bool has_products(NumberType) const { return true; }
 
-    /// Contents undefined. Throws Error(no_memory) with what was asked for and what is free.
+    /// Returns memory with undefined contents. Throws Error(no_memory) with the requested and the free bytes.
     virtual void* allocate(std::size_t n_bytes) = 0;
-    /// Waits for what still uses it, then gives it back to the driver.
+    /// Waits for pending uses, then frees the memory.
     virtual void release(void* data) noexcept = 0;
-    /// Host memory that copies take directly.
+    /// Returns pinned host memory, which copies use directly.
     virtual void* allocate_host(std::size_t n_bytes) = 0;
     virtual void release_host(void* data) noexcept = 0;
 
     virtual void upload(void* to, const void* from, std::size_t n_bytes) = 0;
     virtual void download(void* to, const void* from, std::size_t n_bytes) = 0;
-    /// n_rows rows of `width` bytes, from rows `from_stride` bytes apart.
+    /// Copies n_rows rows of `width` bytes; rows start from_stride bytes apart in `from` and to_stride bytes
+    /// apart in `to`.
     virtual void download_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
                                std::size_t width, std::size_t n_rows) = 0;
     virtual void copy(void* to, const void* from, std::size_t n_bytes) = 0;
@@ -103,22 +105,22 @@ class Executor {
             run({&launch, 1});
     }
 
-    /// Launches between begin_list() and end_list() run together at its end. A list equal to the one before runs as the graph that was
-    /// made of that: sizes that change from row to row therefore live in device memory.
+    /// Launches between begin_list() and end_list() run together in end_list(). A list equal to the previous
+    /// one reuses the graph made of that one, so sizes that change from row to row must lie in device memory.
     void begin_list();
     void end_list();
-    /// Drops an open list, for who failed halfway.
+    /// Drops an open list, for callers that failed halfway.
     void drop_list() noexcept { listing_ = false; }
-    int n_graphs() const { return n_graphs_; }  ///< lists that differed from the one before
+    int n_graphs() const { return n_graphs_; }  ///< lists that differed from the previous one
 
-    /// Times every launch and product from now on, or no longer; lists run launch by launch meanwhile.
+    /// Starts or stops timing every launch and product. Meanwhile lists run launch by launch.
     virtual void time_launches(bool on) = 0;
-    /// Seconds since the last call, by kernel, [Kernels::kSize] those of products. Waits.
+    /// Returns seconds since the last call, by kernel; entry [Kernels::kSize] is the products. Waits.
     virtual std::vector<double> take_times() = 0;
 
   protected:
     virtual void run(std::span<const Launch> launches) = 0;
-    /// `is_new`: other than the last one.
+    /// `is_new`: the list differs from the last one.
     virtual void run_list(std::span<const Launch> launches, bool is_new) = 0;
 
   private:
@@ -127,12 +129,13 @@ class Executor {
     std::vector<Launch> list_, last_;
 };
 
-/// The host, for tests: kernels run thread by thread, in an order that `shuffle` changes; memory starts as NaN patterns.
+/// Returns an executor on the host, for tests: kernels run thread by thread, in an order that `shuffle`
+/// changes; memory starts as NaN patterns.
 std::unique_ptr<Executor> make_host_executor(unsigned shuffle = 1);
 
 enum class Place { device, host };
 
-/// Memory of the executor, [size()] of T, contents undefined: on its side, or of the host where copies take it directly. Move only.
+/// Memory of an executor, [size()] of T, contents undefined: device memory, or pinned host memory. Move only.
 template <class T, Place kPlace>
 class Memory {
   public:
@@ -157,10 +160,10 @@ class Memory {
     std::size_t size_bytes() const { return size_ * sizeof(T); }
     T& operator[](std::size_t i) const requires(kPlace == Place::host) { return data_[i]; }
 
-    /// Room for n at least; contents are lost when it grows.
+    /// Makes room for at least n; loses the contents when it grows.
     void grow(const std::shared_ptr<Executor>& executor, std::size_t n) {
         if (n <= size_) return;
-        *this = Memory();  // the old one first: both may not fit
+        *this = Memory();  // frees the old one first: both may not fit
         *this = Memory(executor, n);
     }
 

@@ -43,7 +43,7 @@ const std::array<RunOnHost, Kernels::kSize>& host_kernels() {
     return table;
 }
 
-/// Everything happens at once, so that copies and kernels see what a stream would have made of them.
+/// Runs everything at once, so copies and kernels see the same data as in a stream.
 class HostExecutor final : public Executor {
   public:
     explicit HostExecutor(unsigned shuffle) : shuffle_(shuffle) {}

@@ -1,5 +1,6 @@
-/// All kernels of the backend, numbered by their place in one list: what crosses the door to the CUDA module is a number and the bytes
-/// of its arguments, so that all else of the backend is plain C++ that needs no toolkit.
+/// All kernels of the backend, numbered by their place in one list. Only a kernel's number and the bytes of
+/// its arguments pass to the CUDA module, so the rest of the backend is plain C++ that needs no CUDA toolkit.
+/// Constants only; any thread.
 #pragma once
 
 #include "engine/backend/cuda/kernels/attention.h"
@@ -15,7 +16,7 @@
 
 namespace keyhole::cuda {
 
-/// "AttendSplit<Bf16>", as the compiler writes it.
+/// Returns the kernel's name as the compiler writes it, such as "AttendSplit<Bf16>".
 template <class Kernel>
 constexpr std::string_view kernel_name() {
     std::string_view name = __PRETTY_FUNCTION__;
@@ -33,7 +34,8 @@ struct KernelList {
         for (const std::size_t size : {sizeof(Kernels)...}) most = size > most ? size : most;
         return most;
     }();
-    /// Differs where a module and a program were built from other kernels (as far as sizes tell).
+    /// Differs where a module and a program were built from different kernels, as far as argument sizes show
+    /// it.
     static constexpr std::uint32_t kFingerprint = [] {
         std::uint32_t hash = 2166136261u;
         for (const std::size_t size : {sizeof(Kernels)...})
@@ -46,7 +48,7 @@ struct KernelList {
         ((found = std::is_same_v<Kernel, Kernels> ? index : found, ++index), ...);
         return found;
     }
-    /// visit.template operator()<Kernel>() for each, in order.
+    /// Calls visit.template operator()<Kernel>() for each kernel, in order.
     template <class Visit>
     static constexpr void for_each(Visit visit) {
         (visit.template operator()<Kernels>(), ...);

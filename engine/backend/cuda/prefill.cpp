@@ -11,8 +11,8 @@ namespace keyhole::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kTileFloats = std::int64_t{16} << 20;  // of one of the tile's buffers
-constexpr std::int64_t kFeedForwardRows = 512;                // rows whose hidden layer is in memory at once
+constexpr std::int64_t kTileFloats = std::int64_t{16} << 20;  // size of one of the tile's buffers
+constexpr std::int64_t kFeedForwardRows = 512;  // prompt rows whose hidden layer is in memory at once
 
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
@@ -29,7 +29,7 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
     return out;
 }
 
-/// The largest matrix of a layer, in elements.
+/// Returns the size of a layer's largest matrix, in elements.
 template <class T>
 std::size_t widest(const DeviceModel<T>& weights) {
     std::size_t most = at(std::int64_t{weights.project_in.rows} * weights.project_in.cols);
@@ -88,7 +88,8 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
     if (draws && wants_noise) floats(noise_, tile);
     if (sink_wants_.scores) floats(score_rows_, at(plan_.n_streams) * tile);
-    // Downloaded whole: noise is drawn for what a row sees, scores are folded where a head has the stream.
+    // Cleared because they are downloaded whole, but noise is written only for visible columns and scores
+    // only where a head has the stream.
     for (auto* buffer : {&noise_, &score_rows_})
         if (buffer->size() > 0) executor_->clear(buffer->data(), buffer->size_bytes());
     rules_.grow(executor_, at(plan_.n_streams) * at(c.n_heads));
@@ -98,7 +99,7 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     size_rows();
 }
 
-/// The last prompt row goes to the lanes' outputs: every KV head attends to all n tokens in it.
+/// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
 template <class T>
 void Prefill<T>::size_rows() {
     const std::vector<int> n_attended(at(model_.layout().n_kv_heads()), n_);
@@ -112,7 +113,8 @@ void Prefill<T>::size_rows() {
             const AttentionRule rule = attention_rule(model_.config(), kv.owner_layer, 0);
             values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % at(n_))) ? 1 : 0;
         }
-        begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);  // it would be the row itself
+        // No shadow: full attention would be this row itself.
+        begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);
         for (std::size_t i = 0; i < values.positions.size(); ++i)
             values.positions[i] = static_cast<std::int32_t>(i % at(n_));
     }
@@ -128,7 +130,8 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
             cache(lane).shadow()->reserve(n_ + rows_of_room(*lanes_[lane].policy));
     }
     embed();
-    // A lane whose one kept set is chosen over all layers needs them all before anything can go.
+    // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
+    // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
         return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
     });
@@ -157,7 +160,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
     write_last_logits();
 }
 
-/// Embeddings of all tokens, with those of their positions where these are learned.
+/// Writes the embeddings of all tokens, plus those of their positions where positions are learned.
 template <class T>
 void Prefill<T>::embed() {
     const ModelConfig& c = model_.config();
@@ -196,14 +199,14 @@ void Prefill<T>::multiply(const MatrixView<T>& w, const float* x, std::int64_t n
     if (w.bias != nullptr) executor_->launch(AddBias{y, w.bias, n, w.rows}, {blocks_for(n)}, kThreads);
 }
 
-/// x_ <- x_ + y + z, normed into out.
+/// x_ <- x_ + y + z; writes the norm of it to out.
 template <class T>
 void Prefill<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
                           float* out) {
     add_norm_from(0, n_, y, z, norm, out);
 }
 
-/// The same for rows [first, first + n) of x_, y and z.
+/// Does the same for rows [first, first + n) of x_, y and z.
 template <class T>
 void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const float* z,
                                const typename DeviceModel<T>::Norm& norm, float* out) {
@@ -215,7 +218,7 @@ void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const 
                       {n}, kThreads);
 }
 
-/// q, k, v of all tokens, their heads finished; K and V laid out head by head.
+/// Computes q, k and v of all tokens, finishes their heads, and stores K and V head by head.
 template <class T>
 void Prefill<T>::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
@@ -271,14 +274,15 @@ void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owne
     }
 }
 
-/// Rows [first, last) of all heads: logits and probabilities [heads, rows, last], output in attended_.
+/// Attends rows [first, last) of all heads: logits and probabilities [heads, rows, last], output in
+/// attended_.
 template <class T>
 void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int last) {
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, rows = last - first, columns = last, group = c.n_heads / c.n_kv_heads;
     const AttentionRule rule = attention_rule(c, layer, 0);
     const Buffer<float>& keys = c.borrows_unrotated && !owns(layer) ? owner.raw_keys : owner.keys;
-    MatrixProduct product;  // of one query head of every KV head
+    MatrixProduct product;  // one query head of every KV head
     product.m = rows;
     product.n_batch = c.n_kv_heads;
     for (std::int64_t j = 0; j < group; ++j) {
@@ -320,7 +324,7 @@ void Prefill<T>::attend_tile(int layer, const LayerStore& owner, int first, int 
     emit_attention(layer, first, last);
 }
 
-/// Folds the tile's rows, in order, into a score stream of every head that has it.
+/// Folds the tile's rows, in order, into one score stream of every head that has it.
 template <class T>
 void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
@@ -364,7 +368,7 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
         const int window = attention_rule(model_.config(), layer, 0).window;
         for (int h = 0; h < n_heads; ++h) {
             float* values = tile_.data() + h * tile;
-            if (window > 0 && wanted == &RowWants::logits)  // what the window hides
+            if (window > 0 && wanted == &RowWants::logits)  // positions outside the window
                 for (std::int64_t i = 0; i < rows; ++i)
                     std::fill_n(values + i * last, std::max(0, first + static_cast<int>(i) - window + 1),
                                 std::numeric_limits<float>::quiet_NaN());
@@ -381,7 +385,7 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
     emit(logits_, sink_wants_.logits, &PrefillSink::logits, &RowWants::logits, &RowValues::logits);
 }
 
-/// The noise of a stream, for the lanes whose heads are judged by it.
+/// Sends the noise of a stream to the lanes whose heads select by it.
 template <class T>
 void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
@@ -407,7 +411,8 @@ void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
     }
 }
 
-/// Pooled scores after each row of the tile, for the sink. What is pooled over all layers (scope shared) comes with the last one.
+/// Sends the pooled scores after each row of the tile to the sink. Scores pooled over all layers (scope
+/// shared) go with the last layer.
 template <class T>
 void Prefill<T>::emit_scores(int layer, int first, int last) {
     const KvLayout& layout = model_.layout();
@@ -443,7 +448,8 @@ void Prefill<T>::emit_scores(int layer, int first, int last) {
     }
 }
 
-/// Adds a layer's tile to the scores of a lane that pools over all layers; with the last layer they are whole and every KV head's.
+/// Adds a layer's tile to the scores of a lane that pools over all layers. After the last layer they are
+/// complete and valid for every KV head.
 template <class T>
 void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
                              const std::function<const float*(int head)>& of_head) {
@@ -465,7 +471,7 @@ void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
     }
 }
 
-/// The same for the layers that read one owner's KV heads.
+/// Does the same for the layers that read one owner's KV heads.
 template <class T>
 void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
                                const std::function<const float*(int head)>& of_head) {
@@ -548,7 +554,7 @@ void Prefill<T>::write_last_logits() {
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = host;
 }
 
-/// Lanes choose and take what they keep of layers [first_layer, first_layer + stores.size()).
+/// Each lane chooses and copies what it keeps of layers [first_layer, first_layer + stores.size()).
 template <class T>
 void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stores) {
     const KvLayout& layout = model_.layout();
@@ -570,7 +576,7 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
             }
             cache(lane).reserve(wanted_capacity(layout, policy, n_stored, n_));
         }
-        // One set over all layers matters only where something leaves.
+        // One set over all layers matters only where something is evicted.
         const bool whole = policy.at(0, 0).exceeded(n_, n_ - 1);
         for (const Unit& unit :
              units_of(layout, policy.scope == Scope::shared && !whole ? Scope::head : policy.scope))
@@ -583,7 +589,7 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
     }
 }
 
-/// What a unit keeps, on the host: into kept_, and into the lane's output.
+/// Chooses on the host what a unit keeps; writes it to kept_ and to the lane's output.
 template <class T>
 void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
                         std::span<const std::vector<float>> scores) {
@@ -656,7 +662,7 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     executor_->wait();
 }
 
-/// All K and V of a layer.
+/// Copies all K and V of a layer to the shadow.
 template <class T>
 void Prefill<T>::give_to_shadow(std::size_t lane, int layer, const LayerStore& store) {
     std::vector<float> keys(store.keys.size()), values(store.values.size());
@@ -683,7 +689,7 @@ void CudaBackend<T>::prefill(std::span<const int> tokens, std::span<const LanePr
     } catch (...) {
         for (const LanePrefill& lane : lanes) try {
                 static_cast<Cache&>(*lane.cache).clear();
-            } catch (const Error&) {  // on a device that failed; the first reason is the one to tell
+            } catch (const Error&) {  // the device failed; the first error is the one to report
             }
         throw;
     }

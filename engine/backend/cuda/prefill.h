@@ -1,7 +1,8 @@
-/// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row by row as they are made,
-/// then each lane keeps what its policy keeps. What stays is chosen on the host, layer by layer: once a prompt, not once a row.
-/// Activations are float and weights are widened for the products, so that prompt and decode rows agree; or both in the type of the
-/// weights where that is asked for (ProductOptions). CPU twin: cpu/prefill.h.
+/// The prompt pass on a device: products by the executor (cuBLAS), attention tile by tile, scores folded row
+/// by row; then each lane keeps what its policy keeps. The host chooses what stays, layer by layer, once per
+/// prompt. Activations are float and weights are widened for the products, so that prompt and decode rows
+/// agree; with ProductOptions::narrow_prompt both have the type of the weights. Engine thread only. CPU twin:
+/// cpu/prefill.h.
 #pragma once
 
 #include "engine/backend/cuda/step.h"
@@ -16,7 +17,7 @@ namespace keyhole::cuda {
 template <class T>
 class Prefill {
   public:
-    /// turns: rows of all prompt positions.
+    /// turns: the rows of all prompt positions.
     Prefill(const Model& model, const DeviceModel<T>& weights, std::shared_ptr<Executor> executor,
             const float* turns, bool narrow, std::span<const int> tokens, std::span<const LanePrefill> lanes,
             PrefillSink* sink);
@@ -28,8 +29,8 @@ class Prefill {
     /// K, V and scores of one layer, all tokens.
     struct LayerStore {
         Buffer<float> keys,
-            values;              ///< [n_kv_heads, n, head_dim], keys rotated; none in a layer that borrows
-        Buffer<float> raw_keys;  ///< as keys before rotation, where ModelConfig::borrows_unrotated
+            values;              ///< [n_kv_heads, n, head_dim], keys rotated; empty in a layer that borrows
+        Buffer<float> raw_keys;  ///< keys before rotation, where ModelConfig::borrows_unrotated
         Buffer<float> scores;    ///< [n_streams, n_heads, n]
     };
     Cache& cache(std::size_t lane) const { return static_cast<Cache&>(*lanes_[lane].cache); }
@@ -40,7 +41,7 @@ class Prefill {
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out);
     void add_norm_from(std::int64_t first, int n, const float* y, const float* z,
                        const typename DeviceModel<T>::Norm& norm, float* out);
-    /// What a layer leaves to be added to x_ by the next norm that reads it.
+    /// Outputs of a layer that the next norm adds to x_ before it reads it.
     struct Pending {
         const float *y = nullptr, *z = nullptr;
     };
@@ -51,7 +52,7 @@ class Prefill {
     }
     const float* input() const { return model_.config().post_norm ? x_.data() : normed_.data(); }
     void project(int layer, LayerStore& store);
-    /// own: of the layer; owner: of the layer whose K and V it reads.
+    /// own: the store of this layer; owner: the store of the layer whose K and V it reads.
     void attend(int layer, const LayerStore& own, const LayerStore& owner);
     void attend_tile(int layer, const LayerStore& owner, int first, int last);
     void fold_tile(int layer, const LayerStore& store, int stream, int first, int last);
@@ -70,7 +71,7 @@ class Prefill {
     void keep(std::size_t lane, int layer, const LayerStore& store);
     void give_to_shadow(std::size_t lane, int layer, const LayerStore& store);
     bool owns(int layer) const { return model_.layout().owns(layer); }
-    /// Scores of one query head in a layer's downloaded ones.
+    /// Returns the scores of one query head within a layer's downloaded scores.
     const float* score_row(const std::vector<float>& scores, int stream, int head) const {
         return scores.data() + (static_cast<std::int64_t>(stream) * model_.config().n_heads + head) * n_;
     }
@@ -97,7 +98,8 @@ class Prefill {
     std::vector<float> tile_;   // a tile on the host
     std::vector<std::vector<float>>
         shared_scores_;  // [lane] [n, n] pooled over the layers so far, scope shared only
-    // [lane] [units, n, n] the same of an owner's KV heads (one unit a KV head, or one for all) over the layers that read them
+    // [lane] [units, n, n] pooled in the same way over the layers that read an owner's KV heads. A unit is
+    // one KV head, or all of them.
     std::vector<std::vector<float>> borrowed_scores_;
 };
 

@@ -12,7 +12,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     rule.alpha = policy.alpha;
     rule.gain = policy.gain;
     rule.tau = policy.tau_at(row);
-    rule.weight = row < policy.n_prompt ? 1.0f : policy.damping;  // of decode rows alone
+    rule.weight = row < policy.n_prompt ? 1.0f : policy.damping;  // damping applies to decode rows only
     rule.tempers = policy.tempers() ? 1 : 0;
     rule.score_dtype = static_cast<std::int32_t>(policy.score_dtype);
     rule.noise_kind = static_cast<std::int32_t>(policy.noise);
@@ -24,7 +24,7 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     rule.stored = policy.stored;
     rule.newest = policy.newest;
     rule.sinks = policy.sinks;
-    // exceeded() and must_select(), but for the number stored, which the device knows.
+    // As exceeded() and must_select(), without the number of stored tokens, which only the device knows.
     rule.evicts =
         policy.evicts() && policy.evicts_after(row) && (!policy.counts_columns || row + 1 > policy.budget);
     rule.dying_position =

@@ -1,4 +1,4 @@
-/// A policy at one row in numbers, for kernels. Pure; any thread.
+/// Translates a policy at one row into numbers for kernels. Pure; any thread. Knows no cache.
 #pragma once
 
 #include "engine/backend/cuda/kernels/lane.h"
@@ -8,7 +8,7 @@
 
 namespace keyhole::cuda {
 
-/// Rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
+/// Writes the rules of the policy itself and of its variants, in their order: what a step uploads for a lane.
 void row_rules(const ResolvedPolicy& policy, int row, bool wants_scores, std::vector<RowRule>& out);
 
 }  // namespace keyhole::cuda

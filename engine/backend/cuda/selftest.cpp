@@ -11,7 +11,7 @@
 namespace keyhole::cuda {
 namespace {
 
-constexpr double kSumTolerance = 2e-6;      // sums in one order: exp, log and division differ
+constexpr double kSumTolerance = 2e-6;      // sums in one order; exp, log and division differ
 constexpr double kProductTolerance = 2e-5;  // cuBLAS sums in its own order
 
 std::size_t at(std::int64_t i) {
@@ -33,14 +33,14 @@ std::vector<T> stored(const std::vector<float>& values) {
     return out;
 }
 
-/// What a kernel gave, as numbers to compare.
+/// The output of a kernel, as numbers to compare.
 struct Output {
     std::string kernel;
     std::vector<double> values;
     double tolerance = 0;
 };
 
-/// One executor at work on a case.
+/// One executor that runs a case.
 class Side {
   public:
     explicit Side(std::shared_ptr<Executor> on) : executor(std::move(on)) {}
@@ -169,7 +169,7 @@ void matrix_vector(Side& side) {
     side.note(kernel, kSumTolerance, y);
 }
 
-/// As lanes meet weights, in their type.
+/// A product of weights as a step computes it, in their type.
 template <class T>
 void typed_product(Side& side) {
     const int m = 19, n = 53, k = 72;
@@ -322,13 +322,13 @@ RowRule plain_rule() {
     return rule;
 }
 
-/// A value that differs in its last bit may be stored one step aside.
+/// A value that differs in its last bit may be stored one step away.
 template <class T>
 inline constexpr double rounding = std::is_same_v<T, float>  ? kSumTolerance
                                    : std::is_same_v<T, Fp16> ? 1e-3
                                                              : 8e-3;
 
-/// The kernels of a row, one after the other, each noted.
+/// Runs the kernels of a row, one after the other, and notes the output of each.
 template <class T>
 void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool model = false) {
     const LaneCase<T> c(side, head_dim, n, rule, turned, false);
@@ -340,7 +340,8 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     side.note(begin, 0, c.positions);
     const Buffer<float> q = side.up(normal(heads * head_dim, 21, 2)), k = side.up(normal(kv * head_dim, 22)),
                         v = side.up(normal(kv * head_dim, 23));
-    // Heads as a family with everything has them, where asked for: ALiBi beside rotation is no model's, but both are read.
+    // With `model`, heads use every feature of any family. No model has both ALiBi and rotation, but the
+    // kernel reads both.
     const Buffer<float> gains = side.up(normal(head_dim, 24)),
                         slopes = side.up(std::vector<float>{0.5f, 0.25f, 0.1f, 0});
     HeadRule heads_are{};
@@ -413,7 +414,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
     side.executor->launch(finish, {splits, heads, 1}, kSplit);
     side.note(finish, 5e-6, p);
     side.note(finish, 5e-6, out);
-    // A score rounded to bf16 may go either way.
+    // A score rounded to bf16 may round either way.
     side.note(finish, rule.score_dtype == static_cast<int>(ScoreType::fp32) ? 5e-6 : 8e-3, c.scores);
 }
 
@@ -522,7 +523,7 @@ void rebuilding(Side& side) {
     const DrawNoise<T> draw{to.heads.data(), to.head_scores.data(), to.rules.data(), to.table(), 4};
     side.executor->launch(draw, {2, 1}, 256);
     side.note(draw, kSumTolerance, to.noise);
-    // A prompt of n tokens into the same heads.
+    // Stores a prompt of n tokens in the same heads.
     const Buffer<float> keys = side.up(normal(2 * n * head_dim, 31)),
                         values = side.up(normal(2 * n * head_dim, 32)),
                         score = side.up(normal(2 * 4 * n, 33));
@@ -595,11 +596,12 @@ void prompt(Side& side) {
     const FoldTile fold{
         p.data(), warm.data(), streams.data(), score.data(), score_rows.data(), first, rows, last, n};
     side.executor->launch(fold, {(last + 255) / 256, heads}, 256);
-    side.note(fold, 1e-3, score);  // halves may round either way
+    side.note(fold, 1e-3, score);  // half types may round either way
     side.note(fold, 1e-3, score_rows);
 }
 
-/// Largest difference as a share of the largest value; NaN and infinities must be where the host has them.
+/// Returns the largest difference as a share of the largest value. NaN and infinities must be where the host
+/// has them.
 double difference(const Output& host, const Output& device) {
     if (host.values.size() != device.values.size()) return INFINITY;
     double scale = 1e-30, worst = 0;

@@ -1,5 +1,6 @@
-/// Every kernel and every copy of one executor against the same on the host: what `keyhole selftest` and the tests of label gpu run. On
-/// the host executor itself it shows that the cases are sound. Engine thread only; takes seconds.
+/// Compares every kernel and every copy of an executor with the same on the host: `keyhole selftest` and the
+/// tests labelled gpu run it. Run on the host executor, it shows that the cases are sound. Engine thread
+/// only; takes seconds. Knows no model.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -11,18 +12,19 @@
 namespace keyhole::cuda {
 
 struct SelfTestLine {
-    std::string kernel;    ///< "AttendSplit<Bf16>", or what of the executor was used
+    std::string kernel;    ///< "AttendSplit<Bf16>", or the function of the executor
     std::string shape;     ///< of the case
-    double worst = 0;      ///< largest difference, as a share of the largest value that the host has
-    double tolerance = 0;  ///< 0: the same bits
+    double worst = 0;      ///< largest difference, as a share of the host's largest value
+    double tolerance = 0;  ///< 0: the bits must be the same
     bool passed = false;
-    std::string failure;  ///< what the device said, when it said something
+    std::string failure;  ///< the device's error message, if any
 };
 
-/// The lines as a table, and how many of them failed.
+/// Returns the lines as a table with the number of failures.
 std::string selftest_table(const std::vector<SelfTestLine>& lines);
 
-/// One line for each kernel and case, in the order in which a row runs. A case that fails is a line; none throws.
+/// Runs all cases and returns one line for each kernel and case, in the order in which a row uses them. A
+/// failing case gives a line; nothing throws.
 std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor);
 
 }  // namespace keyhole::cuda

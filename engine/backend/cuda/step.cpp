@@ -61,7 +61,7 @@ const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int la
     if (dims_ > 0 && last >= n_rows_) {
         const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
         host_.grow(wanted - 1);
-        n_rows_ = 0;  // where there is no room the old ones are gone
+        n_rows_ = 0;  // when growing fails, the old rows are gone
         device_.grow(executor, at(wanted) * dims_);
         executor->upload(device_.data(), host_.row(0), at(wanted) * dims_ * sizeof(float));
         executor->wait();
@@ -106,7 +106,8 @@ std::shared_ptr<const OnDevice<T>> CudaBackend<T>::on_device(const std::shared_p
     return variant;
 }
 
-/// In the order in which models come first, but those of one MLP beside each other: it then multiplies for all their lanes at once.
+/// Groups lanes by model, in the order in which models first appear. Models that share an MLP are put next to
+/// each other, so that it runs for all their lanes at once.
 template <class T>
 void CudaBackend<T>::group_lanes(std::span<const LaneStep> lanes, Plan& plan) const {
     const auto mlp = [](const OnDevice<T>* of) { return of->weights.layers.front().up.data.data(); };
@@ -162,7 +163,7 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
             const ResolvedPolicy& own = unit_policy(cache.layout(), cache.policy(), cache.units()[u].first);
             if (!own.evicts() || cache.is_on_host(u)) continue;
             most = std::max(most,
-                            cache.count(cache.units()[u].first) + 1 - own.stored + 1);  // and one that dies
+                            cache.count(cache.units()[u].first) + 1 - own.stored + 1);  // 1: dying_position
         }
         plan.on_host.push_back(most > CompactHead<T>::kMost ? 1 : 0);
         if (plan.on_host.back() != 0) continue;
@@ -187,7 +188,7 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
         raw_keys |= group.of->model->config().borrows_unrotated;
     }
     const auto grow = [&](auto& buffer, std::size_t size) { buffer.grow(executor_, size); };
-    // Downloaded in rectangles of which not every lane or head writes all.
+    // Cleared because they are downloaded as rectangles that not every lane or head fills.
     const auto grow_clear = [&](auto& buffer, std::size_t size) {
         if (size <= buffer.size()) return;
         grow(buffer, size);
@@ -228,7 +229,8 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
     grow(host_.n_victims, kv_heads);
 }
 
-/// Tokens, what kernels see of each lane, and the numbers of its policy at its row: one block of bytes.
+/// Uploads one block of bytes: tokens, what kernels see of each lane, and the numbers of its policy at its
+/// row.
 template <class T>
 void CudaBackend<T>::upload_input(const Plan& plan) {
     const std::size_t n = plan.lanes.size();
@@ -291,7 +293,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
     executor_->upload(device, host, bytes);
 }
 
-/// Up to three; those that the model lacks come last.
+/// w has up to three matrices; those that the model lacks come last.
 template <class T>
 void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                               int n_batch) {
@@ -311,7 +313,7 @@ void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, 
         kernel.cols = cols;
         executor_->launch(kernel, {MatrixVector<T, kBatch>::blocks(rows, kThreads)}, kThreads);
     };
-    // Whatever the batch, a lane's sums are made in one order.
+    // A lane's sums have one order, whatever the batch.
     for (int first = 0; first < n_batch;) {
         const int left = n_batch - first;
         if (left >= 8)
@@ -325,7 +327,8 @@ void CudaBackend<T>::multiply(std::span<const MatrixView<T>> w, const float* x, 
     }
 }
 
-/// All lanes at once, on tensor cores where weights have 16 bits: inputs are rounded to their type.
+/// Multiplies for all lanes at once, on tensor cores where weights have 16 bits. Inputs are rounded to the
+/// weights' type.
 template <class T>
 void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x,
                                         std::span<float* const> y, int n_batch) {
@@ -343,7 +346,7 @@ void CudaBackend<T>::multiply_by_cublas(std::span<const MatrixView<T>> w, const 
     }
 }
 
-/// x_ <- x_ + y + z, normed into out.
+/// x_ <- x_ + y + z; writes the norm of it to out.
 template <class T>
 void CudaBackend<T>::add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm,
                               float* out, int n) {
@@ -353,7 +356,7 @@ void CudaBackend<T>::add_norm(const float* y, const float* z, const typename Dev
                       {n}, kThreads);
 }
 
-/// The same for what the layers before left to add.
+/// Does the same with the outputs that earlier layers left to add (`any`: there are some).
 template <class T>
 void CudaBackend<T>::add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n) {
     const bool late = adds_late(model_->config());
@@ -416,7 +419,7 @@ void CudaBackend<T>::launch_all(const Plan& plan) {
     }
 }
 
-/// Sums wait for the next norm that reads them: see add_pending_norm.
+/// Sums are added by the next norm that reads them; see add_pending_norm.
 template <class T>
 void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     const ModelConfig& c = model_->config();
@@ -436,7 +439,8 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     if (c.post_norm) add_norm(s.fed.data(), nullptr, w.mlp_norm, s.x.data(), n);
 }
 
-/// q once for all lanes; k and v of each group that owns them here, in one launch with q where there is one group.
+/// Computes q once for all lanes, and k and v of each group that owns them in this layer; in one launch with
+/// q where there is one group.
 template <class T>
 void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();
@@ -457,7 +461,7 @@ void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
     }
 }
 
-/// Once for groups that share their weights: they are neighbours.
+/// Runs once for groups that share their weights; they are neighbours.
 template <class T>
 void CudaBackend<T>::feed_forward(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();
@@ -500,7 +504,7 @@ void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<f
     executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
 }
 
-/// From q, k and v of all lanes to what their heads attended to, all scores folded.
+/// From q, k and v of all lanes, computes the heads' outputs and folds all scores.
 template <class T>
 void CudaBackend<T>::attend(const Plan& plan, int layer) {
     const ShadowParts parts = shadow_parts(plan);
@@ -530,7 +534,8 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
                                       views, kv_of_head, group.of->weights.head_rule(c, layer),
                                       layout.first_of_layer(layer), c.n_heads, n_own, 0, raw_keys},
                       {c.n_heads + n_own, group.n}, 64);
-    // Rows that are asked for stay, all layers of a lane one after the other; others are written over by the next layer.
+    // Wanted rows are kept, all layers of a lane one after the other; others are overwritten by the next
+    // layer.
     const auto kept = [&](float* data) {
         return RowBuffer{data + (first * c.n_layers + layer) * of_layer, c.n_layers * of_layer};
     };
@@ -628,13 +633,14 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
         if (plan.on_host[at(lane)] == 0 && !cache_of(step).any_on_host()) continue;
         try {
             select_on_host(step, plan.on_host[at(lane)] != 0);
-        } catch (const Error& error) {  // the row is half done
+        } catch (const Error& error) {  // the row is only half processed
             fail(ErrorCode::device, "{}; start the run again", error.what());
         }
     }
 }
 
-/// By what a kernel is for. FinishRow also puts the splits of attention together.
+/// Adds times by the purpose of a kernel. FinishRow counts as scoring, although it also combines the splits
+/// of attention.
 template <class T>
 void CudaBackend<T>::add_times() {
     const std::vector<double> seconds = executor_->take_times();
@@ -663,7 +669,7 @@ bool CudaBackend<T>::time_parts(StepTimes* times) {
     return true;
 }
 
-/// What the lane saw, from the order of slots into that of the text.
+/// Copies what the lane saw from slot order to text order.
 template <class T>
 void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[at(lane)];
@@ -721,7 +727,8 @@ typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& pl
     return {0, of_q, of_q + of_k, of_q + 2 * of_k, 2 * (of_q + of_k)};
 }
 
-/// The row against full attention on the lane's own queries: on the host, by the CPU's code, since it is for measures only.
+/// Compares the row with full attention on the lane's own queries. Runs on the host, with the CPU's code,
+/// since it only serves measures.
 template <class T>
 void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     const LaneStep& step = plan.lanes[at(lane)];
@@ -802,7 +809,7 @@ void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
     }
 }
 
-/// Units whose heads hold different tokens, or all of a lane.
+/// Selects on the host for units whose heads hold different tokens, or for the whole lane.
 template <class T>
 void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
     Cache& cache = cache_of(step);
@@ -840,14 +847,14 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
               });
 }
 
-/// Where the device has no room for what follows from the policy, the cache goes back to its old one.
+/// When the device has no memory for the new policy, the cache returns to its old policy.
 template <class T>
 std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                    int last_row) {
     auto& store = static_cast<Cache&>(cache);
     const ResolvedPolicy old = store.policy();
     store.set_policy(policy);
-    if (store.has_no_room()) return {};  // before the prompt, which decides the size
+    if (store.has_no_room()) return {};  // before the prompt, which sets the size
     try {
         return evict_down(store, last_row);
     } catch (const Error& error) {
@@ -856,7 +863,7 @@ std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const Resolve
     }
 }
 
-/// To the budget of the cache's policy; its memory follows.
+/// Evicts down to the budget of the cache's policy and resizes its memory.
 template <class T>
 std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     const ResolvedPolicy& policy = store.policy();
@@ -889,8 +896,8 @@ std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     try {
         store.reserve(wanted);
     } catch (const Error& error) {
-        if (error.code() != ErrorCode::no_memory)
-            throw;  // a copy of another size has to wait; rows still fit
+        // Without memory for the copy, resizing has to wait. Rows still fit.
+        if (error.code() != ErrorCode::no_memory) throw;
     }
     return evictions;
 }

@@ -1,4 +1,5 @@
-/// CudaBackend and its parts; the twin of cpu/cpu_backend.h. T: the stored type of weights, keys and values.
+/// CudaBackend and its parts: one decoding step on a device. Engine thread only. Knows the executor, no CUDA.
+/// T is the stored type of weights, keys and values. CPU twin: cpu/cpu_backend.h.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -13,11 +14,12 @@
 
 namespace keyhole::cuda {
 
-/// Cosines and sines of whole positions, [positions, rotary.dims], grown as texts do; null where nothing rotates.
+/// Cosines and sines of turns by whole positions, [positions, rotary.dims], in device memory; grows with the
+/// text. Null where nothing rotates.
 class DeviceTurns {
   public:
     DeviceTurns(const Model& model);
-    /// Has the rows 0..last afterwards.
+    /// Returns the table, with at least the rows 0..last.
     const float* rows(const std::shared_ptr<Executor>& executor, int last);
 
   private:
@@ -27,7 +29,7 @@ class DeviceTurns {
     Buffer<float> device_;
 };
 
-/// y [n_rows, w.rows] = x [n_rows, w.cols] W^T, x in the type.
+/// Makes the product y [n_rows, w.rows] = x [n_rows, w.cols] W^T; x has the given type.
 template <class T>
 MatrixProduct product_of(const MatrixView<T>& w, const void* x, std::int64_t n_rows, float* y,
                          NumberType type) {
@@ -61,27 +63,27 @@ class CudaBackend final : public Backend {
 
   private:
     using Cache = CudaKvCache<T>;
-    /// Lanes of a step whose caches are of one model.
+    /// Lanes of a step whose caches belong to one model.
     struct Group {
         const OnDevice<T>* of = nullptr;
         int first = 0, n = 0;
         std::int64_t kv_at = 0;  ///< where their rows of k and v begin: [n, KV heads of a layer * head_dim]
-        std::int64_t hidden_at = 0;  ///< the same of gate and up: [n, d_ff]
+        std::int64_t hidden_at = 0;  ///< the same for gate and up: [n, d_ff]
     };
-    /// What one step needs to know, worked out on the host before it.
+    /// Everything that the host computes before a step.
     struct Plan {
-        std::vector<LaneStep> lanes;  ///< those of one model beside each other, whatever order was asked for
+        std::vector<LaneStep> lanes;  ///< sorted so that the lanes of one model are consecutive
         std::vector<Group> groups;
-        std::int64_t kv_size = 0, hidden_size = 0;  ///< of all lanes
-        int n_kv_heads = 0;                         ///< of the model that has most
-        RowWants wants;                             ///< of any lane
+        std::int64_t kv_size = 0, hidden_size = 0;  ///< for all lanes
+        int n_kv_heads = 0;                         ///< the most of any model
+        RowWants wants;                             ///< wanted by any lane
         int row_stride = 0;  ///< slots that row buffers have room for: the largest capacity
         int max_splits = 0;
         int max_units = 0;
-        int most_victims = 1;  ///< of one KV head
+        int most_victims = 1;  ///< the most of any KV head
         std::vector<std::uint8_t>
-            on_host;              ///< [lanes] the whole lane is selected on the host: too many leave at once
-        std::vector<int> n_rows;  ///< [lanes] largest count, the new token included
+            on_host;  ///< [lanes] too many tokens leave at once, so the host selects for the whole lane
+        std::vector<int> n_rows;  ///< [lanes] largest count, with the new token
         bool any_shadow = false;
     };
     static Cache& cache_of(const LaneStep& step) { return static_cast<Cache&>(*step.cache); }
@@ -89,7 +91,7 @@ class CudaBackend final : public Backend {
     Plan plan(std::span<const LaneStep> lanes);
     void group_lanes(std::span<const LaneStep> lanes, Plan& plan) const;
     const Group& group_of(const Plan& plan, int lane) const;
-    /// The model that a cache's lane runs; uploads what a variant does not share.
+    /// Returns the device data of a cache's model; uploads what a variant does not share.
     std::shared_ptr<const OnDevice<T>> on_device(const std::shared_ptr<const Model>& model);
     void size_buffers(const Plan& plan);
     void upload_input(const Plan& plan);
@@ -105,7 +107,7 @@ class CudaBackend final : public Backend {
     void add_norm(const float* y, const float* z, const typename DeviceModel<T>::Norm& norm, float* out,
                   int n);
     void add_pending_norm(bool any, const typename DeviceModel<T>::Norm& norm, int n);
-    /// y[b] = W x[b] + bias for up to three matrices of one input
+    /// y[b] = W x[b] + bias for up to three matrices with the same input
     void multiply(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y, int n_batch);
     void multiply_by_cublas(std::span<const MatrixView<T>> w, const float* x, std::span<float* const> y,
                             int n_batch);
@@ -123,10 +125,10 @@ class CudaBackend final : public Backend {
     std::shared_ptr<Executor> executor_;
     bool products_of_type_;  // the device multiplies matrices of the weights' type
     WeightStore<T> store_;
-    std::shared_ptr<const OnDevice<T>> own_;  // model_
+    std::shared_ptr<const OnDevice<T>> own_;  // of model_
     std::vector<std::weak_ptr<const OnDevice<T>>> variants_;
     const DeviceModel<T>&
-        weights_;  // model_'s; variants differ in k, v and, where they compensate, gate, up and down
+        weights_;  // of model_; variants differ in k, v and, where they compensate, gate, up and down
     DeviceTurns turns_;
     StepTimes* times_ = nullptr;
 
@@ -141,14 +143,15 @@ class CudaBackend final : public Backend {
         Buffer<std::byte> input;
         Buffer<float> shadow;  // [n_layers] ShadowParts of all lanes
     } scratch_;
-    /// Host copies of the same, pinned.
+    /// Pinned host copies of the same.
     struct Host {
         HostBuffer<std::byte> input;
         HostBuffer<float> logits, row_logits, row_attention, row_noise, pooled, threshold;
         HostBuffer<std::int32_t> victims, n_victims;
         HostBuffer<float> shadow;
     } host_;
-    /// What a shadow needs of a layer, in floats from its first: q before rotation, k, v and the attention's output, of all lanes.
+    /// Offsets, in floats, of what a shadow needs of a layer, for all lanes: q before rotation, k, v and the
+    /// output of attention.
     struct ShadowParts {
         std::size_t q, k, v, attended, end;
     };

@@ -1,4 +1,4 @@
-// keyhole_bench: `keyhole bench` without the program, for a GPU box that has no desktop libraries.
+// keyhole_bench: `keyhole bench` as a program of its own, for a GPU machine without desktop libraries.
 #include "app/cli/commands.h"
 #include "engine/base/error.h"
 

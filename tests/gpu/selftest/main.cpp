@@ -1,4 +1,4 @@
-// keyhole_selftest: `keyhole selftest` without the program, for a GPU box that has no desktop libraries.
+// keyhole_selftest: `keyhole selftest` as a program of its own, for a GPU machine without desktop libraries.
 //     keyhole_selftest [cpu | device index]
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"

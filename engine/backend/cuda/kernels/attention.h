@@ -1,5 +1,7 @@
-/// Attention of one row: the new token's slot, logits and weighted values over splits of the stored tokens, then the final
-/// probabilities, written as they are made, and every running score folded. CPU twin: backend/cpu (attend, score).
+/// Attention of one row: finishes queries and the new token's key and value, computes logits and weighted
+/// values over splits of the stored tokens, then the final probabilities, and folds every running score. Host
+/// and device. Knows a lane's device tables, no model. CPU twins: backend/cpu/cpu_backend.cpp
+/// (attend_kv_head) and backend/cpu/score.h.
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -11,7 +13,7 @@
 namespace keyhole::cuda {
 
 inline constexpr int kMaxHeadDim = 256;
-inline constexpr int kSplit = 256;  ///< slots that one block attends to
+inline constexpr int kSplit = 256;  ///< slots per block
 
 /// Rotates a pair of dimensions (i, i + half) by an angle.
 KH_FN void rotate_pair(float a, float b, float cosine, float sine, float& x, float& y) {
@@ -19,7 +21,7 @@ KH_FN void rotate_pair(float a, float b, float cosine, float sine, float& x, flo
     y = add(mul(b, cosine), mul(a, sine));
 }
 
-/// Rounds a score to the type that it accumulates in.
+/// Rounds a score to the type in which it accumulates.
 KH_FN float rounded(float score, ScoreType type) {
     if (type == ScoreType::fp16) {
         Fp16 half;
@@ -34,14 +36,15 @@ KH_FN float rounded(float score, ScoreType type) {
     return score;
 }
 
-/// What becomes of a head's query or key between projection and attention, in this order: clipped, normed, rotated. Values are clipped.
+/// Steps from projection to attention for a head's query or key, in this order: clip, norm, rotate. Values
+/// are only clipped.
 struct HeadRule {
     const float* q_norm;       ///< [head_dim] gains of an RMSNorm of each head, or null
-    const float* k_norm;       ///< the same
+    const float* k_norm;       ///< [head_dim] the same for keys, or null
     float clip;                ///< 0: no limit
     float eps;                 ///< of the norms
     float magnitude;           ///< factor on cosines and sines
-    std::int32_t dims;         ///< that rotate, the first of head_dim; 0: none
+    std::int32_t dims;         ///< dimensions that rotate, the first of head_dim; 0: none
     std::int32_t interleaved;  ///< pairs (2 i, 2 i + 1); else (i, i + dims / 2)
     std::int32_t head_dim;
 
@@ -53,7 +56,8 @@ struct HeadRule {
     KH_FN int second_of(int pair) const { return interleaved != 0 ? 2 * pair + 1 : pair + dims / 2; }
 };
 
-/// The phases that finish one head, by a block's threads: 0 and 1 in `phase`, then out(dimension, value) in the third.
+/// Finishes one head with the threads of a block, in three phases: load, norm, rotate. The last calls
+/// out(dimension, value).
 struct HeadFinish {
     struct Shared {
         float x[kMaxHeadDim];
@@ -93,8 +97,8 @@ struct HeadFinish {
     }
 };
 
-/// Finishes q in place and puts the new token's key and value into the last slot of every KV head of the layer. Grid: x = query heads +
-/// KV heads that the layer owns (none where it borrows), y = lanes.
+/// Finishes q in place and writes the new token's key and value to the last slot of every KV head of the
+/// layer. Grid: x = query heads + KV heads that the layer owns (none where it borrows), y = lanes.
 template <class T>
 struct RotateAppend {
     static constexpr int kPhases = 3;
@@ -146,7 +150,7 @@ struct RotateAppend {
     };
 };
 
-/// Where a row's values go: a lane's query head h at [lane * lane_stride + h * stride].
+/// A buffer of row values: those of a lane's query head h start at [lane * lane_stride + h * stride].
 struct RowBuffer {
     float* data;
     std::int64_t lane_stride;
@@ -156,22 +160,23 @@ struct RowBuffer {
     }
 };
 
-/// What a split says about the whole row: softmax over all follows from these.
+/// Maximum and sum of one split. The softmax over the whole row follows from those of all splits.
 struct SplitSum {
-    float max = 0, sum = 0;                    ///< of exp(logit - max)
-    float tempered_max = 0, tempered_sum = 0;  ///< of the tempered logits
+    float max = 0, sum = 0;                    ///< sum of exp(logit - max)
+    float tempered_max = 0, tempered_sum = 0;  ///< the same for the tempered logits
 };
 
-/// Logits of up to kSplit slots of one query head, their maximum and sum, and the values weighted by exp(logit - max). Blocks of
-/// kSplit threads, a thread a slot. Grid: x = splits, y = query heads of the layer, z = lanes; blocks beyond a head's slots do nothing,
-/// so one grid fits all counts up to a capacity.
+/// Computes the logits of up to kSplit slots of one query head, their maximum and sum, and the values
+/// weighted by exp(logit - max). Blocks of kSplit threads, one thread per slot. Grid: x = splits, y = query
+/// heads of the layer, z = lanes. Blocks beyond a head's slots do nothing, so one grid fits all counts up to
+/// a capacity.
 template <class T>
 struct AttendSplit {
     static constexpr int kPhases = 6;
-    static constexpr int kGroups = 32;  ///< threads that take a first share of a reduction
+    static constexpr int kGroups = 32;  ///< threads that reduce a first share
     struct Shared {
         float q[kMaxHeadDim];
-        float logit[kSplit], tempered[kSplit];  ///< from phase 3 on weights exp(. - max)
+        float logit[kSplit], tempered[kSplit];  ///< from phase 3 on: the weights exp(. - max)
         SplitSum group[kGroups];
         float values[kSplit][8];
     };
@@ -182,21 +187,22 @@ struct AttendSplit {
     const LaneView<T>* lanes;
     const std::int32_t* kv_of_head;  ///< [n_heads] of the layer
     RowBuffer logits;                ///< -inf where hidden
-    RowBuffer tempered;              ///< (logit + gain * noise) / tau; untouched where nothing tempers
-    RowBuffer noise;                 ///< null when nobody asked
+    RowBuffer tempered;              ///< (logit + gain * noise) / tau; not written where nothing tempers
+    RowBuffer noise;                 ///< null when not wanted
     SplitSum* sums;                  ///< [lanes, n_heads, max_splits]
     float* partial_values;           ///< [lanes, n_heads, max_splits, head_dim]
     std::int32_t layer, n_heads, head_dim;
-    float scale;              ///< of q.k
+    float scale;              ///< factor of q.k
     std::int32_t row_stride;  ///< slots that the row buffers have room for
     std::int32_t max_splits;
     const float* turns;  ///< see RotateAppend
     const float*
         slopes;  ///< [n_heads] ALiBi: logit += slope * (place of the key - place of the query); or null
-    std::int32_t window;             ///< newest positions that the layer sees; 0: all
+    std::int32_t window;             ///< the layer sees this many newest positions; 0: all
     std::int32_t dims, interleaved;  ///< see HeadRule
     std::int32_t unused = 0;
-    /// See RotateAppend: taken for the row's own token, where a borrowing layer sees it so (ModelConfig::borrows_unrotated); or null.
+    /// Keys before rotation (see RotateAppend), used for the row's own token where a borrowing layer sees it
+    /// so (ModelConfig::borrows_unrotated); or null.
     const float* raw_keys = nullptr;
     std::int32_t first_kv = 0, n_kv = 0;  ///< the owner's first KV head, and how many it has
 
@@ -288,7 +294,7 @@ struct AttendSplit {
         return widen(head.keys[(static_cast<std::int64_t>(i / 8) * head.capacity + slot) * 8 + i % 8]);
     }
 
-    /// q with a key turned back by so many positions.
+    /// Returns the product of q and a key turned back by `steps` positions.
     KH_FN float dot_turned(const float* q_row, const DeviceHead<T>& head, int slot, int steps) const {
         const int half = dims / 2;
         const float* cosine = turns + static_cast<std::int64_t>(steps) * dims;
@@ -304,7 +310,7 @@ struct AttendSplit {
         return dot;
     }
 
-    /// 0 for a hidden slot, whose logit is -inf.
+    /// Returns exp(logit - most); 0 for a hidden slot, whose logit is -inf.
     KH_FN static float weight_of(float logit, float most) {
         return logit == -INFINITY ? 0.0f : expf(add(logit, -most));
     }
@@ -312,7 +318,7 @@ struct AttendSplit {
     KH_FN static float max_of_group(const float* values, int group) {
         float most = -INFINITY;
         for (int i = group; i < kSplit; i += kGroups)
-            most = values[i] > most ? values[i] : most;  // NaN never is
+            most = values[i] > most ? values[i] : most;  // never true for NaN
         return most;
     }
     KH_FN static float sum_of_group(const float* values, int group) {
@@ -332,7 +338,7 @@ struct AttendSplit {
         return out;
     }
 
-    /// Thread (part, pack of 8 dimensions) adds up every parts-th slot.
+    /// Thread (part, pack of 8 dimensions) sums every parts-th slot.
     KH_FN void add_values(const Block& block, Shared& shared, const DeviceHead<T>& head, int first,
                           int n) const {
         const int packs = head_dim / 8, parts = kSplit / packs;
@@ -358,8 +364,8 @@ struct AttendSplit {
     }
 };
 
-/// The splits put together: probabilities of the whole row, every running score folded, and the head's output. A thread a slot; the
-/// first block of a head writes the output. Grid as AttendSplit's.
+/// Combines the splits: probabilities of the whole row, every running score folded, and the head's output.
+/// One thread per slot; the first block of a head writes the output. Grid as in AttendSplit.
 template <class T>
 struct FinishRow {
     static constexpr int kPhases = 1;
@@ -367,8 +373,8 @@ struct FinishRow {
     using Local = NoLocal;
     const LaneView<T>* lanes;
     const std::int32_t* kv_of_head;
-    RowBuffer probabilities;  ///< null when nobody asked; may be `logits` itself
-    RowBuffer logits;         ///< as AttendSplit left them
+    RowBuffer probabilities;  ///< null when not wanted; may be `logits` itself
+    RowBuffer logits;         ///< as AttendSplit wrote them
     RowBuffer tempered;
     const SplitSum* sums;
     const float* partial_values;
@@ -394,7 +400,7 @@ struct FinishRow {
                     sum = add(sum, mul(scale, partial_values[(head_at * max_splits + s) * head_dim + i]));
                 }
                 out[head_at * head_dim + i] =
-                    all.sum != 0 ? sum / all.sum : 0.0f;  // a row that sees nothing gives nothing
+                    all.sum != 0 ? sum / all.sum : 0.0f;  // 0 for a row that sees nothing
             }
         if (slot >= head.count) return;
         const HeadScores& scores = view.scores[layer * n_heads + h];

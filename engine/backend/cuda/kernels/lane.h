@@ -1,11 +1,12 @@
-/// What kernels know of a lane: its slots, its running scores and the numbers of its policy at one row, all in device memory, so
-/// that a captured graph stays valid while caches fill and empty. Plain structs, host and device.
+/// A lane as kernels see it: its slots, its running scores and the numbers of its policy at one row. All of
+/// it lies in device memory, so a captured graph stays valid while caches fill and empty. Plain structs, host
+/// and device. Knows no model.
 ///
 /// Layout of a KV head's slots, so that neighbouring threads read neighbouring bytes:
-///     keys    [head_dim / 8][capacity][8]    a thread a slot
-///     values  [capacity][head_dim]           a thread a pack of dimensions
+///     keys    [head_dim / 8][capacity][8]    one thread per slot
+///     values  [capacity][head_dim]           one thread per pack of dimensions
 ///
-/// KV heads are numbered over the whole model, query heads too: layer * n_heads + head.
+/// KV heads are numbered over the whole model; so are query heads: layer * n_heads + head.
 #pragma once
 
 #include "engine/backend/cuda/kernels/number.h"
@@ -15,7 +16,7 @@
 
 namespace keyhole::cuda {
 
-inline constexpr int kScores = 4;  ///< accumulators, in the order of the CPU's
+inline constexpr int kScores = 4;  ///< accumulators, in the order of enum Accumulator
 
 /// One KV head of one lane.
 template <class T>
@@ -31,34 +32,34 @@ struct DeviceHead {
 /// The running scores of one query head of one lane, by slot of the KV head that it reads.
 struct HeadScores {
     float* score[kScores];  ///< [capacity] each, null where it does not run
-    float* noise;           ///< [capacity] drawn once a token, or null
-    std::int32_t variant;   ///< which of the lane's rules
+    float* noise;           ///< [capacity] drawn once per token, or null
+    std::int32_t variant;   ///< index of its rule among the lane's rules
     std::int32_t unused;
 };
 
-/// ResolvedPolicy at one row, in numbers.
+/// ResolvedPolicy at one row, as numbers.
 struct RowRule {
     std::uint64_t seed;
     // Scoring.
     float alpha, gain, tau, weight;
     std::int32_t tempers, score_dtype, noise_kind, noise_draw;
-    // ResolvedPolicy::hides: the row blinks at `hidden_position` (-1: none), and a dilated window sees every (dilation + 1)-th of
-    // `span` tokens back.
+    // ResolvedPolicy::hides: the row does not see `hidden_position` (-1: none). With a dilated window it sees
+    // only every (dilation + 1)-th of the tokens before it, `span` of them.
     std::int32_t hidden_position, dilation, span;
     // Selection.
-    std::int32_t stored, newest, sinks;  ///< kept after the eviction, and what of it is protected
-    std::int32_t dying_position;         ///< leaves in any case (released Keyformer), -1: none
+    std::int32_t stored, newest, sinks;  ///< tokens kept after the eviction; the last two are protected
+    std::int32_t dying_position;         ///< evicted in any case (released Keyformer); -1: none
     std::int32_t evicts;                 ///< this row evicts when too many are stored
-    std::int32_t wants_scores;           ///< pooled scores are asked for even where nothing leaves
-    std::int32_t accumulator, pool;      ///< by which a unit is judged
+    std::int32_t wants_scores;           ///< pooled scores are wanted even where nothing leaves
+    std::int32_t accumulator, pool;      ///< how a unit's score is formed
     std::int32_t unused;
 };
 
-/// KV heads that are selected together: [first_head, last_head).
+/// KV heads that are selected together, [first_head, last_head).
 struct DeviceUnit {
     std::int32_t first_head, last_head;
     std::int32_t variant;
-    std::int32_t on_host;  ///< its heads do not hold the same tokens: the host selects
+    std::int32_t on_host;  ///< 1: its heads hold different tokens, so the host selects
 };
 
 template <class T>
@@ -67,17 +68,19 @@ struct LaneView {
     const HeadScores* scores;          ///< [n_layers * n_heads]
     const DeviceUnit* units;           ///< [n_units]
     const std::int32_t* unit_of_head;  ///< [n_kv_heads]
-    const RowRule* rules;              ///< [variants]; 0: of the policy itself
-    /// Where keys stand elsewhere than in the text (Positions): by slot how far back they are turned, [n_kv_heads, steps_stride], and
-    /// the place of the row's token in each KV head. Null for original positions.
+    const RowRule* rules;              ///< [variants]; 0: the policy itself
+    /// For positions other than the original ones (Positions): by slot, how many positions keys are turned
+    /// back, [n_kv_heads, steps_stride], and the place of the row's token in each KV head. Null for original
+    /// positions.
     const std::int32_t* steps;
     const std::int32_t* places;
     std::int32_t n_units;
-    std::int32_t row;  ///< position of the token that is processed
+    std::int32_t row;  ///< position of the current token
     std::int32_t steps_stride, unused;
 };
 
-/// Query heads in the order of the KV heads that they read: those of g are readers[offset[g] .. offset[g + 1]).
+/// Query heads in the order of the KV heads that they read; those of g are readers[offset[g]] ..
+/// readers[offset[g + 1] - 1].
 struct ReaderTable {
     const std::int32_t* readers;
     const std::int32_t* offset;

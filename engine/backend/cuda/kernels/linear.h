@@ -1,5 +1,6 @@
-/// Embedding, norms and matrix-vector products of a step. One column a lane; weights are read once for all lanes.
-/// CPU twins: backend/cpu/kernels.h. Every output is summed in one fixed order.
+/// Embedding, norms, activations and matrix-vector products of a step. One column per lane; weights are read
+/// once for all lanes. Every output is summed in one fixed order. Host and device. Knows no lane. CPU twins:
+/// backend/common/kernels.h.
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -29,7 +30,8 @@ struct Embed {
     }
 };
 
-/// x[i, :] += table[position[i] + offset, :]      learned positions; position null: i itself. Block (i), any number of threads
+/// x[i, :] += table[position[i] + offset, :]
+/// Learned positions; with position null it is i itself. Block (i), any number of threads.
 template <class T>
 struct AddPositions {
     static constexpr int kPhases = 1;
@@ -48,7 +50,7 @@ struct AddPositions {
     }
 };
 
-/// x <- x + y + z where they are given; out = norm(x), in floats; block (lane)
+/// x <- x + y + z, where given; out = norm(x), in float; block (lane)
 ///     RMSNorm      x / sqrt(mean(x^2) + eps) * gain
 ///     LayerNorm    (x - mean) / sqrt(variance + eps) * gain + bias
 ///     no gain      x itself
@@ -68,7 +70,7 @@ struct AddNorm {
     float* out;         ///< [lanes, d]; may be x
     float eps;
     std::int32_t d;
-    std::int32_t centres;  ///< LayerNorm
+    std::int32_t centres;  ///< 1: LayerNorm, subtracts the mean
     std::int32_t unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local& local) const {
@@ -109,7 +111,7 @@ struct AddNorm {
     }
 };
 
-/// y[i, :] += bias, behind products of the executor. Grid x covers n = rows * width.
+/// y[i, :] += bias, after the executor's products. Grid x covers n = rows * width.
 struct AddBias {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
@@ -125,7 +127,8 @@ struct AddBias {
     }
 };
 
-/// A matrix as floats, for products that take no other type; of floats a copy, as a part of a list of launches. Grid x covers n.
+/// Writes a matrix as float, for products that take no other type. For float it is a copy that fits into a
+/// list of launches. Grid x covers n.
 template <class T>
 struct Widen {
     static constexpr int kPhases = 1;
@@ -141,7 +144,8 @@ struct Widen {
     }
 };
 
-/// Floats in another type, round to nearest even: inputs of products in the type of the weights. Grid x covers n.
+/// Writes floats in another type, rounded to nearest even: inputs of products in the type of the weights.
+/// Grid x covers n.
 template <class T>
 struct Narrow {
     static constexpr int kPhases = 1;
@@ -157,7 +161,8 @@ struct Narrow {
     }
 };
 
-/// A random weight, drawn where it lies: see seeded_value.h. A thread a pack of values. Grid x covers the packs of n values.
+/// Draws random weights in device memory (seeded_value.h). One thread per pack of values. Grid x covers the
+/// packs of n values.
 template <class T>
 struct MakeWeight {
     static constexpr int kPhases = 1;
@@ -181,15 +186,16 @@ struct MakeWeight {
 /// One of the products that a launch computes together, such as q, k and v.
 template <class T>
 struct Product {
-    const T* w;         ///< [rows, cols], rows of whole packs: cols a multiple of 8
+    const T* w;         ///< [rows, cols]; cols is a multiple of 8, so rows are whole packs
     const float* bias;  ///< [rows] or null
     float* y;           ///< [lanes, y_stride]
     std::int32_t rows;
     std::int32_t y_stride;
 };
 
-/// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices of one input. 32 threads share a row, so that a warp reads 512
-/// neighbouring bytes at once; kBatch lanes are served by the same read. Grid: x = ceil(all rows / (n_threads / 32)).
+/// y[b, r] = sum_c w[r, c] * x[b, c] + bias[r], for up to three matrices with the same input. 32 threads
+/// share a row, so that a warp reads 512 neighbouring bytes at once; one read serves kBatch lanes. Grid:
+/// x = ceil(all rows / (n_threads / 32)).
 template <class T, int kBatch>
 struct MatrixVector {
     static constexpr int kPhases = 2;
@@ -229,7 +235,7 @@ struct MatrixVector {
             for (int b = 0; b < kBatch; ++b) shared.partial[b][block.thread] = sum[b];
             return;
         }
-        // The row's first threads add up one lane each.
+        // The row's first threads each sum one lane.
         for (int b = part; b < kBatch; b += kThreadsPerRow) {
             float sum = 0;
             for (int i = 0; i < kThreadsPerRow; ++i)
@@ -240,9 +246,10 @@ struct MatrixVector {
     }
 };
 
-enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< as Activation, in its order
+enum class ActivationKind : std::int32_t { silu, gelu, gelu_tanh, relu };  ///< in the order of Activation
 
-/// x <- act(x), or act(x) * up where up is given: see activate. Grid x covers n.
+/// x <- act(x), or act(x) * up where up is not null; see activate() in backend/common/kernels.h.
+/// Grid x covers n.
 struct Activate {
     static constexpr int kPhases = 1;
     using Shared = NoShared;

@@ -1,5 +1,5 @@
-/// The three stored number types in one form for kernels: widened to float in registers, narrowed round to nearest even.
-/// Host and device.
+/// The three stored number types in one form for kernels: widened to float in registers, narrowed with
+/// rounding to nearest even. Host and device. Knows nothing else of the engine.
 #pragma once
 
 #include "engine/base/host_device.h"
@@ -70,7 +70,7 @@ KH_FN void narrow(float value, Bf16& out) {
 #endif
 }
 
-/// Neighbours that one load brings: 16 bytes of 16-bit numbers, 32 of floats.
+/// Neighbouring values that one thread loads together: 16 bytes of 16-bit numbers, 32 of floats.
 template <class T>
 struct alignas(16) Pack {
     static constexpr int kSize = 8;

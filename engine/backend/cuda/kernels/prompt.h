@@ -1,7 +1,8 @@
-/// The prompt's rows, a tile at a time: rotation, softmax and the folding of scores row by row. The products between them are the
-/// executor's. CPU twin: backend/cpu/prefill.cpp.
+/// The prompt's rows, tile by tile: rotation, softmax, and scores folded row by row. The executor computes
+/// the products between them. Host and device. Knows no cache. CPU twin: backend/cpu/prefill.cpp.
 ///
-/// Tiles are [n_heads, n_rows, n_columns]: row i of a tile is row first_row + i of the prompt and sees the columns up to itself.
+/// Tiles are [n_heads, n_rows, n_columns]: row i of a tile is row first_row + i of the prompt and sees the
+/// columns up to itself.
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -12,7 +13,8 @@
 
 namespace keyhole::cuda {
 
-/// Finishes q in place, and puts keys (finished) and values head by head. Grid: x = tokens, y = query heads + KV heads that the layer owns.
+/// Finishes q in place and writes finished keys, and values, head by head. Grid: x = tokens, y = query heads
+/// + KV heads that the layer owns.
 struct RotatePrompt {
     static constexpr int kPhases = 3;
     using Shared = HeadFinish::Shared;
@@ -25,7 +27,7 @@ struct RotatePrompt {
     const float* turns;  ///< see RotateAppend
     HeadRule rule;
     std::int32_t n, n_heads, n_kv, unused = 0;
-    float* raw_keys = nullptr;  ///< as keys, before rotation, for layers that borrow them; or null
+    float* raw_keys = nullptr;  ///< keys before rotation, for layers that borrow them; or null
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
         const int token = block.x, d = rule.head_dim, g = block.y - n_heads;
@@ -49,7 +51,7 @@ struct RotatePrompt {
     };
 };
 
-/// What accumulates over the prompt for one query head; lanes with equal settings share one.
+/// A score that accumulates over the prompt for one query head. Lanes with equal settings share one.
 struct StreamRule {
     std::uint64_t seed;
     float alpha, tau, gain;
@@ -57,9 +59,9 @@ struct StreamRule {
     std::int32_t tempered, dtype, noise_kind, noise_draw;
 };
 
-/// p = softmax of a tile's rows over the columns that they see, 0 beyond; of (logit + gain * noise) / tau where a tempered stream is
-/// given. The attention itself comes first: it adds ALiBi's distances to the logits, and -inf where the window ends.
-/// Grid: x = rows, y = heads.
+/// p = softmax of a tile's rows over the columns that they see, 0 beyond. With a tempered stream: softmax of
+/// (logit + gain * noise) / tau. The plain attention runs first: it adds ALiBi's distances to the logits, and
+/// -inf outside the window. Grid: x = rows, y = heads.
 struct SoftmaxTile {
     static constexpr int kPhases = 3;
     struct Shared {
@@ -71,8 +73,8 @@ struct SoftmaxTile {
     };
     float* logits;
     float* p;
-    float* noise;               ///< same shape as p, or null when nobody asked
-    const StreamRule* streams;  ///< [n_heads], or null: the attention itself
+    float* noise;               ///< same shape as p, or null when not wanted
+    const StreamRule* streams;  ///< [n_heads], or null: plain attention
     const float* slopes;        ///< see AttendSplit
     std::int32_t first_row, n_rows, n_columns, layer;
     std::int32_t window, unused = 0;
@@ -129,16 +131,17 @@ struct SoftmaxTile {
     }
 };
 
-/// Folds a tile's rows, in order, into the scores of one stream. A thread a column. Grid: x covers the columns, y = heads.
+/// Folds a tile's rows, in order, into the scores of one stream. One thread per column. Grid: x covers the
+/// columns, y = heads.
 struct FoldTile {
     static constexpr int kPhases = 1;
     using Shared = NoShared;
     using Local = NoLocal;
     const float* p;         ///< attention of the tile
-    const float* tempered;  ///< the same of a tempered stream
+    const float* tempered;  ///< the same for a tempered stream
     const StreamRule* streams;
     float* score;  ///< [n_heads, n]
-    float* rows;   ///< [n_heads, n_rows, n_columns] the scores after each row, or null when nobody asked
+    float* rows;   ///< [n_heads, n_rows, n_columns] the scores after each row, or null
     std::int32_t first_row, n_rows, n_columns, n;
 
     KH_FN void phase(int, const Block& block, Shared&, Local&) const {

@@ -1,6 +1,8 @@
-/// Choosing and removing victims on the device, by the CPU's rule (backend/cpu/select.h): the pinned never leave; the first `sinks`
-/// positions and the `newest` tokens are protected; of the rest the best stay, among equal scores the older leaves, NaN ranks lowest. Where
-/// pins leave too few that compete, the newest yield, the oldest of them first, then the sinks, the newest first.
+/// Chooses and removes victims on the device, by the CPU's rule (backend/cpu/select.h). Pinned tokens are
+/// never evicted. The first `sinks` positions and the `newest` tokens are protected. Of the rest the best
+/// stay; among equal scores the older is evicted; NaN ranks lowest. Where pins leave too few competing
+/// tokens, the newest are evicted, the oldest of them first, then the sinks, the newest first. Host and
+/// device.
 #pragma once
 
 #include "engine/backend/cuda/kernels/attention.h"
@@ -10,7 +12,8 @@
 
 namespace keyhole::cuda {
 
-/// A slot in the order in which slots leave: class 0 dies, 1 competes, 2 is among the newest, 3 a sink, 4 pinned.
+/// A slot's rank for eviction. standing: 0 must leave (dying_position), 1 competes, 2 is among the newest, 3
+/// is a sink, 4 is pinned.
 struct LeaveOrder {
     std::int32_t standing = 4;
     float score = 0;
@@ -18,7 +21,7 @@ struct LeaveOrder {
     std::int32_t slot = -1;
 };
 
-/// a leaves before b. Positions differ, so the order is total.
+/// True when a is evicted before b. Positions differ, so the order is total.
 KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
     if (a.standing != b.standing) return a.standing < b.standing;
     if (a.standing == 1) {
@@ -29,7 +32,7 @@ KH_FN bool leaves_before(const LeaveOrder& a, const LeaveOrder& b) {
     return a.standing == 3 ? a.position > b.position : a.position < b.position;
 }
 
-/// The score that a slot of the unit is judged by: pooled over all query heads that read it.
+/// Returns the score of a slot of a unit: pooled over all query heads that read it.
 KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, int n_readers,
                          const RowRule& rule, int slot) {
     const bool is_max = rule.pool == static_cast<int>(Pool::max);
@@ -43,14 +46,15 @@ KH_FN float pooled_score(const HeadScores* scores, const std::int32_t* readers, 
     return pooled;
 }
 
-/// Which slots of a unit leave.
+/// The slots of a unit that are evicted.
 struct Leaving {
-    std::int32_t count;  ///< -1: those that are marked
-    std::int32_t slot;   ///< of the only one
+    std::int32_t count;  ///< 0 or 1; -1: the marked slots
+    std::int32_t slot;   ///< when count is 1
 };
 
-/// Pools the scores of one unit and marks its victims. The KV heads of a unit hold the same positions in the same slots (the cache sees to
-/// it, and otherwise selects on the host), so the first speaks for all. One victim, the usual case, is a minimum; several are found by counting who leaves earlier, which
+/// Pools the scores of one unit and marks its victims. The KV heads of a unit hold the same positions in the
+/// same slots, so the first head stands for all; where that is not so, the cache selects on the host. One
+/// victim, the usual case, is a minimum. For several, each slot counts how many are evicted before it, which
 /// needs no sort and does not depend on the order of threads. Grid: x = units, y = lanes.
 template <class T>
 struct SelectVictims {
@@ -59,13 +63,13 @@ struct SelectVictims {
     struct Shared {
         std::int32_t n_recent[kMaxThreads];
         LeaveOrder first[kMaxThreads], second[kMaxThreads];
-        std::int32_t newest_from;  ///< position of the oldest of the newest
+        std::int32_t newest_from;  ///< position of the oldest of the `newest` tokens
     };
     using Local = NoLocal;
     const LaneView<T>* lanes;
     ReaderTable table;
     float* pooled;         ///< [lanes, max_units, stride]
-    std::uint8_t* leaves;  ///< [lanes, max_units, stride] 1: a victim; written where several leave
+    std::uint8_t* leaves;  ///< [lanes, max_units, stride] 1: a victim; set where several leave
     Leaving* leaving;      ///< [lanes, max_units]
     float* threshold;  ///< [lanes, max_units] lowest competing score that stays, NaN where nothing competed
     std::int32_t max_units, stride;
@@ -144,7 +148,7 @@ struct SelectVictims {
                 take(first, second, shared.first[i]);
                 if (shared.second[i].standing < 4) take(first, second, shared.second[i]);
             }
-            // A dying column leaves even where the cache is not full.
+            // The released Keyformer evicts dying_position even where the cache is not full.
             const bool goes =
                 selects && n_victims <= 1 && (n_victims == 1 || first.standing == 0) && first.standing < 4;
             leaving[unit_at] = {n_victims > 1 ? -1 : goes ? 1 : 0, goes ? first.slot : -1};
@@ -153,7 +157,8 @@ struct SelectVictims {
         }
     }
 
-    /// Usually row - newest + 1; lower where tokens among the newest were evicted by hand.
+    /// Returns the position of the oldest of the `newest` tokens: usually row - newest + 1, lower where some
+    /// of them were evicted on request.
     KH_FN int find_newest(const Block& block, const Shared& shared, const RowRule& rule,
                           const DeviceHead<T>& head, int row) const {
         int have = 0, from = row - rule.newest + 1;
@@ -170,12 +175,13 @@ struct SelectVictims {
     }
 };
 
-/// Removes the marked slots of one KV head: what is stored beyond the new end moves into the holes below it. Grid: x = KV heads of a
-/// lane, y = lanes. Writes the victims' slots for the host, which repeats the moves on its list of positions (replay_compaction).
+/// Removes the marked slots of one KV head: slots beyond the new end move into the holes below it. Writes the
+/// victims' slots for the host, which applies the same moves to its list of positions
+/// (CudaKvCache::note_removed). Grid: x = KV heads of a lane, y = lanes.
 template <class T>
 struct CompactHead {
     static constexpr int kPhases = 3;
-    static constexpr int kMost = 1024;  ///< victims that one launch removes
+    static constexpr int kMost = 1024;  ///< the most victims that one launch removes
     struct Shared {
         std::int32_t hole[kMost], mover[kMost];
         std::int32_t n_moves, n_victims;
@@ -188,7 +194,7 @@ struct CompactHead {
     std::int32_t* victims;       ///< [lanes, n_kv_heads, most] slots, ascending
     std::int32_t* n_victims;     ///< [lanes, n_kv_heads]
     std::int32_t max_units, stride, n_kv_heads;
-    std::int32_t most;  ///< <= kMost, and no head loses more
+    std::int32_t most;  ///< <= kMost; no head loses more
     std::int32_t head_dim, unused = 0;
 
     KH_FN void phase(int p, const Block& block, Shared& shared, Local&) const {
@@ -222,7 +228,7 @@ struct CompactHead {
         KH_DEVICE_ASSERT(end >= 0 && n <= most);
         int moves = 0, victim = n;
         while (victim > 0 && shared.hole[victim - 1] >= end) --victim;
-        for (int i = end; i < head.count; ++i) {  // the holes below the end are the first ones listed
+        for (int i = end; i < head.count; ++i) {  // the holes below the end come first in the list
             if (victim < n && shared.hole[victim] == i)
                 ++victim;
             else

@@ -1,5 +1,6 @@
-/// What happens to slots besides attention and eviction: the new token gets its own, caches are rebuilt with other sizes, a prompt's
-/// survivors move in. CPU twin: backend/cpu/cache.h.
+/// Writes slots outside attention and eviction: the new token's slot, the move to a store of another size,
+/// the tokens kept of a prompt. Host and device. Knows a lane's device tables, no model. CPU twin:
+/// backend/cpu/cache.h.
 #pragma once
 
 #include "engine/backend/cuda/block.h"
@@ -9,8 +10,8 @@
 
 namespace keyhole::cuda {
 
-/// The new token's slot in every KV head: counted, scores 0, noise drawn. Keys and values follow layer by layer (RotateAppend).
-/// Needs room. Grid: x = KV heads of the model, y = lanes.
+/// Gives the new token a slot in every KV head: counts it, clears its scores, draws its noise. Keys and
+/// values follow layer by layer (RotateAppend). Needs room. Grid: x = KV heads of the model, y = lanes.
 template <class T>
 struct BeginRow {
     static constexpr int kPhases = 2;
@@ -45,7 +46,7 @@ struct BeginRow {
     }
 };
 
-/// Draws the noise of stored tokens anew. Grid: x = KV heads of the model, y = chunks of slots.
+/// Draws the noise of stored tokens again. Grid: x = KV heads of the model, y = chunks of slots.
 template <class T>
 struct DrawNoise {
     static constexpr int kPhases = 1;
@@ -70,8 +71,9 @@ struct DrawNoise {
     }
 };
 
-/// Slots of one store into another: new slot i of KV head g is old slot kept[offset[g] + i]. A newly running accumulator starts from
-/// `relative[a]`. Counts are the caller's. Grid: x = KV heads of the model, y = chunks of kSlots.
+/// Copies slots of one store to another: new slot i of KV head g is old slot kept[offset[g] + i]. A newly
+/// started accumulator copies `relative[a]`. The caller sets the counts. Grid: x = KV heads of the model,
+/// y = chunks of kSlots.
 template <class T>
 struct CopySlots {
     static constexpr int kPhases = 1;
@@ -117,8 +119,9 @@ struct CopySlots {
     }
 };
 
-/// What stays of a prompt: new slot i of the KV head g that the layer reads is token kept[offset[g] + i]. A layer that borrows brings its
-/// scores alone. Noise is drawn afterwards. Grid: x = KV heads that the layer reads, y = chunks of kSlots.
+/// Copies the kept tokens of a prompt: new slot i of KV head g, which the layer reads, is token
+/// kept[offset[g] + i]. A layer that borrows writes only its scores. Noise is drawn afterwards. Grid: x = KV
+/// heads that the layer reads, y = chunks of kSlots.
 template <class T>
 struct KeepPrompt {
     static constexpr int kPhases = 1;
@@ -130,8 +133,8 @@ struct KeepPrompt {
     const float* score;   ///< [n_streams, n_heads, n]
     const std::int32_t*
         streams;  ///< [n_heads, kScores] the stream of an accumulator, -1 where it does not run
-    const DeviceHead<T>* heads;  ///< the first that the layer reads
-    const HeadScores* scores;    ///< the layer's first
+    const DeviceHead<T>* heads;  ///< the first KV head that the layer reads
+    const HeadScores* scores;    ///< the layer's first query head
     const std::int32_t* kept;
     const std::int32_t* offset;  ///< [n_kv + 1]
     std::int32_t n, head_dim, n_heads, group;

@@ -1,6 +1,8 @@
-// The CUDA module: an Executor on one device. One stream; lists of launches that repeat run as a graph. C++; kernels are kernels.cu's.
+// The CUDA module: an Executor on one device, with one stream. Lists of launches that repeat run as a graph.
+// This half is C++; the kernels are in kernels.cu.
 //
-// KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and makes no graphs.
+// KEYHOLE_CUDA_CHECK=1 in the environment waits after every launch, so that a failure names its kernel, and
+// makes no graphs.
 
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/module/kernels.h"
@@ -19,7 +21,7 @@
 namespace keyhole::cuda {
 namespace {
 
-/// Throws with what was tried; the error is taken off the thread, so that the next call does not report it again.
+/// Throws with what was tried. Clears the thread's error, so that the next call does not report it again.
 void check(cudaError_t status, const std::string& what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();
@@ -55,7 +57,7 @@ class DeviceExecutor final : public Executor {
         check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
     }
     ~DeviceExecutor() override {
-        cudaSetDevice(device_);  // whose thread this is nobody knows
+        cudaSetDevice(device_);  // the destructor may run on any thread
         drop_graph();
         for (const Timed& timed : timed_) cudaEventDestroy(timed.begin), cudaEventDestroy(timed.end);
         if (cublas_ != nullptr) cublasDestroy(cublas_);
@@ -168,7 +170,7 @@ class DeviceExecutor final : public Executor {
         }
     }
 
-    /// A list that comes once is launched; from its second time on it is a graph.
+    /// Launches a new list directly; when it repeats, runs it as a graph.
     void run_list(std::span<const Launch> launches, bool is_new) override {
         enter();
         if (is_new) drop_graph();
@@ -198,8 +200,8 @@ class DeviceExecutor final : public Executor {
         multiply_now(product);
     }
 
-    /// Row-major products are column-major ones with the factors exchanged. Floats with full precision, since the default mode takes no
-    /// TF32; 16-bit factors on tensor cores, sums in floats.
+    /// A row-major product is a column-major one with the factors exchanged. Floats have full precision,
+    /// since the default mode uses no TF32. 16-bit factors run on tensor cores, with sums in float.
     void multiply_now(const MatrixProduct& p) {
         if (cublas_ == nullptr) start_cublas();
         const float beta = 0;
@@ -215,10 +217,11 @@ class DeviceExecutor final : public Executor {
               "a product");
     }
 
-    /// With memory of its own to work in: what it takes by itself would become a part of graphs, and other memory for every graph.
+    /// Gives cuBLAS a workspace of our own. Memory that it allocated itself would become part of graphs,
+    /// different memory in each.
     void start_cublas() {
         constexpr std::size_t kWorkspace = std::size_t{32}
-                                           << 20;  // what cuBLAS advises for Hopper; others need less
+                                           << 20;  // NVIDIA's advice for Hopper; others need less
         if (workspace_ == nullptr) workspace_ = allocate(kWorkspace);
         check(cublasCreate(&cublas_), "starting");
         check(cublasSetStream(cublas_, stream_), "taking the stream");
@@ -226,7 +229,7 @@ class DeviceExecutor final : public Executor {
         check(cublasSetMathMode(cublas_, CUBLAS_DEFAULT_MATH), "choosing full precision");
     }
 
-    /// The current device belongs to the thread, and whose thread calls is the caller's business.
+    /// Selects the device. The current device belongs to the thread, and any thread may call.
     void enter() const { check(cudaSetDevice(device_), fmt::format("using device {}", device_)); }
 
     void move(void* to, const void* from, std::size_t n, cudaMemcpyKind kind) {
@@ -240,12 +243,12 @@ class DeviceExecutor final : public Executor {
         graph_ = nullptr;
     }
 
-    /// Where capturing fails, rows are launched kernel by kernel from then on.
+    /// When capturing fails, later rows are launched kernel by kernel.
     void make_graph(std::span<const Launch> launches) {
         cudaGraph_t graph = nullptr;
         cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
         if (status == cudaSuccess) {
-            // The list ran once before, so that cuBLAS is started and its workspace there.
+            // The list already ran once, so cuBLAS is started and has its workspace.
             try {
                 for (const Launch& launch : launches) submit(launch);
             } catch (const Error&) {
@@ -271,7 +274,7 @@ class DeviceExecutor final : public Executor {
     cudaGraphExec_t graph_ = nullptr;
 };
 
-/// Why there is no such device, as a clause; empty when there is.
+/// Returns why there is no such device, as a clause; empty when there is one.
 std::string missing_device(int device) {
     int n_devices = 0;
     const cudaError_t status = cudaGetDeviceCount(&n_devices);

@@ -1,4 +1,4 @@
-// Every kernel of kernel_list.h for the device, by its number.
+// Every kernel of kernel_list.h, compiled for the device and launched by its number.
 
 #include "engine/backend/cuda/module/kernels.h"
 

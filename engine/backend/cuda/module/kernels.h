@@ -1,4 +1,5 @@
-/// What the module's two halves know of each other: nvcc compiles the kernels alone, the rest is ordinary C++.
+/// The interface between the module's two halves: nvcc compiles only the kernels; the rest is ordinary C++.
+/// Engine thread only.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -7,9 +8,9 @@ struct CUstream_st;
 
 namespace keyhole::cuda {
 
-/// Launches one kernel; cudaGetLastError() says whether that worked.
+/// Launches one kernel; cudaGetLastError() reports whether that worked.
 void launch_kernel(const Launch& launch, CUstream_st* stream);
-/// One of the kernels, to ask whether the device can run this build's code.
+/// Returns one of the kernels, to check whether the device can run this build's code.
 const void* some_kernel();
 
 }  // namespace keyhole::cuda
