@@ -10,9 +10,9 @@
 
 namespace keyhole {
 
-/// A token's state after a row: whether it is in the cache, and whether the row saw it. unborn: the row is
+/// A token's state after a row: whether it is in the cache, and whether the row saw it. future: the row is
 /// before it.
-enum class TokenPresence { unborn, attended, hidden, leaving, evicted };
+enum class TokenPresence { future, attended, hidden, leaving, evicted };
 /// attended and leaving: seen by the row; leaving: then evicted by it.
 TokenPresence presence(const RunHistory& history, int lane, int kv_head, int position, int row);
 /// Returns text such as "stored, and attended by the row", with the reason if a stored token was hidden.

@@ -22,7 +22,7 @@ std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::str
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row);
 
 /// The history of a span in a lane.
-struct SpanLife {
+struct SpanLifetime {
     std::vector<float> share;  ///< one per record: mean over KV heads, NaN if the lane has none
     /// First row after which no KV head stores the whole span: the answer cannot be read whole.
     std::optional<int> no_head_has_all;
@@ -32,8 +32,8 @@ struct SpanLife {
     /// KV heads that store the whole span after the last record, and all KV heads.
     int n_heads_with_all = 0, n_heads = 0;
 };
-SpanLife span_life(const RunHistory& history, int lane, TokenSpan span);
+SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span);
 /// Returns the answer to a user's first question in words: "○ other word at 370 · whole in 1/48 heads".
-std::string span_verdict(const SpanLife& life);
+std::string span_verdict(const SpanLifetime& lifetime);
 
 }  // namespace keyhole

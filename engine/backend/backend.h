@@ -98,7 +98,7 @@ class Backend {
 
     /// Runs body(i) for every i in [0, n) and waits. Uses the threads that run steps, if there are any. Meant
     /// for extra work on a row.
-    virtual void share(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
+    virtual void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
         for (std::int64_t i = 0; i < n; ++i) body(i);
     }
 

@@ -3,7 +3,7 @@
 /// thread; knows no tokens.
 #pragma once
 
-#include "engine/eval/draw.h"
+#include "engine/eval/question_rng.h"
 
 #include <filesystem>
 #include <functional>

@@ -58,7 +58,7 @@ class LaneRows {
     /// Returns whether the lane processed the row.
     bool has(int row) const;
 
-    /// Returns all rows of a query head, or of a mask. Rows without data are NaN, or evicted and unborn as
+    /// Returns all rows of a query head, or of a mask. Rows without data are NaN, or evicted and future as
     /// the table says; values that are not finite are kNotFinite.
     Plane attention_plane(int layer, int head) const;
     std::vector<CellState> states(int kv_head) const;

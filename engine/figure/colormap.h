@@ -84,7 +84,7 @@ inline constexpr Rgb8 kNanColor{255, 0, 255};
 inline constexpr Rgb8 kAboveColor{255, 112, 0};  ///< no map has this colour, the one above or the one below
 inline constexpr Rgb8 kBelowColor{140, 216, 255};
 inline constexpr Rgb8 kMissingColor{212, 212, 218};  ///< no value is known for the cell
-inline constexpr Rgb8 kUnbornColor{255, 255, 255};   ///< right of the diagonal: token not there yet
+inline constexpr Rgb8 kFutureColor{255, 255, 255};   ///< right of the diagonal: token not there yet
 inline constexpr Rgb8 kEvictedColor{236, 236, 236};  ///< background of the hatch
 inline constexpr Rgb8 kHatchColor{176, 176, 176};    ///< stripes of the hatch
 inline constexpr Rgb8 kKeptColor{38, 96, 140};       ///< mask: attended and kept

@@ -67,7 +67,7 @@ enum class CellState : std::uint8_t {
     kept,       ///< attended, and stored after the row
     last_seen,  ///< attended, evicted by this row
     evicted,    ///< evicted before this row
-    unborn,     ///< the token comes later in the text
+    future,     ///< the token comes later in the text
 };
 
 /// A block of mask cells. Unborn cells do not count.
@@ -75,7 +75,7 @@ struct MaskCell {
     float kept_fraction = 0;   ///< share of the block's cells that the row attended to
     bool any_evicted = false;  ///< some cell is evicted
     bool any_last_seen = false;
-    bool unborn = true;  ///< all cells are unborn
+    bool future = true;  ///< all cells are future
 };
 
 /// Reduces states [height, width], row-major, to [ceil(height / factor), ceil(width / factor)].

@@ -122,7 +122,7 @@ struct ResolvedPolicy {
     /// token (window, keyformer); the whole span of a dilated window. 0 for a released window of 1.
     int stored = kUnlimited;
     int recent = 0;  ///< w, at most k - sinks, as the user counts it
-    /// Newest tokens that an eviction always keeps: w; w - 1 with Gap::dies; at least 1 for the released
+    /// Newest tokens that an eviction always keeps: w; w - 1 with Gap::dropped; at least 1 for the released
     /// a2sf; all stored tokens for the windows.
     int newest = 0;
     int sinks = 0;  ///< <= k
@@ -139,7 +139,7 @@ struct ResolvedPolicy {
     int dilation = 0;
     /// The treatment of the column that leaves the recent window in the released mask codes (policies,
     /// facts 2 and 5): none; hidden from one row; evicted for good.
-    enum class Gap { none, hidden, dies };
+    enum class Gap { none, hidden, dropped };
     Gap gap = Gap::none;
     bool counts_columns = false;  ///< evicts when the text, not the cache, exceeds k (released mask codes)
     bool keeps_memory = false;    ///< only masks: no memory goes back to the system (released mask codes)

@@ -36,9 +36,9 @@ struct EngineStatus {
     EngineMemory memory;
     RunSpec run;     ///< as requested, with the log of the shown branch: the input of an export that re-runs
     int branch = 0;  ///< the shown one
-    std::vector<Branch> other_branches;           ///< branches that one can go to
-    int pending_commands = 0;                     ///< including questions
-    std::shared_ptr<const TokenBack> token_back;  ///< the last answer; null: none in this run
+    std::vector<Branch> other_branches;                    ///< branches that one can go to
+    int pending_commands = 0;                              ///< including questions
+    std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
 };
 
 class Engine {
@@ -66,9 +66,9 @@ class Engine {
     /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
     /// decoded at once.
     void send(Command command);
-    /// Runs Session::with_token_back after a row (-1: the current one). The status brings the answer, or a
+    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer, or a
     /// refusal as its message.
-    void ask_token_back(int index, int position, int row = -1, int n_tokens = 1);
+    void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
     Recorder& recorder();
     EngineStatus status() const;

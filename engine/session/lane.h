@@ -32,11 +32,11 @@ struct LaneState {
     bool recorded = false;                 ///< at least one record contains the lane
 
     // The lane's history, including its parent's before a fork: enough to replay it from the prompt.
-    LaneSpec born_as;
+    LaneSpec initial_spec;
     std::vector<int> tokens;  ///< consumed in decode rows
     /// SetLane, EvictToken, PinToken and UnpinToken that were applied to it.
-    std::vector<LoggedCommand> life;
-    /// Evictions by row, for the messages of refused commands and for with_token_back(). Copies share them.
+    std::vector<LoggedCommand> log;
+    /// Evictions by row, for the messages of refused commands and for with_token_restored(). Copies share them.
     std::vector<std::shared_ptr<const std::vector<Eviction>>> left;
 
     bool active() const { return !ended && failure.empty(); }

@@ -34,7 +34,7 @@ struct RunSpec {
 };
 
 /// A counterfactual: the next token of a lane if it had never evicted certain tokens.
-struct TokenBack {
+struct Counterfactual {
     int lane_id = 0;
     int position = 0, n_tokens = 1;  ///< the first of these tokens, and their number
     int row = 0;                     ///< the answer is for the text after this row
@@ -92,8 +92,9 @@ class Session {
     /// apply(). Throws Error(wrong_use) if there is no such lane or token, or if every KV head still holds
     /// the tokens. Throws Error(unsupported) if the lane has hidden tokens or moved keys to other positions,
     /// which the copy cannot repeat.
-    TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {},
-                              int row = -1, int n_tokens = 1);
+    Counterfactual with_token_restored(int index, int position,
+                                       const std::function<bool(double)>& progress = {}, int row = -1,
+                                       int n_tokens = 1);
 
     int next_row() const;
     /// Return the allocated bytes: of K, V and scores of all lanes, shadows included; of the states kept for

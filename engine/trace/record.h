@@ -68,7 +68,7 @@ struct LaneInfo {
     /// The copy was replayed from the prompt because its KV heads or its merging differ. It has its own cache
     /// and its own evictions, which come with its first record. Rows up to forked_at are shown as the other
     /// lane's.
-    bool relived = false;
+    bool replayed = false;
     std::string spec;       ///< as requested
     std::string effective;  ///< amounts in tokens, clamped
     ResolvedPolicy policy;

@@ -39,7 +39,7 @@ class RunHistory {
         bool ended = false;       ///< it reached the end of its text, or failed
         int forked_from = -1;     ///< index of the lane that it was copied from, with its history
         int forked_at = -1;       ///< row after which it was copied
-        bool relived = false;     ///< see LaneInfo::relived
+        bool replayed = false;    ///< see LaneInfo::replayed
         std::vector<int> tokens;  ///< [position] consumed, prompt included
         std::shared_ptr<const KvLayout> layout;  ///< see LaneInfo::layout
         std::vector<std::int32_t> evicted_at;    ///< [n_kv_heads, capacity]

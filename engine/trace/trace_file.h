@@ -47,7 +47,7 @@ class TraceWriter {
     void append(const StepTrace& step);
     /// Writes the trace file and removes the spool. tell: see read_trace(). Throws Error(io) or
     /// Error(cancelled), and then keeps the spool.
-    void finish(const std::function<bool(double)>& tell = {});
+    void finish(const std::function<bool(double)>& report = {});
 
     const std::filesystem::path& spool() const;
     /// Returns where an old spool was saved; empty if there was none.
@@ -61,17 +61,17 @@ class TraceWriter {
 /// Writes the records of one run. tell: see read_trace(). Throws Error(io), Error(wrong_use),
 /// Error(cancelled).
 void write_trace(const StepList& steps, const std::filesystem::path& path,
-                 const std::function<bool(double)>& tell = {});
+                 const std::function<bool(double)>& report = {});
 
 /// Returns records equal to those written. tell: is given the progress, 0..1; returning false cancels. Beside
 /// the records, memory holds one row of one array. Throws Error(bad_file), naming file and member, or
 /// Error(cancelled).
-StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& tell = {});
+StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& report = {});
 
 /// Writes the spool's records, up to the last complete one, to a trace beside it, and removes the spool.
 /// Returns the trace's path. tell: see read_trace(). Throws Error(bad_file) if nothing can be saved,
 /// Error(io) if a program is still writing the spool.
 std::filesystem::path recover_spool(const std::filesystem::path& spool,
-                                    const std::function<bool(double)>& tell = {});
+                                    const std::function<bool(double)>& report = {});
 
 }  // namespace keyhole

@@ -32,7 +32,8 @@ struct ModelTables {
     void normalize(const Norm& norm, std::span<const float> x, float* out) const;
     /// Clips, normalises and rotates one head's query or key in place, as the model does. norm is q_norm or
     /// k_norm. A null cosine means no rotation.
-    void finish_head(float* x, const std::vector<float>& norm, const float* cosine, const float* sine) const;
+    void norm_and_rotate(float* x, const std::vector<float>& norm, const float* cosine,
+                         const float* sine) const;
 
   private:
     const ModelConfig* config_;

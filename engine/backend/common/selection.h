@@ -19,7 +19,7 @@ struct Unit {
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope);
 
 /// True when a unit that stores n tokens must evict after this row: it holds too many, or the policy drops a
-/// column (Gap::dies).
+/// column (Gap::dropped).
 bool must_select(const ResolvedPolicy& policy, int n, int row);
 
 /// Chooses the victims of a unit. Keeps `policy.stored` tokens: the first `sinks` positions, the `newest`

@@ -12,7 +12,7 @@
 
 namespace keyhole::cuda {
 
-/// A slot's rank for eviction. standing: 0 must leave (dying_position), 1 competes, 2 is among the newest, 3
+/// A slot's rank for eviction. standing: 0 must leave (dropped_position), 1 competes, 2 is among the newest, 3
 /// is a sink, 4 is pinned.
 struct LeaveOrder {
     std::int32_t standing = 4;
@@ -77,11 +77,11 @@ struct SelectVictims {
     KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
                               int newest_from, int slot) const {
         const int position = head.positions[slot];
-        const int standing = head.pinned[slot] != 0            ? 4
-                             : position == rule.dying_position ? 0
-                             : position < rule.sinks           ? 3
-                             : position >= newest_from         ? 2
-                                                               : 1;
+        const int standing = head.pinned[slot] != 0              ? 4
+                             : position == rule.dropped_position ? 0
+                             : position < rule.sinks             ? 3
+                             : position >= newest_from           ? 2
+                                                                 : 1;
         return {standing, score[slot], position, slot};
     }
 
@@ -107,7 +107,7 @@ struct SelectVictims {
         const int n = head.count;
         const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
         const int n_victims = may_evict && n > rule.stored ? n - rule.stored : 0;
-        const bool selects = n_victims > 0 || (may_evict && rule.dying_position >= 0);
+        const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
             if (selects || (rule.wants_scores != 0 && unit.on_host == 0)) {
@@ -148,7 +148,7 @@ struct SelectVictims {
                 take(first, second, shared.first[i]);
                 if (shared.second[i].standing < 4) take(first, second, shared.second[i]);
             }
-            // The released Keyformer evicts dying_position even where the cache is not full.
+            // The released Keyformer evicts dropped_position even where the cache is not full.
             const bool goes =
                 selects && n_victims <= 1 && (n_victims == 1 || first.standing == 0) && first.standing < 4;
             leaving[unit_at] = {n_victims > 1 ? -1 : goes ? 1 : 0, goes ? first.slot : -1};

@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-struct TokenLife {
+struct TokenLifetime {
     struct Head {
         int evicted_at = -1;                  ///< row; -1: still held
         std::vector<float> score, threshold;  ///< one per record, NaN where there is none
@@ -27,7 +27,7 @@ struct TokenLife {
 };
 
 /// Collects the history of a token. lane: index into history.lanes().
-TokenLife token_life(const RunHistory& history, int lane, int position);
+TokenLifetime token_lifetime(const RunHistory& history, int lane, int position);
 
 /// Returns in sentences why a query head evicted a token: "by the policy h2o: lowest of 41 that competed;
 /// ...". Empty while the token is held.
