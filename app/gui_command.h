@@ -1,4 +1,4 @@
-/// `keyhole gui`: the window.
+/// Registers `keyhole gui`, which opens the window. Main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>

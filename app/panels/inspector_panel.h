@@ -1,4 +1,4 @@
-/// The picked cell, next tokens and memory of all lanes. Window thread.
+/// Shows the picked cell, and the next tokens and memory of all lanes. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"

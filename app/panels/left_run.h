@@ -1,4 +1,4 @@
-/// The notice of runs that did not end, with Open and Discard. Window thread.
+/// Draws the notice about runs that a crash or kill interrupted, with Open and Discard. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -6,7 +6,7 @@
 
 namespace keyhole {
 
-/// Draws nothing where none is left.
+/// Draws nothing if there is no such run.
 void draw_left_run(KeptRuns& runs, const PanelContext& context);
 
 }  // namespace keyhole

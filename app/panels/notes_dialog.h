@@ -1,4 +1,4 @@
-/// Bookmarks and notes of the run, and the files that were open lately. Window thread.
+/// Draws the dialog with bookmarks, notes and recent files. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"

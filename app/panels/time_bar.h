@@ -1,4 +1,4 @@
-/// Scrubbing back through the run: evictions and divergence of every row. Window thread.
+/// Draws the bar that scrubs through the run, with evictions and divergence of every step. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
