@@ -27,7 +27,7 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
     return values;
 }
 
-/// All areas, in the order of menus and palette.
+/// Joins all areas in the order of menus and palette.
 std::vector<UserCommand> whole_table() {
     std::vector<UserCommand> table;
     for (const std::span<const UserCommand> area :
@@ -40,7 +40,7 @@ std::vector<UserCommand> whole_table() {
 }  // namespace
 
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
-    constexpr int kMost = 1'000'000'000;  // so that a sum or difference of two is an int
+    constexpr int kMost = 1'000'000'000;  // so that the sum or difference of two is an int
     return numbers(text, at_least, at_most, -kMost, kMost);
 }
 

@@ -16,7 +16,8 @@ void arrange(AppState& app, std::string_view) {
     app.view.arrangement = kArrangement;
 }
 
-/// Side by side. Before any difference was on show nobody has chosen a pair: a full lane 0 steps back for two policies.
+/// Shows lanes side by side. If no difference was shown yet, the user has not chosen a pair: with three or
+/// more lanes it then compares two policies rather than a full lane 0 and one policy.
 void arrange_compare(AppState& app, std::string_view) {
     app.view.arrangement = Arrangement::compare;
     if (app.difference.generation() == 0 && app.view.other == 0 && app.desk.n_lanes() > 2 &&
@@ -40,7 +41,7 @@ void need_two_lanes(const AppState& app) {
     if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "a comparison needs a second lane; add one");
 }
 
-/// The lane that the focused one is compared with.
+/// Sets the lane that the focused one is compared with.
 void compare_with(AppState& app, std::string_view arguments) {
     need_two_lanes(app);
     const int card = whole_numbers(arguments, 1, 1)[0];
@@ -58,7 +59,7 @@ void compare_next(AppState& app, std::string_view) {
     app.view.other = card;
 }
 
-/// To the row after which the two lanes first chose another token.
+/// Goes to the step after which the two lanes first chose different tokens.
 void go_to_parting(AppState& app, std::string_view) {
     (void)config_of(app);
     need_two_lanes(app);

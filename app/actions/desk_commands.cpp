@@ -10,14 +10,14 @@ namespace {
 
 using namespace key;
 
-/// 1 to the number of things that there are.
+/// Parses a 1-based index of at most n and returns it 0-based. Throws Error(wrong_use).
 std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view what) {
     const int i = whole_numbers(arguments, 1, 1)[0];
     if (i < 1 || static_cast<std::size_t>(i) > n) fail(ErrorCode::wrong_use, "there are {} {}", n, what);
     return static_cast<std::size_t>(i - 1);
 }
 
-/// Beside the trace at once where there is one; else with the next save.
+/// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.
 void keep(AppState& app) {
     if (!app.live()) save_keepsakes(app.keepsakes, keepsakes_file(app.opened_file));
 }
@@ -90,7 +90,8 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-/// [watched] [ROW]
+/// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
+/// the cache.
 void ask_token_back(AppState& app, std::string_view arguments) {
     app.need_live_run();
     constexpr std::string_view kWatched = "watched";
@@ -106,7 +107,7 @@ void ask_token_back(AppState& app, std::string_view arguments) {
     app.ask_token_back(app.view.lane, app.view.pick->position, row, 1);
 }
 
-/// What the focused lane's shadow went on paying to the picked token.
+/// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
 void ask_shadow(AppState& app, std::string_view) {
     if (app.shadow_job.running()) return app.shadow_job.cancel();
     app.need_live_run();

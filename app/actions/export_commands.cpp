@@ -38,8 +38,8 @@ void export_run(AppState& app, std::string_view arguments) {
     start_export(app);
 }
 
-/// What a word of the user's stands for: "run": all that the export dialog has; "frames" and "gif": the mask over time; "gif-view": the
-/// focused view over time.
+/// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
+/// and "gif": the mask over time; "gif-view": the focused view over time.
 ExportWish wish_of(const AppState& app, std::string_view what) {
     ExportWish wish = app.export_job.wish;
     if (what == "run") return wish;
@@ -56,7 +56,7 @@ ExportWish wish_of(const AppState& app, std::string_view what) {
     return wish;
 }
 
-/// The curves panel as a word of --export. Throws Error(wrong_use) where it shows nothing.
+/// Returns the --export word of the curves panel. Throws Error(wrong_use) if the panel shows nothing.
 ViewWord curves_word(const ViewState& view) {
     ViewWord word;
     if (view.measure_curve == ViewState::kWatchedSpan) {
@@ -74,7 +74,8 @@ ViewWord curves_word(const ViewState& view) {
     return word;
 }
 
-/// What file.picture (without words), file.curves, file.overlap and file.atlas save. Nothing: no view's word.
+/// Returns the view that file.picture (empty word), file.curves, file.overlap or file.atlas saves; nullopt
+/// for any other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
     ViewWord word;
@@ -94,7 +95,7 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     return word;
 }
 
-/// Options of a view's word.
+/// Returns the command-line options of a view word.
 std::string view_options(const AppState& app, const ViewWord& word) {
     using Kind = ViewWord::Kind;
     const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
@@ -113,7 +114,7 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     return fmt::format("{}", fmt::join(options, " "));
 }
 
-/// The command line that makes the files.
+/// Copies the command line that makes the files.
 void copy_command(AppState& app, std::string_view what) {
     (void)config_of(app);
     std::string list, extra;
@@ -139,7 +140,7 @@ void copy_command(AppState& app, std::string_view what) {
     app.say("copied " + app.clipboard_out);
 }
 
-/// One thing of all lanes, in the background; the dialog's own choice stays as it is but for the folder.
+/// Exports one kind of file for all lanes in the background. Keeps the dialog's choices except the folder.
 void export_one(AppState& app, std::string_view what, std::string_view folder) {
     if (!folder.empty()) app.export_job.wish.folder = std::filesystem::path(folder);
     const ExportWish before = std::exchange(app.export_job.wish, wish_of(app, what));
@@ -152,7 +153,8 @@ void export_one(AppState& app, std::string_view what, std::string_view folder) {
     app.export_job.wish = before;
 }
 
-/// The file that a command writes. Throws Error(wrong_use) for an ending that it does not write: which says what it can be.
+/// Returns the file that a command writes. Throws Error(wrong_use) for another file ending, and lists the
+/// valid ones.
 std::filesystem::path file_of(std::string_view file, std::string_view usual, std::string_view what,
                               std::initializer_list<std::string_view> endings) {
     const std::filesystem::path path(file.empty() ? usual : file);
@@ -163,12 +165,12 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
     return path;
 }
 
-/// A lane that was just added has none.
+/// Returns the focused lane, or lane 0 if the focused one was just added and has no records.
 int focus_with_rows(const AppState& app) {
     return app.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
-/// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
+/// FILE.svg or FILE.png saves a picture, FILE.csv the numbers.
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
@@ -184,7 +186,7 @@ void save_curves(AppState& app, std::string_view file) {
 void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
-    // A second at a thousand heads.
+    // Takes a second at a thousand heads, hence in the background.
     app.save_in_background(path, [history = app.history, view = app.view,
                                   lane = shown_lanes(app.history, focus_with_rows(app)).front(),
                                   stride = app.stride, dense_from = app.dense_from, path] {
@@ -201,7 +203,7 @@ void save_overlap(AppState& app, std::string_view file) {
     app.say("saved " + path.string());
 }
 
-/// FILE [WIDTH] [shown]; the file may have blanks in its name.
+/// arguments: FILE [WIDTH] [shown]. The file name may contain blanks.
 void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
     int width = 0;

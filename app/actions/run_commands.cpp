@@ -12,7 +12,7 @@ namespace {
 
 using namespace key;
 
-constexpr std::array<double, 10> kSpeeds = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};  // rows per second, by digit
+constexpr std::array<double, 10> kSpeeds = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};  // steps per second, by digit
 
 void step_or_forward(AppState& app, int n_rows) {
     if (app.view.row < app.last_row())

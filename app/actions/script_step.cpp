@@ -15,14 +15,14 @@ using Kind = ScriptStep::Kind;
 
 constexpr double kLongestWaitS = 180, kLongestDeadlineS = 1e6, kMostPixels = 1e5, kMostTurns = 1000;
 
-/// Two numbers between blanks, each within so much of 0.
+/// Parses two numbers separated by blanks, each within +-most.
 std::pair<double, double> two_numbers(std::string_view what, std::string_view text, double most) {
     const std::vector<spec_text::Item> items = spec_text::split_blanks({text, 0});
     if (items.size() != 2) fail(ErrorCode::wrong_use, "{}: '{}' is not two numbers", what, shown_text(text));
     return {read_number(what, items[0].text, -most, most), read_number(what, items[1].text, -most, most)};
 }
 
-/// 0 is the left button, 1 the right one; left without a number.
+/// Returns the button: 0 is left, 1 is right; left if the text is empty.
 int read_button(std::string_view what, std::string_view text) {
     return text.empty() ? 0 : read_number(what, text, 0, 1);
 }

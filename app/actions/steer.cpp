@@ -9,7 +9,7 @@ namespace keyhole {
 
 namespace {
 
-/// The rows that a text takes; the engine makes the same tokens of it.
+/// Returns the number of steps that consume a text. The engine makes the same tokens from it.
 int n_tokens(AppState& app, std::string_view text) {
     const auto model = app.engine().model();
     if (model == nullptr) fail(ErrorCode::wrong_use, "no model is loaded");
@@ -52,7 +52,8 @@ void edit_text(AppState& app, int position, std::string_view text) {
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
              app.history.n_prompt(), app.last_row());
     app.rewind(position - 1);
-    read_words(app, fmt::format("say! {}", text));  // the row may lie inside a turn whose rest still waits
+    read_words(app, fmt::format("say! {}",
+                                text));  // say! drops queued tokens: the step may lie inside an earlier turn
 }
 
 std::string quoted_as_typed(std::string_view typed) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace key;
 
-/// Without words: the picked tokens. Two numbers: positions. Else text.
+/// words: empty: the picked tokens; two numbers: positions; else: a text to find.
 void watch(AppState& app, std::string_view words) {
     (void)config_of(app);
     if (words.empty()) {
@@ -42,7 +42,7 @@ void unwatch(AppState& app, std::string_view) {
     if (app.view.atlas_measure == ViewState::kWatchedSpan) app.view.atlas_measure = -1;
 }
 
-/// The K-th candidate of the focused lane after the shown row.
+/// Makes the next step consume the K-th candidate of the focused lane after the shown step.
 void take_candidate(AppState& app, std::string_view arguments) {
     app.need_live_run();
     const int k = whole_numbers(arguments, 1, 1)[0];

@@ -21,7 +21,7 @@ void set_mode(AppState& app, HeatMode mode) {
 }
 
 void zoom(AppState& app, std::string_view arguments) {
-    // The canvas' size is not known here: the heatmap panel centres on the pick.
+    // This function does not know the canvas' size, so the heatmap panel centres on the pick.
     const std::vector<double> v = real_numbers(arguments, 1, 3);
     HeatView& heat = app.view.heat;
     heat.cell_width = heat.cell_height = std::clamp(v[0], HeatView::kMinCell, HeatView::kMaxCell);
@@ -30,7 +30,7 @@ void zoom(AppState& app, std::string_view arguments) {
     app.view.center_request = v.size() == 3 ? Pick{place(1), place(2)} : Pick{app.view.row, app.view.row / 2};
 }
 
-/// The next choice without a name, else the one that is called so.
+/// Selects the choice with this name, or the next one if the name is empty.
 template <class Choice, std::size_t n>
 void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
             std::string_view name, std::string_view what) {
@@ -109,7 +109,8 @@ void pick(AppState& app, std::string_view arguments) {
     app.view.pick_cell({v[0], v[1]}, !app.view.curve_positions.empty());
 }
 
-/// Index of a measure with a curve, -1 for the panel's own; the one after `now` without a name. Of heads: only those of a shadow.
+/// Returns the index of a measure with a curve, or -1 for the panel's own curve. An empty name selects the
+/// one after `now`. of_heads: only measures by head, which need a shadow.
 int next_measure(std::string_view name, int now, bool of_heads) {
     const std::span<const CurveKind> kinds = curve_kinds();
     const auto fits = [&](int i) {
@@ -132,7 +133,7 @@ int next_measure(std::string_view name, int now, bool of_heads) {
     fail(ErrorCode::wrong_use, "'{}' has no curve; one of {}", name, fmt::join(names, ", "));
 }
 
-/// 99 % of the cells, whatever a sink does.
+/// Sets the range to 99 % of the cells, so that sinks do not decide it.
 void fit_range(AppState& app, std::string_view) {
     (void)config_of(app);
     const bool differs = app.view.difference && app.shows_difference();

@@ -21,8 +21,8 @@ struct ShadowAttention {
     int lane_id = -1;
     int position = 0;
     int last_row = -1;  ///< last replayed row
-    /// [last_row + 1] mean over the query heads whose KV head had evicted the token by then; NaN: none had, or
-    /// there is no shadow
+    /// [last_row + 1] mean over the query heads whose KV head had evicted the token by then; NaN: none had
+    /// or no shadow
     std::vector<float> by_row;
 };
 
