@@ -121,7 +121,7 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         fmt::format("KV heads of all layers that store the token after row {}.", app.view.row).c_str());
 }
 
-/// Several tokens together: those that are picked, those that are watched.
+/// Draws facts about several tokens together: the picked ones, and the watched ones.
 void draw_together(const PanelContext& context) {
     AppState& app = context.app;
     const auto line = [&](const char* name, std::vector<int> positions) {
@@ -150,7 +150,7 @@ void draw_together(const PanelContext& context) {
     line("watched", watched);
 }
 
-/// Evict, pin, unpin, fork, go back: on the picked token.
+/// Draws the commands on the picked token: evict, pin, unpin, fork, rewind.
 void draw_actions(const PanelContext& context) {
     AppState& app = context.app;
     if (!app.live() || !app.view.pick) return;

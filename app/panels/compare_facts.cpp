@@ -12,9 +12,9 @@ namespace keyhole {
 
 namespace {
 
-/// A cell of the matrix of heads: one value, or one a lane.
+/// A cell of the heads' matrix: one value, or one a lane.
 struct HeadValue {
-    std::string of_both;       ///< for the pointer
+    std::string of_both;       ///< for the tooltip
     std::array<float, 2> u{};  ///< 0..1, NaN: none
     int n = 1;
 };
@@ -26,7 +26,7 @@ HeadValue overlap_of(const AppState& app, const HeldBy& held) {
             {static_cast<float>(held.jaccard())}};
 }
 
-/// How much of the watched words the head holds in either lane.
+/// Returns how much of the watched words the head keeps in each of the two lanes.
 HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
     HeadValue value{"of the watched words", {}, 2};
     const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_card()};
@@ -39,7 +39,8 @@ HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
     return value;
 }
 
-/// A matrix of layers and query heads after the shown row: overlap of what the two lanes hold, or the watched words that either holds.
+/// Draws a matrix of layers x query heads after the shown step: the overlap of the two lanes' kept sets, or
+/// how much of the watched words each lane keeps.
 void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     AppState& app = context.app;
     const KvLayout& layout = finer_layout(app.history, a, b);
@@ -103,7 +104,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     ImGui::SetCursorScreenPos({origin.x, origin.y + size.y + context.px(4)});
 }
 
-/// Where the lanes' own choices part; a click shows the row before.
+/// Draws where the lanes' choices first differ. A click shows the step before.
 void draw_parting(const PanelContext& context, int a, int b) {
     AppState& app = context.app;
     const std::optional<int> at = first_divergence(app.history, a, b);
@@ -124,7 +125,8 @@ void draw_parting(const PanelContext& context, int a, int b) {
     }
 }
 
-/// Share of the rows so far after which the lanes of the pair chose the same token; of a pair with lane 0, beside all others.
+/// Plots the share of steps so far after which the two lanes chose the same token. If lane 0 is one of the
+/// pair, plots all lanes against lane 0.
 void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
     AppState& app = context.app;
     if (app.view.lane == 0 || app.other_card() == 0)
@@ -137,7 +139,7 @@ void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
                             app.view.lane, app.other_card()));
 }
 
-/// How much of the watched words each lane holds, a mean over its heads.
+/// Plots how much of the watched words each lane keeps, as a mean over its heads.
 void draw_watched(const PanelContext& context, ImVec2 room) {
     AppState& app = context.app;
     std::vector<std::vector<float>> shares;

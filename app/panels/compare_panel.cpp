@@ -17,7 +17,7 @@ std::string lane_title(const AppState& app, int card) {
                        preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
-/// A pane with its heading, in a box of its own.
+/// Draws a pane with its heading in its own box.
 void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPane& pane, ImVec2 size,
                  const char* id) {
     AppState& app = context.app;
@@ -47,7 +47,7 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
     draw_heat_pane(state, context, pane);
 }
 
-/// What the two lanes chose to say, one above the other: a column a position.
+/// Draws the tokens that the two lanes chose, one lane above the other, with a column a position.
 void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     const int cards[2] = {app.view.lane, app.other_card()};
@@ -129,7 +129,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const float gap = context.px(6);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float high = std::floor((room.y - gap) / 2);
-    // From three lanes on one bar, at the end, and one axis of rows, at the beginning, are for all.
+    // Three or more lanes share one colour bar, at the end, and one row axis, at the beginning.
     const std::size_t n = cards.size() + 1;
     const bool shares = n > 2;
     const float axis = shares ? context.px(34) : 0, bar = shares ? heat_scale_width(context) : 0;

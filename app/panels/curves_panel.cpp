@@ -17,14 +17,14 @@ namespace keyhole {
 namespace {
 
 struct Line {
-    std::span<const float> values;  // one a record, NaN: none
+    std::span<const float> values;  // one value a record; NaN: none
     std::string name;
     ImU32 color = 0;
     float width = 1.6f;
 };
 
 ImU32 curve_color(std::size_t i) {
-    // None is the threshold's orange.
+    // None of these is the threshold's orange.
     static constexpr std::array kColors = {theme::rgb(86, 180, 233),  theme::rgb(40, 190, 150),
                                            theme::rgb(214, 139, 182), theme::rgb(240, 228, 100),
                                            theme::rgb(205, 209, 217), theme::rgb(130, 150, 245)};
@@ -35,7 +35,7 @@ ImU32 curve_color(std::size_t i) {
 
 namespace {
 
-/// What the panel draws: scores of picked tokens, or a measure of all lanes.
+/// Draws the choice between scores of picked tokens and a measure of all lanes.
 void draw_choice(const PanelContext& context) {
     ViewState& view = context.app.view;
     const auto name = [](int kind) {
@@ -67,7 +67,7 @@ void draw_choice(const PanelContext& context) {
     }
 }
 
-/// A measure of all lanes, and the way to a shadow where it needs one.
+/// Draws a measure of all lanes, and a way to switch a shadow on if the measure needs one.
 void draw_measure(const PanelContext& context) {
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
@@ -151,7 +151,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         const auto x_of = [&](int r) {
             return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
         };
-        // A margin, so that the ends of the axis are seen; what lies below it runs along the bottom.
+        // A margin keeps the ends of the axis visible. Values below the range run along the bottom.
         const auto y_of = [&](float v) { return min.y + size.y * (0.97f - 0.94f * range.part(v)); };
         const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
         for (double tick : log_ticks(double(range.low), double(range.high), std::min(most, 8))) {

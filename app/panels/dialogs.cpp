@@ -24,7 +24,7 @@ void close(const PanelContext& context) {
     context.app.dialog = Dialog::none;
 }
 
-/// A window in the upper middle; false: not to be drawn. End() it either way.
+/// Begins a window in the upper middle. Returns false if it is not to be drawn. Call End() either way.
 bool begin(const PanelContext& context, const char* title, float width, bool opening) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
@@ -39,7 +39,8 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
     return shown;
 }
 
-/// A window that can be moved aside, at first beside the lanes; false: not to be drawn. End() it either way.
+/// Begins a movable window, at first beside the lanes. Returns false if it is not to be drawn. Call End()
+/// either way.
 bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
     const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
@@ -56,7 +57,7 @@ bool begin_beside(const PanelContext& context, const char* title, float width, b
     return shown;
 }
 
-/// The commands that match, a line each; a click runs one.
+/// Draws the matching commands, a line each. A click runs one.
 void draw_found(const Dialogs& panel, const PanelContext& context,
                 const std::vector<const UserCommand*>& found) {
     const ScopedChild child("found", {0, context.px(360)});
@@ -129,7 +130,7 @@ void draw_keys(const PanelContext& context, bool opening) {
     struct Line {
         std::string keys, title;
     };
-    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // as the menus have them
+    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // grouped as in the menus
     std::size_t n_lines = 0;
     for (const UserCommand& command : command_table()) {
         const bool speeds = command.id == "run.speed0";
@@ -150,7 +151,7 @@ void draw_keys(const PanelContext& context, bool opening) {
         std::size_t n = 0;
         ImGui::TableNextColumn();
         for (const auto& [menu, lines] : groups) {
-            // To the second column where that leaves the halves most alike.
+            // Goes to the second column where that balances the two best.
             if (ImGui::TableGetColumnIndex() == 0 && n + (lines.size() + 2) / 2 > n_lines / 2)
                 ImGui::TableNextColumn();
             n += lines.size() + 2;
@@ -171,11 +172,11 @@ void draw_keys(const PanelContext& context, bool opening) {
     dim_text(context, "click picks, Shift+click picks several. Ctrl+wheel scales the interface.");
 }
 
-/// What to export: a line a word.
+/// Draws the words that can be exported, a line each.
 void draw_export_words(const PanelContext& context, ExportWish& wish) {
     std::string list;
     const std::string now = "," + wish.list + ",";
-    // So many rows must leave room for the button on a small screen.
+    // The many rows must leave room for the button on a small screen.
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)}),
         spacing(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
     for (const ExportWord& word : export_words()) {
@@ -228,7 +229,7 @@ void draw_export(const PanelContext& context, bool opening) {
     }
 }
 
-/// One field and a button: the command gets what was typed.
+/// Draws a dialog with one field and a button. The command gets the typed text as its arguments.
 void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const char* title,
                 const char* hint, const char* button, std::string_view command, const char* preset,
                 bool as_typed = false) {
@@ -253,7 +254,7 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
     mark_item(context, "field.cancel");
 }
 
-/// The path, the width and how much of the view.
+/// Draws the fields of the picture dialog: path, width, and the part of the view.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
     if (opening) {

@@ -94,7 +94,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
                 "another, damaged model.");
 }
 
-/// Where the memory of this process goes.
+/// Draws where the memory of this process goes.
 void draw_memory(const PanelContext& context) {
     heading(context, "Memory of this window");
     if (!ImGui::BeginTable("memory", 3, ImGuiTableFlags_SizingStretchProp)) return;

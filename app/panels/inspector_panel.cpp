@@ -12,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-/// The likeliest tokens of so many lanes, a line a rank.
+/// Draws the most likely tokens of `n` lanes, a line a rank.
 void draw_candidates(const PanelContext& context, int first, int n) {
     AppState& app = context.app;
     const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
@@ -62,7 +62,7 @@ void draw_next_tokens(const PanelContext& context) {
     if (n == 0 ||
         !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
         return;
-    // The lanes in view: around the focused one when there are more.
+    // If there are more lanes than fit, shows those around the focused one.
     const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.desk.n_lanes() - n));
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
@@ -123,7 +123,7 @@ void draw_memory(const PanelContext& context) {
     ImGui::EndTable();
 }
 
-/// For a projector, where the curves have no pane: what is held of the watched words.
+/// Plots the retained share of the watched words for a projector, where the curves have no pane.
 void draw_watched_curve(const PanelContext& context) {
     if (context.app.view.arrangement != Arrangement::teach || !context.app.view.watched) return;
     heading(context, "Watched words");
@@ -134,7 +134,7 @@ void draw_watched_curve(const PanelContext& context) {
     ImGui::Dummy({0, context.px(6)});
 }
 
-/// KL to lane 0 of every lane against the row, in the room that is left.
+/// Plots the KL divergence of every lane from lane 0 over the steps, in the remaining room.
 void draw_divergence(const PanelContext& context) {
     if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");

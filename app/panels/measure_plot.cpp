@@ -20,7 +20,7 @@ struct Axis {
     }
 };
 
-/// From the values of all lines; nothing there: false.
+/// Fits the axis to the values of all lines. Returns false if there are none.
 bool fit(std::span<const RowLine> lines, Axis& axis) {
     double low = 1e300, high = -1e300;
     for (const RowLine& row_line : lines)
@@ -53,7 +53,7 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
     }
 }
 
-/// Lanes with their values at the shown row, two in a line.
+/// Draws the lanes with their values at the shown step, two in a line.
 void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
     const AppState& app = context.app;
     const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.first_row()));

@@ -23,11 +23,11 @@ std::string cell_text(double value, Override::Field field) {
     if (field == Override::Field::budget || field == Override::Field::recent)
         return fmt::format("{:.0f}", value);
     std::string text = fmt::format("{:.2f}", value);
-    if (text.starts_with("0.")) text.erase(0, 1);  // narrow cells
+    if (text.starts_with("0.")) text.erase(0, 1);  // the cells are narrow
     return text;
 }
 
-/// The value to paint with.
+/// Edits the value to paint with.
 void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     std::optional<OverrideValue>& brush = panel.brushes[static_cast<std::size_t>(panel.field)];
     if (!brush) {
@@ -65,7 +65,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     mark_item(edit.context, "override brush");
 }
 
-/// Grid with labels. Returns the cells under the pointer: [first, last] layer and head.
+/// Maps the pointer to cells of the grid and its labels.
 struct GridPlace {
     ImVec2 min;
     float label = 0, cell_width = 0, cell_height = 0;
@@ -74,7 +74,7 @@ struct GridPlace {
         return {min.x + label + cell_width * static_cast<float>(head),
                 min.y + cell_height * static_cast<float>(layer + 1)};
     }
-    /// -1: the label of the row or column.
+    /// Returns layer and head under the pointer; -1 stands for the label of a row or column.
     std::optional<std::pair<int, int>> under(ImVec2 mouse) const {
         const int head =
             mouse.x < min.x + label ? -1 : static_cast<int>((mouse.x - min.x - label) / cell_width);
@@ -126,7 +126,7 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
     }
 }
 
-/// Who is painted together.
+/// Says which heads are painted together.
 const char* unit_sentence(Scope scope, const HeadGrid& heads) {
     switch (scope) {
         case Scope::layer:
@@ -140,7 +140,7 @@ const char* unit_sentence(Scope scope, const HeadGrid& heads) {
     return n_kv < heads.n_layers * heads.n_heads ? "Heads that read one KV head are painted together." : "";
 }
 
-/// Left paints, right clears; from the press to the release is one change.
+/// Paints with the left button and clears with the right one. One press to release is one change.
 void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane, const HeadGrid& heads,
            const std::optional<std::pair<int, int>>& under) {
     if (!panel.painting && ImGui::IsItemHovered() && under)

@@ -9,12 +9,12 @@ namespace keyhole {
 
 namespace {
 
-/// Hints of short labels: the card is narrow.
+/// Returns a shorter label for some options, since the card is narrow.
 std::string_view short_name(std::string_view option) {
     return option == "score_dtype" ? "sums in" : option == "compensate" ? "grow MLP" : option;
 }
 
-/// Rounded as the widget prints it, so that the spec stays short.
+/// Rounds as the widget prints the value, so that the spec stays short.
 double rounded(double value, double steps) {
     return std::round(value * steps) / steps;
 }
@@ -89,7 +89,7 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
         mark_item(context, fmt::format("{} number", option));
         ImGui::SameLine(0, context.px(4));
     }
-    // A budget has no rest, a recent window no all.
+    // A budget cannot be `rest`, and a recent window cannot be `all`.
     const std::array<Amount::Unit, 3> units = {Amount::Unit::tokens, Amount::Unit::percent,
                                                is_budget ? Amount::Unit::all : Amount::Unit::rest};
     const std::array<const char*, 3> names = {"tokens", is_budget ? "% prompt" : "% budget",

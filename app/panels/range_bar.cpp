@@ -10,7 +10,8 @@ namespace keyhole {
 
 namespace {
 
-/// Of a level of the pyramid that is quick to count, on a square root scale; what the range clips at its ends.
+/// Draws a histogram on a square root scale, with the clipped values at its ends. Counts a pyramid level
+/// that is quick to read.
 void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMatrix& matrix,
                     const ColorScale& scale, ImVec2 at, ImVec2 size) {
     constexpr int kBins = 32, kQuick = 256;
@@ -33,7 +34,8 @@ void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMat
                                {at.x + size.x / 2, at.y - context.px(8)}, theme::kWarm);
 }
 
-/// What the colours of no map mean, those that can occur. Returns their number; draws when `list` is given.
+/// Draws the meaning of special colours outside the map that can occur. Returns their number; draws only if
+/// `list` is given.
 int draw_marks(const PanelContext& context, ImDrawList* list, const HeadMatrix& matrix,
                const ColorScale& scale, ImVec2 at) {
     int n = 0;

@@ -9,10 +9,10 @@ namespace keyhole {
 
 namespace {
 
-/// Where the curve stands on the card, and back.
+/// Maps the curve to its place on the card, and back.
 struct Plot {
     ImVec2 min, size;
-    double span = 1;  ///< rows
+    double span = 1;  ///< steps
     double low = 0, high = 1;
 
     ImVec2 at(double t, double tau) const {
@@ -25,7 +25,7 @@ struct Plot {
     }
 };
 
-/// The curve with its handles. True when one was let go, added or removed.
+/// Draws the curve with its handles. Returns true if a handle was released, added or removed.
 bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPolicy& in_force, int now,
                 float width, TauDrag& drag, bool& active) {
     ResolvedPolicy policy = in_force;

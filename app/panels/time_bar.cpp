@@ -8,7 +8,8 @@ namespace keyhole {
 
 namespace {
 
-/// Branches beside the one on show: of a live run as the engine has them, of a trace as its last record tells.
+/// Returns the branches other than the shown one: from the engine for a live run, from the last record for a
+/// trace.
 std::span<const Branch> other_branches(const AppState& app) {
     if (app.live()) return app.status.other_branches;
     const auto& told = app.history.steps().back()->other_branches;
@@ -41,7 +42,7 @@ void draw_rewind_buttons(const PanelContext& context) {
     command_button(context, "fork.here", "fork");
 }
 
-/// Going back, forking, and the way to what was left behind.
+/// Draws the buttons to rewind, to fork, and to go to other branches.
 void draw_branch_buttons(const PanelContext& context) {
     AppState& app = context.app;
     const std::span<const Branch> branches = other_branches(app);
@@ -60,7 +61,8 @@ void draw_branch_buttons(const PanelContext& context) {
     }
 }
 
-/// Where branches leave (rhombs) and lanes were forked (in their colour), along the upper edge.
+/// Marks along the upper edge where branches leave (rhombs) and where lanes were forked (in the lane's
+/// colour).
 void draw_forks(const PanelContext& context, ImDrawList& list, float top, const auto& x_of) {
     const AppState& app = context.app;
     const auto rhomb = [&](float x, ImU32 color) {
@@ -111,7 +113,7 @@ void draw(TimeBar&, const PanelContext& context) {
                (size.x - context.px(12)) * static_cast<float>((row - first) / std::max(n - 1, 1));
     };
 
-    // Evictions of the focused lane as ticks from below: their height is the share of KV heads that evicted.
+    // Evictions of the focused lane as ticks from below. Their height is the share of KV heads that evicted.
     const int lane = app.shown_lane();
     const float n_kv = static_cast<float>(app.history.layout(lane).n_kv_heads());
     float largest_kl = 1e-3f;
@@ -131,10 +133,10 @@ void draw(TimeBar&, const PanelContext& context) {
         }
     }
     draw_forks(context, list, min.y, x_of);
-    // KL to lane 0 of every lane.
+    // KL of every lane to lane 0.
     for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
-        const auto card = [&] {  // colours go by card
+        const auto card = [&] {  // colours belong to cards
             for (int c = 0; c < app.desk.n_lanes(); ++c)
                 if (app.history_lane(c) == static_cast<int>(i)) return c;
             return -1;

@@ -10,7 +10,7 @@ namespace keyhole {
 
 namespace {
 
-/// Ground of a word by kept share: the darker, the fewer heads hold it.
+/// Returns a token's background by kept share: the fewer heads keep it, the darker.
 ImU32 share_color(float u) {
     const auto mix = [&](int a, int b) {
         return static_cast<int>(static_cast<float>(a) + (static_cast<float>(b - a)) * u);
@@ -28,7 +28,7 @@ bool light(float u) {
     return u > 0.62f;
 }
 
-/// Of lanes side by side the one that alone keeps the token in the focused head; -1: both do, or neither.
+/// Returns which of two lanes side by side alone keeps the token in the focused head; -1: both or neither.
 int lone_holder(const AppState& app, int position) {
     if (app.view.arrangement != Arrangement::compare || app.desk.n_lanes() < 2) return -1;
     const auto keeps = [&](int card) {
@@ -125,7 +125,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         const ImU32 color = gone ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
-        if (panel.own[i] >= 0)  // fed: these are not its words
+        if (panel.own[i] >= 0)  // fed: the lane did not choose this token
             list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::kWarm,
                          context.px(1.5f));
         const bool prompt_end = p == app.history.n_prompt();

@@ -29,7 +29,7 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
     return found;
 }
 
-/// It looks like the field that it opens.
+/// Draws a button that looks like the field that it opens.
 bool prompt_button(const std::string& line, float width) {
     const ScopedColor ground(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
     const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
@@ -45,7 +45,7 @@ void set_draft(TopBar& panel, std::string text) {
     panel.draft_is_new = true;
 }
 
-/// Keeps the lines within the field's width.
+/// Wraps the lines to the field's width.
 int break_lines(ImGuiInputTextCallbackData* data) {
     TopBar& panel = *static_cast<TopBar*>(data->UserData);
     if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
@@ -62,7 +62,8 @@ int break_lines(ImGuiInputTextCallbackData* data) {
     return 0;
 }
 
-/// The draft in a field of this size. Undo would put lines back that are broken elsewhere by now.
+/// Edits the draft in a field of this size. Undo is off, since it would restore line breaks that moved
+/// meanwhile.
 void edit_draft(TopBar& panel, ImVec2 size) {
     const float width = size.x - 2 * ImGui::GetStyle().FramePadding.x - ImGui::GetStyle().ScrollbarSize;
     if (std::exchange(panel.draft_is_new, false) || panel.lines.width() != width)
@@ -145,7 +146,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
     }
 }
 
-/// Traces, models and prompts that were open, newest first.
+/// Lists recently opened traces, models and prompts, newest first.
 void draw_recent_files(const PanelContext& context) {
     const std::vector<std::string>& paths = context.app.recent.paths;
     const ScopedMenu menu("Recent files", !paths.empty());
@@ -157,10 +158,10 @@ void draw_recent_files(const PanelContext& context) {
         if (ImGui::MenuItem(fitted(paths[i], context.px(480)).c_str()))
             asked = fmt::format("recent {}", i + 1);
     }
-    if (!asked.empty()) run(context, asked);  // it changes the list
+    if (!asked.empty()) run(context, asked);  // this changes the list
 }
 
-/// The commands of a menu, a line each.
+/// Draws the commands of a menu, a line each.
 void draw_menu(const PanelContext& context, std::string_view menu) {
     for (const UserCommand& command : command_table()) {
         if (command.menu != menu) continue;
@@ -172,7 +173,7 @@ void draw_menu(const PanelContext& context, std::string_view menu) {
     }
 }
 
-/// Run or stop, one row, and how fast.
+/// Draws the buttons run or stop and one step, and the speed.
 void draw_run_buttons(const PanelContext& context) {
     AppState& app = context.app;
     const bool running = app.stoppable();
@@ -246,7 +247,7 @@ void draw(TopBar& panel, const PanelContext& context) {
     draw_model_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
 
-    // The prompt, one line of it; a click opens the whole.
+    // The prompt's first line. A click opens all of it.
     const float width = ImGui::GetContentRegionAvail().x - restart_width - context.px(6);
     const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
@@ -313,7 +314,7 @@ void draw_status(const PanelContext& context) {
         ImGui::ProgressBar(progress, {context.px(120), line}, "");
         ImGui::SameLine(0, context.px(14));
     }
-    // The right end first, so that messages know their room.
+    // Draws the right end first, so that messages know their room.
     std::string right;
     if (app.has_run()) {
         const int n = app.n_decoded();

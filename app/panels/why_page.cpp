@@ -17,7 +17,7 @@ void wrapped(const std::string& text, ImU32 color = theme::kText) {
     ImGui::TextWrapped("%s", text.c_str());
 }
 
-/// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
+/// Draws score (line) and threshold (orange) of one head over the steps, on its own logarithmic scale.
 void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec2 max) {
     const ScoreRange range = score_range(head.threshold, {head.score});
     const std::size_t n = head.score.size();
@@ -36,12 +36,12 @@ void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec
     draw_line(head.score, theme::rgb(140, 200, 240));
 }
 
-/// A cell a query head: held or the row at which it went, and its curves.
+/// Draws a cell a query head: kept, or the step of its eviction, and its curves.
 void draw_heads(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
     const KvLayout& layout = app.history.layout(app.shown_lane());
     const int n_heads = layout.n_heads();
-    // All layers where they fit, else those around the focused one.
+    // All layers if they fit, else those around the focused one.
     const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
     const int n_layers = std::min(layout.n_layers(), most);
     const int first = std::clamp(app.view.layer - n_layers / 2, 0, layout.n_layers() - n_layers);
@@ -86,7 +86,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             : "blue its score, orange the threshold, row by row, each head on its own logarithmic scale");
 }
 
-/// A bar a record: attention on the token.
+/// Draws a bar a record: attention to the token.
 void draw_bars(const PanelContext& context, std::span<const float> values, float largest, ImU32 color) {
     const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -102,7 +102,8 @@ void draw_bars(const PanelContext& context, std::span<const float> values, float
     ImGui::Dummy(size);
 }
 
-/// values: one a record. who: "Lane 0, which keeps everything, has since paid it".
+/// Draws the attention that evicted token got since. values: one a record. who: subject and verb of the
+/// sentence.
 void draw_payment(const PanelContext& context, std::span<const float> values, const std::string& who,
                   ImU32 color) {
     double sum = 0;
@@ -125,7 +126,7 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
     draw_bars(context, values, largest, color);
 }
 
-/// What lane 0 went on paying to it.
+/// Draws the attention that lane 0 gave to the token after its eviction.
 void draw_full_attention(const PanelContext& context, const TokenLife& life) {
     if (!life.full_known) {
         dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
@@ -135,7 +136,8 @@ void draw_full_attention(const PanelContext& context, const TokenLife& life) {
                  theme::lane_color(0));
 }
 
-/// The same of the lane's own shadow, where it has one: full attention on the lane's own text and queries.
+/// Draws the same for the lane's own shadow, if it has one: full attention over the lane's own text and
+/// queries.
 void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
     const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
@@ -164,7 +166,8 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
     if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Up to the newest row");
 }
 
-/// The next token with it back, of a throw-away copy of the lane.
+/// Draws the next token that a temporary copy of the lane would choose with the evicted token back in its
+/// cache.
 void draw_token_back(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
     if (!app.live()) {
@@ -250,7 +253,7 @@ void draw(WhyPage& page, const PanelContext& context) {
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
                         app.view.lane),
             theme::lane_color(app.view.lane));
-    // The same token in the other lanes, a click away.
+    // The same token in the other lanes, one click away.
     for (int card = 0; app.desk.n_lanes() > 1 && card < app.desk.n_lanes(); ++card) {
         if (const auto other = app.history_lane(card); other && card != app.view.lane) {
             ImGui::SameLine();

@@ -23,7 +23,7 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
 
 namespace {
 
-/// Picks and zoom were another run's.
+/// Resets picks and zoom, which belong to another run.
 void look_at_new_run(ViewState& view) {
     view.follows_newest = true;
     view.heat.fitted = true;
@@ -259,7 +259,7 @@ bool AppState::refresh() {
     changed = changed || export_running_ || export_job.running() || shadow_running_ || shadow_job.running();
     if (export_running_ && !export_job.running()) {
         say(export_job.result(), export_job.failed());
-        return_freed_memory();  // of the run that was replayed
+        return_freed_memory();  // of the replayed run
         const std::filesystem::path saved = std::exchange(saving_, {});
         if (saved.extension() == ".keyhole" && !export_job.failed()) recent.add(saved);
     }
@@ -344,7 +344,7 @@ void AppState::open_any(const std::filesystem::path& path) {
              "{} is no trace (.keyhole), no model folder (with config.json) and no prompt (.txt)",
              path.string());
     }
-    if (!opening()) recent.add(path);  // a trace when it is there
+    if (!opening()) recent.add(path);  // a trace is added when it is read
 }
 
 void AppState::remember_changes() {
@@ -355,7 +355,7 @@ void AppState::remember_changes() {
     if (views.remember(view)) note(Change::view);
     for (; seen_lane_changes_ < desk.n_changes(); ++seen_lane_changes_) note(Change::lane);
     if (desk.n_changes() <
-        seen_lane_changes_) {  // lanes were removed or the run started over: theirs are gone
+        seen_lane_changes_) {  // lanes were removed or the run started over, so their changes are gone
         seen_lane_changes_ = desk.n_changes();
         std::erase(changes_, Change::lane);
     }
@@ -387,7 +387,8 @@ bool AppState::redo() {
 }
 
 int AppState::other_card() const {
-    if (view.other != view.lane && view.other < desk.n_lanes()) return view.other;  // lanes may have gone
+    // Lanes may have been removed.
+    if (view.other != view.lane && view.other < desk.n_lanes()) return view.other;
     return view.lane > 0 ? 0 : std::min(1, desk.n_lanes() - 1);
 }
 
@@ -409,7 +410,7 @@ int AppState::first_fitted_row() const {
     const int from_prompt = has_run() ? std::max(history.n_prompt() - 1, 0) : 0;
     if (view.fitted_rows != FittedRows::automatic)
         return view.fitted_rows == FittedRows::decoded ? from_prompt : 0;
-    constexpr int kSome = 4;  // fewer rows would be bars
+    constexpr int kSome = 4;  // fewer rows would be thick bars
     if (n_decoded() < kSome || (view.mode == HeatMode::attention && !shows_difference())) return 0;
     std::vector<int> cards = compared_cards();
     cards.push_back(view.lane);
@@ -447,7 +448,7 @@ void AppState::update_heat(double budget_ms) {
 void AppState::update_doctor(double budget_ms) {
     std::vector<int> lanes;
     for (int card = 0; card < desk.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
-    // A row that is dragged along changes in every frame, as one that is decoded does.
+    // A dragged row changes in every frame, as the newest row of a running lane does.
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(doctor_row_, view.row) != view.row) doctor_row_came_ = now;
     const bool moves = now - doctor_row_came_ < std::chrono::milliseconds(200);

@@ -22,7 +22,8 @@ ExportOptions options_of(const ExportWish& wish, bool of_records = false) {
     return exports;
 }
 
-/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
+/// Replays the shown run and writes its files. progress: 0..1, throws to stop. Returns a message on what was
+/// done.
 std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
                        const BackendOptions& options, const ExportWish& wish,
                        const std::function<void(double)>& progress) {
