@@ -52,8 +52,8 @@ void edit_text(AppState& app, int position, std::string_view text) {
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
              app.history.n_prompt(), app.last_row());
     app.rewind(position - 1);
-    read_words(app, fmt::format("say! {}",
-                                text));  // say! drops queued tokens: the step may lie inside an earlier turn
+    // `say!` drops queued tokens: the step may lie inside an earlier turn whose rest still waits.
+    read_words(app, fmt::format("say! {}", text));
 }
 
 std::string quoted_as_typed(std::string_view typed) {

@@ -59,7 +59,8 @@ void handle_end_signals() {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction before {};
         ::sigaction(signal, nullptr, &before);
-        if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // else: nohup
+        // Signals that nohup or a shell's background job ignores stay ignored.
+        if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
     }
     ::sigaction(SIGALRM, &action, nullptr);
 }

@@ -69,7 +69,7 @@ std::string label_of(const GridCell& cell, std::span<const Vary> varies) {
         const std::string item = varies[i].key + "=";
         const bool is_said = cell.values[i].empty() || label.find(":" + item) != std::string::npos ||
                              label.find("," + item) != std::string::npos;
-        if (is_said || item.find('@') != std::string::npos) continue;  // always written
+        if (is_said || item.find('@') != std::string::npos) continue;  // already there
         label += (label.find(':') == std::string::npos ? ":" : ",") + item + cell.values[i];
     }
     return label;
