@@ -23,7 +23,7 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
         values.push_back(*value);
     }
     if (values.size() < at_least || values.size() > at_most)
-        fail(ErrorCode::wrong_use, "'{}': {} to {} numbers are needed", shown_text(text), at_least, at_most);
+        fail(ErrorCode::wrong_use, "'{}': give {} to {} numbers", shown_text(text), at_least, at_most);
     return values;
 }
 
@@ -52,7 +52,7 @@ bool on_or_off(std::string_view text, bool now) {
     if (text.empty()) return !now;
     if (text == "on") return true;
     if (text == "off") return false;
-    fail(ErrorCode::wrong_use, "'{}': on or off", text);
+    fail(ErrorCode::wrong_use, "'{}' is not valid; write on or off", text);
 }
 
 const ModelConfig& config_of(const AppState& app) {

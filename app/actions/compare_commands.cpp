@@ -34,7 +34,7 @@ void arrange_by_name(AppState& app, std::string_view name) {
             app.view.arrangement = a;
             return;
         }
-    fail(ErrorCode::wrong_use, "'{}': explore, compare or teach", name);
+    fail(ErrorCode::wrong_use, "'{}' is no arrangement; choose explore, compare or teach", name);
 }
 
 void need_two_lanes(const AppState& app) {
@@ -46,8 +46,8 @@ void compare_with(AppState& app, std::string_view arguments) {
     need_two_lanes(app);
     const int card = whole_numbers(arguments, 1, 1)[0];
     if (card < 0 || card >= app.desk.n_lanes() || card == app.view.lane)
-        fail(ErrorCode::wrong_use, "lanes are 0 to {}, and not {}, which is in focus", app.desk.n_lanes() - 1,
-             app.view.lane);
+        fail(ErrorCode::wrong_use, "choose a lane from 0 to {}, except {}, which is in focus",
+             app.desk.n_lanes() - 1, app.view.lane);
     app.view.other = card;
 }
 
@@ -71,33 +71,33 @@ void go_to_parting(AppState& app, std::string_view) {
         return;
     }
     move_time(app, *at - 1 - app.view.row);
-    app.say(fmt::format("lanes {} and {} part at position {}", app.view.lane, app.other_card(), *at));
+    app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_card(), *at));
 }
 
 constexpr std::array kTable = {
     UserCommand{"view.explore",
                 menu::kView,
                 "Explore",
-                "One lane at a time, atlas and curves.",
+                "Shows one lane at a time, with atlas and curves.",
                 {kF1 + 1, 0},
                 arrange<Arrangement::explore>},
     UserCommand{"view.compare",
                 menu::kView,
                 "Compare",
-                "Lanes side by side, with what they differ by.",
+                "Shows lanes side by side, and their difference.",
                 {kF1 + 2, 0},
                 arrange_compare},
     UserCommand{"view.teach",
                 menu::kView,
                 "Teach",
-                "Large and few, for a projector.",
+                "Shows few large panes, for a projector.",
                 {kF1 + 3, 0},
                 arrange<Arrangement::teach>},
     UserCommand{"view.arrange", "", "Arrange the panes", "explore|compare|teach", {}, arrange_by_name},
     UserCommand{"diff",
                 menu::kView,
                 "Difference to the other lane",
-                "[on|off]: the focused lane minus the other one, in the mode on show.",
+                "[on|off]: shows the focused lane minus the other one, in the current mode.",
                 {'D', 0},
                 [](AppState& app, std::string_view a) {
                     need_two_lanes(app);
@@ -106,7 +106,7 @@ constexpr std::array kTable = {
     UserCommand{"blink",
                 menu::kView,
                 "Blink the other lane",
-                "[on|off]: the other lane in the same pane, while the key is held.",
+                "[on|off]: shows the other lane in the same pane while the key is held.",
                 {'B', 0},
                 [](AppState& app, std::string_view a) {
                     need_two_lanes(app);
@@ -115,38 +115,39 @@ constexpr std::array kTable = {
     UserCommand{"compare.with",
                 "",
                 "Compare with a lane",
-                "INDEX: of the lane to set against the focused one.",
+                "INDEX: of the lane to compare with the focused one.",
                 {},
                 compare_with},
     UserCommand{"compare.next",
                 menu::kView,
                 "Compare with the next lane",
-                "Another lane takes the place of the other one.",
+                "Compares the focused lane with the next lane instead.",
                 {'D', kShift},
                 compare_next},
     UserCommand{"compare.all",
                 menu::kView,
                 "All lanes side by side",
-                "[on|off]: up to four.",
+                "[on|off]: shows up to four lanes.",
                 {},
                 [](AppState& app, std::string_view a) {
                     app.view.compares_all = on_or_off(a, app.view.compares_all);
                 }},
-    UserCommand{"compare.watched",
-                "",
-                "Watched words of both lanes",
-                "[on|off]: their share by head and over time, in place of overlap and agreement.",
-                {},
-                [](AppState& app, std::string_view a) {
-                    const bool on = on_or_off(a, app.compares_watched());
-                    if (on && !app.view.watched)
-                        fail(ErrorCode::wrong_use, "no words are watched; W watches");
-                    app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
-                }},
+    UserCommand{
+        "compare.watched",
+        "",
+        "Watched words of both lanes",
+        "[on|off]: shows their retained share by head and over time, in place of overlap and agreement.",
+        {},
+        [](AppState& app, std::string_view a) {
+            const bool on = on_or_off(a, app.compares_watched());
+            if (on && !app.view.watched)
+                fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
+            app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
+        }},
     UserCommand{"compare.parting",
                 menu::kView,
-                "Where the texts part",
-                "To the row after which the two lanes first chose another token.",
+                "Go where the texts first differ",
+                "Shows the step after which the two lanes first chose different tokens.",
                 {'J', 0},
                 go_to_parting},
 };

@@ -27,7 +27,7 @@ void add_bookmark(AppState& app, std::string_view name) {
     const ViewState& view = app.view;
     Bookmark b;
     b.name = name.empty()
-                 ? fmt::format("row {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
+                 ? fmt::format("step {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
                  : std::string(name);
     b.lane = view.lane;
     b.layer = view.layer;
@@ -99,7 +99,7 @@ void ask_token_back(AppState& app, std::string_view arguments) {
     if (watched) arguments.remove_prefix(std::min(arguments.size(), kWatched.size() + 1));
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
-        if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some, then W");
+        if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
         return app.ask_token_back(app.view.lane, app.view.watched->first, row, app.view.watched->size());
     }
     if (!app.view.pick)
@@ -126,7 +126,7 @@ void open_recent(AppState& app, std::string_view arguments) {
 }
 
 void open_path(AppState& app, std::string_view path) {
-    if (path.empty()) fail(ErrorCode::wrong_use, "a path is needed");
+    if (path.empty()) fail(ErrorCode::wrong_use, "give a path");
     app.open_any(std::filesystem::path(path));
 }
 
@@ -134,20 +134,19 @@ constexpr std::array kTable = {
     UserCommand{"undo",
                 menu::kView,
                 "Undo",
-                "The last change of the view or of a lane's settings. Evicted tokens stay gone.",
+                "Undoes the last change of the view or of a lane's settings. Evicted tokens stay evicted.",
                 {'Z', kCtrl},
                 [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
-    UserCommand{
-        "redo",
-        menu::kView,
-        "Redo",
-        "What was undone last.",
-        {'Y', kCtrl},
-        [](AppState& app, std::string_view) { app.say(app.redo() ? "done again" : "nothing to redo"); }},
+    UserCommand{"redo",
+                menu::kView,
+                "Redo",
+                "Makes the change again that was undone last.",
+                {'Y', kCtrl},
+                [](AppState& app, std::string_view) { app.say(app.redo() ? "redone" : "nothing to redo"); }},
     UserCommand{"bookmark",
                 menu::kView,
                 "Bookmark this view",
-                "[NAME]: lane and the other one, head, mode, row, pick, zoom and arrangement.",
+                "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
                 {'M', kCtrl},
                 add_bookmark},
     UserCommand{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
@@ -155,47 +154,53 @@ constexpr std::array kTable = {
     UserCommand{"bookmarks",
                 menu::kView,
                 "Bookmarks and notes…",
-                "Places to come back to, notes on the run, files that were open lately.",
+                "Stored views, notes on the run, and recent files.",
                 {'M', kShift},
                 open_dialog<Dialog::notes>},
-    UserCommand{"note", "", "Write a note", "[TEXT]: a line more; kept beside the trace.", {}, write_note},
+    UserCommand{"note",
+                "",
+                "Write a note",
+                "[TEXT]: adds a line to the notes, which are stored beside the trace.",
+                {},
+                write_note},
     UserCommand{"notes.keep",
                 "",
-                "Keep the notes now",
-                "Beside the opened trace.",
+                "Save the notes now",
+                "Saves them beside the opened trace.",
                 {},
                 [](AppState& app, std::string_view) { keep(app); }},
-    UserCommand{"doctor",
-                menu::kHelp,
-                "Eviction doctor and memory…",
-                "What must hold of the focused lane, red where it is broken; memory under other schemes.",
-                {kF1 + 4, 0},
-                open_dialog<Dialog::doctor>},
+    UserCommand{
+        "doctor",
+        menu::kHelp,
+        "Eviction doctor and memory…",
+        "Checks the focused lane's invariants, broken ones in red; shows memory under other sharing schemes.",
+        {kF1 + 4, 0},
+        open_dialog<Dialog::doctor>},
     UserCommand{"why",
                 menu::kTokens,
                 "Why did this token go?…",
-                "The life of the picked token in the focused lane, on one page.",
+                "Shows the history of the picked token in the focused lane on one page.",
                 {'Y', 0},
                 ask_why},
-    UserCommand{
-        "why.back",
-        menu::kTokens,
-        "What would it say with this token back?",
-        "[watched] [ROW]: asks a throw-away copy of the lane; after the shown row without. watched: with all "
-        "watched words back.",
-        {'Y', kShift},
-        ask_token_back},
+    UserCommand{"why.back",
+                menu::kTokens,
+                "Next token if this token had been kept",
+                "[watched] [ROW]: computed on a temporary copy of the lane after this step (default: the "
+                "shown one). watched: as if all watched words had been kept.",
+                {'Y', kShift},
+                ask_token_back},
     UserCommand{"why.shadow",
                 menu::kTokens,
-                "What would its shadow still pay?",
-                "Replays the run in the background for the shadow's attention on the token; again: stops.",
+                "Compute full attention to this token",
+                "Replays the run in the background to compute the shadow's attention to the evicted token; "
+                "again: stops.",
                 {},
                 ask_shadow},
-    UserCommand{"recent", "", "Open a recent file", "N: 1 is the last one.", {}, open_recent},
+    UserCommand{"recent", "", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
     UserCommand{"open",
                 "",
-                "Open what it is",
-                "PATH: a trace, a model folder or a prompt; as dropping it on the window.",
+                "Open any file",
+                "PATH: a trace, a model folder or a prompt; the same as dropping it on the window.",
                 {},
                 open_path},
 };

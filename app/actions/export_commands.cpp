@@ -50,8 +50,8 @@ ExportWish wish_of(const AppState& app, std::string_view what) {
         wish.layers = {app.view.layer};
         wish.heads = {app.view.head};
     } else {
-        fail(ErrorCode::wrong_use, "'{}': nothing, curves, overlap, atlas, run, frames, gif or gif-view",
-             what);
+        fail(ErrorCode::wrong_use,
+             "'{}' is not valid; give nothing, curves, overlap, atlas, run, frames, gif or gif-view", what);
     }
     return wish;
 }
@@ -101,7 +101,7 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
     for (const int card : {app.view.lane, of_two ? word.b : app.view.lane})
         if (!app.history_lane(card))
-            fail(ErrorCode::wrong_use, "lane {} has no row yet, so no command can show it; step once", card);
+            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", card);
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
@@ -226,57 +226,55 @@ constexpr std::array kTable = {
     UserCommand{"file.curves",
                 menu::kFile,
                 "Save the curves",
-                "[FILE.svg|FILE.png|FILE.csv]: what the curves panel draws, or its numbers.",
+                "[FILE.svg|FILE.png|FILE.csv]: saves the plot of the curves panel, or its numbers.",
                 {},
                 save_curves},
     UserCommand{"file.atlas",
                 menu::kFile,
                 "Save the atlas",
-                "[FILE.png]: all heads of the focused lane up to the shown row.",
+                "[FILE.png]: saves all heads of the focused lane up to the shown step.",
                 {},
                 save_atlas},
     UserCommand{"file.overlap",
                 menu::kFile,
                 "Save the overlap of two lanes",
-                "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
+                "[FILE.csv]: saves how many tokens both, one or neither keep, by KV head.",
                 {},
                 save_overlap},
     UserCommand{"file.copy",
                 menu::kFile,
                 "Copy as command",
-                "[curves|overlap|atlas|run|frames|gif|gif-view]: the command line that makes the same file "
-                "as the focused "
-                "view's, or those of the export.",
+                "[curves|overlap|atlas|run|frames|gif|gif-view]: copies the command line that makes the file "
+                "of the focused view, or the files of the export.",
                 {'C', kCtrl | kShift},
                 copy_command},
     UserCommand{"file.frames",
                 menu::kFile,
                 "Export the mask over time",
-                "[FOLDER]: a picture a row, for a film.",
+                "[FOLDER]: one picture for each step.",
                 {},
                 [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
     UserCommand{"file.gif",
                 menu::kFile,
                 "Export the mask over time as GIF",
-                "[FOLDER]: lane0/mask.gif and so on, all heads.",
+                "[FOLDER]: makes lane0/mask.gif and so on, with all heads.",
                 {},
                 [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
     UserCommand{"file.gif-view",
                 menu::kFile,
                 "Export the focused view as GIF",
-                "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
+                "[FOLDER]: attention, mask or scores of the focused head, one frame for each step.",
                 {},
                 [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
-    UserCommand{
-        "export.cancel",
-        menu::kFile,
-        "Cancel export or opening",
-        "Stops the export that is under way (files that are whole stay) and the trace that is being read.",
-        {},
-        [](AppState& app, std::string_view) {
-            app.export_job.cancel();
-            app.cancel_opening();
-        }},
+    UserCommand{"export.cancel",
+                menu::kFile,
+                "Cancel export or opening",
+                "Stops a running export (complete files stay) and the reading of a trace.",
+                {},
+                [](AppState& app, std::string_view) {
+                    app.export_job.cancel();
+                    app.cancel_opening();
+                }},
     UserCommand{"file.open",
                 menu::kFile,
                 "Open a trace…",
@@ -295,23 +293,24 @@ constexpr std::array kTable = {
                     a.empty() ? open_dialog<Dialog::save_trace>(app, {})
                               : app.save_trace(std::filesystem::path(a));
                 }},
-    UserCommand{"file.export",
-                menu::kFile,
-                "Export the run…",
-                "[FOLDER [LIST]]: the same files as keyhole decode; of an opened trace as keyhole replay.",
-                {'E', kCtrl},
-                export_run},
+    UserCommand{
+        "file.export",
+        menu::kFile,
+        "Export the run…",
+        "[FOLDER [LIST]]: makes the same files as keyhole decode, or as keyhole replay for an opened trace.",
+        {'E', kCtrl},
+        export_run},
     UserCommand{"file.picture",
                 menu::kFile,
                 "Save a picture of the focused view…",
-                "[FILE.png [WIDTH] [shown]]: with axes, scale and caption; so many pixels wide; only what "
-                "the zoom shows.",
+                "[FILE.png [WIDTH] [shown]]: with axes, scale and caption. WIDTH: in pixels; shown: only "
+                "what the zoom shows.",
                 {'E', kCtrl | kShift},
                 save_picture},
     UserCommand{"screenshot",
                 menu::kFile,
                 "Save a screenshot…",
-                "[FILE.png]: the window as it is.",
+                "[FILE.png]: saves the window as it is.",
                 {kF12, 0},
                 [](AppState& app, std::string_view a) {
                     if (a.empty())
@@ -322,10 +321,10 @@ constexpr std::array kTable = {
     UserCommand{"dump-cells",
                 "",
                 "Write cells and their pixels",
-                "FILE: 20 cells of the heat map with value and colour, as JSON.",
+                "FILE: writes 20 cells of the heat map with value and colour as JSON.",
                 {},
                 [](AppState& app, std::string_view a) {
-                    if (a.empty()) fail(ErrorCode::wrong_use, "a file is needed");
+                    if (a.empty()) fail(ErrorCode::wrong_use, "give a file");
                     app.dump_cells = std::filesystem::path(a);
                 }},
     UserCommand{"quit",

@@ -27,7 +27,7 @@ void remove_lane(AppState& app, std::string_view arguments) {
 
 void set_options(AppState& app, std::string_view items) {
     if (app.desk.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
-    if (items.empty()) fail(ErrorCode::wrong_use, "KEY=VALUE is needed, such as dialect=released");
+    if (items.empty()) fail(ErrorCode::wrong_use, "give KEY=VALUE, for example dialect=released");
     const LaneSpec& now = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
     app.desk.set(app.view.lane, changed_lane_spec(now, items));
 }
@@ -41,7 +41,7 @@ void set_shadows(AppState& app, std::string_view text) {
         spec.policy.shadow = on;
         app.desk.set(i, spec);
     }
-    app.say(on ? "shadows on: measures begin with the next row" : "shadows off");
+    app.say(on ? "shadows on: measures begin with the next step" : "shadows off");
 }
 
 void drop_overrides(AppState& app, std::string_view field) {
@@ -86,31 +86,31 @@ constexpr std::array kTable = {
     UserCommand{"lane",
                 "",
                 "Change a lane",
-                "INDEX SPEC: takes effect before the next row.",
+                "INDEX SPEC: takes effect before the next step.",
                 {},
                 [](AppState& app, std::string_view a) { engine_command(app, "lane", a); }},
     UserCommand{"lane.set",
                 "",
                 "Set options of the focused lane",
-                "KEY=VALUE[,KEY=VALUE]: dialect=released, alpha@L0-3=0.5; the others stay.",
+                "KEY=VALUE[,KEY=VALUE]: for example dialect=released, alpha@L0-3=0.5. Other options stay.",
                 {},
                 set_options},
     UserCommand{"lane.overrides",
                 menu::kLanes,
-                "Set heads apart…",
-                "Budget, recent, alpha, tau and gain by layer and head.",
+                "Override single heads…",
+                "Sets budget, recent, alpha, tau and gain by layer and head.",
                 {'H', 0},
                 open_dialog<Dialog::overrides>},
     UserCommand{"lane.even",
                 "",
                 "Drop the lane's overrides",
-                "[FIELD]: budget, recent, alpha, tau or gain; all without.",
+                "[FIELD]: budget, recent, alpha, tau or gain (default: all of them).",
                 {},
                 drop_overrides},
     UserCommand{"add",
                 menu::kLanes,
                 "Add a lane",
-                "[SPEC]: h2o without.",
+                "[SPEC]: its policy (default: h2o).",
                 {'N', kCtrl},
                 [](AppState& app, std::string_view a) {
                     engine_command(app, "add", a.empty() ? "h2o:budget=64" : a);
@@ -119,7 +119,7 @@ constexpr std::array kTable = {
     UserCommand{"remove",
                 menu::kLanes,
                 "Remove the lane",
-                "[INDEX]: the focused one without.",
+                "[INDEX]: of the lane (default: the focused one).",
                 {'W', kCtrl},
                 remove_lane},
     UserCommand{"lane.copy", menu::kLanes, "Copy the lane's spec", "", {'C', kCtrl}, copy_lane},
@@ -133,7 +133,7 @@ constexpr std::array kTable = {
         "lane.undo",
         menu::kLanes,
         "Undo a change of settings",
-        "Evicted tokens stay gone.",
+        "Evicted tokens stay evicted.",
         {},
         [](AppState& app, std::string_view) { app.say(app.desk.undo() ? "undone" : "nothing to undo"); }},
     UserCommand{
@@ -142,18 +142,18 @@ constexpr std::array kTable = {
         "Redo",
         "",
         {},
-        [](AppState& app, std::string_view) { app.say(app.desk.redo() ? "done again" : "nothing to redo"); }},
+        [](AppState& app, std::string_view) { app.say(app.desk.redo() ? "redone" : "nothing to redo"); }},
     UserCommand{
         "follow",
         menu::kLanes,
         "All lanes follow lane 0",
-        "[on|off]: all lanes are fed lane 0's token.",
+        "[on|off]: all lanes consume lane 0's token.",
         {},
         [](AppState& app, std::string_view a) { app.desk.set_follow(on_or_off(a, app.desk.follow())); }},
     UserCommand{"shadow",
                 menu::kLanes,
                 "Measure all lanes against full attention",
-                "[on|off]: their shadows. A lane that starts one lives its rows again.",
+                "[on|off]: switches their shadows. A lane that starts one is replayed.",
                 {},
                 set_shadows},
     UserCommand{"sampling",

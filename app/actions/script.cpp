@@ -62,7 +62,7 @@ void Script::point_at(const std::string& rest, const FindItem& find_item) {
         }
         if (end == 0) break;
     }
-    fail(ErrorCode::wrong_use, "no widget '{}' is on show", rest);
+    fail(ErrorCode::wrong_use, "no widget '{}' is visible", rest);
 }
 
 bool Script::wait(const ScriptStep& step, AppState& app) {
@@ -78,7 +78,7 @@ bool Script::wait(const ScriptStep& step, AppState& app) {
             progress_at_ = now;  // a long prompt may take long
         }
         if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() > kWaitLimitS)
-            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
+            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} tokens are decoded", kWaitLimitS,
                  app.n_decoded());
         return false;
     }

@@ -35,7 +35,7 @@ ScriptStep parse_wait(std::string_view what) {
     if (word == "seconds")
         return {.kind = Kind::wait_seconds, .seconds = read_number("seconds", number, 0.0, kLongestWaitS)};
     if (word == "rows") return {.kind = Kind::wait_rows, .n = read_number("rows", number, 0)};
-    fail(ErrorCode::wrong_use, "wait rows N, wait idle, or wait seconds S");
+    fail(ErrorCode::wrong_use, "write wait rows N, wait idle, or wait seconds S");
 }
 
 std::vector<std::string> parse_paths(std::string_view text) {
@@ -45,7 +45,7 @@ std::vector<std::string> parse_paths(std::string_view text) {
         if (end > 0) paths.emplace_back(text.substr(0, end));
         text.remove_prefix(std::min(end + 1, text.size()));
     }
-    if (paths.empty()) fail(ErrorCode::wrong_use, "drop: a path is needed");
+    if (paths.empty()) fail(ErrorCode::wrong_use, "drop: give a path");
     return paths;
 }
 

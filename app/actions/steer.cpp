@@ -24,7 +24,7 @@ void force_next(AppState& app, int row, int token) {
     app.stop();
     app.desk.run(ForceTokens{{token}, true});
     app.step(1);
-    app.say(fmt::format("row {} takes “{}”", row + 1,
+    app.say(fmt::format("step {} consumes “{}”", row + 1,
                         app.history.run().token_display.at(static_cast<std::size_t>(token))));
 }
 
@@ -37,7 +37,7 @@ void read_words(AppState& app, const std::string& command_text) {
     app.stop();
     app.desk.run(command);
     app.step(n);
-    app.say(fmt::format("all lanes read {} token{} of yours", n, n == 1 ? "" : "s"));
+    app.say(fmt::format("all lanes read {} token{} of your text", n, n == 1 ? "" : "s"));
 }
 
 }  // namespace

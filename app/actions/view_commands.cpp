@@ -45,7 +45,7 @@ void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_vi
         choice = one;
         return;
     }
-    fail(ErrorCode::wrong_use, "{} '{}' is not known; there are {}", what, name, fmt::join(names, ", "));
+    fail(ErrorCode::wrong_use, "{} '{}' is not known; choose from {}", what, name, fmt::join(names, ", "));
 }
 
 void show_side(AppState& app, std::string_view name) {
@@ -83,7 +83,7 @@ void find_token(AppState& app, std::string_view words) {
         app.say(fmt::format("'{}' at position {}", words, p));
         return;
     }
-    app.say(fmt::format("no token has '{}'", words), true);
+    app.say(fmt::format("no token contains '{}'", words), true);
 }
 
 void go_to(AppState& app, std::string_view arguments) {
@@ -105,7 +105,7 @@ void pick(AppState& app, std::string_view arguments) {
     const std::vector<int> v = whole_numbers(arguments, 2, 2);
     (void)config_of(app);
     if (v[0] < 0 || v[0] > app.last_row() || v[1] < 0 || v[1] > v[0])
-        fail(ErrorCode::wrong_use, "rows are 0 to {}, positions up to the row", app.last_row());
+        fail(ErrorCode::wrong_use, "rows are 0 to {}, and positions 0 to the row", app.last_row());
     app.view.pick_cell({v[0], v[1]}, !app.view.curve_positions.empty());
 }
 
@@ -130,7 +130,7 @@ int next_measure(std::string_view name, int now, bool of_heads) {
     std::vector<std::string_view> names = {own, "watched"};
     for (const CurveKind& kind : kinds)
         if (fits(curve_index(kind.measure))) names.push_back(kind.measure);
-    fail(ErrorCode::wrong_use, "'{}' has no curve; one of {}", name, fmt::join(names, ", "));
+    fail(ErrorCode::wrong_use, "'{}' has no curve; choose from {}", name, fmt::join(names, ", "));
 }
 
 /// Sets the range to 99 % of the cells, so that sinks do not decide it.
@@ -155,7 +155,7 @@ void choose_colors(AppState& app, std::string_view name) {
     } else {
         const auto map = colormap_from_name(name);
         if (!map || std::find(kChoice.begin(), kChoice.end(), *map) == kChoice.end())
-            fail(ErrorCode::wrong_use, "'{}': viridis, cividis or gray", name);
+            fail(ErrorCode::wrong_use, "'{}' is no colour map; choose viridis, cividis or gray", name);
         app.view.colors = *map;
     }
     app.say("colours: " + std::string(colormap_name(app.view.colors)));
@@ -171,13 +171,13 @@ constexpr std::array kTable = {
     UserCommand{"mode.mask",
                 menu::kView,
                 "Mask",
-                "What the cache holds: kept, evicted by the row, gone.",
+                "What the cache holds: kept, evicted in this step, evicted before.",
                 {'K', 0},
                 [](AppState& app, std::string_view) { set_mode(app, HeatMode::mask); }},
     UserCommand{"mode.score",
                 menu::kView,
                 "Score",
-                "The scores by which tokens are kept, after each row.",
+                "The scores by which tokens are kept, after each step.",
                 {'C', 0},
                 [](AppState& app, std::string_view) { set_mode(app, HeatMode::score); }},
     UserCommand{"mask.overlay",
@@ -191,7 +191,7 @@ constexpr std::array kTable = {
     UserCommand{"range.log",
                 menu::kView,
                 "Logarithmic colours",
-                "Attention sinks swamp a linear scale.",
+                "Switches a logarithmic scale. On a linear one attention sinks outshine all other cells.",
                 {'L', 0},
                 [](AppState& app, std::string_view a) {
                     app.view.range().logarithmic = on_or_off(a, app.view.range().logarithmic);
@@ -212,7 +212,7 @@ constexpr std::array kTable = {
                 [](AppState& app, std::string_view a) {
                     const std::vector<double> v = real_numbers(a, 2, 2);
                     if (!(v[0] < v[1]) || v[0] < 0 || v[1] > double{kHighest<float>})
-                        fail(ErrorCode::wrong_use, "0 <= low < high");
+                        fail(ErrorCode::wrong_use, "the range must satisfy 0 <= low < high");
                     app.view.range().automatic = false;
                     app.view.range().low = static_cast<float>(v[0]);
                     app.view.range().high = static_cast<float>(v[1]);
@@ -220,7 +220,7 @@ constexpr std::array kTable = {
     UserCommand{"range.gamma",
                 "",
                 "Set the colours' gamma",
-                "GAMMA: 0.2 to 5; below 1 lifts small values, 1 leaves the scale straight.",
+                "GAMMA: 0.2 to 5; below 1 brightens small values, 1 changes nothing.",
                 {},
                 [](AppState& app, std::string_view a) {
                     const double gamma = real_numbers(a, 1, 1)[0];
@@ -230,33 +230,33 @@ constexpr std::array kTable = {
     UserCommand{"range.fit",
                 menu::kView,
                 "Fit the range to the cells",
-                "To what 99 % of the cells of the head lie between.",
+                "Sets the range that contains 99 % of the head's cells.",
                 {'R', kShift},
                 fit_range},
     UserCommand{
         "range.clips",
         menu::kView,
-        "Mark values beyond the range",
-        "[on|off]: cells that the colours clip have colours of their own.",
+        "Mark values outside the range",
+        "[on|off]: gives cells outside the range their own colours.",
         {'L', kShift},
         [](AppState& app, std::string_view a) { app.view.marks_clips = on_or_off(a, app.view.marks_clips); }},
     UserCommand{
         "range.nan",
         menu::kView,
-        "Mark what is no number",
-        "[on|off]: NaN and infinite values have a colour of their own.",
+        "Mark NaN and infinity",
+        "[on|off]: gives NaN and infinite values their own colour.",
         {'N', kShift},
         [](AppState& app, std::string_view a) { app.view.marks_nan = on_or_off(a, app.view.marks_nan); }},
     UserCommand{"colors",
                 menu::kView,
                 "Next colours",
-                "[viridis|cividis|gray]: of attention and scores.",
+                "[viridis|cividis|gray]: for attention and scores.",
                 {'C', kShift},
                 choose_colors},
     UserCommand{"range.sinks",
                 menu::kView,
                 "First tokens in the range",
-                "Whether the first four tokens take part in the automatic range.",
+                "Whether the automatic range counts the first four tokens.",
                 {'S', 0},
                 [](AppState& app, std::string_view a) {
                     app.view.range().sinks_count = on_or_off(a, app.view.range().sinks_count);
@@ -269,8 +269,8 @@ constexpr std::array kTable = {
                 [](AppState& app, std::string_view) { app.fit_rows(FittedRows::whole); }},
     UserCommand{"view.decoded",
                 menu::kView,
-                "Decoded rows",
-                "From the prompt's last row on, where lanes evict and differ; all positions.",
+                "Decoded steps",
+                "Shows all positions from the prompt's last token on, where lanes evict and differ.",
                 {'9', kCtrl},
                 [](AppState& app, std::string_view) {
                     (void)config_of(app);
@@ -306,11 +306,11 @@ constexpr std::array kTable = {
                 "",
                 {'.', 0},
                 [](AppState& app, std::string_view) { app.view.move_head(1, config_of(app).n_heads); }},
-    UserCommand{"goto", menu::kView, "Go to layer, head, row…", "LAYER HEAD [ROW]", {'G', kCtrl}, go_to},
+    UserCommand{"goto", menu::kView, "Go to layer, head, step…", "LAYER HEAD [ROW]", {'G', kCtrl}, go_to},
     UserCommand{"find",
                 menu::kView,
                 "Find a token…",
-                "TEXT: picks the next token with it.",
+                "TEXT: picks the next token that contains it.",
                 {'F', kCtrl},
                 find_token},
     UserCommand{"pick", "", "Pick a cell", "ROW POSITION", {}, pick},
@@ -350,7 +350,7 @@ constexpr std::array kTable = {
     UserCommand{"curves",
                 menu::kView,
                 "Curves of the next measure",
-                "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; the next one without.",
+                "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; without a name: the next one.",
                 {'V', 0},
                 [](AppState& app, std::string_view a) {
                     app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
@@ -358,27 +358,25 @@ constexpr std::array kTable = {
     UserCommand{"atlas.color",
                 menu::kView,
                 "Colour the atlas by the next measure",
-                "[attention|watched|MEASURE]: of every head at the shown row; the next one without. Measures "
-                "need a shadow.",
+                "[attention|watched|MEASURE]: of every head at the shown step; without a name: the next one. "
+                "Measures need a shadow.",
                 {'V', kShift},
                 [](AppState& app, std::string_view a) {
                     app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
                 }},
-    UserCommand{
-        "strip.color",
-        menu::kView,
-        "Colour the text by the next measure",
-        "[share|score|age]: share of the heads that hold a token, its score in the focused head, rows since "
-        "it was read.",
-        {'T', 0},
-        color_strip},
-    UserCommand{
-        "view.side",
-        menu::kView,
-        "Next pane of the side column",
-        "[lanes|atlas|curves|info|text]: where a small window or a large interface makes panes share one.",
-        {'A', kShift},
-        show_side},
+    UserCommand{"strip.color",
+                menu::kView,
+                "Colour the text by the next measure",
+                "[share|score|age]: share of the heads that keep a token, its score in the focused head, or "
+                "steps since it was read.",
+                {'T', 0},
+                color_strip},
+    UserCommand{"view.side",
+                menu::kView,
+                "Next pane of the side column",
+                "[lanes|atlas|curves|info|text]: for small windows, in which panes share one column.",
+                {'A', kShift},
+                show_side},
     UserCommand{"ui.larger",
                 menu::kView,
                 "Larger interface",

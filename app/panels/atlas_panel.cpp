@@ -65,12 +65,12 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
     const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
     if (app.view.atlas_measure == ViewState::kWatchedSpan) {
-        dim_text(context, app.view.watched ? fmt::format("watched words held after row {}", app.view.row)
-                                           : "no words are watched: W");
+        dim_text(context, app.view.watched ? fmt::format("watched words kept after step {}", app.view.row)
+                                           : "no words are watched; W watches the picked ones");
     } else if (app.view.atlas_measure >= 0) {
         const Measure& m = measure(curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure);
-        dim_text(context, fmt::format("{} at row {}", m.label, app.view.row));
-        tooltip(context, measure_tooltip(m.name) + "\nShift+V: the next one.");
+        dim_text(context, fmt::format("{} at step {}", m.label, app.view.row));
+        tooltip(context, measure_tooltip(m.name) + "\nShift+V shows the next measure.");
     } else
         dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
 

@@ -34,14 +34,14 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
         if (const auto at = first_other_token(app.history, a, b)) {
             ImGui::SameLine();
-            dim_text(context, fmt::format("texts differ from row {}", *at));
+            dim_text(context, fmt::format("texts differ from step {}", *at));
         }
     } else {
         colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
         ImGui::SameLine();
         const LaneRecord* record = app.record(pane.card);
         dim_text(context, record == nullptr
-                              ? "not there at this row"
+                              ? "not present at this step"
                               : fitted(record->info->effective, ImGui::GetContentRegionAvail().x));
     }
     draw_heat_pane(state, context, pane);
@@ -54,8 +54,9 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const int lanes[2] = {app.shown_lane(), app.history_lane(cards[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
-    dim_text(context, app.desk.follow() ? "what each would say next after the same text; framed: they differ"
-                                        : "what each wrote; framed: they differ");
+    dim_text(context, app.desk.follow()
+                          ? "the token that each would choose after the same text; framed: they differ"
+                          : "the token that each chose; framed: they differ");
     const ScopedChild child = words_child(context, "own words", 4);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -96,7 +97,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
                          differs ? theme::lane_color(cards[side]) : theme::kText, words[side].c_str());
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
-            ImGui::SetTooltip("position %d, chosen after row %d", p, p - 1);
+            ImGui::SetTooltip("position %d, chosen after step %d", p, p - 1);
             if (ImGui::IsMouseClicked(0)) run(context, fmt::format("row {}", p - 1));
         }
     }
@@ -114,7 +115,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const std::vector<int> cards = app.compared_cards();
     if (cards.empty() || app.others.size() != cards.size() ||
         context.painters.others.size() != cards.size()) {
-        dim_text(context, "A comparison needs a second lane: + adds one.");
+        dim_text(context, "A comparison needs a second lane; + adds one.");
         return;
     }
     const std::string with = fmt::format("with {}", app.other_card());

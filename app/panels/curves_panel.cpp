@@ -52,10 +52,10 @@ void draw_choice(const PanelContext& context) {
         return tooltip(
             context,
             view.measure_curve == ViewState::kWatchedSpan
-                ? "How much of the watched words each lane holds, mean over KV heads. ×: no head holds "
-                  "all of them any more."
+                ? "Share of the watched words that each lane keeps, mean over KV heads. ×: no head keeps all "
+                  "of them any more."
             : view.measure_curve < 0
-                ? "Scores of picked tokens against the threshold; or a measure of all lanes."
+                ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
                 : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
         if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
@@ -114,7 +114,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();
-    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · against the row");
+    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · over the steps");
     const StepList& steps = app.history.steps();
     const std::size_t n = steps.size();
 
@@ -143,7 +143,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
     if (!any) {
         const char* words = lines.empty()
-                                ? "Click a cell or a word: its score\nagainst the eviction threshold."
+                                ? "Click a cell or a word to see its score\nand the eviction threshold."
                                 : "no score recorded here";
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
     } else {

@@ -226,14 +226,14 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.focused_kv_head();
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
+        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
         return text + "   " + presence_text(app.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::evicted)
-        return text + fmt::format("   evicted after row {}", app.history.evicted_at(lane, g, cell.position));
+        return text + fmt::format("   evicted after step {}", app.history.evicted_at(lane, g, cell.position));
     if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
         text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     if (score_values(app.history, lane, cell.row, g, values))
@@ -257,14 +257,14 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
+        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
                     cell.position, token_words(app, a, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     if (difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask, values))
-        text += std::isnan(values[p]) ? "   held by neither"
+        text += std::isnan(values[p]) ? "   kept by neither"
                 : values[p] == 0
-                    ? "   held by both"
-                    : fmt::format("   held by lane {} alone", values[p] > 0 ? pane.card : pane.versus);
+                    ? "   kept by both"
+                    : fmt::format("   kept only by lane {}", values[p] > 0 ? pane.card : pane.versus);
     if (app.view.mode != HeatMode::mask &&
         difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, app.view.mode, values))
         text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.card, pane.versus,

@@ -40,7 +40,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
                 if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(at, end)) {
                     list.AddRect({at.x - 2, at.y}, end, theme::kText, 2);
                     ImGui::SetTooltip(
-                        "%s: %.2f %%, log-probability %.2f\nClick: row %d takes it, in all lanes",
+                        "%s: %.2f %%, log-probability %.2f\nClick: step %d consumes it, in all lanes",
                         text.c_str(), double(p) * 100, double(record->top[k].log_prob), app.view.row + 1);
                     if (ImGui::IsMouseClicked(0)) {
                         app.view.lane = i;
@@ -57,7 +57,7 @@ void draw_next_tokens(const PanelContext& context) {
     AppState& app = context.app;
     heading(context, "Next token");
     ImGui::SameLine();
-    dim_text(context, fmt::format("after row {}", app.view.row));
+    dim_text(context, fmt::format("after step {}", app.view.row));
     const int n = std::min(app.desk.n_lanes(), 4);
     if (n == 0 ||
         !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
@@ -81,9 +81,9 @@ void draw_memory_rows(const PanelContext& context) {
     ImGui::TableNextRow();
     for (const auto& [title, whole] :
          {std::pair("", ""),
-          {"tokens", "tokens of a KV head: stored after the row / attended in it"},
-          {"stored", "bytes of the tokens that are stored"},
-          {"allocated", "bytes that the system has given"}}) {
+          {"tokens", "tokens of a KV head: stored after the step / attended to in it"},
+          {"stored", "bytes of the stored tokens"},
+          {"allocated", "bytes allocated from the system"}}) {
         ImGui::TableNextColumn();
         dim_text(context, title);
         if (*whole != '\0') tooltip(context, whole);
@@ -102,13 +102,13 @@ void draw_memory_rows(const PanelContext& context) {
                                            double(record->attended_tokens) / n_kv)
                                    .c_str());
         tooltip(context,
-                fmt::format("stored after the row / attended in it, mean over KV heads\n{} / {} in all",
+                fmt::format("stored after the step / attended to in it, mean over KV heads\n{} / {} in total",
                             record->use.stored_tokens, record->attended_tokens));
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(bytes_text(record->use.stored_bytes).c_str());
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(bytes_text(record->use.allocated_bytes).c_str());
-        tooltip(context, "what the system has given, scores included");
+        tooltip(context, "allocated from the system, scores included");
     }
 }
 

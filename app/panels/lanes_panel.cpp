@@ -18,13 +18,13 @@ void draw_line(const std::string& text, ImU32 color, const PanelContext& context
     if (cut != text) tooltip(context, text);
 }
 
-constexpr const char* kNoNumbers = "NaN: no next token can be told; see the model's warnings";
+constexpr const char* kNoNumbers = "NaN: there is no next token; see the model's warnings";
 
 /// For a projector: draws the lane's next token, and lane 0's next token if it differs.
 void draw_next_word(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
     if (record == nullptr || record->top.empty())
-        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not there yet",
+        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not present yet",
                          theme::kWarm, context, right);
     if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
     if (record->ended) return draw_line("ended: the model closed its text", theme::kDim, context, right);
@@ -48,7 +48,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
-        line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
+        line(app.history_lane(index) ? "not present at this step" : "joins with the next step", theme::kWarm);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::kFault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::kFault);
@@ -56,14 +56,14 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         const bool latest = app.view.row == app.last_row();
         if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&
             spec != parse_lane_spec(record->info->spec))
-            line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
+            line("requested: " + format_lane_spec(spec) + " (from the next step)", theme::kWarm);
         line(record->info->effective, theme::kDim);
         if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the policy card does
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
                              !record->agrees   ? ""
-                             : *record->agrees ? "same next word · "
-                                               : "other next word · ",
+                             : *record->agrees ? "same next token · "
+                                               : "other next token · ",
                              double(*record->kl)),
                  record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
             tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
@@ -112,7 +112,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     }
     if (record != nullptr && record->info->merged) {  // first, since it qualifies all numbers below
         const ScopedFont font(context.fonts.small);
-        draw_line(fmt::format("merged ({}), not uptrained: another, damaged model", record->info->kv),
+        draw_line(fmt::format("merged ({}) without training: a damaged model", record->info->kv),
                   theme::kWarm, context, right);
     }
     if (!brief) draw_words(context, index, record, right);
@@ -155,7 +155,7 @@ void say_that_nothing_left(const PanelContext& context) {
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
     }
     const ScopedColor color(ImGuiCol_Text, theme::kWarm);
-    ImGui::TextWrapped("No budget is full yet: until then all policies keep everything and look alike.");
+    ImGui::TextWrapped("No budget is full yet, so all policies still keep everything and look alike.");
 }
 
 }  // namespace

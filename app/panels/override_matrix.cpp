@@ -130,14 +130,14 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
 const char* unit_sentence(Scope scope, const HeadGrid& heads) {
     switch (scope) {
         case Scope::layer:
-            return "scope=layer keeps one set a layer: a layer is painted as a whole.";
+            return "scope=layer keeps one set of tokens in each layer, so a layer is painted as a whole.";
         case Scope::shared:
-            return "scope=shared keeps one set for the model: it is painted as a whole.";
+            return "scope=shared keeps one set of tokens in the model, so the model is painted as a whole.";
         case Scope::head:
             break;
     }
     const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.end()) + 1;
-    return n_kv < heads.n_layers * heads.n_heads ? "Heads that read one KV head are painted together." : "";
+    return n_kv < heads.n_layers * heads.n_heads ? "Heads that share one KV head are painted together." : "";
 }
 
 /// Paints with the left button and clears with the right one. One press to release is one change.
@@ -210,7 +210,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         }
         mark_item(context, "override clear");
     }
-    if (!idle.empty()) small_words(context, "Without effect here: " + idle, theme::kWarm);
+    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::kWarm);
 
     GridPlace place;
     place.min = ImGui::GetCursorScreenPos();
@@ -254,13 +254,13 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
                                          heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
-                            told ? ", set apart" : ", as the lane"));
+                            told ? ", overridden" : ", as the lane"));
     }
     small_words(context,
-                off ? "full keeps every token: take another preset first."
-                    : fmt::format("Click or drag paints, right button clears; a label paints its layer or "
-                                  "head, the corner all. "
-                                  "Numbers are in force for the shown row, framed cells are set apart. {}",
+                off ? "full keeps every token; choose another preset first."
+                    : fmt::format("Click or drag to paint; the right button clears. A label paints its layer "
+                                  "or head, the corner everything. Numbers are in force at the shown step; "
+                                  "framed cells have overrides. {}",
                                   unit_sentence(policy.scope, heads)),
                 theme::kDim);
     small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);

@@ -209,12 +209,12 @@ void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int
     list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
     list.PopClipRect();
     if (first_row == last_row) {  // one step makes no curve
-        const std::string words = fitted("Space: curves grow with the rows", size.x - 16);
+        const std::string words = fitted("Space runs; curves need more steps", size.x - 16);
         const ImVec2 wide = ImGui::CalcTextSize(words.c_str());
         list.AddText({min.x + (size.x - wide.x) / 2, min.y + (size.y - wide.y) / 2}, theme::kDim,
                      words.c_str());
     }
-    const std::string begin = fmt::format("row {}", first_row), end = fmt::format("{}", last_row);
+    const std::string begin = fmt::format("step {}", first_row), end = fmt::format("{}", last_row);
     list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
     list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
                  end.c_str());

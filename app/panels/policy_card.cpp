@@ -86,14 +86,12 @@ void draw_accounting(const PolicyEditor& edit) {
     if (!app.has_run()) return;
     const ResolvedPolicy policy = resolve(edit.policy, app.history.n_prompt(), app.history.run().n_generate);
     small_words(edit.context, accounting_text(policy), theme::kText);
-    tooltip(
-        edit.context,
-        fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after the eviction "
-                    "that follows a row; "
-                    "attended = seen by the row, itself included.{}",
-                    policy.keeps_memory
-                        ? " The released code masks and frees nothing: its memory grows as a full cache's."
-                        : ""));
+    tooltip(edit.context,
+            fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after a step's "
+                        "eviction; attended = visible to the step's query, its own token included.{}",
+                        policy.keeps_memory ? " The released code only masks tokens and frees nothing: its "
+                                              "memory grows like a full cache."
+                                            : ""));
 }
 
 /// Shows how many ranges of heads have overrides, and a button that opens the matrix.
@@ -102,7 +100,7 @@ void draw_overrides(const PolicyEditor& edit) {
     command_button(edit.context, "lane.overrides", "by head…", edit.context.app.dialog == Dialog::overrides);
     ImGui::SameLine();
     ImGui::AlignTextToFramePadding();
-    std::string text = n == 0 ? "no head is set apart" : "";
+    std::string text = n == 0 ? "no head has an override" : "";
     for (const Override& o : edit.policy.overrides)
         text += fmt::format("{}{}@{}", text.empty() ? "" : ", ", override_field_name(o.field),
                             format_override_heads(o));
@@ -122,7 +120,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     }
     ImGui::AlignTextToFramePadding();
     colored_text(theme::kDim, "spec");
-    tooltip(context, "The same as text, for the command line and for other lanes. Enter takes it over.");
+    tooltip(context, "The lane as text, for the command line and for other lanes. Enter applies it.");
     ImGui::SameLine(edit.label_width);
     ImGui::SetNextItemWidth(edit.room());
     const ScopedFont font(context.fonts.small);

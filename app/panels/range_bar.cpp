@@ -90,8 +90,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     ImGui::SetCursorScreenPos({x - context.px(3), top});
     ImGui::InvisibleButton("range", {context.px(52), height});
     mark_item(context, "range");
-    tooltip(context, fmt::format("The colours' range, {}; the grey shape is how many cells of the head have "
-                                 "which value. Click to set it.",
+    tooltip(context, fmt::format("The range of the colours ({}). The grey histogram counts the head's cells "
+                                 "by value. Click to set the range.",
                                  colormap_name(scale.map)));
     if (ImGui::IsItemClicked()) {
         panel.low = scale.low;
@@ -103,9 +103,9 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         RangeChoice& range = context.app.view.range();
         ImGui::Checkbox("Automatic", &range.automatic);
         ImGui::Checkbox("Logarithmic", &range.logarithmic);
-        ImGui::Checkbox("First four tokens take part", &range.sinks_count);
-        ImGui::Checkbox("Values beyond it stand out", &context.app.view.marks_clips);
-        ImGui::Checkbox("NaN and infinite values stand out", &context.app.view.marks_nan);
+        ImGui::Checkbox("Count the first four tokens", &range.sinks_count);
+        ImGui::Checkbox("Mark values outside the range", &context.app.view.marks_clips);
+        ImGui::Checkbox("Mark NaN and infinite values", &context.app.view.marks_nan);
         command_button(context, "range.fit", "Fit to 99 % of the cells");
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();

@@ -90,12 +90,12 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
         changed = true;
     }
     if (hovered && !ImGui::IsItemActive())
-        tooltip(
-            context,
-            fmt::format("tau over {} decode rows{}. Now row {}: tau {:.3g}.\nDrag a ring{}.", policy.horizon,
-                        policy.tau_runs_on ? ", running on after them" : ", held after them", now,
-                        double(policy.tau_at(policy.n_prompt - 1 + now)),
-                        free ? "; double-click adds a point, right-click takes one away" : " up or down"));
+        tooltip(context,
+                fmt::format("tau over {} decoding steps{}. Now step {}: tau {:.3g}.\nDrag a ring{}.",
+                            policy.horizon,
+                            policy.tau_runs_on ? ", continued after them" : ", constant after them", now,
+                            double(policy.tau_at(policy.n_prompt - 1 + now)),
+                            free ? "; double-click adds a point, right-click removes one" : " up or down"));
     return changed;
 }
 

@@ -17,8 +17,8 @@ std::span<const Branch> other_branches(const AppState& app) {
 }
 
 std::string branch_text(const Branch& branch) {
-    std::string text =
-        fmt::format("branch {}: leaves after row {}, to row {}", branch.id, branch.from_row, branch.last_row);
+    std::string text = fmt::format("branch {}: begins after step {}, ends at step {}", branch.id,
+                                   branch.from_row, branch.last_row);
     for (const RunCommand& command : branch.commands)
         text += fmt::format("\n   after {}: {}", command.row, command.text);
     return text;
@@ -32,11 +32,9 @@ void draw_rewind_buttons(const PanelContext& context) {
         ImGui::SameLine(0, context.px(2));
         if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
         mark_item(context, "rewind keep");
-        tooltip(context,
-                fmt::format(
-                    "Goes back to row {0} with lanes, follow and sampling as they are set now. “Go back to "
-                    "{0}” sets them as they were there.",
-                    app.view.row));
+        tooltip(context, fmt::format("Goes back to step {0} and keeps the current settings of lanes, follow "
+                                     "and sampling. “Go back to {0}” restores the settings of that step.",
+                                     app.view.row));
     }
     ImGui::SameLine(0, context.px(2));
     command_button(context, "fork.here", "fork");
@@ -51,7 +49,7 @@ void draw_branch_buttons(const PanelContext& context) {
     ImGui::SameLine(0, context.px(2));
     if (ImGui::Button(fmt::format("branches: {}", branches.size()).c_str())) ImGui::OpenPopup("branches");
     mark_item(context, "branches");
-    tooltip(context, "Branches that going back left behind. Choose one to go on from its end.");
+    tooltip(context, "Branches left by “go back”. Choose one to continue from its end.");
     const ScopedPopup popup("branches");
     if (!popup.open()) return;
     for (const Branch& branch : branches) {
@@ -103,7 +101,7 @@ void draw(TimeBar&, const PanelContext& context) {
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const ScopedFont font(context.fonts.small);
-    const float label_width = ImGui::CalcTextSize("row 00000").x + context.px(8);
+    const float label_width = ImGui::CalcTextSize("step 00000").x + context.px(8);
     const ImVec2 size(room.x - label_width, room.y);
     const ImVec2 max(min.x + size.x, min.y + size.y);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -169,7 +167,7 @@ void draw(TimeBar&, const PanelContext& context) {
     if (ImGui::IsItemHovered() && !ImGui::IsItemActive()) {
         list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::kText, 0.4f));
         const StepTrace& step = app.history.at_row(row);
-        std::string text = fmt::format("row {}", row);
+        std::string text = fmt::format("step {}", row);
         for (std::size_t i = 0; i < step.lanes.size(); ++i)
             text += fmt::format("\nlane {}: {}{}", i,
                                 step.lanes[i].kl ? fmt::format("KL {:.4f}, ", double(*step.lanes[i].kl)) : "",
@@ -179,11 +177,11 @@ void draw(TimeBar&, const PanelContext& context) {
             if (branch.from_row == row) text += "\n" + branch_text(branch);
         tooltip(context, text +
                              "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
-                             "Triangles: changes. Rhombs: branches and forks.\nDragging looks back; going "
-                             "back is a button.");
+                             "Triangles: changes. Rhombs: branches and forks.\nDragging only shows earlier "
+                             "steps; “go back” rewinds.");
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
-                 fmt::format("row {}", app.view.row).c_str());
+                 fmt::format("step {}", app.view.row).c_str());
 }
 
 }  // namespace keyhole

@@ -61,7 +61,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     choice(StripColor::share, narrow ? "kept share" : "kept share over heads");
     choice(StripColor::score, narrow ? "score" : "score in the focused head");
     choice(StripColor::age, "age");
-    tooltip(context, "Rows since the token was read, bright where they are few; on a logarithmic scale.");
+    tooltip(context, "Steps since the token was read, on a logarithmic scale; brighter is newer.");
 
     std::vector<float> score(static_cast<std::size_t>(n));
     std::vector<float>& share = panel.share;
@@ -78,13 +78,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     if (!narrow) {
         ImGui::SameLine(0, context.px(12));
         if (app.view.arrangement == Arrangement::compare) {
-            dim_text(context, "bar above: the lane that alone keeps it in the focused head");
+            dim_text(context, "bar above: only this lane keeps it in the focused head");
             ImGui::SameLine(0, context.px(12));
         }
-        dim_text(context, panel.any_fed
-                              ? "struck through: evicted everywhere · underlined: the lane itself would have "
-                                "said another word"
-                              : "struck through: evicted everywhere");
+        dim_text(
+            context,
+            panel.any_fed
+                ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
+                : "struck through: evicted everywhere");
     }
     const bool scored = by == StripColor::score && score_values(app.history, lane, app.view.row, g, score);
     float most = 0;
@@ -150,13 +151,13 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 app.view.pick_cell({app.view.row, p}, false);
                 context.shared.open_token_menu = true;
             }
-            std::string words = fmt::format("position {}, {} rows old: kept by {:.0f} % of the KV heads", p,
+            std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
                                             app.view.row - p, double(share[i]) * 100);
             if (scored && score[i] >= 0) words += fmt::format("\nscore {}", number_text(double(score[i])));
             if (panel.own[i] >= 0)
-                words += fmt::format("\nlane {} was fed this; it would have said “{}”", app.view.lane,
-                                     visible(token_words(app, panel.own[i])));
-            if (alone >= 0) words += fmt::format("\nin the focused head lane {} alone keeps it", alone);
+                words += fmt::format("\nlane {} had to consume this; it would have chosen “{}”",
+                                     app.view.lane, visible(token_words(app, panel.own[i])));
+            if (alone >= 0) words += fmt::format("\nin the focused head only lane {} keeps it", alone);
             ImGui::SetTooltip("%s", words.c_str());
         }
     }

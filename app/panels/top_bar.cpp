@@ -111,7 +111,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         mark_item(context, "prompt.restart");
     }
     ImGui::SameLine();
-    dim_text(context, "The lanes stay as they are set; their caches start anew.");
+    dim_text(context, "The lanes keep their settings; their caches start empty.");
 }
 
 void draw_model_popup(TopBar& panel, const PanelContext& context) {
@@ -135,7 +135,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
         mark_item(context, "model " + folder.filename().string());
     }
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder, Enter loads it", &panel.model_text,
+    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder; Enter loads it", &panel.model_text,
                                  ImGuiInputTextFlags_EnterReturnsTrue))
         chosen = panel.model_text;
     mark_item(context, "model.folder");
@@ -187,16 +187,16 @@ void draw_run_buttons(const PanelContext& context) {
     ImGui::SameLine(0, context.px(4));
     command_button(context, "run.step", "Step", false, context.px(52));
     ImGui::SameLine(0, context.px(4));
-    static constexpr std::array<const char*, 6> kNames = {"full speed", "1 row/s",   "3 rows/s",
-                                                          "8 rows/s",   "20 rows/s", "60 rows/s"};
+    static constexpr std::array<const char*, 6> kNames = {"full speed", "1 step/s",   "3 steps/s",
+                                                          "8 steps/s",  "20 steps/s", "60 steps/s"};
     static constexpr std::array<double, 6> kRates = {0, 1, 3, 8, 20, 60};
     ImGui::SetNextItemWidth(context.px(104));
     const std::string now =
-        app.speed == 0 ? "full speed" : fmt::format("{} row{}/s", app.speed, app.speed == 1 ? "" : "s");
+        app.speed == 0 ? "full speed" : fmt::format("{} step{}/s", app.speed, app.speed == 1 ? "" : "s");
     const ScopedCombo combo("##speed", now.c_str());
     if (!combo.open()) {
         mark_item(context, "speed");
-        return tooltip(context, "How fast Run decodes. The digit keys set it too.");
+        return tooltip(context, "The speed of Run. The digit keys also set it.");
     }
     for (std::size_t i = 0; i < kNames.size(); ++i) {
         if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
@@ -243,7 +243,7 @@ void draw(TopBar& panel, const PanelContext& context) {
         ImGui::OpenPopup("model");
     }
     mark_item(context, "model");
-    tooltip(context, "The model; click for another.");
+    tooltip(context, "The model. Click to load another one.");
     draw_model_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
 
@@ -256,7 +256,7 @@ void draw(TopBar& panel, const PanelContext& context) {
         ImGui::OpenPopup("prompt");
     }
     mark_item(context, "prompt");
-    tooltip(context, "The prompt; click to edit it.");
+    tooltip(context, "The prompt. Click to edit it.");
     draw_prompt_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
     command_button(context, "run.restart", "Restart", false, restart_width);
@@ -318,10 +318,11 @@ void draw_status(const PanelContext& context) {
     std::string right;
     if (app.has_run()) {
         const int n = app.n_decoded();
-        right = fmt::format(
-            "prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
-            app.live() && status.tokens_per_s > 0 ? fmt::format(" · {:.1f} rows/s", status.tokens_per_s) : "",
-            app.history.run().backend);
+        right = fmt::format("prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
+                            app.live() && status.tokens_per_s > 0
+                                ? fmt::format(" · {:.1f} steps/s", status.tokens_per_s)
+                                : "",
+                            app.history.run().backend);
         if (app.last_row() + 1 > app.history.run().config.n_ctx)
             right += fmt::format(" · beyond the trained context of {}", app.history.run().config.n_ctx);
     }

@@ -63,7 +63,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
             list.AddRectFilled(min, max, gone ? theme::rgb(44, 40, 36) : theme::rgb(30, 52, 76), 2);
             draw_spark(list, head, min, max);
-            const std::string text = head.evicted_at < 0 ? "held" : fmt::format("× {}", head.evicted_at);
+            const std::string text = head.evicted_at < 0 ? "kept" : fmt::format("× {}", head.evicted_at);
             if (const ImVec2 words = ImGui::CalcTextSize(text.c_str()); words.x + 3 < wide) {
                 list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::rgb(22, 24, 29), 2);
                 list.AddText({min.x + 2, min.y}, gone ? theme::kDim : theme::kText, text.c_str());
@@ -71,7 +71,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story = eviction_story(app.history, life.lane, l, h, life.position);
-                show_tooltip(context, story.empty() ? fmt::format("L{}.H{} holds it", l, h) : story);
+                show_tooltip(context, story.empty() ? fmt::format("L{}.H{} keeps it", l, h) : story);
                 if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
             }
         }
@@ -81,9 +81,9 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
         context,
         n_layers < layout.n_layers()
             ? fmt::format(
-                  "layers {} to {} of {}: blue its score, orange the threshold, each head on its own scale",
+                  "layers {} to {} of {}: score in blue, threshold in orange, each head on its own scale",
                   first, first + n_layers - 1, layout.n_layers())
-            : "blue its score, orange the threshold, row by row, each head on its own logarithmic scale");
+            : "score in blue, threshold in orange, step by step, each head on its own logarithmic scale");
 }
 
 /// Draws a bar a record: attention to the token.
@@ -116,12 +116,12 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
         if (values[i] >= largest) largest = values[i], at = context.app.history.steps()[i]->row;
     }
     if (n == 0) {
-        dim_text(context, "No row has come since it went.");
+        dim_text(context, "There was no step since its eviction.");
         return;
     }
     wrapped(
-        fmt::format("{} {:.2f} % of the attention of the heads that lost it (mean of {} rows), most at "
-                    "row {}: {:.1f} %.",
+        fmt::format("{} {:.2f} % of the attention of the heads that evicted it (mean of {} steps); the "
+                    "maximum is at step {}: {:.1f} %.",
                     who, sum / n * 100, n, at, double(largest) * 100));
     draw_bars(context, values, largest, color);
 }
@@ -129,10 +129,11 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
 /// Draws the attention that lane 0 gave to the token after its eviction.
 void draw_full_attention(const PanelContext& context, const TokenLife& life) {
     if (!life.full_known) {
-        dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
+        dim_text(context,
+                 "The attention of a full cache to this token needs a full lane 0 beside this lane.");
         return;
     }
-    draw_payment(context, life.full_attention, "Lane 0, which keeps everything, has since paid it",
+    draw_payment(context, life.full_attention, "Lane 0, which keeps everything, has since given it",
                  theme::lane_color(0));
 }
 
@@ -151,7 +152,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
     const auto known = app.shadow_job.result();
     if (known == nullptr || known->lane_id != record->info->id || known->position != life.position ||
         known->history != app.history.generation() || known->last_row > app.last_row()) {
-        command_button(context, "why.shadow", "What would its shadow still pay?");
+        command_button(context, "why.shadow", "Compute full attention to this token");
         return;
     }
     std::vector<float> values;
@@ -160,10 +161,10 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
         values.push_back(known->by_row[static_cast<std::size_t>(step->row)]);
     }
     draw_payment(context, values,
-                 fmt::format("Its shadow, full attention on this lane's own text, has until row {} paid it",
+                 fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
                              known->last_row),
                  theme::lane_color(app.view.lane));
-    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Up to the newest row");
+    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Update to the newest step");
 }
 
 /// Draws the next token that a temporary copy of the lane would choose with the evicted token back in its
@@ -171,7 +172,9 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
 void draw_token_back(const PanelContext& context, const TokenLife& life) {
     AppState& app = context.app;
     if (!app.live()) {
-        dim_text(context, "An opened trace cannot say what the next token would be with it back.");
+        dim_text(
+            context,
+            "An opened trace cannot compute the next token as if this one had been kept; that needs a run.");
         return;
     }
     const int shown = std::max(app.view.row, app.history.n_prompt() - 1), picked = app.view.pick->row;
@@ -181,10 +184,10 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         command_button(context, "run.stop", "Cancel");
     } else {
         ImGui::AlignTextToFramePadding();
-        ImGui::TextUnformatted("What would it say with this token back?");
+        ImGui::TextUnformatted("Next token if this token had been kept:");
         const auto ask = [&](int row, bool watched = false) {
             if (ImGui::Button(
-                    fmt::format("{}after row {}", watched ? "With all watched words back, " : "", row)
+                    fmt::format("{}after step {}", watched ? "With all watched words kept, " : "", row)
                         .c_str()))
                 run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
             mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
@@ -204,15 +207,15 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(life.position))
         return;
     wrapped(fmt::format(
-        "After row {}: a copy of the lane that lost everything else alike but kept {} in the {} KV "
-        "head{} that lost {}: KL {} nats.",
+        "After step {}: a copy of the lane with the same evictions, except that it kept {} in the {} KV "
+        "head{} that had evicted {}: KL {} nats.",
         back->row,
         back->n_tokens == 1 ? "this token"
                             : fmt::format("the {} tokens from {} on", back->n_tokens, back->position),
         back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", back->n_tokens == 1 ? "it" : "any",
         number_text(back->kl)));
     if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
-    for (const char* title : {"as it is", "with it back", "lane 0"}) {
+    for (const char* title : {"this lane", "with it kept", "lane 0"}) {
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
@@ -266,20 +269,20 @@ void draw(WhyPage& page, const PanelContext& context) {
         }
     }
     std::string summary = position < app.history.n_prompt()
-                              ? fmt::format("Born in the prompt, row {}. ", position)
-                              : fmt::format("Generated, row {}. ", position);
-    summary += fmt::format("After row {} it is held by {} of {} KV heads. ", app.view.row,
+                              ? fmt::format("Read in the prompt, step {}. ", position)
+                              : fmt::format("Generated, consumed by step {}. ", position);
+    summary += fmt::format("After step {}, {} of {} KV heads keep it. ", app.view.row,
                            life.n_holding(app.view.row), n_kv);
     if (life.first_gone() >= 0)
-        summary += fmt::format("The first head lost it after row {}, the last one so far after row {}.",
+        summary += fmt::format("The first head evicted it after step {}, the last one so far after step {}.",
                                life.first_gone(), life.last_gone());
     else
-        summary += "No head has lost it.";
+        summary += "No head has evicted it.";
     wrapped(summary);
     draw_heads(context, life);
     const std::string story = eviction_story(app.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()
-                ? fmt::format("The focused head, L{}.H{}, still holds it.", app.view.layer, app.view.head)
+                ? fmt::format("The focused head, L{}.H{}, still keeps it.", app.view.layer, app.view.head)
                 : story,
             story.empty() ? theme::kGood : theme::kText);
     ImGui::Separator();

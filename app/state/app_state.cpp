@@ -98,7 +98,7 @@ bool AppState::settings_differ_at(int row) const {
 void AppState::rewind(int row, bool keeps_settings) {
     need_live_run();
     if (row < first_row() || row > last_row())
-        fail(ErrorCode::wrong_use, "rows to go back to are {} (the end of the prompt) to {}", first_row(),
+        fail(ErrorCode::wrong_use, "choose a step from {} (the end of the prompt) to {}", first_row(),
              last_row());
     stop();
     turned_to_ = row;
@@ -108,12 +108,12 @@ void AppState::rewind(int row, bool keeps_settings) {
     desk.rewind(status.run, row, keeps_settings);
     const std::string settings = !differ ? "."
                                  : keeps_settings
-                                     ? ". The lanes stay as they were set last."
+                                     ? ". The lanes keep their current settings."
                                      : fmt::format(
-                                           ". The lanes are as they were set at row {0}; "
-                                           "'rewind {0} keep' goes there with the later settings.",
+                                           ". The lanes are as they were set at step {0}; 'rewind {0} keep' "
+                                           "goes there with the later settings.",
                                            row);
-    say(fmt::format("went back to row {}; what came after is kept as a branch{}", row, settings));
+    say(fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings));
 }
 
 void AppState::go_to_branch(int id) {
@@ -124,10 +124,10 @@ void AppState::go_to_branch(int id) {
         turned_to_ = branch.last_row;
         view.follows_newest = true;
         desk.run(GoToBranch{id});
-        say(fmt::format("branch {}, to its row {}", id, branch.last_row));
+        say(fmt::format("went to branch {}, to its step {}", id, branch.last_row));
         return;
     }
-    fail(ErrorCode::wrong_use, "there is no branch {} beside the one on show", id);
+    fail(ErrorCode::wrong_use, "there is no other branch {}", id);
 }
 
 void AppState::set_speed(double rows_per_second) {
@@ -148,7 +148,7 @@ void AppState::open_trace(const std::filesystem::path& path) {
 void AppState::cancel_opening() {
     if (!opening()) return;
     open_job.cancel();
-    say("no longer opening " + std::exchange(opening_, {}).string());
+    say("cancelled opening " + std::exchange(opening_, {}).string());
 }
 
 void AppState::show_run(OpenedRun run) {
@@ -188,7 +188,8 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
 void AppState::save_picture(const std::filesystem::path& path, int width, bool shown) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     if (path.extension() != ".png")
-        fail(ErrorCode::wrong_use, "cannot save {}: a picture of this view can be .png alone", path.string());
+        fail(ErrorCode::wrong_use, "cannot save {}: the name of a picture of this view must end in .png",
+             path.string());
     if (width != 0 && (width < PictureWish::kLeastWidth || width > PictureWish::kMostWidth))
         fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureWish::kLeastWidth,
              PictureWish::kMostWidth, width);
@@ -335,13 +336,14 @@ void AppState::open_any(const std::filesystem::path& path) {
         text << std::ifstream(path, std::ios::binary).rdbuf();
         std::string words = text.str();
         while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
-        if (words.empty()) fail(ErrorCode::bad_file, "{}: no text to start from", path.string());
+        if (words.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
         setup.prompt = words;
         if (desk.n_lanes() > 0) setup.lanes = desk.lanes();
         start();
     } else {
         fail(ErrorCode::wrong_use,
-             "{} is no trace (.keyhole), no model folder (with config.json) and no prompt (.txt)",
+             "cannot open {}: it is no trace (.keyhole), no model folder (with config.json) and no prompt "
+             "(.txt)",
              path.string());
     }
     if (!opening()) recent.add(path);  // a trace is added when it is read

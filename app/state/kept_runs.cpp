@@ -143,7 +143,7 @@ void KeptRuns::write_all(std::stop_token stop) {
                 n_bytes = 0;
                 most = most_bytes_;
                 set_end_note(
-                    fmt::format("the run is kept: the window offers it at the next start, and "
+                    fmt::format("the run is kept on disk: the window offers it at the next start, and "
                                 "`keyhole replay {}` makes a trace of it",
                                 spool->path().string()));
             }
@@ -159,7 +159,7 @@ void KeptRuns::write_all(std::stop_token stop) {
         busy_ = false;
         if (spool) spool_ = spool->path();
         if (!fault.empty()) {
-            fault_ = fmt::format("the run is no longer kept on disk for a crash: {}", fault);
+            fault_ = fmt::format("the run is no longer kept on disk, so a crash would lose it: {}", fault);
             keeps_ = false;
             waiting_.clear();
         }

@@ -6,7 +6,7 @@
 namespace keyhole {
 
 OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
-    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it has no steps", from.string());
     OpenedRun run;
     run.from = from;
     run.history.update(steps);

@@ -55,7 +55,7 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOp
             replay(model, *backend, run, about.last_row, &picker,
                    [&](const std::shared_ptr<const StepTrace>& step) {
                        if (!tell(double(step->row + 1) / (about.last_row + 1)))
-                           fail(ErrorCode::cancelled, "stopped: nothing was asked");
+                           fail(ErrorCode::cancelled, "stopped: nothing was computed");
                    });
             return picker.result();
         },

@@ -71,7 +71,7 @@ class GlfwWindow {
     GLFWwindow* window_ = nullptr;
     [[noreturn]] static void no_display() {
         fail(ErrorCode::device,
-             "no display: opening the window failed ({}); without one run `keyhole decode`, which writes the "
+             "no display: opening the window failed ({}); `keyhole decode` needs no window and writes the "
              "same pictures and numbers",
              g_glfw_error.empty() ? "GLFW says no more" : g_glfw_error);
     }
