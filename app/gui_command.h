@@ -1,4 +1,5 @@
-/// Registers `keyhole gui`, which opens the window. Main thread.
+/// Registers `keyhole gui`, which opens the window.
+/// Main thread; knows nothing of the window's contents.
 #pragma once
 
 #include <CLI/CLI.hpp>

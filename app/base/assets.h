@@ -1,4 +1,5 @@
-/// Finds the program's own files. Any thread.
+/// Finds the program's own files.
+/// Any thread; knows neither the engine nor the window.
 #pragma once
 
 #include <filesystem>

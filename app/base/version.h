@@ -1,4 +1,5 @@
-/// Returns the version of the program. Any thread.
+/// Returns the version of the program.
+/// Any thread; knows neither the engine nor the window.
 #pragma once
 
 #include <string>

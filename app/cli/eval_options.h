@@ -1,4 +1,5 @@
-/// Reads the options that eval and sweep share: model, lanes and questions. Main thread.
+/// Reads the options that eval and sweep share: model, lanes and questions.
+/// Main thread; knows no window.
 #pragma once
 
 #include "app/cli/options.h"

@@ -1,4 +1,5 @@
-/// Prints and writes the scores of eval and sweep. Main thread.
+/// Prints and writes the scores of eval and sweep.
+/// Main thread; knows no window, and computes no scores itself.
 #pragma once
 
 #include "engine/eval/evaluate.h"

@@ -1,4 +1,5 @@
-/// Reads the export options, which decode and replay share. Main thread.
+/// Reads the export options, which decode and replay share.
+/// Main thread; writes no files itself.
 #pragma once
 
 #include "app/view/view_export.h"

@@ -1,4 +1,5 @@
-/// Formats the measures of a run as a text table with one column a lane. Pure; any thread.
+/// Formats the measures of a run as a text table with one column a lane.
+/// Pure; any thread; computes no measures itself.
 #pragma once
 
 #include "engine/analysis/run_metrics.h"

@@ -1,4 +1,5 @@
-/// Runs a sweep with the options as typed, or as a paper's figure needs them. Main thread.
+/// Runs a sweep with the options as typed, or as a paper's figure needs them.
+/// Main thread; knows no window.
 #pragma once
 
 #include "app/cli/eval_options.h"

@@ -1,4 +1,5 @@
-/// Returns the text of a file in shaders/, embedded at build time (.cmake/embed_shaders.cmake). Any thread.
+/// Returns the text of a file in shaders/, embedded at build time (.cmake/embed_shaders.cmake).
+/// Any thread; makes no GL calls.
 #pragma once
 
 #include <string_view>

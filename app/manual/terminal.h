@@ -1,4 +1,5 @@
-/// Draws a page of the manual as text of fixed width, for a terminal or a pipe. Pure; any thread.
+/// Draws a page of the manual as text of fixed width, for a terminal or a pipe.
+/// Pure; any thread; knows neither files nor the terminal's size.
 #pragma once
 
 #include "app/manual/page.h"

@@ -1,4 +1,5 @@
-/// Lays out the panels: three arrangements, and the borders between the panes. Window thread.
+/// Lays out the panels: three arrangements, and the borders between the panes.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/atlas_panel.h"

@@ -1,4 +1,5 @@
-/// Draws all layers x heads of the focused lane as thumbnails. A click focuses a head. Window thread.
+/// Draws all layers x heads of the focused lane as thumbnails. A click focuses a head.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -1,4 +1,5 @@
-/// Plots the scores of the picked tokens over the steps, with the eviction threshold and tau. Window thread.
+/// Plots the scores of the picked tokens over the steps, with the eviction threshold and tau.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -1,4 +1,5 @@
-/// Draws the focused head of the focused lane, large, with the switches for its view. Window thread.
+/// Draws the focused head of the focused lane, large, with the switches for its view.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/heat_pane.h"

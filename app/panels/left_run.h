@@ -1,4 +1,5 @@
-/// Draws the notice about runs that a crash or kill interrupted, with Open and Discard. Window thread.
+/// Draws the notice about runs that a crash or kill interrupted, with Open and Discard.
+/// Window thread, within a frame; reads no spool itself.
 #pragma once
 
 #include "app/panels/panel.h"

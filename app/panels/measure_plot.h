@@ -1,4 +1,5 @@
-/// Plots a measure of all lanes over the steps. Window thread.
+/// Plots a measure of all lanes over the steps.
+/// Window thread, within a frame; computes no measures itself.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -1,4 +1,5 @@
-/// Draws menus, model, prompt, run and stop buttons, and the status line. Window thread.
+/// Draws menus, model, prompt, run and stop buttons, and the status line.
+/// Window thread, within a frame; changes the run only by commands and AppState.
 #pragma once
 
 #include "app/panels/panel.h"

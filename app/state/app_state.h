@@ -77,7 +77,7 @@ struct AppState {
 
     mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
 
-    // --- what the window takes ---
+    // --- time and memory of the window ---
     FrameMeter frames;
     std::size_t texture_bytes = 0;        ///< in the last frame
     std::size_t record_bytes = 0;         ///< size of row blocks in the recorder

@@ -1,4 +1,5 @@
-/// Lists where the memory of the window's process goes, with the limit of each part. Window thread.
+/// Lists where the memory of the window's process goes, with the limit of each part.
+/// Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/state/app_state.h"

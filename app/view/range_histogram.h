@@ -1,4 +1,5 @@
-/// Computes how the shown values are distributed over the colour range. Pure functions; window thread.
+/// Computes how the shown values are distributed over the colour range.
+/// Pure functions; window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "engine/figure/colormap.h"
