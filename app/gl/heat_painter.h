@@ -124,7 +124,7 @@ struct HeatPainters {
 
 /// Colours of cells without a value. Cells with a value use the tables and marks of engine/figure.
 struct HeatGround {
-    static constexpr Rgb8 kUnborn{20, 22, 27};
+    static constexpr Rgb8 kFuture{20, 22, 27};
     static constexpr Rgb8 kMissing{44, 47, 55};
     static constexpr Rgb8 kEvicted{38, 41, 49};
     static constexpr Rgb8 kHatch{66, 70, 82};

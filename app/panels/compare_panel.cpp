@@ -14,7 +14,7 @@ namespace {
 
 std::string lane_title(const AppState& app, int card) {
     return fmt::format("{} {}", card,
-                       preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
+                       preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
 /// Draws a pane with its heading in its own box.
@@ -54,7 +54,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const int lanes[2] = {app.shown_lane(), app.history_lane(cards[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
-    dim_text(context, app.desk.follow()
+    dim_text(context, app.lane_editor.follow()
                           ? "the token that each would choose after the same text; framed: they differ"
                           : "the token that each chose; framed: they differ");
     const ScopedChild child = words_child(context, "own words", 4);
@@ -161,7 +161,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {
     AppState& app = context.app;
     if (!app.has_run()) return;
-    if (app.desk.n_lanes() < 2) return draw(strip, context);
+    if (app.lane_editor.n_lanes() < 2) return draw(strip, context);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float gap = context.px(8);
     const bool beside = room.x >= context.px(560);

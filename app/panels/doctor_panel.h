@@ -8,7 +8,7 @@
 namespace keyhole {
 
 struct DoctorPanel {
-    MemoryWish wish;
+    MemoryRequest request;
 };
 
 /// Draws the inspector's line on the doctor: how many invariants hold over all lanes, red if one is broken.

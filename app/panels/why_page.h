@@ -3,12 +3,12 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_lifetime.h"
 
 namespace keyhole {
 
 struct WhyPage {
-    TokenLife life;  ///< of the run with the generation below
+    TokenLifetime lifetime;  ///< of the run with the generation below
     std::uint64_t generation = 0;
     int last_row = -1;
 };

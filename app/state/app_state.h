@@ -9,7 +9,7 @@
 #include "app/state/frame_meter.h"
 #include "app/view/glyphs.h"
 #include "app/view/heat_data.h"
-#include "app/state/lane_desk.h"
+#include "app/state/lane_editor.h"
 #include "app/state/opened_run.h"
 #include "app/state/settings.h"
 #include "app/state/shadow_job.h"
@@ -67,7 +67,7 @@ struct AppState {
     int stride = 1;                     ///< between stored rows, where the recorder thinned them
     int dense_from = 0;                 ///< all rows from here on are stored
     std::filesystem::path opened_file;  ///< the shown trace; empty: a live run
-    LaneDesk desk;
+    LaneEditor lane_editor;
     HeatData heat;
     std::deque<HeatData> others;  ///< lanes beside the focused one, in the order of compared_cards()
     HeatData difference{HeatData::Kind::difference};
@@ -88,7 +88,7 @@ struct AppState {
     ViewState view;
     CanvasPoint heat_canvas;  ///< pixels of the large heat map in the last frame; 0: none was drawn
     ViewHistory views;
-    Keepsakes keepsakes;
+    Annotations annotations;
     RecentFiles recent;
     Dialog dialog = Dialog::none;
     std::string palette_text;
@@ -141,8 +141,8 @@ struct AppState {
     void go_to_branch(int id);
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot be continued.
     void need_live_run() const;
-    /// See Engine::ask_token_back. The answer arrives in the engine's status.
-    void ask_token_back(int card, int position, int row, int n_tokens);
+    /// See Engine::request_counterfactual. The answer arrives in the engine's status.
+    void request_counterfactual(int card, int position, int row, int n_tokens);
     /// Opens a trace, a model folder or a prompt (.txt). Throws Error(wrong_use) for any other file.
     void open_any(const std::filesystem::path& path);
     /// Records changes of the view or of a lane's settings since the last call, for undo(). Call once a

@@ -18,17 +18,17 @@
 
 namespace keyhole {
 
-struct ExportWish {
+struct ExportRequest {
     std::filesystem::path folder = "keyhole-out";
     std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
     bool all_rows = false;
     std::vector<int> layers, heads;  ///< as --layers and --heads; empty: all
-    bool operator==(const ExportWish&) const = default;
+    bool operator==(const ExportRequest&) const = default;
 };
 
 class ExportJob {
   public:
-    ExportWish wish;  ///< edited by the dialog
+    ExportRequest request;  ///< edited by the dialog
 
     /// run: from the engine's status; exports rows up to last_row. wake: called on any thread when progress
     /// moved.

@@ -2,7 +2,7 @@
 /// since a long run takes seconds.
 #pragma once
 
-#include "app/state/keepsakes.h"
+#include "app/state/annotations.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
@@ -17,7 +17,7 @@ struct OpenedRun {
     std::filesystem::path from;
     RunHistory history;
     MeasureCurves curves;
-    Keepsakes keepsakes;
+    Annotations annotations;
     std::vector<LaneSpec> lanes;  ///< of the last record
 };
 

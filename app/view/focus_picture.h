@@ -20,7 +20,7 @@ struct CellRect {
 CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row);
 
 /// Options of a picture. By default it shows the whole matrix with cells of whole pixels.
-struct PictureWish {
+struct PictureOptions {
     static constexpr int kLeastWidth = 320, kMostWidth = 12'000;
     int width = 0;                   ///< of the picture, in pixels; text scales with it; 0: from the cells
     std::optional<CellRect> shown;   ///< part of the matrix; empty: all up to the shown row
@@ -30,10 +30,10 @@ struct PictureWish {
 
 /// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().
 Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
-                    const PictureWish& wish = {});
+                    const PictureOptions& request = {});
 
 /// Draws the difference of lane a minus lane b: see difference_values.
 Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
-                         const ColorScale& scale, const PictureWish& wish = {});
+                         const ColorScale& scale, const PictureOptions& request = {});
 
 }  // namespace keyhole

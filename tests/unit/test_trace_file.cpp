@@ -205,15 +205,15 @@ TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
     };
     StepTrace step = *everything(1).front();
     auto info = std::make_shared<LaneInfo>(*step.lanes.back().info);
-    info->relived = true;
+    info->replayed = true;
     step.lanes.back().info = info;
     std::string json = format_trace_json({std::make_shared<const StepTrace>(step)}, true);
     EXPECT_EQ(json.find("relived"), std::string::npos);
-    EXPECT_FALSE(info_of(json)->relived);
+    EXPECT_FALSE(info_of(json)->replayed);
     const std::string id = fmt::format("\"id\":{},\"spec\"", info->id);
     ASSERT_NE(json.rfind(id), std::string::npos);
     json.insert(json.rfind(id), "\"forked\":{\"relived\":true},");
-    EXPECT_FALSE(info_of(json)->relived);
+    EXPECT_FALSE(info_of(json)->replayed);
     EXPECT_EQ(info_of(json)->forked_from, -1);
 }
 

@@ -1,7 +1,7 @@
 /// A live run of the demo model without a window: two lanes, four rows decoded.
 #pragma once
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class LiveRun : public ::testing::Test {
         app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
         app.start();
         settle();
-        run_command(app, "step 4");
+        run_action(app, "step 4");
         settle();
     }
     void settle() {

@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 #include "engine/base/error.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view
 
 /// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.
 void keep(AppState& app) {
-    if (!app.live()) save_keepsakes(app.keepsakes, keepsakes_file(app.opened_file));
+    if (!app.live()) save_annotations(app.annotations, annotations_file(app.opened_file));
 }
 
 void add_bookmark(AppState& app, std::string_view name) {
@@ -39,22 +39,22 @@ void add_bookmark(AppState& app, std::string_view name) {
     b.difference = view.difference;
     b.arrangement = view.arrangement;
     if (!view.heat.fitted) b.zoom = view.heat;
-    app.keepsakes.bookmarks.push_back(std::move(b));
+    app.annotations.bookmarks.push_back(std::move(b));
     keep(app);
-    app.say(
-        fmt::format("bookmark {}: {}", app.keepsakes.bookmarks.size(), app.keepsakes.bookmarks.back().name));
+    app.say(fmt::format("bookmark {}: {}", app.annotations.bookmarks.size(),
+                        app.annotations.bookmarks.back().name));
 }
 
 void go_to_bookmark(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const Bookmark& b =
-        app.keepsakes.bookmarks[index_of(arguments, app.keepsakes.bookmarks.size(), "bookmarks")];
+        app.annotations.bookmarks[index_of(arguments, app.annotations.bookmarks.size(), "bookmarks")];
     app.view.lane = b.lane;
     app.view.layer = b.layer;
     app.view.head = b.head;
     app.view.mode = b.mode;
     app.view.pick = b.pick;
-    app.view.other = std::clamp(b.other, 0, std::max(app.desk.n_lanes() - 1, 0));
+    app.view.other = std::clamp(b.other, 0, std::max(app.lane_editor.n_lanes() - 1, 0));
     app.view.difference = b.difference;
     app.view.arrangement = b.arrangement;
     if (b.zoom)
@@ -62,13 +62,13 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     else
         app.view.heat.fitted = true;
     move_time(app, b.row - app.view.row);
-    app.view.fit_to(app.desk.n_lanes(), config_of(app).n_layers, config_of(app).n_heads, app.first_row(),
-                    app.last_row());
+    app.view.fit_to(app.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
+                    app.first_row(), app.last_row());
     app.say(b.name);
 }
 
 void drop_bookmark(AppState& app, std::string_view arguments) {
-    std::vector<Bookmark>& all = app.keepsakes.bookmarks;
+    std::vector<Bookmark>& all = app.annotations.bookmarks;
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(index_of(arguments, all.size(), "bookmarks")));
     keep(app);
 }
@@ -78,8 +78,8 @@ void write_note(AppState& app, std::string_view text) {
         open_dialog<Dialog::notes>(app, {});
         return;
     }
-    if (!app.keepsakes.notes.empty()) app.keepsakes.notes += "\n";
-    app.keepsakes.notes += text;
+    if (!app.annotations.notes.empty()) app.annotations.notes += "\n";
+    app.annotations.notes += text;
     keep(app);
     app.say("noted");
 }
@@ -92,7 +92,7 @@ void ask_why(AppState& app, std::string_view) {
 
 /// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
 /// the cache.
-void ask_token_back(AppState& app, std::string_view arguments) {
+void request_counterfactual(AppState& app, std::string_view arguments) {
     app.need_live_run();
     constexpr std::string_view kWatched = "watched";
     const bool watched = arguments.starts_with(kWatched);
@@ -100,11 +100,12 @@ void ask_token_back(AppState& app, std::string_view arguments) {
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
         if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
-        return app.ask_token_back(app.view.lane, app.view.watched->first, row, app.view.watched->size());
+        return app.request_counterfactual(app.view.lane, app.view.watched->first, row,
+                                          app.view.watched->size());
     }
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.ask_token_back(app.view.lane, app.view.pick->position, row, 1);
+    app.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
 }
 
 /// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
@@ -131,83 +132,83 @@ void open_path(AppState& app, std::string_view path) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"undo",
-                menu::kView,
-                "Undo",
-                "Undoes the last change of the view or of a lane's settings. Evicted tokens stay evicted.",
-                {'Z', kCtrl},
-                [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
-    UserCommand{"redo",
-                menu::kView,
-                "Redo",
-                "Makes the change again that was undone last.",
-                {'Y', kCtrl},
-                [](AppState& app, std::string_view) { app.say(app.redo() ? "redone" : "nothing to redo"); }},
-    UserCommand{"bookmark",
-                menu::kView,
-                "Bookmark this view",
-                "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
-                {'M', kCtrl},
-                add_bookmark},
-    UserCommand{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
-    UserCommand{"bookmark.drop", "", "Drop a bookmark", "N: 1 is the first.", {}, drop_bookmark},
-    UserCommand{"bookmarks",
-                menu::kView,
-                "Bookmarks and notes…",
-                "Stored views, notes on the run, and recent files.",
-                {'M', kShift},
-                open_dialog<Dialog::notes>},
-    UserCommand{"note",
-                "",
-                "Write a note",
-                "[TEXT]: adds a line to the notes, which are stored beside the trace.",
-                {},
-                write_note},
-    UserCommand{"notes.keep",
-                "",
-                "Save the notes now",
-                "Saves them beside the opened trace.",
-                {},
-                [](AppState& app, std::string_view) { keep(app); }},
-    UserCommand{
+    UserAction{"undo",
+               menu::kView,
+               "Undo",
+               "Undoes the last change of the view or of a lane's settings. Evicted tokens stay evicted.",
+               {'Z', kCtrl},
+               [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
+    UserAction{"redo",
+               menu::kView,
+               "Redo",
+               "Makes the change again that was undone last.",
+               {'Y', kCtrl},
+               [](AppState& app, std::string_view) { app.say(app.redo() ? "redone" : "nothing to redo"); }},
+    UserAction{"bookmark",
+               menu::kView,
+               "Bookmark this view",
+               "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
+               {'M', kCtrl},
+               add_bookmark},
+    UserAction{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
+    UserAction{"bookmark.drop", "", "Drop a bookmark", "N: 1 is the first.", {}, drop_bookmark},
+    UserAction{"bookmarks",
+               menu::kView,
+               "Bookmarks and notes…",
+               "Stored views, notes on the run, and recent files.",
+               {'M', kShift},
+               open_dialog<Dialog::notes>},
+    UserAction{"note",
+               "",
+               "Write a note",
+               "[TEXT]: adds a line to the notes, which are stored beside the trace.",
+               {},
+               write_note},
+    UserAction{"notes.keep",
+               "",
+               "Save the notes now",
+               "Saves them beside the opened trace.",
+               {},
+               [](AppState& app, std::string_view) { keep(app); }},
+    UserAction{
         "doctor",
         menu::kHelp,
         "Eviction doctor and memory…",
         "Checks the focused lane's invariants, broken ones in red; shows memory under other sharing schemes.",
         {kF1 + 4, 0},
         open_dialog<Dialog::doctor>},
-    UserCommand{"why",
-                menu::kTokens,
-                "Why did this token go?…",
-                "Shows the history of the picked token in the focused lane on one page.",
-                {'Y', 0},
-                ask_why},
-    UserCommand{"why.back",
-                menu::kTokens,
-                "Next token if this token had been kept",
-                "[watched] [ROW]: computed on a temporary copy of the lane after this step (default: the "
-                "shown one). watched: as if all watched words had been kept.",
-                {'Y', kShift},
-                ask_token_back},
-    UserCommand{"why.shadow",
-                menu::kTokens,
-                "Compute full attention to this token",
-                "Replays the run in the background to compute the shadow's attention to the evicted token; "
-                "again: stops.",
-                {},
-                ask_shadow},
-    UserCommand{"recent", "", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
-    UserCommand{"open",
-                "",
-                "Open any file",
-                "PATH: a trace, a model folder or a prompt; the same as dropping it on the window.",
-                {},
-                open_path},
+    UserAction{"why",
+               menu::kTokens,
+               "Why did this token go?…",
+               "Shows the history of the picked token in the focused lane on one page.",
+               {'Y', 0},
+               ask_why},
+    UserAction{"why.back",
+               menu::kTokens,
+               "Next token if this token had been kept",
+               "[watched] [ROW]: computed on a temporary copy of the lane after this step (default: the "
+               "shown one). watched: as if all watched words had been kept.",
+               {'Y', kShift},
+               request_counterfactual},
+    UserAction{"why.shadow",
+               menu::kTokens,
+               "Compute full attention to this token",
+               "Replays the run in the background to compute the shadow's attention to the evicted token; "
+               "again: stops.",
+               {},
+               ask_shadow},
+    UserAction{"recent", "", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
+    UserAction{"open",
+               "",
+               "Open any file",
+               "PATH: a trace, a model folder or a prompt; the same as dropping it on the window.",
+               {},
+               open_path},
 };
 
 }  // namespace
 
-std::span<const UserCommand> desk_commands() {
+std::span<const UserAction> annotation_actions() {
     return kTable;
 }
 

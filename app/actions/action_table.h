@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-struct UserCommand {
+struct UserAction {
     std::string_view id;     ///< used by scripts and the palette
     std::string_view menu;   ///< File, Run, View, Time, Lanes, Token, Help; empty: only palette and scripts
     std::string_view title;  ///< sentence case; ends with an ellipsis if input follows
@@ -19,12 +19,12 @@ struct UserCommand {
     void (*action)(AppState&, std::string_view arguments);
 };
 
-std::span<const UserCommand> command_table();
-const UserCommand* find_command(std::string_view id);
-const UserCommand* find_command(Shortcut shortcut);
+std::span<const UserAction> action_table();
+const UserAction* find_action(std::string_view id);
+const UserAction* find_action(Shortcut shortcut);
 
 /// Runs `id arguments`. Throws Error(wrong_use) for an unknown id (names the nearest ones) or wrong
 /// arguments.
-void run_command(AppState& app, std::string_view text);
+void run_action(AppState& app, std::string_view text);
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 #include "app/actions/steer.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -55,7 +55,7 @@ void take_candidate(AppState& app, std::string_view arguments) {
 
 void force_tokens(AppState& app, std::string_view arguments) {
     app.need_live_run();
-    app.desk.run(parse_command("force " + std::string(arguments)));
+    app.lane_editor.run(parse_command("force " + std::string(arguments)));
     app.say("the next steps consume these tokens");
 }
 
@@ -80,47 +80,47 @@ void edit_token(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"candidate",
-                "",
-                "Force a candidate",
-                "K: the step after the shown one consumes the focused lane's K-th most likely token.",
-                {},
-                take_candidate},
-    UserCommand{"force",
-                "",
-                "Force tokens",
-                "ID[,ID...]: the next steps of all lanes consume them.",
-                {},
-                force_tokens},
-    UserCommand{"say",
-                menu::kRun,
-                "Append a turn…",
-                "[TEXT]: all lanes read it, keeping their caches, and then continue.",
-                {'T', kCtrl},
-                say_text},
-    UserCommand{"token.edit",
-                menu::kTokens,
-                "Replace the text from here…",
-                "[POSITION TEXT]: goes back to before a generated token and reads the text instead.",
-                {'E', 0},
-                edit_token},
-    UserCommand{"watch",
-                menu::kTokens,
-                "Watch the picked tokens",
-                "[FIRST LAST|WORDS]: shows how long each lane keeps them, and when the answer was lost.",
-                {'W', 0},
-                watch},
-    UserCommand{"watch.clear",
-                menu::kTokens,
-                "Stop watching",
-                "Drops the watched words, their curve and colours.",
-                {'W', kShift},
-                unwatch},
+    UserAction{"candidate",
+               "",
+               "Force a candidate",
+               "K: the step after the shown one consumes the focused lane's K-th most likely token.",
+               {},
+               take_candidate},
+    UserAction{"force",
+               "",
+               "Force tokens",
+               "ID[,ID...]: the next steps of all lanes consume them.",
+               {},
+               force_tokens},
+    UserAction{"say",
+               menu::kRun,
+               "Append a turn…",
+               "[TEXT]: all lanes read it, keeping their caches, and then continue.",
+               {'T', kCtrl},
+               say_text},
+    UserAction{"token.edit",
+               menu::kTokens,
+               "Replace the text from here…",
+               "[POSITION TEXT]: goes back to before a generated token and reads the text instead.",
+               {'E', 0},
+               edit_token},
+    UserAction{"watch",
+               menu::kTokens,
+               "Watch the picked tokens",
+               "[FIRST LAST|WORDS]: shows how long each lane keeps them, and when the answer was lost.",
+               {'W', 0},
+               watch},
+    UserAction{"watch.clear",
+               menu::kTokens,
+               "Stop watching",
+               "Drops the watched words, their curve and colours.",
+               {'W', kShift},
+               unwatch},
 };
 
 }  // namespace
 
-std::span<const UserCommand> steer_commands() {
+std::span<const UserAction> steer_actions() {
     return kTable;
 }
 

@@ -24,18 +24,18 @@ struct Bookmark {
     bool operator==(const Bookmark&) const = default;
 };
 
-struct Keepsakes {
+struct Annotations {
     std::vector<Bookmark> bookmarks;
     std::string notes;
     bool empty() const { return bookmarks.empty() && notes.empty(); }
-    bool operator==(const Keepsakes&) const = default;
+    bool operator==(const Annotations&) const = default;
 };
 
 /// Returns "run.notes.json" in the same folder for a trace "run.keyhole".
-std::filesystem::path keepsakes_file(const std::filesystem::path& trace);
+std::filesystem::path annotations_file(const std::filesystem::path& trace);
 /// Writes the file atomically; removes it if there is nothing to store. Throws Error(io).
-void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& file);
+void save_annotations(const Annotations& annotations, const std::filesystem::path& file);
 /// Returns the file's content; empty if there is no file. Throws Error(bad_file) naming file and field.
-Keepsakes load_keepsakes(const std::filesystem::path& file);
+Annotations load_annotations(const std::filesystem::path& file);
 
 }  // namespace keyhole

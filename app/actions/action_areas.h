@@ -1,8 +1,8 @@
 /// Declares the parts of the command table, one source file each, and the helpers that their actions share.
-/// Only *_commands.cpp and command_table.cpp include it. Window thread; knows neither GL nor ImGui.
+/// Only *_commands.cpp and action_table.cpp include it. Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 
 #include <span>
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace keyhole {
 
-std::span<const UserCommand> run_commands();      ///< run, time, tokens by hand
-std::span<const UserCommand> steer_commands();    ///< forced tokens and the watched words
-std::span<const UserCommand> view_commands();     ///< the parts of a run to show, and how to draw them
-std::span<const UserCommand> compare_commands();  ///< arrangements, and the comparison of two lanes
-std::span<const UserCommand> lane_commands();     ///< lanes and their settings
-std::span<const UserCommand> export_commands();   ///< files to write and to open
-std::span<const UserCommand> desk_commands();     ///< undo, bookmarks, notes, recent files
-std::span<const UserCommand> app_commands();      ///< help
+std::span<const UserAction> run_actions();         ///< run, time, tokens by hand
+std::span<const UserAction> steer_actions();       ///< forced tokens and the watched words
+std::span<const UserAction> view_actions();        ///< the parts of a run to show, and how to draw them
+std::span<const UserAction> compare_actions();     ///< arrangements, and the comparison of two lanes
+std::span<const UserAction> lane_actions();        ///< lanes and their settings
+std::span<const UserAction> export_actions();      ///< files to write and to open
+std::span<const UserAction> annotation_actions();  ///< undo, bookmarks, notes, recent files
+std::span<const UserAction> app_actions();         ///< help
 
 namespace menu {
 inline constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", kTime = "Time",
