@@ -46,7 +46,7 @@ int run(std::vector<std::string> arguments) {
         return 2;
     }
     const std::string command = arguments[0];
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    std::reverse(arguments.begin(), arguments.end());  // in the order that CLI11 expects
     try {
         app.parse(arguments);
         return 0;
@@ -68,7 +68,7 @@ int run(std::vector<std::string> arguments) {
                             keyhole::printable_text(error.path1().string()), error.code().message());
         return 1;
     } catch (const std::system_error& error) {
-        // Threads beyond `ulimit -u`, and what else the system refused without a place that says more.
+        // For example too many threads (`ulimit -u`), or any other system error without a better message.
         keyhole::print_note("keyhole: the system refused what is needed: {}; check its limits (ulimit -a)\n",
                             error.what());
         return 1;

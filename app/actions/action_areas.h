@@ -1,5 +1,5 @@
-/// The parts of the command table, one file each, and what their actions share. Used by *_commands.cpp and action_table.cpp alone.
-/// Window thread; knows neither GL nor ImGui.
+/// Declares the parts of the command table, one source file each, and the helpers that their actions share.
+/// Only *_commands.cpp and action_table.cpp include it. Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/actions/action_table.h"
@@ -12,11 +12,11 @@
 namespace keyhole {
 
 std::span<const UserAction> run_actions();         ///< run, time, tokens by hand
-std::span<const UserAction> steer_actions();       ///< words put into the lanes' mouths, words watched
-std::span<const UserAction> view_actions();        ///< what is shown of a run, and how
-std::span<const UserAction> compare_actions();     ///< arrangements, and two lanes against each other
+std::span<const UserAction> steer_actions();       ///< forced tokens and the watched words
+std::span<const UserAction> view_actions();        ///< the parts of a run to show, and how to draw them
+std::span<const UserAction> compare_actions();     ///< arrangements, and the comparison of two lanes
 std::span<const UserAction> lane_actions();        ///< lanes and their settings
-std::span<const UserAction> export_actions();      ///< files that go in and out
+std::span<const UserAction> export_actions();      ///< files to write and to open
 std::span<const UserAction> annotation_actions();  ///< undo, bookmarks, notes, recent files
 std::span<const UserAction> app_actions();         ///< help
 
@@ -25,18 +25,19 @@ inline constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", 
                                   kLanes = "Lanes", kTokens = "Token", kHelp = "Help";
 }  // namespace menu
 
-/// Throws Error(wrong_use) unless the text is so many numbers.
+/// Parse between `at_least` and `at_most` numbers. Throw Error(wrong_use) for any other text.
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most);
 std::vector<double> real_numbers(std::string_view text, std::size_t at_least, std::size_t at_most);
-/// "on", "off", or the other of the two without words. Throws Error(wrong_use).
+/// Returns true for "on", false for "off" and the opposite of `now` for an empty text. Throws
+/// Error(wrong_use) otherwise.
 bool on_or_off(std::string_view text, bool now);
-/// Throws Error(wrong_use) without a run.
+/// Returns the configuration of the current run's model. Throws Error(wrong_use) without a run.
 const ModelConfig& config_of(const AppState& app);
-/// A command in the engine's text form.
+/// Parses a command in the engine's text form and sends it to the engine.
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments);
 void move_time(AppState& app, int by);
 
-/// Opens a dialog, or closes it where it is open.
+/// Opens a dialog, or closes it if it is open.
 template <Dialog kDialog>
 void open_dialog(AppState& app, std::string_view) {
     app.dialog = app.dialog == kDialog ? Dialog::none : kDialog;

@@ -23,11 +23,11 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
         values.push_back(*value);
     }
     if (values.size() < at_least || values.size() > at_most)
-        fail(ErrorCode::wrong_use, "'{}': {} to {} numbers are needed", shown_text(text), at_least, at_most);
+        fail(ErrorCode::wrong_use, "'{}': give {} to {} numbers", shown_text(text), at_least, at_most);
     return values;
 }
 
-/// All areas, in the order of menus and palette.
+/// Joins all areas in the order of menus and palette.
 std::vector<UserAction> whole_table() {
     std::vector<UserAction> table;
     for (const std::span<const UserAction> area :
@@ -40,7 +40,7 @@ std::vector<UserAction> whole_table() {
 }  // namespace
 
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most) {
-    constexpr int kMost = 1'000'000'000;  // so that a sum or difference of two is an int
+    constexpr int kMost = 1'000'000'000;  // so that the sum or difference of two is an int
     return numbers(text, at_least, at_most, -kMost, kMost);
 }
 
@@ -52,7 +52,7 @@ bool on_or_off(std::string_view text, bool now) {
     if (text.empty()) return !now;
     if (text == "on") return true;
     if (text == "off") return false;
-    fail(ErrorCode::wrong_use, "'{}': on or off", text);
+    fail(ErrorCode::wrong_use, "'{}' is not valid; write on or off", text);
 }
 
 const ModelConfig& config_of(const AppState& app) {

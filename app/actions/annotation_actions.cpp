@@ -10,14 +10,14 @@ namespace {
 
 using namespace key;
 
-/// 1 to the number of things that there are.
+/// Parses a 1-based index of at most n and returns it 0-based. Throws Error(wrong_use).
 std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view what) {
     const int i = whole_numbers(arguments, 1, 1)[0];
     if (i < 1 || static_cast<std::size_t>(i) > n) fail(ErrorCode::wrong_use, "there are {} {}", n, what);
     return static_cast<std::size_t>(i - 1);
 }
 
-/// Beside the trace at once where there is one; else with the next save.
+/// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.
 void keep(AppState& app) {
     if (!app.live()) save_annotations(app.annotations, annotations_file(app.opened_file));
 }
@@ -27,7 +27,7 @@ void add_bookmark(AppState& app, std::string_view name) {
     const ViewState& view = app.view;
     Bookmark b;
     b.name = name.empty()
-                 ? fmt::format("row {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
+                 ? fmt::format("step {}, lane {}, L{}.H{}", view.row, view.lane, view.layer, view.head)
                  : std::string(name);
     b.lane = view.lane;
     b.layer = view.layer;
@@ -90,7 +90,8 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
-/// [watched] [ROW]
+/// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
+/// the cache.
 void request_counterfactual(AppState& app, std::string_view arguments) {
     app.need_live_run();
     constexpr std::string_view kWatched = "watched";
@@ -98,7 +99,7 @@ void request_counterfactual(AppState& app, std::string_view arguments) {
     if (watched) arguments.remove_prefix(std::min(arguments.size(), kWatched.size() + 1));
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
-        if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some, then W");
+        if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
         return app.request_counterfactual(app.view.lane, app.view.watched->first, row,
                                           app.view.watched->size());
     }
@@ -107,7 +108,7 @@ void request_counterfactual(AppState& app, std::string_view arguments) {
     app.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
 }
 
-/// What the focused lane's shadow went on paying to the picked token.
+/// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
 void ask_shadow(AppState& app, std::string_view) {
     if (app.shadow_job.running()) return app.shadow_job.cancel();
     app.need_live_run();
@@ -126,7 +127,7 @@ void open_recent(AppState& app, std::string_view arguments) {
 }
 
 void open_path(AppState& app, std::string_view path) {
-    if (path.empty()) fail(ErrorCode::wrong_use, "a path is needed");
+    if (path.empty()) fail(ErrorCode::wrong_use, "give a path");
     app.open_any(std::filesystem::path(path));
 }
 
@@ -134,20 +135,19 @@ constexpr std::array kTable = {
     UserAction{"undo",
                menu::kView,
                "Undo",
-               "The last change of the view or of a lane's settings. Evicted tokens stay gone.",
+               "Undoes the last change of the view or of a lane's settings. Evicted tokens stay evicted.",
                {'Z', kCtrl},
                [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
-    UserAction{
-        "redo",
-        menu::kView,
-        "Redo",
-        "What was undone last.",
-        {'Y', kCtrl},
-        [](AppState& app, std::string_view) { app.say(app.redo() ? "done again" : "nothing to redo"); }},
+    UserAction{"redo",
+               menu::kView,
+               "Redo",
+               "Makes the change again that was undone last.",
+               {'Y', kCtrl},
+               [](AppState& app, std::string_view) { app.say(app.redo() ? "redone" : "nothing to redo"); }},
     UserAction{"bookmark",
                menu::kView,
                "Bookmark this view",
-               "[NAME]: lane and the other one, head, mode, row, pick, zoom and arrangement.",
+               "[NAME]: stores both lanes, head, mode, step, pick, zoom and arrangement.",
                {'M', kCtrl},
                add_bookmark},
     UserAction{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
@@ -155,47 +155,53 @@ constexpr std::array kTable = {
     UserAction{"bookmarks",
                menu::kView,
                "Bookmarks and notes…",
-               "Places to come back to, notes on the run, files that were open lately.",
+               "Stored views, notes on the run, and recent files.",
                {'M', kShift},
                open_dialog<Dialog::notes>},
-    UserAction{"note", "", "Write a note", "[TEXT]: a line more; kept beside the trace.", {}, write_note},
+    UserAction{"note",
+               "",
+               "Write a note",
+               "[TEXT]: adds a line to the notes, which are stored beside the trace.",
+               {},
+               write_note},
     UserAction{"notes.keep",
                "",
-               "Keep the notes now",
-               "Beside the opened trace.",
+               "Save the notes now",
+               "Saves them beside the opened trace.",
                {},
                [](AppState& app, std::string_view) { keep(app); }},
-    UserAction{"doctor",
-               menu::kHelp,
-               "Eviction doctor and memory…",
-               "What must hold of the focused lane, red where it is broken; memory under other schemes.",
-               {kF1 + 4, 0},
-               open_dialog<Dialog::doctor>},
+    UserAction{
+        "doctor",
+        menu::kHelp,
+        "Eviction doctor and memory…",
+        "Checks the focused lane's invariants, broken ones in red; shows memory under other sharing schemes.",
+        {kF1 + 4, 0},
+        open_dialog<Dialog::doctor>},
     UserAction{"why",
                menu::kTokens,
                "Why did this token go?…",
-               "The life of the picked token in the focused lane, on one page.",
+               "Shows the history of the picked token in the focused lane on one page.",
                {'Y', 0},
                ask_why},
-    UserAction{
-        "why.back",
-        menu::kTokens,
-        "What would it say with this token back?",
-        "[watched] [ROW]: asks a throw-away copy of the lane; after the shown row without. watched: with all "
-        "watched words back.",
-        {'Y', kShift},
-        request_counterfactual},
+    UserAction{"why.back",
+               menu::kTokens,
+               "Next token if this token had been kept",
+               "[watched] [ROW]: computed on a temporary copy of the lane after this step (default: the "
+               "shown one). watched: as if all watched words had been kept.",
+               {'Y', kShift},
+               request_counterfactual},
     UserAction{"why.shadow",
                menu::kTokens,
-               "What would its shadow still pay?",
-               "Replays the run in the background for the shadow's attention on the token; again: stops.",
+               "Compute full attention to this token",
+               "Replays the run in the background to compute the shadow's attention to the evicted token; "
+               "again: stops.",
                {},
                ask_shadow},
-    UserAction{"recent", "", "Open a recent file", "N: 1 is the last one.", {}, open_recent},
+    UserAction{"recent", "", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
     UserAction{"open",
                "",
-               "Open what it is",
-               "PATH: a trace, a model folder or a prompt; as dropping it on the window.",
+               "Open any file",
+               "PATH: a trace, a model folder or a prompt; the same as dropping it on the window.",
                {},
                open_path},
 };

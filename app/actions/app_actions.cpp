@@ -16,7 +16,7 @@ using namespace key;
 
 void begin_measurement(AppState& app, std::string_view) {
     app.frames.begin();
-    app.say("measuring frames; Frame times shows them");
+    app.say("measuring frames; “Frame times” shows the result");
 }
 
 void end_measurement(AppState& app, std::string_view arguments) {
@@ -53,16 +53,16 @@ constexpr std::array kTable = {
     UserAction{"measure.begin",
                "",
                "Measure frame times",
-               "From now on: what frames cost, until Frame times shows it.",
+               "Measures the time of frames from now on; “Frame times” shows the result.",
                {},
                begin_measurement},
-    UserAction{
-        "measure.end",
-        "",
-        "Frame times",
-        "[FILE.json]: frames since Measure frame times, how long they took, bytes of textures and records.",
-        {},
-        end_measurement},
+    UserAction{"measure.end",
+               "",
+               "Frame times",
+               "[FILE.json]: number and duration of frames since “Measure frame times”, bytes of textures "
+               "and records.",
+               {},
+               end_measurement},
     UserAction{"help.about", menu::kHelp, "What you see", "", {kF1, 0}, open_dialog<Dialog::about>},
 };
 

@@ -16,7 +16,8 @@ void arrange(AppState& app, std::string_view) {
     app.view.arrangement = kArrangement;
 }
 
-/// Side by side. Before any difference was on show nobody has chosen a pair: a full lane 0 steps back for two policies.
+/// Shows lanes side by side. If no difference was shown yet, the user has not chosen a pair: with three or
+/// more lanes it then compares two policies rather than a full lane 0 and one policy.
 void arrange_compare(AppState& app, std::string_view) {
     app.view.arrangement = Arrangement::compare;
     if (app.difference.generation() == 0 && app.view.other == 0 && app.lane_editor.n_lanes() > 2 &&
@@ -33,7 +34,7 @@ void arrange_by_name(AppState& app, std::string_view name) {
             app.view.arrangement = a;
             return;
         }
-    fail(ErrorCode::wrong_use, "'{}': explore, compare or teach", name);
+    fail(ErrorCode::wrong_use, "'{}' is no arrangement; choose explore, compare or teach", name);
 }
 
 void need_two_lanes(const AppState& app) {
@@ -41,12 +42,12 @@ void need_two_lanes(const AppState& app) {
         fail(ErrorCode::wrong_use, "a comparison needs a second lane; add one");
 }
 
-/// The lane that the focused one is compared with.
+/// Sets the lane that the focused one is compared with.
 void compare_with(AppState& app, std::string_view arguments) {
     need_two_lanes(app);
     const int card = whole_numbers(arguments, 1, 1)[0];
     if (card < 0 || card >= app.lane_editor.n_lanes() || card == app.view.lane)
-        fail(ErrorCode::wrong_use, "lanes are 0 to {}, and not {}, which is in focus",
+        fail(ErrorCode::wrong_use, "choose a lane from 0 to {}, except {}, which is in focus",
              app.lane_editor.n_lanes() - 1, app.view.lane);
     app.view.other = card;
 }
@@ -59,7 +60,7 @@ void compare_next(AppState& app, std::string_view) {
     app.view.other = card;
 }
 
-/// To the row after which the two lanes first chose another token.
+/// Goes to the step after which the two lanes first chose different tokens.
 void go_to_parting(AppState& app, std::string_view) {
     (void)config_of(app);
     need_two_lanes(app);
@@ -71,33 +72,33 @@ void go_to_parting(AppState& app, std::string_view) {
         return;
     }
     move_time(app, *at - 1 - app.view.row);
-    app.say(fmt::format("lanes {} and {} part at position {}", app.view.lane, app.other_card(), *at));
+    app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_card(), *at));
 }
 
 constexpr std::array kTable = {
     UserAction{"view.explore",
                menu::kView,
                "Explore",
-               "One lane at a time, atlas and curves.",
+               "Shows one lane at a time, with atlas and curves.",
                {kF1 + 1, 0},
                arrange<Arrangement::explore>},
     UserAction{"view.compare",
                menu::kView,
                "Compare",
-               "Lanes side by side, with what they differ by.",
+               "Shows lanes side by side, and their difference.",
                {kF1 + 2, 0},
                arrange_compare},
     UserAction{"view.teach",
                menu::kView,
                "Teach",
-               "Large and few, for a projector.",
+               "Shows few large panes, for a projector.",
                {kF1 + 3, 0},
                arrange<Arrangement::teach>},
     UserAction{"view.arrange", "", "Arrange the panes", "explore|compare|teach", {}, arrange_by_name},
     UserAction{"diff",
                menu::kView,
                "Difference to the other lane",
-               "[on|off]: the focused lane minus the other one, in the mode on show.",
+               "[on|off]: shows the focused lane minus the other one, in the current mode.",
                {'D', 0},
                [](AppState& app, std::string_view a) {
                    need_two_lanes(app);
@@ -106,7 +107,7 @@ constexpr std::array kTable = {
     UserAction{"blink",
                menu::kView,
                "Blink the other lane",
-               "[on|off]: the other lane in the same pane, while the key is held.",
+               "[on|off]: shows the other lane in the same pane while the key is held.",
                {'B', 0},
                [](AppState& app, std::string_view a) {
                    need_two_lanes(app);
@@ -115,37 +116,39 @@ constexpr std::array kTable = {
     UserAction{"compare.with",
                "",
                "Compare with a lane",
-               "INDEX: of the lane to set against the focused one.",
+               "INDEX: of the lane to compare with the focused one.",
                {},
                compare_with},
     UserAction{"compare.next",
                menu::kView,
                "Compare with the next lane",
-               "Another lane takes the place of the other one.",
+               "Compares the focused lane with the next lane instead.",
                {'D', kShift},
                compare_next},
     UserAction{"compare.all",
                menu::kView,
                "All lanes side by side",
-               "[on|off]: up to four.",
+               "[on|off]: shows up to four lanes.",
                {},
                [](AppState& app, std::string_view a) {
                    app.view.compares_all = on_or_off(a, app.view.compares_all);
                }},
-    UserAction{"compare.watched",
-               "",
-               "Watched words of both lanes",
-               "[on|off]: their share by head and over time, in place of overlap and agreement.",
-               {},
-               [](AppState& app, std::string_view a) {
-                   const bool on = on_or_off(a, app.compares_watched());
-                   if (on && !app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; W watches");
-                   app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
-               }},
+    UserAction{
+        "compare.watched",
+        "",
+        "Watched words of both lanes",
+        "[on|off]: shows their retained share by head and over time, in place of overlap and agreement.",
+        {},
+        [](AppState& app, std::string_view a) {
+            const bool on = on_or_off(a, app.compares_watched());
+            if (on && !app.view.watched)
+                fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
+            app.view.measure_curve = on ? ViewState::kWatchedSpan : -1;
+        }},
     UserAction{"compare.parting",
                menu::kView,
-               "Where the texts part",
-               "To the row after which the two lanes first chose another token.",
+               "Go where the texts first differ",
+               "Shows the step after which the two lanes first chose different tokens.",
                {'J', 0},
                go_to_parting},
 };

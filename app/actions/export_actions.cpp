@@ -38,8 +38,8 @@ void export_run(AppState& app, std::string_view arguments) {
     start_export(app);
 }
 
-/// What a word of the user's stands for: "run": all that the export dialog has; "frames" and "gif": the mask over time; "gif-view": the
-/// focused view over time.
+/// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
+/// and "gif": the mask over time; "gif-view": the focused view over time.
 ExportRequest request_of(const AppState& app, std::string_view what) {
     ExportRequest request = app.export_job.request;
     if (what == "run") return request;
@@ -50,13 +50,13 @@ ExportRequest request_of(const AppState& app, std::string_view what) {
         request.layers = {app.view.layer};
         request.heads = {app.view.head};
     } else {
-        fail(ErrorCode::wrong_use, "'{}': nothing, curves, overlap, atlas, run, frames, gif or gif-view",
-             what);
+        fail(ErrorCode::wrong_use,
+             "'{}' is not valid; give nothing, curves, overlap, atlas, run, frames, gif or gif-view", what);
     }
     return request;
 }
 
-/// The curves panel as a word of --export. Throws Error(wrong_use) where it shows nothing.
+/// Returns the --export word of the curves panel. Throws Error(wrong_use) if the panel shows nothing.
 ViewWord curves_word(const ViewState& view) {
     ViewWord word;
     if (view.measure_curve == ViewState::kWatchedSpan) {
@@ -74,7 +74,8 @@ ViewWord curves_word(const ViewState& view) {
     return word;
 }
 
-/// What file.picture (without words), file.curves, file.overlap and file.atlas save. Nothing: no view's word.
+/// Returns the view that file.picture (empty word), file.curves, file.overlap or file.atlas saves; nullopt
+/// for any other word.
 std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     if (what == "curves") return curves_word(app.view);
     ViewWord word;
@@ -95,13 +96,13 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     return word;
 }
 
-/// Options of a view's word.
+/// Returns the command-line options of a view word.
 std::string view_options(const AppState& app, const ViewWord& word) {
     using Kind = ViewWord::Kind;
     const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
     for (const int card : {app.view.lane, of_two ? word.b : app.view.lane})
         if (!app.history_lane(card))
-            fail(ErrorCode::wrong_use, "lane {} has no row yet, so no command can show it; step once", card);
+            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", card);
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));
@@ -114,7 +115,7 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     return fmt::format("{}", fmt::join(options, " "));
 }
 
-/// The command line that makes the files.
+/// Copies the command line that makes the files.
 void copy_command(AppState& app, std::string_view what) {
     (void)config_of(app);
     std::string list, extra;
@@ -140,7 +141,7 @@ void copy_command(AppState& app, std::string_view what) {
     app.say("copied " + app.clipboard_out);
 }
 
-/// One thing of all lanes, in the background; the dialog's own choice stays as it is but for the folder.
+/// Exports one kind of file for all lanes in the background. Keeps the dialog's choices except the folder.
 void export_one(AppState& app, std::string_view what, std::string_view folder) {
     if (!folder.empty()) app.export_job.request.folder = std::filesystem::path(folder);
     const ExportRequest before = std::exchange(app.export_job.request, request_of(app, what));
@@ -153,7 +154,8 @@ void export_one(AppState& app, std::string_view what, std::string_view folder) {
     app.export_job.request = before;
 }
 
-/// The file that a command writes. Throws Error(wrong_use) for an ending that it does not write: which says what it can be.
+/// Returns the file that a command writes. Throws Error(wrong_use) for another file ending, and lists the
+/// valid ones.
 std::filesystem::path file_of(std::string_view file, std::string_view usual, std::string_view what,
                               std::initializer_list<std::string_view> endings) {
     const std::filesystem::path path(file.empty() ? usual : file);
@@ -164,12 +166,12 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
     return path;
 }
 
-/// A lane that was just added has none.
+/// Returns the focused lane, or lane 0 if the focused one was just added and has no records.
 int focus_with_rows(const AppState& app) {
     return app.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
-/// FILE.svg, FILE.png: a picture; FILE.csv: the numbers.
+/// FILE.svg or FILE.png saves a picture, FILE.csv the numbers.
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
@@ -185,7 +187,7 @@ void save_curves(AppState& app, std::string_view file) {
 void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
-    // A second at a thousand heads.
+    // Takes a second at a thousand heads, hence in the background.
     app.save_in_background(path, [history = app.history, view = app.view,
                                   lane = shown_lanes(app.history, focus_with_rows(app)).front(),
                                   stride = app.stride, dense_from = app.dense_from, path] {
@@ -202,7 +204,7 @@ void save_overlap(AppState& app, std::string_view file) {
     app.say("saved " + path.string());
 }
 
-/// FILE [WIDTH] [shown]; the file may have blanks in its name.
+/// arguments: FILE [WIDTH] [shown]. The file name may contain blanks.
 void save_picture(AppState& app, std::string_view arguments) {
     if (arguments.empty()) return open_dialog<Dialog::save_picture>(app, {});
     int width = 0;
@@ -225,57 +227,55 @@ constexpr std::array kTable = {
     UserAction{"file.curves",
                menu::kFile,
                "Save the curves",
-               "[FILE.svg|FILE.png|FILE.csv]: what the curves panel draws, or its numbers.",
+               "[FILE.svg|FILE.png|FILE.csv]: saves the plot of the curves panel, or its numbers.",
                {},
                save_curves},
     UserAction{"file.atlas",
                menu::kFile,
                "Save the atlas",
-               "[FILE.png]: all heads of the focused lane up to the shown row.",
+               "[FILE.png]: saves all heads of the focused lane up to the shown step.",
                {},
                save_atlas},
     UserAction{"file.overlap",
                menu::kFile,
                "Save the overlap of two lanes",
-               "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
+               "[FILE.csv]: saves how many tokens both, one or neither keep, by KV head.",
                {},
                save_overlap},
     UserAction{"file.copy",
                menu::kFile,
                "Copy as command",
-               "[curves|overlap|atlas|run|frames|gif|gif-view]: the command line that makes the same file "
-               "as the focused "
-               "view's, or those of the export.",
+               "[curves|overlap|atlas|run|frames|gif|gif-view]: copies the command line that makes the file "
+               "of the focused view, or the files of the export.",
                {'C', kCtrl | kShift},
                copy_command},
     UserAction{"file.frames",
                menu::kFile,
                "Export the mask over time",
-               "[FOLDER]: a picture a row, for a film.",
+               "[FOLDER]: one picture for each step.",
                {},
                [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
     UserAction{"file.gif",
                menu::kFile,
                "Export the mask over time as GIF",
-               "[FOLDER]: lane0/mask.gif and so on, all heads.",
+               "[FOLDER]: makes lane0/mask.gif and so on, with all heads.",
                {},
                [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
     UserAction{"file.gif-view",
                menu::kFile,
                "Export the focused view as GIF",
-               "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
+               "[FOLDER]: attention, mask or scores of the focused head, one frame for each step.",
                {},
                [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
-    UserAction{
-        "export.cancel",
-        menu::kFile,
-        "Cancel export or opening",
-        "Stops the export that is under way (files that are whole stay) and the trace that is being read.",
-        {},
-        [](AppState& app, std::string_view) {
-            app.export_job.cancel();
-            app.cancel_opening();
-        }},
+    UserAction{"export.cancel",
+               menu::kFile,
+               "Cancel export or opening",
+               "Stops a running export (complete files stay) and the reading of a trace.",
+               {},
+               [](AppState& app, std::string_view) {
+                   app.export_job.cancel();
+                   app.cancel_opening();
+               }},
     UserAction{"file.open",
                menu::kFile,
                "Open a trace…",
@@ -294,23 +294,24 @@ constexpr std::array kTable = {
                    a.empty() ? open_dialog<Dialog::save_trace>(app, {})
                              : app.save_trace(std::filesystem::path(a));
                }},
-    UserAction{"file.export",
-               menu::kFile,
-               "Export the run…",
-               "[FOLDER [LIST]]: the same files as keyhole decode; of an opened trace as keyhole replay.",
-               {'E', kCtrl},
-               export_run},
+    UserAction{
+        "file.export",
+        menu::kFile,
+        "Export the run…",
+        "[FOLDER [LIST]]: makes the same files as keyhole decode, or as keyhole replay for an opened trace.",
+        {'E', kCtrl},
+        export_run},
     UserAction{"file.picture",
                menu::kFile,
                "Save a picture of the focused view…",
-               "[FILE.png [WIDTH] [shown]]: with axes, scale and caption; so many pixels wide; only what "
-               "the zoom shows.",
+               "[FILE.png [WIDTH] [shown]]: with axes, scale and caption. WIDTH: in pixels; shown: only "
+               "what the zoom shows.",
                {'E', kCtrl | kShift},
                save_picture},
     UserAction{"screenshot",
                menu::kFile,
                "Save a screenshot…",
-               "[FILE.png]: the window as it is.",
+               "[FILE.png]: saves the window as it is.",
                {kF12, 0},
                [](AppState& app, std::string_view a) {
                    if (a.empty())
@@ -321,10 +322,10 @@ constexpr std::array kTable = {
     UserAction{"dump-cells",
                "",
                "Write cells and their pixels",
-               "FILE: 20 cells of the heat map with value and colour, as JSON.",
+               "FILE: writes 20 cells of the heat map with value and colour as JSON.",
                {},
                [](AppState& app, std::string_view a) {
-                   if (a.empty()) fail(ErrorCode::wrong_use, "a file is needed");
+                   if (a.empty()) fail(ErrorCode::wrong_use, "give a file");
                    app.dump_cells = std::filesystem::path(a);
                }},
     UserAction{"quit",

@@ -10,7 +10,7 @@ void fork_lane(AppState& app, std::string_view arguments) {
     app.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
                                                         : "fork " + std::string(arguments)));
     app.view.lane = app.lane_editor.n_lanes() - 1;
-    app.say(fmt::format("lane {} goes on from row {} beside the one it was copied from", app.view.lane,
+    app.say(fmt::format("lane {} is copied at step {}; the copy continues beside it", app.view.lane,
                         app.last_row()));
 }
 
@@ -25,7 +25,7 @@ void rewind_run(AppState& app, std::string_view arguments) {
     app.need_live_run();
     const bool keeps = arguments == "keep" || arguments.ends_with(" keep");
     if (keeps) arguments.remove_suffix(arguments == "keep" ? 4 : 5);
-    app.rewind(arguments.empty() ? app.view.row : read_number<int>("the row to go back to", arguments),
+    app.rewind(arguments.empty() ? app.view.row : read_number<int>("the step to go back to", arguments),
                keeps);
 }
 
@@ -45,8 +45,8 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
     app.lane_editor.run(command);
-    app.say(
-        fmt::format("{}, after row {}: shows with the next row", format_command(command), app.last_row()));
+    app.say(fmt::format("{}, after step {}: takes effect with the next step", format_command(command),
+                        app.last_row()));
 }
 
 }  // namespace keyhole

@@ -1,5 +1,6 @@
-/// Commands on the run's history and on single tokens: fork, rewind, branch, evict, pin, unpin. In the engine's text forms, and without
-/// arguments on what is picked and shown. Window thread; knows neither GL nor ImGui.
+/// Runs the commands on the run's history and on single tokens: fork, rewind, branch, evict, pin, unpin.
+/// Each takes arguments in the engine's text form; without arguments it uses the picked cell and the shown
+/// step. Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/state/app_state.h"
@@ -8,17 +9,20 @@
 
 namespace keyhole {
 
-/// [LANE [SPEC]]: the focused lane without. Copies the lane as it is after the newest row.
+/// [LANE [SPEC]], default: the focused lane. Copies the lane in its state after the newest step.
 void fork_lane(AppState& app, std::string_view arguments);
-/// The focused lane as it was at the shown row: rewinds there first, where that is not the newest row.
+/// Copies the focused lane in its state at the shown step. If that is not the newest step, rewinds to it
+/// first.
 void fork_here(AppState& app, std::string_view arguments);
-/// [ROW] [keep]: the shown row without. What comes after it becomes a branch; keep: with the settings of now.
+/// [ROW] [keep], default: the shown step. The steps after it become a branch. keep: keeps the current
+/// settings.
 void rewind_run(AppState& app, std::string_view arguments);
-/// ID: of a branch that a rewind left.
+/// ID: of a branch that a rewind left behind.
 void go_to_branch(AppState& app, std::string_view arguments);
 
-/// evict, pin or unpin: [LANE POSITION [L<l>[.H<h>]]] as the engine has it; or [head|layer|all] on the picked token of the focused lane,
-/// head without. A token in one head is one in its KV head, with all that read it.
+/// verb: evict, pin or unpin. arguments: [LANE POSITION [L<l>[.H<h>]]] as the engine takes them, or
+/// [head|layer|all] for the picked token of the focused lane (default: head). For one query head, the
+/// command applies to its KV head and therefore to all query heads that read it.
 void touch_token(AppState& app, std::string_view verb, std::string_view arguments);
 
 }  // namespace keyhole

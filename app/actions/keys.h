@@ -1,5 +1,5 @@
-/// Key codes of shortcuts, as GLFW numbers them (printable keys are their upper-case character), so that the
-/// command table needs no window. window.cpp checks that they agree.
+/// Numbers the keys of shortcuts as GLFW does (a printable key is its upper-case character), so that the
+/// command table needs no window. window.cpp checks that the numbers agree. Any thread.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Shortcut {
     bool operator==(const Shortcut&) const = default;
 };
 
-/// "Ctrl+Shift+E"; empty without a key.
+/// Returns "Ctrl+Shift+E", or an empty text without a key.
 std::string shortcut_text(const Shortcut& shortcut);
 
 }  // namespace keyhole

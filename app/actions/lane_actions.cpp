@@ -28,7 +28,7 @@ void remove_lane(AppState& app, std::string_view arguments) {
 
 void set_options(AppState& app, std::string_view items) {
     if (app.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
-    if (items.empty()) fail(ErrorCode::wrong_use, "KEY=VALUE is needed, such as dialect=released");
+    if (items.empty()) fail(ErrorCode::wrong_use, "give KEY=VALUE, for example dialect=released");
     const LaneSpec& now = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
     app.lane_editor.set(app.view.lane, changed_lane_spec(now, items));
 }
@@ -42,7 +42,7 @@ void set_shadows(AppState& app, std::string_view text) {
         spec.policy.shadow = on;
         app.lane_editor.set(i, spec);
     }
-    app.say(on ? "shadows on: measures begin with the next row" : "shadows off");
+    app.say(on ? "shadows on: measures begin with the next step" : "shadows off");
 }
 
 void drop_overrides(AppState& app, std::string_view field) {
@@ -87,31 +87,31 @@ constexpr std::array kTable = {
     UserAction{"lane",
                "",
                "Change a lane",
-               "INDEX SPEC: takes effect before the next row.",
+               "INDEX SPEC: takes effect before the next step.",
                {},
                [](AppState& app, std::string_view a) { engine_command(app, "lane", a); }},
     UserAction{"lane.set",
                "",
                "Set options of the focused lane",
-               "KEY=VALUE[,KEY=VALUE]: dialect=released, alpha@L0-3=0.5; the others stay.",
+               "KEY=VALUE[,KEY=VALUE]: for example dialect=released, alpha@L0-3=0.5. Other options stay.",
                {},
                set_options},
     UserAction{"lane.overrides",
                menu::kLanes,
-               "Set heads apart…",
-               "Budget, recent, alpha, tau and gain by layer and head.",
+               "Override single heads…",
+               "Sets budget, recent, alpha, tau and gain by layer and head.",
                {'H', 0},
                open_dialog<Dialog::overrides>},
     UserAction{"lane.even",
                "",
                "Drop the lane's overrides",
-               "[FIELD]: budget, recent, alpha, tau or gain; all without.",
+               "[FIELD]: budget, recent, alpha, tau or gain (default: all of them).",
                {},
                drop_overrides},
     UserAction{"add",
                menu::kLanes,
                "Add a lane",
-               "[SPEC]: h2o without.",
+               "[SPEC]: its policy (default: h2o).",
                {'N', kCtrl},
                [](AppState& app, std::string_view a) {
                    engine_command(app, "add", a.empty() ? "h2o:budget=64" : a);
@@ -120,7 +120,7 @@ constexpr std::array kTable = {
     UserAction{"remove",
                menu::kLanes,
                "Remove the lane",
-               "[INDEX]: the focused one without.",
+               "[INDEX]: of the lane (default: the focused one).",
                {'W', kCtrl},
                remove_lane},
     UserAction{"lane.copy", menu::kLanes, "Copy the lane's spec", "", {'C', kCtrl}, copy_lane},
@@ -133,7 +133,7 @@ constexpr std::array kTable = {
     UserAction{"lane.undo",
                menu::kLanes,
                "Undo a change of settings",
-               "Evicted tokens stay gone.",
+               "Evicted tokens stay evicted.",
                {},
                [](AppState& app, std::string_view) {
                    app.say(app.lane_editor.undo() ? "undone" : "nothing to undo");
@@ -144,12 +144,12 @@ constexpr std::array kTable = {
                "",
                {},
                [](AppState& app, std::string_view) {
-                   app.say(app.lane_editor.redo() ? "done again" : "nothing to redo");
+                   app.say(app.lane_editor.redo() ? "redone" : "nothing to redo");
                }},
     UserAction{"follow",
                menu::kLanes,
                "All lanes follow lane 0",
-               "[on|off]: all lanes are fed lane 0's token.",
+               "[on|off]: all lanes consume lane 0's token.",
                {},
                [](AppState& app, std::string_view a) {
                    app.lane_editor.set_follow(on_or_off(a, app.lane_editor.follow()));
@@ -157,7 +157,7 @@ constexpr std::array kTable = {
     UserAction{"shadow",
                menu::kLanes,
                "Measure all lanes against full attention",
-               "[on|off]: their shadows. A lane that starts one lives its rows again.",
+               "[on|off]: switches their shadows. A lane that starts one is replayed.",
                {},
                set_shadows},
     UserAction{"sampling",

@@ -50,7 +50,7 @@ bool Script::may_go_on(const ScriptStep& wait, const AppState& app) const {
 }
 
 void Script::point_at(const std::string& rest, const FindItem& find_item) {
-    // Names may hold blanks; what is left after the longest name that exists is where on the widget.
+    // Names may contain blanks: finds the longest existing name; the rest is the place on the widget.
     for (std::size_t end = rest.size(); end != std::string::npos; end = rest.rfind(' ', end - 1)) {
         const auto box = find_item ? find_item(rest.substr(0, end)) : std::nullopt;
         if (box) {
@@ -62,7 +62,7 @@ void Script::point_at(const std::string& rest, const FindItem& find_item) {
         }
         if (end == 0) break;
     }
-    fail(ErrorCode::wrong_use, "no widget '{}' is on show", rest);
+    fail(ErrorCode::wrong_use, "no widget '{}' is visible", rest);
 }
 
 bool Script::wait(const ScriptStep& step, AppState& app) {
@@ -75,10 +75,10 @@ bool Script::wait(const ScriptStep& step, AppState& app) {
     if (!may_go_on(step, app)) {
         if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {
             wait_progress_ = done;
-            progress_at_ = now;  // a long prompt may take its time
+            progress_at_ = now;  // a long prompt may take long
         }
         if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() > kWaitLimitS)
-            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} rows are decoded", kWaitLimitS,
+            fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} tokens are decoded", kWaitLimitS,
                  app.n_decoded());
         return false;
     }

@@ -1,20 +1,21 @@
-/// A script of the window: one command a line, `#` starts a comment. The ids are those of the command table,
-/// and besides
+/// Runs a script of the window: one command a line; `#` starts a comment. The commands are the ids of the
+/// command table and these:
 ///
-///     wait rows N        until N rows were decoded since the prompt
-///     wait idle          until nothing is under way
+///     wait rows N        until N steps were decoded after the prompt
+///     wait idle          until no work is under way
 ///     wait seconds S     at most 180
-///     mouse X Y          the pointer, in window pixels (the real one is ignored while a script runs)
-///     point NAME [X Y]   the pointer on a widget: its id, the option of a card, a cell of a grid; X and Y are parts of it, 0.5 0.5 without
+///     mouse X Y          moves the pointer, in window pixels (the real one is ignored while a script runs)
+///     point NAME [X Y]   moves the pointer onto a widget: its id, an option of a card, or a cell of a grid;
+///                        X and Y are fractions of its size (default: 0.5 0.5)
 ///     click              presses and releases the left button; `click 1` the right one
-///     press, release     holds the left button (`press 1` the right one), to drag meanwhile; lets go
+///     press, release     holds the left button for a drag (`press 1`: the right one), and lets go
 ///     wheel N            turns the wheel
 ///     key Ctrl+P         presses a shortcut
-///     text WORDS         types into the field that has the focus
-///     drop PATH          drops a file or folder onto the window, as the desktop does; `drop PATH|PATH` several
-///     try COMMAND        a command that may be refused: the status line says why, and the script goes on
-///     deadline S         from S seconds on, lines up to `finally` are skipped
-///     finally            what is done in any case
+///     text WORDS         types into the focused field
+///     drop PATH          drops a file or folder onto the window; `drop PATH|PATH` drops several
+///     try COMMAND        runs a command that may fail: the status line says why, and the script continues
+///     deadline S         after S seconds, skips the lines up to `finally`
+///     finally            the lines after it always run
 ///
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
@@ -34,30 +35,32 @@
 
 namespace keyhole {
 
-/// Input that a script makes instead of a person; taken by the frame loop.
+/// Input that a script makes in place of a person. The frame loop takes it.
 struct ScriptInput {
     double mouse_x = -1, mouse_y = -1;
     int clicks = 0;  ///< button + 1; 0: none
-    int held = 0;    ///< button + 1 that is down until released
+    int held = 0;    ///< button + 1 that is held down; 0: none
     double wheel = 0;
     std::string text;
     std::vector<std::string> dropped;
 };
 
-/// Left, top, right, bottom of a named widget in window pixels; nullopt: none of this name is on show.
+/// Returns left, top, right and bottom of a named widget in window pixels; nullopt if no such widget is
+/// visible.
 using FindItem = std::function<std::optional<std::array<double, 4>>(std::string_view)>;
 
 class Script {
   public:
-    /// Throws Error(bad_file) when it cannot be read, Error(wrong_use) as from_text.
+    /// Throws Error(bad_file) if the file cannot be read, and Error(wrong_use) as from_text does.
     static Script from_file(const std::filesystem::path& path);
-    /// Throws Error(wrong_use) with the number and text of a line that is none.
+    /// Throws Error(wrong_use) with the number and text of the first invalid line.
     static Script from_text(std::string name, std::string_view text);
 
     bool done() const { return next_ >= lines_.size(); }
-    /// What fails now comes of a `try`: no fault of the script.
+    /// Returns true if a failure now comes from a `try`: the script does not fail by it.
     bool tries() const { return tried_; }
-    /// Runs the next command; false: it must wait. Throws Error(wrong_use) with the line's number and text.
+    /// Runs the next command. Returns false if the script must wait. Throws Error(wrong_use) with the line's
+    /// number and text.
     bool advance(AppState& app, const FindItem& find_item = {});
     ScriptInput input;
 

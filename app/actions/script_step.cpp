@@ -15,14 +15,14 @@ using Kind = ScriptStep::Kind;
 
 constexpr double kLongestWaitS = 180, kLongestDeadlineS = 1e6, kMostPixels = 1e5, kMostTurns = 1000;
 
-/// Two numbers between blanks, each within so much of 0.
+/// Parses two numbers separated by blanks, each within +-most.
 std::pair<double, double> two_numbers(std::string_view what, std::string_view text, double most) {
     const std::vector<spec_text::Item> items = spec_text::split_blanks({text, 0});
     if (items.size() != 2) fail(ErrorCode::wrong_use, "{}: '{}' is not two numbers", what, shown_text(text));
     return {read_number(what, items[0].text, -most, most), read_number(what, items[1].text, -most, most)};
 }
 
-/// 0 is the left button, 1 the right one; left without a number.
+/// Returns the button: 0 is left, 1 is right; left if the text is empty.
 int read_button(std::string_view what, std::string_view text) {
     return text.empty() ? 0 : read_number(what, text, 0, 1);
 }
@@ -35,7 +35,7 @@ ScriptStep parse_wait(std::string_view what) {
     if (word == "seconds")
         return {.kind = Kind::wait_seconds, .seconds = read_number("seconds", number, 0.0, kLongestWaitS)};
     if (word == "rows") return {.kind = Kind::wait_rows, .n = read_number("rows", number, 0)};
-    fail(ErrorCode::wrong_use, "wait rows N, wait idle, or wait seconds S");
+    fail(ErrorCode::wrong_use, "write wait rows N, wait idle, or wait seconds S");
 }
 
 std::vector<std::string> parse_paths(std::string_view text) {
@@ -45,7 +45,7 @@ std::vector<std::string> parse_paths(std::string_view text) {
         if (end > 0) paths.emplace_back(text.substr(0, end));
         text.remove_prefix(std::min(end + 1, text.size()));
     }
-    if (paths.empty()) fail(ErrorCode::wrong_use, "drop: a path is needed");
+    if (paths.empty()) fail(ErrorCode::wrong_use, "drop: give a path");
     return paths;
 }
 

@@ -1,4 +1,5 @@
-/// One line of a window's script, read before anything of it runs: the forms are listed in script.h. Any thread; knows no window.
+/// Parses one line of a window script. script.h lists the forms; all lines are parsed before any of them
+/// runs. Any thread; knows no window.
 #pragma once
 
 #include <string>
@@ -29,17 +30,17 @@ struct ScriptStep {
     };
     Kind kind = Kind::command;
     std::string words{};               ///< of command, attempt, point, text, key
-    double x = 0, y = 0;               ///< mouse: window pixels; x of wheel: its turns
+    double x = 0, y = 0;               ///< mouse: window pixels; wheel: x is the number of turns
     double seconds = 0;                ///< of wait_seconds, deadline
-    int n = 0;                         ///< rows of wait_rows; button of press and click, 0 left, 1 right
+    int n = 0;                         ///< wait_rows: steps; press and click: button, 0 left, 1 right
     std::vector<std::string> paths{};  ///< of drop
     bool operator==(const ScriptStep&) const = default;
 };
 
-/// Throws Error(wrong_use).
+/// Throws Error(wrong_use) for an invalid line.
 ScriptStep parse_script_step(std::string_view line);
 
-/// Two parts of a widget, as they may stand behind the name in `point`. Throws Error(wrong_use).
+/// Parses the two fractions that may follow the name in `point`. Throws Error(wrong_use).
 std::pair<double, double> parse_parts(std::string_view text);
 
 }  // namespace keyhole

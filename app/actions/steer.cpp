@@ -9,7 +9,7 @@ namespace keyhole {
 
 namespace {
 
-/// The rows that a text takes; the engine makes the same tokens of it.
+/// Returns the number of steps that consume a text. The engine makes the same tokens from it.
 int n_tokens(AppState& app, std::string_view text) {
     const auto model = app.engine().model();
     if (model == nullptr) fail(ErrorCode::wrong_use, "no model is loaded");
@@ -24,7 +24,7 @@ void force_next(AppState& app, int row, int token) {
     app.stop();
     app.lane_editor.run(ForceTokens{{token}, true});
     app.step(1);
-    app.say(fmt::format("row {} takes “{}”", row + 1,
+    app.say(fmt::format("step {} consumes “{}”", row + 1,
                         app.history.run().token_display.at(static_cast<std::size_t>(token))));
 }
 
@@ -37,7 +37,7 @@ void read_words(AppState& app, const std::string& command_text) {
     app.stop();
     app.lane_editor.run(command);
     app.step(n);
-    app.say(fmt::format("all lanes read {} token{} of yours", n, n == 1 ? "" : "s"));
+    app.say(fmt::format("all lanes read {} token{} of your text", n, n == 1 ? "" : "s"));
 }
 
 }  // namespace
@@ -52,7 +52,8 @@ void edit_text(AppState& app, int position, std::string_view text) {
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
              app.history.n_prompt(), app.last_row());
     app.rewind(position - 1);
-    read_words(app, fmt::format("say! {}", text));  // the row may lie inside a turn whose rest still waits
+    // `say!` drops queued tokens: the step may lie inside an earlier turn whose rest still waits.
+    read_words(app, fmt::format("say! {}", text));
 }
 
 std::string quoted_as_typed(std::string_view typed) {

@@ -1,5 +1,6 @@
-/// Putting words into the lanes' mouths, from the window: at an earlier row the run goes back there first. Every step is a command of the
-/// engine, so log and replay have it. Window thread; knows neither GL nor ImGui. All throw Error(wrong_use).
+/// Makes the lanes consume given tokens, on request of the window. If the shown step is not the newest one,
+/// the run is rewound first. Every change is an engine command, so the log and every replay contain it.
+/// Window thread; knows neither GL nor ImGui. All functions throw Error(wrong_use).
 #pragma once
 
 #include "app/state/app_state.h"
@@ -9,13 +10,14 @@
 
 namespace keyhole {
 
-/// The row after `row` consumes this token.
+/// Makes the step after `row` consume this token.
 void force_next(AppState& app, int row, int token);
-/// All lanes read the text after the newest row, caches kept, and stop there.
+/// Makes all lanes consume the text after the newest step, keeping their caches; then stops.
 void say_turn(AppState& app, std::string_view text);
-/// What was typed into a field, as `say` and `token.edit` read it: blanks kept, \n and \t meant, all else as it stands.
+/// Quotes text typed into a field for `say` and `token.edit`: keeps blanks, lets \n and \t be escapes, and
+/// takes all else literally.
 std::string quoted_as_typed(std::string_view typed);
-/// The text stands in place of the generated token at a position and of what came after it.
+/// Replaces the generated token at a position, and all later ones, by the text.
 void edit_text(AppState& app, int position, std::string_view text);
 
 }  // namespace keyhole

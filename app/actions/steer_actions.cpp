@@ -12,20 +12,21 @@ namespace {
 
 using namespace key;
 
-/// Without words: the picked tokens. Two numbers: positions. Else text.
+/// words: empty: the picked tokens; two numbers: positions; else: a text to find.
 void watch(AppState& app, std::string_view words) {
     (void)config_of(app);
     if (words.empty()) {
         const std::vector<int>& picked = app.view.curve_positions;
         if (picked.empty())
-            fail(ErrorCode::wrong_use, "watch: pick tokens first, or name FIRST LAST or words");
+            fail(ErrorCode::wrong_use, "watch: pick tokens first, or give FIRST LAST or words");
         const auto [first, last] = std::minmax_element(picked.begin(), picked.end());
         app.view.watched = TokenSpan{*first, *last};
     } else if (words.find_first_not_of("0123456789 ") == std::string_view::npos &&
                words.find(' ') != std::string_view::npos) {
         const std::vector<int> v = whole_numbers(words, 2, 2);
         if (v[0] > v[1] || v[1] > app.last_row())
-            fail(ErrorCode::wrong_use, "positions are 0 to {}, the first not after the last", app.last_row());
+            fail(ErrorCode::wrong_use, "positions are 0 to {}, and the first may not be after the last",
+                 app.last_row());
         app.view.watched = TokenSpan{v[0], v[1]};
     } else {
         const std::optional<TokenSpan> found = find_span(app.history, app.shown_lane(), words);
@@ -42,7 +43,7 @@ void unwatch(AppState& app, std::string_view) {
     if (app.view.atlas_measure == ViewState::kWatchedSpan) app.view.atlas_measure = -1;
 }
 
-/// The K-th candidate of the focused lane after the shown row.
+/// Makes the next step consume the K-th candidate of the focused lane after the shown step.
 void take_candidate(AppState& app, std::string_view arguments) {
     app.need_live_run();
     const int k = whole_numbers(arguments, 1, 1)[0];
@@ -55,7 +56,7 @@ void take_candidate(AppState& app, std::string_view arguments) {
 void force_tokens(AppState& app, std::string_view arguments) {
     app.need_live_run();
     app.lane_editor.run(parse_command("force " + std::string(arguments)));
-    app.say("the next rows take these tokens");
+    app.say("the next steps consume these tokens");
 }
 
 void say_text(AppState& app, std::string_view words) {
@@ -70,11 +71,11 @@ void edit_token(AppState& app, std::string_view arguments) {
     const std::size_t blank = arguments.find(' ');
     if (arguments.empty()) {
         if (!app.view.pick || app.view.pick->position < app.history.n_prompt())
-            fail(ErrorCode::wrong_use, "pick a generated token first, or name POSITION and text");
+            fail(ErrorCode::wrong_use, "pick a generated token first, or give POSITION and text");
         open_dialog<Dialog::edit_token>(app, {});
         return;
     }
-    if (blank == std::string_view::npos) fail(ErrorCode::wrong_use, "POSITION and text are needed");
+    if (blank == std::string_view::npos) fail(ErrorCode::wrong_use, "give POSITION and text");
     edit_text(app, whole_numbers(arguments.substr(0, blank), 1, 1)[0], arguments.substr(blank + 1));
 }
 
@@ -82,36 +83,36 @@ constexpr std::array kTable = {
     UserAction{"candidate",
                "",
                "Force a candidate",
-               "K: the K-th likeliest next token of the focused lane is taken after the shown row.",
+               "K: the step after the shown one consumes the focused lane's K-th most likely token.",
                {},
                take_candidate},
     UserAction{"force",
                "",
                "Force tokens",
-               "ID[,ID...]: the next rows of all lanes consume them.",
+               "ID[,ID...]: the next steps of all lanes consume them.",
                {},
                force_tokens},
     UserAction{"say",
                menu::kRun,
                "Append a turn…",
-               "[TEXT]: the lanes read it with their caches as they are, then go on.",
+               "[TEXT]: all lanes read it, keeping their caches, and then continue.",
                {'T', kCtrl},
                say_text},
     UserAction{"token.edit",
                menu::kTokens,
-               "Put other words here…",
-               "[POSITION TEXT]: the run goes back to before a generated token and reads the text instead.",
+               "Replace the text from here…",
+               "[POSITION TEXT]: goes back to before a generated token and reads the text instead.",
                {'E', 0},
                edit_token},
     UserAction{"watch",
                menu::kTokens,
                "Watch the picked tokens",
-               "[FIRST LAST|WORDS]: how long each lane holds them, and when the answer was lost.",
+               "[FIRST LAST|WORDS]: shows how long each lane keeps them, and when the answer was lost.",
                {'W', 0},
                watch},
     UserAction{"watch.clear",
                menu::kTokens,
-               "Watch nothing",
+               "Stop watching",
                "Drops the watched words, their curve and colours.",
                {'W', kShift},
                unwatch},

@@ -21,7 +21,7 @@ void set_mode(AppState& app, HeatMode mode) {
 }
 
 void zoom(AppState& app, std::string_view arguments) {
-    // The canvas' size is not known here: the heatmap panel centres on the pick.
+    // This function does not know the canvas' size, so the heatmap panel centres on the pick.
     const std::vector<double> v = real_numbers(arguments, 1, 3);
     HeatView& heat = app.view.heat;
     heat.cell_width = heat.cell_height = std::clamp(v[0], HeatView::kMinCell, HeatView::kMaxCell);
@@ -30,7 +30,7 @@ void zoom(AppState& app, std::string_view arguments) {
     app.view.center_request = v.size() == 3 ? Pick{place(1), place(2)} : Pick{app.view.row, app.view.row / 2};
 }
 
-/// The next choice without a name, else the one that is called so.
+/// Selects the choice with this name, or the next one if the name is empty.
 template <class Choice, std::size_t n>
 void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
             std::string_view name, std::string_view what) {
@@ -45,7 +45,7 @@ void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_vi
         choice = one;
         return;
     }
-    fail(ErrorCode::wrong_use, "{} '{}' is not known; there are {}", what, name, fmt::join(names, ", "));
+    fail(ErrorCode::wrong_use, "{} '{}' is not known; choose from {}", what, name, fmt::join(names, ", "));
 }
 
 void show_side(AppState& app, std::string_view name) {
@@ -83,7 +83,7 @@ void find_token(AppState& app, std::string_view words) {
         app.say(fmt::format("'{}' at position {}", words, p));
         return;
     }
-    app.say(fmt::format("no token has '{}'", words), true);
+    app.say(fmt::format("no token contains '{}'", words), true);
 }
 
 void go_to(AppState& app, std::string_view arguments) {
@@ -105,11 +105,12 @@ void pick(AppState& app, std::string_view arguments) {
     const std::vector<int> v = whole_numbers(arguments, 2, 2);
     (void)config_of(app);
     if (v[0] < 0 || v[0] > app.last_row() || v[1] < 0 || v[1] > v[0])
-        fail(ErrorCode::wrong_use, "rows are 0 to {}, positions up to the row", app.last_row());
+        fail(ErrorCode::wrong_use, "rows are 0 to {}, and positions 0 to the row", app.last_row());
     app.view.pick_cell({v[0], v[1]}, !app.view.curve_positions.empty());
 }
 
-/// Index of a measure with a curve, -1 for the panel's own; the one after `now` without a name. Of heads: only those of a shadow.
+/// Returns the index of a measure with a curve, or -1 for the panel's own curve. An empty name selects the
+/// one after `now`. of_heads: only measures by head, which need a shadow.
 int next_measure(std::string_view name, int now, bool of_heads) {
     const std::span<const CurveKind> kinds = curve_kinds();
     const auto fits = [&](int i) {
@@ -129,10 +130,10 @@ int next_measure(std::string_view name, int now, bool of_heads) {
     std::vector<std::string_view> names = {own, "watched"};
     for (const CurveKind& kind : kinds)
         if (fits(curve_index(kind.measure))) names.push_back(kind.measure);
-    fail(ErrorCode::wrong_use, "'{}' has no curve; one of {}", name, fmt::join(names, ", "));
+    fail(ErrorCode::wrong_use, "'{}' has no curve; choose from {}", name, fmt::join(names, ", "));
 }
 
-/// 99 % of the cells, whatever a sink does.
+/// Sets the range to 99 % of the cells, so that sinks do not decide it.
 void fit_range(AppState& app, std::string_view) {
     (void)config_of(app);
     const bool differs = app.view.difference && app.shows_difference();
@@ -154,7 +155,7 @@ void choose_colors(AppState& app, std::string_view name) {
     } else {
         const auto map = colormap_from_name(name);
         if (!map || std::find(kChoice.begin(), kChoice.end(), *map) == kChoice.end())
-            fail(ErrorCode::wrong_use, "'{}': viridis, cividis or gray", name);
+            fail(ErrorCode::wrong_use, "'{}' is no colour map; choose viridis, cividis or gray", name);
         app.view.colors = *map;
     }
     app.say("colours: " + std::string(colormap_name(app.view.colors)));
@@ -170,13 +171,13 @@ constexpr std::array kTable = {
     UserAction{"mode.mask",
                menu::kView,
                "Mask",
-               "What the cache holds: kept, evicted by the row, gone.",
+               "What the cache holds: kept, evicted in this step, evicted before.",
                {'K', 0},
                [](AppState& app, std::string_view) { set_mode(app, HeatMode::mask); }},
     UserAction{"mode.score",
                menu::kView,
                "Score",
-               "The scores by which tokens are kept, after each row.",
+               "The scores by which tokens are kept, after each step.",
                {'C', 0},
                [](AppState& app, std::string_view) { set_mode(app, HeatMode::score); }},
     UserAction{"mask.overlay",
@@ -190,7 +191,7 @@ constexpr std::array kTable = {
     UserAction{"range.log",
                menu::kView,
                "Logarithmic colours",
-               "Attention sinks swamp a linear scale.",
+               "Switches a logarithmic scale. On a linear one attention sinks outshine all other cells.",
                {'L', 0},
                [](AppState& app, std::string_view a) {
                    app.view.range().logarithmic = on_or_off(a, app.view.range().logarithmic);
@@ -211,7 +212,7 @@ constexpr std::array kTable = {
                [](AppState& app, std::string_view a) {
                    const std::vector<double> v = real_numbers(a, 2, 2);
                    if (!(v[0] < v[1]) || v[0] < 0 || v[1] > double{kHighest<float>})
-                       fail(ErrorCode::wrong_use, "0 <= low < high");
+                       fail(ErrorCode::wrong_use, "the range must satisfy 0 <= low < high");
                    app.view.range().automatic = false;
                    app.view.range().low = static_cast<float>(v[0]);
                    app.view.range().high = static_cast<float>(v[1]);
@@ -219,7 +220,7 @@ constexpr std::array kTable = {
     UserAction{"range.gamma",
                "",
                "Set the colours' gamma",
-               "GAMMA: 0.2 to 5; below 1 lifts small values, 1 leaves the scale straight.",
+               "GAMMA: 0.2 to 5; below 1 brightens small values, 1 changes nothing.",
                {},
                [](AppState& app, std::string_view a) {
                    const double gamma = real_numbers(a, 1, 1)[0];
@@ -229,33 +230,33 @@ constexpr std::array kTable = {
     UserAction{"range.fit",
                menu::kView,
                "Fit the range to the cells",
-               "To what 99 % of the cells of the head lie between.",
+               "Sets the range that contains 99 % of the head's cells.",
                {'R', kShift},
                fit_range},
     UserAction{
         "range.clips",
         menu::kView,
-        "Mark values beyond the range",
-        "[on|off]: cells that the colours clip have colours of their own.",
+        "Mark values outside the range",
+        "[on|off]: gives cells outside the range their own colours.",
         {'L', kShift},
         [](AppState& app, std::string_view a) { app.view.marks_clips = on_or_off(a, app.view.marks_clips); }},
     UserAction{
         "range.nan",
         menu::kView,
-        "Mark what is no number",
-        "[on|off]: NaN and infinite values have a colour of their own.",
+        "Mark NaN and infinity",
+        "[on|off]: gives NaN and infinite values their own colour.",
         {'N', kShift},
         [](AppState& app, std::string_view a) { app.view.marks_nan = on_or_off(a, app.view.marks_nan); }},
     UserAction{"colors",
                menu::kView,
                "Next colours",
-               "[viridis|cividis|gray]: of attention and scores.",
+               "[viridis|cividis|gray]: for attention and scores.",
                {'C', kShift},
                choose_colors},
     UserAction{"range.sinks",
                menu::kView,
                "First tokens in the range",
-               "Whether the first four tokens take part in the automatic range.",
+               "Whether the automatic range counts the first four tokens.",
                {'S', 0},
                [](AppState& app, std::string_view a) {
                    app.view.range().sinks_count = on_or_off(a, app.view.range().sinks_count);
@@ -268,8 +269,8 @@ constexpr std::array kTable = {
                [](AppState& app, std::string_view) { app.fit_rows(FittedRows::whole); }},
     UserAction{"view.decoded",
                menu::kView,
-               "Decoded rows",
-               "From the prompt's last row on, where lanes evict and differ; all positions.",
+               "Decoded steps",
+               "Shows all positions from the prompt's last token on, where lanes evict and differ.",
                {'9', kCtrl},
                [](AppState& app, std::string_view) {
                    (void)config_of(app);
@@ -305,11 +306,11 @@ constexpr std::array kTable = {
                "",
                {'.', 0},
                [](AppState& app, std::string_view) { app.view.move_head(1, config_of(app).n_heads); }},
-    UserAction{"goto", menu::kView, "Go to layer, head, row…", "LAYER HEAD [ROW]", {'G', kCtrl}, go_to},
+    UserAction{"goto", menu::kView, "Go to layer, head, step…", "LAYER HEAD [ROW]", {'G', kCtrl}, go_to},
     UserAction{"find",
                menu::kView,
                "Find a token…",
-               "TEXT: picks the next token with it.",
+               "TEXT: picks the next token that contains it.",
                {'F', kCtrl},
                find_token},
     UserAction{"pick", "", "Pick a cell", "ROW POSITION", {}, pick},
@@ -349,7 +350,7 @@ constexpr std::array kTable = {
     UserAction{"curves",
                menu::kView,
                "Curves of the next measure",
-               "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; the next one without.",
+               "[scores|watched|MEASURE]: kl, retained_mass, cosine_ideal…; without a name: the next one.",
                {'V', 0},
                [](AppState& app, std::string_view a) {
                    app.view.measure_curve = next_measure(a, app.view.measure_curve, false);
@@ -357,27 +358,25 @@ constexpr std::array kTable = {
     UserAction{"atlas.color",
                menu::kView,
                "Colour the atlas by the next measure",
-               "[attention|watched|MEASURE]: of every head at the shown row; the next one without. Measures "
-               "need a shadow.",
+               "[attention|watched|MEASURE]: of every head at the shown step; without a name: the next one. "
+               "Measures need a shadow.",
                {'V', kShift},
                [](AppState& app, std::string_view a) {
                    app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
                }},
-    UserAction{
-        "strip.color",
-        menu::kView,
-        "Colour the text by the next measure",
-        "[share|score|age]: share of the heads that hold a token, its score in the focused head, rows since "
-        "it was read.",
-        {'T', 0},
-        color_strip},
-    UserAction{
-        "view.side",
-        menu::kView,
-        "Next pane of the side column",
-        "[lanes|atlas|curves|info|text]: where a small window or a large interface makes panes share one.",
-        {'A', kShift},
-        show_side},
+    UserAction{"strip.color",
+               menu::kView,
+               "Colour the text by the next measure",
+               "[share|score|age]: share of the heads that keep a token, its score in the focused head, or "
+               "steps since it was read.",
+               {'T', 0},
+               color_strip},
+    UserAction{"view.side",
+               menu::kView,
+               "Next pane of the side column",
+               "[lanes|atlas|curves|info|text]: for small windows, in which panes share one column.",
+               {'A', kShift},
+               show_side},
     UserAction{"ui.larger",
                menu::kView,
                "Larger interface",

@@ -1,11 +1,12 @@
-/// Where the program's own files lie. Any thread.
+/// Finds the program's own files.
+/// Any thread; knows neither the engine nor the window.
 #pragma once
 
 #include <filesystem>
 
 namespace keyhole {
 
-/// assets/ beside the sources or beside the program, wherever it is; empty when not found.
+/// Returns the folder assets/ beside the sources or beside the program; empty if it is not found.
 std::filesystem::path find_assets();
 
 }  // namespace keyhole

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// --- what the handler reads: made beforehand, for it may neither allocate nor lock ---
+// --- what the handler reads, prepared beforehand, since it may neither allocate nor lock ---
 
 std::array<char, 4096> g_file{};  // path of the report
 std::array<char, 4096> g_head{};  // its first lines
@@ -53,7 +53,7 @@ void keep(std::array<char, N>& to, std::string_view text) noexcept {
 
 // --- the handler ---
 
-/// Text and numbers to a descriptor.
+/// Writes text and numbers to a file descriptor.
 class Lines {
   public:
     explicit Lines(int file) : file_(file) {}
@@ -91,7 +91,7 @@ const char* name_of(int signal) {
     }
 }
 
-/// The folders of the report's path.
+/// Makes the folders of the report's path.
 void make_folders() {
     std::array<char, g_file.size()> folder = g_file;
     for (std::size_t i = 1; folder[i] != '\0'; ++i)
@@ -144,7 +144,7 @@ void write_report(const Lines& out, int signal, const siginfo_t* info) {
 
 void on_crash(int signal, siginfo_t* info, void*) {
     if (g_crashing.exchange(true)) {
-        // Another thread crashed first and ends the process; or this one crashed in the handler.
+        // Another thread crashed first and ends the process, or this thread crashed in the handler.
         static thread_local bool again = false;
         if (!again) {
             again = true;
@@ -188,9 +188,9 @@ void on_crash(int signal, siginfo_t* info, void*) {
     std::abort();
 }
 
-// --- what stands in the report ---
+// --- contents of the report ---
 
-/// Which build it is: debug files and packages name it so.
+/// Returns the build id, by which debug files and packages name the build.
 std::string build_id() {
     std::string id;
     ::dl_iterate_phdr(
@@ -210,13 +210,13 @@ std::string build_id() {
                     at = bytes + (note->n_descsz + 3) / 4 * 4;
                 }
             }
-            return 1;  // the program is the first
+            return 1;  // the program comes first
         },
         &id);
     return id.empty() ? "unknown" : id;
 }
 
-/// The names of the options, and the values of those that can hold no text of the user.
+/// Returns the names of the options, and the values of those that cannot hold text of the user.
 std::string command_line(const std::vector<std::string>& arguments) {
     constexpr std::array<std::string_view, 8> kPlain = {"--lane",    "--tokens", "--threads", "--backend",
                                                         "--context", "--seed",   "--export",  "--rows"};
@@ -272,10 +272,10 @@ void install_crash_report(const fs::path& folder, const std::vector<std::string>
                              program_version(), build_id(), __VERSION__, kAssertions, now_text(),
                              command_line(arguments)));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return;  // a sanitizer's own report says more
+    return;  // a sanitizer prints a better report itself
 #endif
     std::array<void*, 2> warm_up{};
-    (void)::backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads what unwinds, now
+    (void)::backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads the unwinder now
     guard_stack();
     struct sigaction action {};
     action.sa_sigaction = on_crash;
@@ -286,7 +286,7 @@ void install_crash_report(const fs::path& folder, const std::vector<std::string>
 }
 
 void note_command(std::string_view text) noexcept {
-    // Their arguments are numbers, names of lanes' options and places.
+    // The arguments of these are only numbers, option names of lanes, and places.
     constexpr std::array<std::string_view, 28> kPlain = {
         "lane",      "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
         "row",       "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
@@ -320,7 +320,7 @@ std::vector<fs::path> new_crash_reports(const fs::path& folder) {
             return known.find(report.filename().string() + "\n") != std::string::npos;
         });
         if (!reports.empty()) write_text_file(named, all);
-    } catch (const Error&) {  // they are named once more at the next start
+    } catch (const Error&) {  // they are named again at the next start
     }
     return reports;
 }
@@ -341,7 +341,7 @@ void crash_on_request() {
             static int go(volatile int* above) {
                 std::array<volatile int, 1024> room{};
                 room[0] = *above;
-                return room[0] == 0 ? go(room.data()) + room[1] : 0;  // it stays 0: the stack ends first
+                return room[0] == 0 ? go(room.data()) + room[1] : 0;  // always 0: the stack ends first
             }
         };
         volatile int begin = 0;

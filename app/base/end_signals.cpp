@@ -19,7 +19,7 @@ constexpr unsigned kSecondsToUnwind = 2;
 
 std::atomic<int> g_guards{0}, g_asked{0};
 
-// Two places: a handler reads the one that is not being written.
+// Two buffers: a handler reads the one that is not being written.
 std::array<std::array<char, 1024>, 2> g_notes{};
 std::atomic<unsigned> g_note{0};
 
@@ -59,7 +59,8 @@ void handle_end_signals() {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
         struct sigaction before {};
         ::sigaction(signal, nullptr, &before);
-        if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, background jobs
+        // Signals that nohup or a shell's background job ignores stay ignored.
+        if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
     }
     ::sigaction(SIGALRM, &action, nullptr);
 }

@@ -1,5 +1,6 @@
-/// SIGINT, SIGTERM and SIGHUP: a command that has files under way ends by itself, so that nothing unfinished
-/// stays; any other ends at once. The process ends by the signal in both cases. Any thread.
+/// Handles SIGINT, SIGTERM and SIGHUP. A command that is writing files gets time to end by itself, so that
+/// no unfinished file stays; any other command ends at once. The process ends by the signal in both cases.
+/// Any thread.
 #pragma once
 
 #include <csignal>
@@ -7,10 +8,10 @@
 
 namespace keyhole {
 
-/// Once, at the start.
+/// Call once, at the start.
 void handle_end_signals();
 
-/// While one lives, the first signal sets end_asked() and the process has two seconds to unwind.
+/// While an EndGuard exists, the first signal sets end_asked(), and the process has two seconds to unwind.
 class EndGuard {
   public:
     EndGuard();
@@ -20,19 +21,19 @@ class EndGuard {
 };
 
 bool end_asked();
-/// Throws Error(cancelled) with the signal and the note once the end was asked for.
+/// Throws Error(cancelled) with the signal and the note if a signal has asked the process to end.
 void check_end();
 
-/// What is worth knowing when the process ends by a signal or a crash: where the run is kept. One line
-/// without its end; "": nothing.
+/// Sets a note to print when the process ends by a signal or a crash: where the run is stored. One line
+/// without its line end; "": no note.
 void set_end_note(std::string_view note) noexcept;
-/// Async-signal-safe.
+/// Returns the note. Async-signal-safe.
 const char* end_note() noexcept;
 
-/// Last of all: ends the process by the signal that asked for it; returns where none did.
+/// Call last: ends the process by the signal that asked it to end. Returns if there was none.
 void end_by_signal();
 
-/// From handlers: to stderr, and how a process ends by a signal whose handler it is in.
+/// For signal handlers: write to stderr, and end the process by the signal that is being handled.
 void write_line(const char* text) noexcept;
 void clear_progress_line() noexcept;
 [[noreturn]] void die_by(int signal) noexcept;

@@ -1,11 +1,12 @@
-/// The version of the program.
+/// Returns the version of the program.
+/// Any thread; knows neither the engine nor the window.
 #pragma once
 
 #include <string>
 
 namespace keyhole {
 
-/// As `keyhole --version` prints it: "0.1".
+/// Returns the version as `keyhole --version` prints it: "0.1".
 std::string program_version();
 
 }  // namespace keyhole

@@ -34,7 +34,7 @@ struct Options {
     bool scores = false;
     bool parts = false;
     bool json = false;
-    std::string text;  // a file for the tokenizer
+    std::string text;  // file for the tokenizer
     int cublas_from = 0;
     bool narrow_prompt = false;
 
@@ -46,7 +46,7 @@ struct Options {
     }
 };
 
-/// What a bench runs on.
+/// The model and backend of a bench.
 struct Ground {
     std::shared_ptr<const Model> model;
     std::unique_ptr<Backend> backend;
@@ -63,7 +63,7 @@ DType dtype_from(const std::string& name) {
     fail(ErrorCode::wrong_use, "--dtype {}: take f32, f16 or bf16", name);
 }
 
-/// Error(no_memory) with the numbers where the host has no room for so many bytes more.
+/// Throws Error(no_memory) with the numbers if the host has not this many free bytes.
 void check_host_memory(const std::string& what, std::int64_t needed, const char* remedy) {
     const std::int64_t free = free_memory_bytes();
     if (free == 0 || needed <= free) return;
@@ -130,11 +130,11 @@ ContenderSetup setup_of(const std::string& spec, int n_lanes, int context, int n
     return setup;
 }
 
-/// Adds a contender, unless the host has no room for its cache.
+/// Adds a contender. Throws if the host has no room for its cache.
 Contender& add(std::deque<Contender>& contenders, const Ground& ground, ContenderSetup setup) {
     if (!ground.on_device) {
         const std::int64_t of_token = kv_bytes_per_token(ground.model->config(), sizeof(float));
-        std::int64_t bytes = setup.context * of_token;  // the prompt, before anything leaves
+        std::int64_t bytes = setup.context * of_token;  // the prompt, before any eviction
         for (const ResolvedPolicy& policy : setup.policies)
             bytes += std::min<std::int64_t>(policy.stored, std::int64_t{setup.context} + policy.horizon) *
                      of_token;
@@ -240,7 +240,7 @@ TokenizerSpeed measure_tokenizer(const Tokenizer& tokenizer, const std::string& 
     return speed;
 }
 
-/// Lanes as given, each also without scores and instrumented where that is asked for.
+/// Benches the lanes as given; on request each also without scores, and instrumented.
 void bench_lanes(const Options& options) {
     Ground ground = ground_of(options);
     std::deque<Contender> contenders;
@@ -310,13 +310,13 @@ void bench_lanes(const Options& options) {
     if (options.json) print_out("{}\n", json.dump(2));
 }
 
-/// A line of a table as it ran, and the weights that it ran with.
+/// The result of one table line, and the bytes of its weights.
 struct PaperResult {
     BenchLine line;
     std::int64_t weight_bytes = 0;
 };
 
-/// Lanes that fit into 12 GB beside the weights, as MLKV's figure 3 counts.
+/// Returns how many lanes fit into 12 GB beside the weights, counted as in MLKV's figure 3.
 std::int64_t largest_batch(const PaperResult& result) {
     const double left = 12e9 - static_cast<double>(result.weight_bytes);
     const BenchLine& line = result.line;
@@ -352,13 +352,13 @@ void print_group(const Options& options, const PaperRun& run, const PaperGroup& 
     print_parts(there);
 }
 
-/// One group of a paper's table; lines that do not fit give their reason instead.
+/// Benches one group of a paper's table. A line that does not fit gives its reason instead.
 nlohmann::json bench_group(const Options& options, const PaperRun& run, const PaperGroup& group,
                            const ModelShape& shape, std::optional<Ground>& ground, KvShape& there) {
     std::vector<std::optional<PaperResult>> lines(group.lines.size());
     std::vector<std::string> reasons(group.lines.size());
     nlohmann::json json = {{"title", group.title}, {"lines", nlohmann::json::array()}};
-    // Lines of one model run in turn, so that their ratios hold.
+    // Runs the lines of one model in turn, so that their ratios are comparable.
     for (std::size_t begin = 0; begin < group.lines.size();) {
         std::size_t end = begin + 1;
         while (end < group.lines.size() && group.lines[end].n_kv_heads == group.lines[begin].n_kv_heads &&

@@ -1,12 +1,12 @@
-/// The commands of the command line. Each registers its options and runs when chosen; failures are thrown as
-/// Error.
+/// Registers the commands of the command line. Each adds its options and runs if chosen; failures are thrown
+/// as Error. Main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace keyhole {
 
-/// All that need no window, in the order of `keyhole --help`.
+/// Adds all commands that need no window, in the order of `keyhole --help`.
 void add_commands(CLI::App& app);
 
 void add_decode_command(CLI::App& app);

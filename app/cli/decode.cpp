@@ -87,8 +87,8 @@ void print_json(const RunHistory& history) {
     print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Bytes that the rows of the run take in a spool, at most: two a held token and query head, four a held
-/// token and KV head.
+/// Returns an upper bound of the bytes of the run's rows in a spool: two for each held token and query head,
+/// four for each held token and KV head.
 std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
     std::int64_t sum = 0;
     const std::vector<KvLayout> layouts = layouts_of(model, spec.lanes);
@@ -97,7 +97,7 @@ std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
         const ResolvedPolicy policy =
             resolve(spec.lanes[i].policy, n_prompt, spec.n_generate, head_grid(layout));
         const auto n_held = [&](int layer, int head) {
-            // The released codes hide tokens and free nothing.
+            // The released codes hide tokens but free nothing.
             const bool frees = spec.lanes[i].policy.dialect == Dialect::paper;
             const std::int64_t most = frees ? policy.at(layer, head).stored : ResolvedPolicy::kUnlimited;
             std::int64_t n = 0;
@@ -115,7 +115,7 @@ std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
     return sum;
 }
 
-/// The rows lie in the spool and in the trace for a moment; in the trace they are packed.
+/// Throws if the disk has no room for the rows in the spool and, packed, in the trace at the same time.
 void check_trace_size(std::int64_t spool_bytes, const std::filesystem::path& file) {
     const std::int64_t needed = spool_bytes + spool_bytes / 2;
     std::error_code error;
@@ -130,13 +130,14 @@ void check_trace_size(std::int64_t spool_bytes, const std::filesystem::path& fil
             format_bytes(static_cast<std::int64_t>(space.available)));
 }
 
-/// What views may name before the run is made. Lanes of a script come and go.
+/// Returns what views may refer to, before the run is made. A script can add and remove lanes, so their
+/// number is unknown.
 ViewLimits limits_of(const ModelConfig& config, const RunSpec& spec, int n_prompt, int last_row) {
     return {config.n_layers, config.n_heads, spec.commands.empty() ? static_cast<int>(spec.lanes.size()) : -1,
             n_prompt - 1, last_row};
 }
 
-/// A text that ended early leaves out what a script has for later rows.
+/// Warns if the text ended before the script's last commands, which are then left out.
 void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, const std::string& script) {
     const auto turns_back = [](const LoggedCommand& logged) {
         return std::holds_alternative<Rewind>(logged.command) ||
@@ -176,7 +177,7 @@ void run_decode(const DecodeOptions& options) {
         print_note("no lane starts with shadow=on: those without one get no shadow.npy\n");
     if (exports.next) spec.n_top = 64;
 
-    const EndGuard guard;  // before what it lets go
+    const EndGuard guard;  // before the objects that it guards
     std::unique_ptr<ExportSink> sink;
     if (options.exports.has_files()) {
         sink = std::make_unique<ExportSink>(
@@ -199,7 +200,7 @@ void run_decode(const DecodeOptions& options) {
                                  trace->spool().string()));
     }
 
-    // A trace has its rows on disk already: those here are for pictures and for the means of shadows.
+    // With a trace the rows are on disk already. These are only for pictures and for means of shadows.
     constexpr std::size_t kForNone = std::size_t{16} << 20;
     Recorder recorder(sink != nullptr || shadows || !views.empty() ? Recorder::kExportBudgetBytes : kForNone);
     RunHistory history;

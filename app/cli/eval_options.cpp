@@ -12,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-/// `512` or `100..900`, within the context.
+/// Parses `512` or `100..900`, within the context.
 DistanceRange parse_distance(std::string_view text, int n_context) {
     if (text.empty()) return {};
     const std::size_t dots = text.find("..");

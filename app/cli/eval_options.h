@@ -1,4 +1,5 @@
-/// What eval and sweep share: which questions are asked, on the command line. Main thread.
+/// Reads the options that eval and sweep share: model, lanes and questions.
+/// Main thread; knows no window.
 #pragma once
 
 #include "app/cli/options.h"
@@ -12,18 +13,19 @@ namespace keyhole {
 struct EvalOptions {
     RunOptions run;  ///< model, lanes, backend
     std::string text, task, passages, distance;
-    int context = 0;  ///< 0: the model's, at most 1024
+    int context = 0;  ///< 0: the model's n_ctx, at most 1024
     int n_prefill = 0;
     int n_samples = 0;
     std::uint64_t seed = 1;
 
     void add(CLI::App& command);
-    /// Throws Error(wrong_use) when neither or nothing valid is asked for.
+    /// Returns the questions of each task, or the windows of the text. Throws Error(wrong_use) if the
+    /// options name neither, or are invalid.
     std::vector<QuestionSet> questions(const std::shared_ptr<const Model>& model) const;
     int context_of(const Model& model) const;
-    /// The lanes as typed, `full` without any.
+    /// Returns the lanes as typed; `full` if none was given.
     std::vector<LaneSpec> lanes() const;
-    /// The same, as text.
+    /// Returns the same lanes as text.
     std::vector<std::string> labels() const;
 };
 

@@ -51,7 +51,7 @@ nlohmann::json lane_json(const QuestionSet& set, const LaneSpec& lane, const Lan
         json["accuracy"] = score.accuracy.value;
         json["accuracy_interval"] = pair(score.accuracy.interval);
         json["difference"] = score.accuracy_difference.value;
-        // The first lane is what the others are compared with.
+        // The first lane is the reference.
         json["difference_interval"] =
             is_first ? nlohmann::json() : nlohmann::json(pair(score.accuracy_difference.interval));
     } else {
@@ -110,7 +110,7 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
     for (const std::string& value : varies.front().values) {
         low = std::min(low, value_number(value));
         high = std::max(high, value_number(value));
-        // Words, or tokens beside percent, have no axis.
+        // Words, and tokens mixed with percent, have no axis.
         if (std::isnan(value_number(value)) || value.ends_with('%') != percent) return plot;
     }
     plot.log_x = varies.front().geometric && low > 0;
@@ -130,7 +130,7 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
         const Interval bar = set.is_task
                                  ? Interval{100 * s.accuracy.interval.low, 100 * s.accuracy.interval.high}
                                  : perplexity_interval(s);
-        if (cell.values.empty() || cell.values.front().empty()) {  // not varied: a level
+        if (cell.values.empty() || cell.values.front().empty()) {  // not varied: a level line
             curve->threshold = true;
             curve->x = {low, high};
             curve->y = {y, y};

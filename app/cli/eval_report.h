@@ -1,4 +1,5 @@
-/// What eval and sweep print and write of their scores. Main thread.
+/// Prints and writes the scores of eval and sweep.
+/// Main thread; knows no window, and computes no scores itself.
 #pragma once
 
 #include "engine/eval/evaluate.h"
@@ -11,17 +12,20 @@
 
 namespace keyhole {
 
-/// Table with a line a lane, the first one being the reference. labels: of the lanes, as the user knows them.
+/// Returns a table with one line a lane. The first lane is the reference. labels: the lanes as the user
+/// typed them.
 std::string score_table(const QuestionSet& set, std::span<const std::string> labels,
                         std::span<const LaneScore> scores);
 
-/// What --json prints: {"lanes": [...]} with an entry for each lane of each set; scores[set][lane].
+/// Returns the output of --json: {"lanes": [...]} with an entry for each lane of each set;
+/// scores[set][lane].
 std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSpec> lanes,
                        std::span<const std::vector<LaneScore>> scores);
 
 Interval perplexity_interval(const LaneScore& score);
 
-/// Scores against the first key that is varied, a curve for each lane and combination of the others. Without a key of numbers: no curves.
+/// Plots scores against the first varied key, with one curve for each lane and combination of the other
+/// keys. Without a numeric key the plot has no curves.
 CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
                      std::span<const LaneScore> scores, std::span<const Vary> varies,
                      const std::string& model);

@@ -1,4 +1,5 @@
-/// The export part of a command line, shared by decode and replay. Main thread.
+/// Reads the export options, which decode and replay share.
+/// Main thread; writes no files itself.
 #pragma once
 
 #include "app/view/view_export.h"
@@ -19,19 +20,19 @@ struct ExportArguments {
     int last_rows = 0;
     std::string dtype = "f32";
     bool yes = false;
-    int row = -1;  ///< of views: the shown row; -1: the last
+    int row = -1;  ///< views: the shown step; -1: the last one
     int focus = 0;
     std::string look;
-    bool of_records = false;  ///< of a trace: `all` is all that records hold
+    bool of_records = false;  ///< exports from a trace: `all` means all that its records hold
 
     void add(CLI::App& command);
     bool given() const { return !folder.empty(); }
-    /// Throws Error(wrong_use) for an unknown name in the list.
+    /// Returns the parsed options. Throws Error(wrong_use) for an unknown name in the list.
     ExportOptions parsed() const;
-    /// The words of views among the list, which parsed() leaves out.
+    /// Returns the view words in the list, which parsed() leaves out.
     std::vector<ViewWord> views() const;
     ViewExport view_export() const;
-    /// Something else than views is asked for.
+    /// Returns true if the list names anything else than views.
     bool has_files() const;
 };
 

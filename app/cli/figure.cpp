@@ -27,10 +27,10 @@ struct Figure {
     std::vector<std::string> lanes = {};
     std::string vary = {};
     std::vector<double> share_lines = {};
-    bool of_text = false;  ///< perplexity unless a task is given
+    bool of_text = false;  ///< of perplexity unless a task is given
 };
 
-/// What the papers show, on the model at hand; quality is that of the tasks or the text given.
+/// Lists the papers' figures, made with the given model; quality is measured on the given tasks or text.
 const std::vector<Figure>& figures() {
     static const std::vector<Figure> known = {
         {"keyformer-3a", "Share of attention next to zero, by layer", FigureFrom::attention},
@@ -79,7 +79,7 @@ std::string list_of_figures() {
     return names;
 }
 
-/// Attention rows of a lane as `decode --export run,attention` wrote them.
+/// The attention rows of a lane, as `decode --export run,attention` writes them.
 struct AttentionRows {
     NpyArray array;  // [rows, layers, heads, positions]
     int first_row = 0;
@@ -93,7 +93,7 @@ struct AttentionRows {
         first_row = json["first_row"].get<int>();
     }
     int n_layers() const { return static_cast<int>(array.shape[1]); }
-    /// each(layer, probabilities up to the row's own position) for every row and head.
+    /// Calls each(layer, probabilities up to the row's own position) for every row and head.
     template <class Each>
     void for_each(Each each) const {
         std::vector<float> row;

@@ -26,20 +26,20 @@ struct HelpOptions {
     std::string page = "index", section;
 };
 
-/// Columns of the terminal; 80 where its size is not known.
+/// Returns the columns of the terminal; 80 if unknown.
 int terminal_width() {
     winsize size{};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
     return std::clamp<int>(size.ws_col, 40, kWidest);
 }
 
-/// Shows the text with the user's pager; false where that cannot be started.
+/// Shows the text with the user's pager. Returns false if the pager cannot be started.
 bool show_in_pager(const std::string& text) {
     const char* named = std::getenv("PAGER");
     const std::string pager = named != nullptr && *named != '\0' ? named : "less";
-    // As git does: what fits the screen is printed, and bold text comes through.
+    // As git does: less prints a text that fits the screen, and passes bold text through.
     ::setenv("LESS", "FRX", 0);
-    std::signal(SIGPIPE, SIG_IGN);  // the reader may leave before the end
+    std::signal(SIGPIPE, SIG_IGN);  // the reader may quit before the end
     std::FILE* to = ::popen(pager.c_str(), "w");
     if (to == nullptr) return false;
     std::fwrite(text.data(), 1, text.size(), to);

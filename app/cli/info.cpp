@@ -21,12 +21,13 @@ namespace {
 
 struct Sharing {
     std::string name;
-    std::int64_t kv_heads;  // of the whole model
+    std::int64_t kv_heads;  // in the whole model
 };
 
-/// KV bytes per token = 2 * KV heads of the model * head_dim * element bytes (MLKV, equation of section 3: 2 b s m g d).
+/// Returns the KV bytes of one token: 2 * KV heads of the model * head_dim * element bytes
+/// (MLKV, equation of section 3: 2 b s m g d).
 std::int64_t bytes_per_token(ModelConfig c, std::int64_t kv_heads, int element_bytes) {
-    c.n_layers = c.n_kv_layers = 1;  // one layer that owns them all holds as much
+    c.n_layers = c.n_kv_layers = 1;  // one layer that owns all KV heads needs the same memory
     c.n_kv_heads = static_cast<int>(kv_heads);
     return kv_bytes_per_token(c, element_bytes);
 }
@@ -82,7 +83,7 @@ std::string positions_text(const ModelConfig& c) {
     return text;
 }
 
-/// What the window keeps beside weights and caches.
+/// Returns the limits of what the window stores beside weights and caches.
 std::string window_limits_text() {
     return fmt::format(
         "the window keeps at most {} MB of recorded attention and scores and {} MB of states to rewind to; "
@@ -91,11 +92,11 @@ std::string window_limits_text() {
         Recorder::kRowBudgetBytes >> 20, kCheckpointBytes >> 20);
 }
 
-/// What a run of the model would be asked for.
+/// The options of `keyhole info`.
 struct InfoOptions {
     RunOptions run;
     bool json = false, of_lanes = false;
-    std::int64_t context = 0;  // 0: the model's own
+    std::int64_t context = 0;  // 0: the model's n_ctx
     int batch = 1;
 };
 
@@ -146,7 +147,7 @@ void run_info(const InfoOptions& options) {
         json["window_limits"] = {{"recorded_rows", Recorder::kRowBudgetBytes},
                                  {"checkpoints", kCheckpointBytes}};
         json["warnings"] = model->warnings();
-        // A path may be no UTF-8.
+        // A path may be invalid UTF-8.
         print_out("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return;
     }
@@ -177,7 +178,7 @@ constexpr std::array kPresets = {Preset::full,    Preset::window,    Preset::sin
                                  Preset::dilated, Preset::key,       Preset::h2o,
                                  Preset::tova,    Preset::keyformer, Preset::a2sf};
 
-/// What a lane spec can say, from the same tables as the window's policy card.
+/// Prints the options of a lane spec, from the tables that the window's policy card also uses.
 void run_options(bool as_json) {
     if (as_json) {
         nlohmann::json json;

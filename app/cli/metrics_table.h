@@ -1,4 +1,5 @@
-/// The measures of a run as a text table, a column a lane. Pure.
+/// Formats the measures of a run as a text table with one column a lane.
+/// Pure; any thread; computes no measures itself.
 #pragma once
 
 #include "engine/analysis/run_metrics.h"
@@ -8,7 +9,8 @@
 
 namespace keyhole {
 
-/// Lines for the measures that some lane has, `-` where a lane has none. metrics: run_metrics(history).
+/// Returns one line for each measure that at least one lane has; `-` marks a missing value. metrics:
+/// run_metrics(history).
 std::string metrics_table(const RunHistory& history, const std::vector<LaneMetrics>& metrics);
 
 }  // namespace keyhole

@@ -22,7 +22,7 @@ MemoryAnswer answer(const Model& model, const MemoryTable& table, std::string wh
                     std::int64_t available) {
     MemoryAnswer out{std::move(where), total, available, table.weights + table.cache + table.scratch};
     out.longest_context = longest_context(model, table.batch, table.n_threads, available);
-    // A prompt beyond the model's context is refused, whatever memory there is.
+    // The engine refuses a prompt beyond the model's context, even if memory allows it.
     out.limited_by_model = out.longest_context > model.config().n_ctx;
     if (out.limited_by_model) out.longest_context = model.config().n_ctx;
     out.largest_batch = largest_batch(model, table.context, table.n_threads, available);

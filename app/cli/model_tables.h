@@ -1,4 +1,5 @@
-/// What `keyhole info` says of a model beside its configuration: shapes, memory, what fits. Main thread.
+/// Computes what `keyhole info` prints of a model beside its configuration: shapes, memory, and the context
+/// and batch that fit. Main thread.
 #pragma once
 
 #include "engine/model/model.h"
@@ -9,22 +10,22 @@
 
 namespace keyhole {
 
-/// Weights of one name and shape: those of the first layer stand for all layers of that shape.
+/// Weights of one name and shape. One row stands for all layers that have this shape.
 struct ShapeRow {
     std::string name;
     std::int64_t rows = 0, cols = 0;
     std::string dtype;
-    int n = 1;  ///< layers that have it
+    int n = 1;  ///< number of layers that have it
     std::int64_t n_parameters() const { return rows * cols * n; }
 };
 std::vector<ShapeRow> shape_rows(const Model& model);
 
-/// Memory at a context and batch, and what of it fits a processor or device.
+/// The memory of one place (RAM or a device), and the context and batch that fit in it.
 struct MemoryAnswer {
     std::string where;  ///< "RAM", or the device
     std::int64_t total = 0, available = 0, needed = 0;
-    std::int64_t longest_context = 0;  ///< at that batch, in what is available; at most the model's
-    bool limited_by_model = false;     ///< memory would take a longer one
+    std::int64_t longest_context = 0;  ///< at that batch, in the available memory; at most the model's n_ctx
+    bool limited_by_model = false;     ///< memory would allow a longer context
     int largest_batch = 0;             ///< at that context
 };
 

@@ -1,5 +1,5 @@
-/// Options of the command line that are numbers: read by the one reader of numbers, so that nan, hexadecimal and what a type cannot
-/// hold are refused by name. Main thread.
+/// Validates numeric options of the command line. They use the same parser as everything else, so that nan,
+/// hexadecimal numbers and values out of range are refused with a clear message. Main thread.
 #pragma once
 
 #include "engine/base/number.h"
@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-/// For CLI::Option::transform: the text must be one number from low to high.
+/// Returns a validator for CLI::Option::transform: the text must be one number from low to high.
 template <class Number>
 CLI::Validator number_in(Number low, Number high) {
     CLI::Validator validator;
@@ -20,7 +20,7 @@ CLI::Validator number_in(Number low, Number high) {
     validator.operation([low, high](std::string& text) {
         const auto value = number_from_text<Number>(text, low, high);
         if (!value) return no_number<Number>(text, low, high);
-        text = fmt::format("{}", *value);  // CLI11 reads it again, and takes 010 for eight
+        text = fmt::format("{}", *value);  // CLI11 parses the text again, and would read 010 as octal
         return std::string();
     });
     return validator;

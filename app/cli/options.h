@@ -1,4 +1,5 @@
-/// What the commands share: how a run is asked for on the command line, and the progress bar. Main thread.
+/// Reads the options that commands share (model, prompt, lanes, sampling, backend), and draws the progress
+/// bar. Main thread.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -13,11 +14,11 @@
 
 namespace keyhole {
 
-/// Options of a run as typed; run_spec() checks them.
+/// The options of a run as typed. run_spec() checks them.
 struct RunOptions {
     std::string model;
     std::string prompt, prompt_file;
-    const CLI::Option* prompt_option = nullptr;  ///< of `prompt`: an empty one is not the same as none
+    const CLI::Option* prompt_option = nullptr;  ///< tells an empty `prompt` from none
     std::vector<std::string> lanes;
     int n_tokens = 64;
     bool follow = false, free = false;
@@ -35,28 +36,29 @@ struct RunOptions {
     void add_lanes(CLI::App& command);
     void add_sampling(CLI::App& command);
 
-    /// Reads the prompt file, parses lanes and script. n_prompt-relative rows of the script need the tokenizer: see script_commands.
+    /// Reads the prompt file and parses lanes and script. It cannot resolve script rows relative to
+    /// n_prompt, since they need the tokenizer: see script_commands.
     RunSpec run_spec() const;
     BackendOptions backend_options() const;
 };
 
-/// The demo model's folder beside the program or its sources; empty when it is not there.
+/// Returns the demo model's folder beside the program or its sources; empty if it is not there.
 std::string demo_model_folder();
 
-/// The file without the line end that an editor puts at its end: after a question it would be a part of the prompt.
-/// Throws Error(bad_file).
+/// Returns the file's text without the final line end that editors add, since it would become part of the
+/// prompt. Throws Error(bad_file).
 std::string read_prompt_file(const std::string& file);
 
 struct LoadedModel {
     std::shared_ptr<const Model> model;
     std::unique_ptr<Backend> backend;
-    std::string backend_text;  ///< its name, and why it is not another one
+    std::string backend_text;  ///< its name, and why no other one was taken, if there is a reason
 };
-/// Prints the model's warnings to stderr.
+/// Loads the model, prints its warnings to stderr, and makes the backend.
 LoadedModel load_for_run(const RunOptions& options);
 void print_warnings(const Model& model);
 
-/// A bar with an estimate on stderr; silent when stderr is no terminal.
+/// Draws a progress bar with an estimate on stderr. Draws nothing if stderr is no terminal.
 class Progress {
   public:
     Progress(std::string title, double total);

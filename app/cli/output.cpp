@@ -14,7 +14,7 @@ namespace keyhole {
 
 namespace {
 
-std::atomic<int> g_lost{0};  // errno of the first write of results that failed
+std::atomic<int> g_lost{0};  // errno of the first failed write of results
 
 void lost(int error) {
     int none = 0;
@@ -36,7 +36,8 @@ void write_note(std::string_view text) noexcept {
 void begin_output() {
     for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (::fcntl(number, F_GETFD) != -1 || errno != EBADF) continue;
-        // The lowest free number is given. Writing to stdout fails then, as it would have.
+        // open() returns the lowest free number. stdout is opened for reading, so writing to it fails as on
+        // a closed one.
         const int file = ::open("/dev/null", number == STDERR_FILENO ? O_RDWR : O_RDONLY);
         if (file != number && file >= 0) ::close(file);
     }
@@ -46,7 +47,7 @@ void begin_output() {
 int end_output(int status) {
     errno = 0;
     if (std::fflush(stdout) != 0) lost(errno);
-    std::cout.flush();  // CLI11's help
+    std::cout.flush();  // CLI11 prints its help there
     if (!std::cout) lost(errno);
     const int error = g_lost;
     if (error == 0) return status;

@@ -1,5 +1,5 @@
-/// What the command line prints: results to stdout, notes and progress to stderr. A full disk or a closed
-/// pipe never ends a command in its middle: it is told when the command is done. Any thread.
+/// Prints results to stdout, and notes and progress to stderr. A full disk or a closed pipe never ends a
+/// command in the middle: end_output() reports it when the command is done. Any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,13 +21,13 @@ void print_note(fmt::format_string<Args...> format, Args&&... args) {
     write_note(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// First of all, before any file is opened: gives descriptors 0 to 2 that are closed to /dev/null, or else a
-/// file that is opened would get their number and what is printed. What is printed to a closed stdout counts
-/// as lost. Lets writes to a closed pipe fail.
+/// Call first, before any file is opened. Opens /dev/null for each closed descriptor among 0 to 2; otherwise
+/// a file opened later would get that number and receive printed text. Text printed to a closed stdout
+/// counts as lost. Makes writes to a closed pipe fail instead of ending the process.
 void begin_output();
 
-/// Last of all. status where everything printed has arrived. Otherwise one line, and 1 in place of 0; after a
-/// reader that went away (`| head`) no line, and the process ends by SIGPIPE, as it would have at once.
+/// Call last. Returns `status` if everything printed has arrived. Otherwise prints one line and returns 1 in
+/// place of 0. If the reader went away (`| head`), prints nothing and ends the process by SIGPIPE.
 int end_output(int status);
 
 }  // namespace keyhole

@@ -24,10 +24,10 @@ struct ReplayOptions {
 };
 
 void run_replay(ReplayOptions options) {
-    // A run that was killed left its records in the spool beside the file that it never came to write.
+    // A killed run left its records in the spool beside the file that it did not get to write.
     const EndGuard guard;
     std::filesystem::path spool = options.file;
-    std::error_code ignored;  // what is wrong with the file, its reader says
+    std::error_code ignored;  // the file's reader reports its errors
     if (!std::filesystem::exists(spool, ignored)) spool += ".spool";
     if (std::filesystem::is_directory(spool, ignored)) {
         Progress progress("recover", 1);

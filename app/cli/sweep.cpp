@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Asks what no earlier run has asked, as many lanes at a time as memory takes.
+/// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
 void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
             AnswerFile& answers) {
     const auto together = static_cast<std::size_t>(lanes_together(*loaded.model, context));
@@ -62,20 +62,20 @@ std::vector<LaneScore> scores_of(const LoadedModel& loaded, const QuestionSet& s
     return scores;
 }
 
-/// The cell's spec with the values that were varied, also where they are the preset's own.
+/// Returns the cell's spec with the varied values, even if they equal the preset's own.
 std::string label_of(const GridCell& cell, std::span<const Vary> varies) {
     std::string label = format_lane_spec(cell.spec);
     for (std::size_t i = 0; i < cell.values.size(); ++i) {
         const std::string item = varies[i].key + "=";
         const bool is_said = cell.values[i].empty() || label.find(":" + item) != std::string::npos ||
                              label.find("," + item) != std::string::npos;
-        if (is_said || item.find('@') != std::string::npos) continue;  // heads that differ are always said
+        if (is_said || item.find('@') != std::string::npos) continue;  // already there
         label += (label.find(':') == std::string::npos ? ":" : ",") + item + cell.values[i];
     }
     return label;
 }
 
-/// Levels at a share of what the first lane reaches.
+/// Adds level lines at shares of the first lane's accuracy.
 void add_share_lines(CurvePlot& plot, std::span<const double> shares, double accuracy) {
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const Curve& curve : plot.curves)

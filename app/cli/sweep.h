@@ -1,4 +1,5 @@
-/// A sweep as typed, or as a figure of the papers asks for it. Main thread.
+/// Runs a sweep with the options as typed, or as a paper's figure needs them.
+/// Main thread; knows no window.
 #pragma once
 
 #include "app/cli/eval_options.h"
@@ -13,7 +14,7 @@ struct SweepOptions {
     std::vector<std::string> varies;
     std::string out;
     bool json = false;
-    std::string title;                ///< of the plots; empty: what is measured
+    std::string title;                ///< of the plots; empty: the measured quantity
     std::vector<double> share_lines;  ///< tasks: level lines at these shares of the first lane's accuracy
 };
 

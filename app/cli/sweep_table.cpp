@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 17> kLast = {"samples",
                                                     "nats_difference_high",
                                                     "asked"};
 
-/// Rows that have these alike are about the same.
+/// Two rows with equal values here measure the same thing.
 const std::array<std::string, 3> kKey = {"asked", "lane", "spec"};
 constexpr std::size_t kMostBytes = 256 << 20;
 

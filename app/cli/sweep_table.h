@@ -1,4 +1,5 @@
-/// table.csv in the folder of a sweep: a line a lane of each set of questions, those of earlier sweeps into the folder too. Main thread.
+/// Maintains table.csv in the folder of a sweep: one line a lane of each question set. Keeps the lines of
+/// earlier sweeps into the same folder. Main thread.
 #pragma once
 
 #include "engine/eval/evaluate.h"
@@ -15,22 +16,24 @@ namespace keyhole {
 
 class SweepTable {
   public:
-    /// Reads what is there. Throws Error(bad_file) naming the line that is none of a sweep's, which stays as it is.
+    /// Reads an existing file. Throws Error(bad_file) naming the line that a sweep did not write; the file
+    /// is not changed.
     explicit SweepTable(std::filesystem::path path);
 
-    /// asked: what the answers' file calls the questions; equal ones of a lane replace each other.
+    /// Adds a score. asked: the questions as the answers' file names them; a line of the same lane and
+    /// questions is replaced.
     void add(const QuestionSet& set, const std::string& asked, const GridCell& cell,
              std::span<const Vary> varies, const LaneScore& score);
-    /// Throws Error(io).
+    /// Writes the file. Throws Error(io).
     void write() const;
 
   private:
-    using Row = std::map<std::string, std::string>;  ///< by column; those that say nothing are left out
+    using Row = std::map<std::string, std::string>;  ///< by column; empty ones are left out
     void read(std::string_view text);
     void put(Row row);
 
     std::filesystem::path path_;
-    std::vector<std::string> keys_;  ///< columns of what was varied, in order of appearance
+    std::vector<std::string> keys_;  ///< columns of the varied keys, in order of appearance
     std::vector<Row> rows_;
 };
 

@@ -1,5 +1,5 @@
-/// OpenGL 3.3 core, as the linked library exports it, and owners of its objects. Window thread, with a current
-/// context.
+/// Declares OpenGL 3.3 core, as the linked library exports it, and owners of its objects. Window thread,
+/// with a current context.
 #pragma once
 
 #define GL_GLEXT_PROTOTYPES
@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-/// Move-only owner of one GL name.
+/// Owns one GL name. Move-only.
 template <class Deleter>
 class GlObject {
   public:

@@ -14,9 +14,9 @@ namespace keyhole {
 
 namespace {
 
-constexpr std::size_t kFewEvictions = 64;  // that one call each uploads
-constexpr double kCheapMs = 6;  // a pane that costs more is drawn again less often while rows come:
-constexpr double kRest = 4;     // not before so many times its cost
+constexpr std::size_t kFewEvictions = 64;  // up to this number, each is uploaded by its own call
+constexpr double kCheapMs = 6;             // ms: a pane that costs more is redrawn less often during a run,
+constexpr double kRest = 4;                // at most once in this multiple of its cost
 
 GLuint compile(GLenum kind, std::string_view name) {
     const std::string_view text = shader_source(name);
@@ -77,7 +77,7 @@ constexpr std::string_view kUniforms[] = {
     "scale_gamma", "color_unborn",    "color_missing", "color_evicted",   "color_hatch",
     "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary"};
 
-/// What heat.vert reads of a quad.
+/// Vertex data that heat.vert reads for a quad.
 struct Instance {
     float cut[4];
     float origin[2];
@@ -99,7 +99,7 @@ void lay_out_instances(const GlVertexArray& array, const GlBuffer& buffer) {
     glBindBuffer(GL_ARRAY_BUFFER, 0);
 }
 
-/// The part of a quad that is drawn, in whole pixels; empty: width or height 0.
+/// Returns the visible part of a quad in whole pixels; width or height 0 if there is none.
 PixelRect cut_of(const HeatQuad& quad) {
     const float left = std::floor(std::max(quad.clip.x, quad.canvas.x)),
                 top = std::floor(std::max(quad.clip.y, quad.canvas.y));
@@ -137,7 +137,7 @@ HeatPainter::HeatPainter() : program_(link("heat.vert", "heat.frag")) {
     glPixelStorei(GL_UNPACK_ALIGNMENT, 4);
 }
 
-/// counts: of whole numbers. True when the texture is a new one.
+/// Sizes a texture. counts: it holds integers. Returns true if the texture was made anew.
 bool HeatPainter::fit(MatrixTexture& target, int side, int layers, bool counts) const {
     if (target.texture && target.side == side && target.layers == layers) {
         glBindTexture(GL_TEXTURE_2D_ARRAY, target.texture.name());
@@ -154,7 +154,8 @@ bool HeatPainter::fit(MatrixTexture& target, int side, int layers, bool counts) 
     return true;
 }
 
-/// Rows [first, last] of level 0 and what depends on them, of all these matrices: one call a level.
+/// Uploads rows [first, last] of level 0, and the higher-level rows that depend on them, for all these
+/// matrices: one call a level.
 void HeatPainter::upload(std::span<const HeadMatrix> matrices, int first_layer, int first, int last) {
     const std::size_t n_levels = matrices.front().pyramid().size();
     for (std::size_t level = 0; level < n_levels; ++level) {
@@ -178,7 +179,8 @@ void HeatPainter::upload(std::span<const HeadMatrix> matrices, int first_layer, 
 bool HeatPainter::update_matrices(MatrixTexture& target, std::span<HeadMatrix> matrices, bool anew) {
     if (matrices.empty()) return false;
     anew = fit(target, matrices.front().side(), static_cast<int>(matrices.size())) || anew;
-    // Mostly the same row of all: rows and matrices from the first that changed to the last.
+    // Usually all matrices changed in the same row. Uploads the box from the first changed row and matrix to
+    // the last.
     int first = matrices.front().side(), last = -1;
     std::size_t begin = matrices.size(), end = 0;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
@@ -202,7 +204,7 @@ bool HeatPainter::update_summary(const RunHistory& history, int lane) {
     for (int level = 0; level < summary_.n_levels(); ++level) {
         const int side = summary_.side() >> level, top = changes.first >> level,
                   n = (changes.last >> level) - top + 1;
-        glPixelStorei(GL_UNPACK_IMAGE_HEIGHT, side);  // a part of each head's rows
+        glPixelStorei(GL_UNPACK_IMAGE_HEIGHT, side);  // uploads only a part of each head's rows
         glTexSubImage3D(GL_TEXTURE_2D_ARRAY, level, 0, top, 0, side, n, summary_.n_heads(), GL_RED_INTEGER,
                         GL_INT, summary_.level(level).data() + static_cast<std::ptrdiff_t>(top) * side);
     }
@@ -235,7 +237,7 @@ bool HeatPainter::update_evictions(const RunHistory& history, int lane) {
         if (const LaneRecord* record = history.lane_record(row, lane))
             fresh.insert(fresh.end(), record->evictions.begin(), record->evictions.end());
     evicted_row_ = history.last_row();
-    if (fresh.size() > kFewEvictions) {  // many calls cost more than all bytes
+    if (fresh.size() > kFewEvictions) {  // many calls cost more than uploading everything
         glPixelStorei(GL_UNPACK_ROW_LENGTH, history.capacity());
         glTexSubImage2D(GL_TEXTURE_2D, 0, 0, 0, width, heads, GL_RED_INTEGER, GL_INT,
                         shown.evicted_at.data());
@@ -279,7 +281,7 @@ void HeatPainter::update(HeatData& data, const RunHistory& history, int lane, bo
     n_positions_ = history.n_positions();
     focus_log2_ = log2_of(data.focus().factor());
     atlas_log2_ = data.atlas().empty() ? 0 : log2_of(data.atlas().front().factor());
-    // The matrices may be behind the run; then the shader looks at the cells itself.
+    // If the matrices lag behind the run, the shader looks at the cells itself.
     has_summary_ = masks && !data.atlas().empty() && (atlas_.side << atlas_log2_) >= n_positions_;
     if (has_summary_) changed = update_summary(history, lane) || changed;
     if (!masks) masks_ = {};
@@ -302,7 +304,7 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
     const bool moved = !std::equal(quads.begin(), quads.end(), pane.quads.begin(), pane.quads.end());
     bool lags = false;
     if (moved || pane.version != version_) {
-        // Rows that come: shown row, scale and fit follow. What a person does is shown at once.
+        // Only new rows: shown row, scale and fit follow them. Changes by the user are drawn at once.
         const bool only_rows =
             pane.quads.size() == quads.size() && pane.version != version_ && pane.generation == generation_ &&
             pane.quads.front().canvas == quads.front().canvas &&
@@ -348,7 +350,7 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
         glClearColor(float(ground.r) / 255, float(ground.g) / 255, float(ground.b) / 255, 1);
         glClear(GL_COLOR_BUFFER_BIT);
         draw_into(quads, {left, top, right - left, bottom - top});
-        glFinish();  // to know what it costs
+        glFinish();  // waits, to measure the cost
         pane.drawn_at = Clock::now();
         pane.cost_ms = std::chrono::duration<double, std::milli>(pane.drawn_at - begin).count();
         pane.quads.assign(quads.begin(), quads.end());
@@ -365,7 +367,7 @@ bool HeatPainter::draw_kept(std::span<const HeatQuad> quads, float frame_width, 
     return !lags;
 }
 
-/// frame: the picture's place in the window.
+/// frame: the picture's rectangle in the window.
 void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& frame) {
     if (quads.empty()) return;
     const HeatQuad& quad = quads.front();

@@ -1,5 +1,6 @@
-/// Draws matrices of HeatData: textures of values, the evicted_at table and colours, one quad a matrix, colours
-/// in the shader. Window thread, with a current context; knows no ImGui.
+/// Draws the matrices of HeatData. Uploads values, the evicted_at table and colours as textures, draws one
+/// quad a matrix, and maps values to colours in the shader. Window thread, with a current context; knows no
+/// ImGui.
 #pragma once
 
 #include "app/gl/gl.h"
@@ -19,7 +20,7 @@
 
 namespace keyhole {
 
-/// A part of the frame, in framebuffer pixels, y down from the top.
+/// A rectangle of the frame in framebuffer pixels, y down from the top.
 struct PixelRect {
     float x = 0, y = 0, width = 0, height = 0;
     bool operator==(const PixelRect&) const = default;
@@ -34,7 +35,7 @@ struct HeatQuad {
     int kv_head = 0;
     HeatMode mode = HeatMode::attention;
     bool mask_overlay = true;
-    bool difference = false;  ///< values are differences: -1 is a value, not a mark
+    bool difference = false;  ///< values are differences, so -1 is a value and not a mark
     ColorScale scale;
     int shown_row = 0;
     bool operator==(const HeatQuad&) const = default;
@@ -42,26 +43,27 @@ struct HeatQuad {
 
 class HeatPainter {
   public:
-    /// Throws Error(device) with the shader compiler's words.
+    /// Throws Error(device) with the shader compiler's message.
     HeatPainter();
 
-    /// Brings the textures up to date with the data: usually one row. masks: the atlas is drawn as masks, whose blocks are then
-    /// summed up here instead of cell by cell in the shader; the picture is the same.
+    /// Updates the textures to the data; usually one row is new. masks: the atlas draws masks. It then sums
+    /// up blocks of cells here, not cell by cell in the shader; the picture is the same.
     void update(HeatData& data, const RunHistory& history, int lane, bool masks = false);
     void draw(const HeatQuad& quad, float frame_width, float frame_height);
-    /// Matrices of one pane: they differ in canvas, clip, matrix and KV head alone.
+    /// Draws the matrices of one pane. They may differ only in canvas, clip, matrix and KV head.
     void draw(std::span<const HeatQuad> quads, float frame_width, float frame_height);
-    /// The same from a picture that is kept until the quads or the textures change: a frame in which only the pointer moves costs a
-    /// copy. `ground` shows between the quads. A pane that takes long is drawn again less often while only rows come; false: what is
-    /// on show lags behind, and another frame is due.
+    /// Draws the same, but from a stored picture that is kept until the quads or the textures change: a
+    /// frame in which only the pointer moves costs one copy. `ground` fills the space between the quads. If
+    /// drawing a pane takes long and only new rows arrive, it is redrawn less often. Returns false if the
+    /// picture lags behind and another frame is due.
     bool draw_kept(std::span<const HeatQuad> quads, float frame_width, float frame_height, Rgb8 ground,
                    bool may_lag = true);
-    /// Pictures that draw_kept() has drawn anew.
+    /// Number of pictures that draw_kept() has redrawn.
     int n_redrawn() const { return n_redrawn_; }
 
-    /// Side lengths above this are not drawn in one texture; HeatData keeps below it.
+    /// Largest side of one texture. HeatData stays below it.
     int texture_limit() const { return texture_limit_; }
-    /// Of all its textures.
+    /// Returns the size of all its textures.
     std::size_t texture_bytes() const;
 
   private:
@@ -70,7 +72,7 @@ class HeatPainter {
         int side = 0;
         int layers = 0;
     };
-    /// A pane as it was drawn last.
+    /// The last picture of a pane.
     struct Pane {
         GlFramebuffer frame;
         GlTexture picture;
@@ -89,8 +91,8 @@ class HeatPainter {
     GlVertexArray vertices_;
     MatrixTexture focus_, atlas_, masks_;
     MaskSummary summary_;
-    bool has_summary_ = false;   // of what the other textures hold
-    std::vector<float> staged_;  // of one upload
+    bool has_summary_ = false;   // matches the content of the other textures
+    std::vector<float> staged_;  // the values of one upload
     GlTexture colors_;
     GlTexture evicted_;
     int evicted_width_ = 0;
@@ -112,7 +114,7 @@ class HeatPainter {
     bool update_summary(const RunHistory& history, int lane);
 };
 
-/// What a frame paints with: the focused lane with its atlas, lanes beside it, and a difference.
+/// The painters of a frame: the focused lane with its atlas, the lanes beside it, and the difference.
 struct HeatPainters {
     HeatPainter focus;
     std::deque<HeatPainter> others;  ///< one for each of AppState::others
@@ -120,7 +122,7 @@ struct HeatPainters {
     std::size_t texture_bytes() const;
 };
 
-/// The window's colours of cells without a value; those with one take the tables and marks of engine/figure.
+/// Colours of cells without a value. Cells with a value use the tables and marks of engine/figure.
 struct HeatGround {
     static constexpr Rgb8 kFuture{20, 22, 27};
     static constexpr Rgb8 kMissing{44, 47, 55};

@@ -1,5 +1,5 @@
-/// What differs between the versions of Dear ImGui that distributions have, 1.86 (Debian 12) to 1.92 (Debian unstable). Input
-/// is in imgui_input.cpp; no other file asks for its version. Window thread.
+/// Hides what differs between Dear ImGui 1.86 (Debian 12) and 1.92 (Debian unstable). imgui_input.cpp does
+/// the same for input; no other file asks for the version. Window thread.
 #pragma once
 
 #include <backends/imgui_impl_opengl3.h>
@@ -7,7 +7,8 @@
 
 namespace keyhole::imgui_compat {
 
-// From 1.92 on glyphs are drawn into the texture when a text needs them; before, all of them are when the fonts are built.
+// Since 1.92 ImGui draws glyphs into the texture when a text needs them; before, it drew all when building
+// the fonts.
 
 /// Builds the fonts that were added.
 inline void build_fonts() {
@@ -16,7 +17,7 @@ inline void build_fonts() {
 #endif
 }
 
-/// The font draws the character itself, not a sign in its place.
+/// Returns true if the font has this character itself, not only a replacement sign.
 inline bool has_glyph(ImFont& font, ImWchar character) {
 #ifdef IMGUI_HAS_TEXTURES
     return font.IsGlyphInFont(character);
@@ -25,17 +26,18 @@ inline bool has_glyph(ImFont& font, ImWchar character) {
 #endif
 }
 
-/// Hands the fonts that were built to OpenGL; in the first frame the backend does that itself.
+/// Uploads the built fonts to OpenGL. In the first frame the ImGui backend does it.
 inline void renew_font_texture(bool first) {
 #ifdef IMGUI_HAS_TEXTURES
-    (void)first;  // as in every frame
+    (void)first;  // 1.92 and later upload in every frame
 #else
     ImGui_ImplOpenGL3_DestroyFontsTexture();
     if (!first) ImGui_ImplOpenGL3_CreateFontsTexture();
 #endif
 }
 
-/// Texts that fields copy and paste go through these functions. After the backend of the platform, which sets its own.
+/// Makes text fields copy and paste through these functions. Call after the platform backend, which sets its
+/// own.
 template <const char* (*get)(), void (*set)(const char*)>
 void use_clipboard() {
 #if IMGUI_VERSION_NUM >= 19110

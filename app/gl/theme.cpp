@@ -17,7 +17,7 @@ namespace keyhole {
 namespace theme {
 
 ImU32 lane_color(int lane) {
-    // Orange, of thresholds, picks and evictions, comes last.
+    // Orange also marks thresholds, picks and evictions, so it comes last.
     static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(40, 190, 150),
                                            rgb(214, 139, 182), rgb(240, 228, 100), rgb(120, 140, 240),
                                            rgb(150, 200, 110), rgb(228, 120, 60)};
@@ -48,15 +48,15 @@ std::string font_file(const char* pattern_text) {
     return file;
 }
 
-/// A font of the system with the characters that are taken from it.
+/// A system font, and the characters to take from it.
 struct SystemFont {
     std::string file;
-    int number = 0;  ///< in a collection
+    int number = 0;  ///< index in a font collection
     std::vector<ImWchar> ranges;
 };
 
-/// For each character the font that fontconfig prefers among those that have it (DejaVu Sans first) and that Dear ImGui can read;
-/// characters without one are left out.
+/// Picks for each character the font that fontconfig prefers among those that have it (DejaVu Sans first)
+/// and that Dear ImGui can read. Leaves out characters without such a font.
 std::vector<SystemFont> system_fonts(const std::set<char32_t>& wanted) {
     std::vector<SystemFont> fonts;
     if (wanted.empty()) return fonts;

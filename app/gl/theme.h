@@ -1,4 +1,5 @@
-/// Fonts, colours and spacing of the window. Window thread, between frames (fonts) or within them (colours).
+/// Defines fonts, colours and spacing of the window. Window thread, between frames (fonts) or within them
+/// (colours).
 #pragma once
 
 #include "app/view/glyphs.h"
@@ -23,13 +24,15 @@ inline constexpr ImU32 kWindow = rgb(24, 26, 31), kPanel = rgb(30, 33, 39), kCar
                        kCardFocused = rgb(44, 50, 61), kLine = rgb(54, 59, 70), kText = rgb(222, 225, 231),
                        kDim = rgb(143, 150, 163), kFaint = rgb(98, 104, 117), kAccent = rgb(92, 163, 232),
                        kWarm = rgb(238, 150, 34), kFault = rgb(240, 113, 106), kGood = rgb(126, 196, 148);
-/// Eight colours told apart without red against green (Okabe and Ito, lifted for the dark ground).
+/// Returns one of eight colours that need no red-green vision (Okabe and Ito, made lighter for the dark
+/// ground).
 ImU32 lane_color(int lane);
 ImU32 faded(ImU32 color, float alpha);
 }  // namespace theme
 
-/// Loads DejaVu Sans through fontconfig at the scale, and what the texts want beyond it from whichever fonts the system has; falls back to
-/// ImGui's own font. Before the first frame and after a change of scale or wishes (rebuild the font texture then).
+/// Loads DejaVu Sans through fontconfig at the scale, and further characters that the texts need from any
+/// system font. Falls back to ImGui's own font. Call before the first frame, and after the scale or the
+/// needed characters changed (then rebuild the font texture).
 Fonts load_fonts(float scale, Glyphs& glyphs);
 void apply_theme(float scale);
 

@@ -10,7 +10,7 @@ bool inside_character(char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-/// Bytes of the character that begins, or ends, at a place; 0 at the end of the text.
+/// Return the bytes of the character that begins, or ends, at an offset; 0 at the end of the text.
 std::size_t character_after(std::string_view text, std::size_t at) {
     std::size_t n = at < text.size() ? 1 : 0;
     while (n > 0 && at + n < text.size() && inside_character(text[at + n])) ++n;
@@ -40,7 +40,7 @@ void WrappedText::wrap(std::string_view text, const Measure& measure) {
             used = 0;
             continue;
         }
-        // A word and the blanks after it, which may hang over the edge.
+        // A word and the blanks after it. The blanks may extend beyond the edge.
         std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
         const std::string_view word = text.substr(at, end - at);
         while (end < text.size() && text[end] == ' ') ++end;
@@ -77,7 +77,7 @@ std::string WrappedText::text() const {
 
 std::size_t WrappedText::edited(std::string_view now, std::size_t cursor_before, std::size_t cursor,
                                 const Measure& measure) {
-    // What was put in place of what: the part between what both begin and what both end with.
+    // Finds the edit: the part between the common beginning and the common end.
     const std::size_t most = std::min(shown_.size(), now.size());
     std::size_t front = 0, back = 0;
     while (front < most && shown_[front] == now[front]) ++front;
@@ -91,7 +91,7 @@ std::size_t WrappedText::edited(std::string_view now, std::size_t cursor_before,
         if (at >= removed_end) soft.push_back(at + now.size() - shown_.size());
     }
     std::string text;
-    std::size_t place = 0;  // of the cursor in the text
+    std::size_t place = 0;  // the cursor's offset in the text
     for (std::size_t i = 0, next = 0; i <= now.size(); ++i) {
         if (i == cursor) place = text.size();
         if (next < soft.size() && soft[next] == i)
@@ -106,7 +106,7 @@ std::size_t WrappedText::edited(std::string_view now, std::size_t cursor_before,
         text.erase(place, character_after(text, place));
     }
     wrap(text, measure);
-    // A cursor at a break stands at the beginning of the next line.
+    // A cursor at a soft line end goes to the beginning of the next line.
     for (const std::size_t at : soft_) {
         if (at > place) break;
         ++place;

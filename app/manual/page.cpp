@@ -31,7 +31,7 @@ std::string_view block_name(MD_BLOCKTYPE type) {
     }
 }
 
-/// Builds the blocks from md4c's events. An exception must not pass through C code: it waits in `failure`.
+/// Builds the blocks from md4c's events. Exceptions must not pass through C code, so `failure` holds them.
 class PageBuilder {
   public:
     explicit PageBuilder(ManualPage& page) : page_(page) {}
@@ -132,7 +132,7 @@ class PageBuilder {
         ManualSpan span = style_;
         span.text = type == MD_TEXT_SOFTBR ? " " : std::string(words);
         const bool in_table = block.kind == ManualBlock::Kind::table;
-        // A bar in a cell is written \|, in code too, where md4c keeps the backslash.
+        // A bar in a cell is written \|, in code too; there md4c keeps the backslash.
         if (in_table && type == MD_TEXT_CODE)
             for (std::size_t at = 0; (at = span.text.find("\\|", at)) != std::string::npos;)
                 span.text.erase(at, 1);
@@ -167,7 +167,7 @@ class PageBuilder {
     }
 };
 
-/// Runs one event; false (which ends the parse) where it threw.
+/// Runs one event. Returns nonzero, which ends the parse, if it threw.
 template <class Event>
 int guarded(void* builder, Event event) {
     auto& to = *static_cast<PageBuilder*>(builder);

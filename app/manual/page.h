@@ -1,4 +1,4 @@
-/// A page of the manual: Markdown, parsed by md4c into blocks that the terminal and a window can draw. Any
+/// Parses a page of the manual: Markdown to blocks (by md4c) that a terminal and a window can draw. Any
 /// thread; knows neither GL nor a model.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace keyhole {
 struct ManualSpan {
     std::string text;
     bool bold = false, italic = false, code = false;
-    std::string link;  ///< target as written: `models.md`, `policies.md#0-ten-facts`, a URL; empty: no link
+    std::string link;  ///< target as written, `models.md`, `policies.md#0-ten-facts` or a URL; empty: no link
 };
 
 using ManualText = std::vector<ManualSpan>;
@@ -22,12 +22,12 @@ struct ManualBlock {
     enum class Kind { heading, paragraph, item, code, table };
     Kind kind = Kind::paragraph;
     int level = 0;                              ///< of a heading, 1 to 6
-    int indent = 0;                             ///< lists around the block; an item is in one at least
+    int indent = 0;                             ///< number of lists around the block; at least 1 for an item
     int number = 0;                             ///< of an item of a numbered list; 0: a bullet
-    bool tight = false;                         ///< an item of a list without empty lines between its items
+    bool tight = false;                         ///< an item of a list without empty lines between items
     ManualText text;                            ///< of headings, paragraphs and items
     std::string code;                           ///< lines of a code block, each with its line end
-    std::vector<std::vector<ManualText>> rows;  ///< [row][column] of a table; row 0 is its head
+    std::vector<std::vector<ManualText>> rows;  ///< [row][column] of a table; row 0 is the header
 };
 
 struct ManualPage {
@@ -35,26 +35,27 @@ struct ManualPage {
     std::vector<ManualBlock> blocks;
 };
 
-/// The text without its styles.
+/// Returns the text without its styles.
 std::string plain_text(const ManualText& text);
 
-/// "2.11" for a heading "2.11 MHA, MQA, GQA, MLKV"; empty where the heading has no number.
+/// Returns "2.11" for a heading "2.11 MHA, MQA, GQA, MLKV"; empty if the heading has no number.
 std::string section_number(const ManualBlock& heading);
 
-/// The fragment that a link to the heading ends with, as GitHub makes it: "211-mha-mqa-gqa-mlkv".
+/// Returns the URL fragment of a heading, as GitHub makes it: "211-mha-mqa-gqa-mlkv".
 std::string heading_fragment(const ManualBlock& heading);
 
-/// Throws Error(unsupported), naming page and kind, for Markdown that the manual does not draw: HTML,
-/// pictures, quotes, rules, entities.
+/// Parses a page. Throws Error(unsupported), naming the page and the kind, for Markdown that the manual does
+/// not draw: HTML, pictures, quotes, rules, entities.
 ManualPage parse_manual_page(std::string name, std::string_view markdown);
 
-/// The section with this number and what is below it; no blocks where the page has no such section.
+/// Returns the section with this number and its subsections; no blocks if the page has no such section.
 ManualPage section_of(const ManualPage& page, std::string_view number);
 
-/// Names of the pages in a folder, in alphabetical order. Throws Error(bad_file) where there is none.
+/// Returns the page names of a folder in alphabetical order. Throws Error(bad_file) if it has none.
 std::vector<std::string> manual_page_names(const std::filesystem::path& folder);
 
-/// Throws Error(wrong_use) with the nearest names for a page that is not in the folder, Error(bad_file).
+/// Reads a page. Throws Error(wrong_use) with the nearest names if the folder has no such page, and
+/// Error(bad_file).
 ManualPage read_manual_page(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace keyhole

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kTextIndent = 2, kCodeIndent = 6, kListIndent = 3, kColumnGap = 2;
 
-/// A piece of text without a place where the line may break.
+/// A piece of text within which the line cannot break.
 struct Word {
     std::string text;  // with escapes
     int width = 0;     // columns
@@ -29,14 +29,14 @@ std::string styled(std::string text, const ManualSpan& span, bool all_bold, cons
     return text;
 }
 
-/// Names the goal of a link so that a terminal's user can go there; empty where the text names it already.
+/// Returns a note with a link's target for the terminal; empty if the text names it already.
 std::string link_note(const ManualSpan& span) {
     if (span.link.empty() || span.link == span.text) return {};
     const std::size_t end = span.link.find(".md");
     return end == std::string::npos ? span.link : "see keyhole help " + span.link.substr(0, end);
 }
 
-/// Adds the goal of a link in parentheses. `[models](models.md)` becomes its goal alone.
+/// Adds a link's target in parentheses. `[models](models.md)` becomes only the target.
 std::string text_of_span(const ManualSpan& span, const TerminalStyle& style) {
     std::string text = span.text;
     if (!style.escapes && span.code) text = "`" + text + "`";
@@ -46,10 +46,10 @@ std::string text_of_span(const ManualSpan& span, const TerminalStyle& style) {
     return note.empty() ? text : text + " (" + note + ")";
 }
 
-/// Breaks at blanks; code of up to half a line stays whole.
+/// Splits a text at blanks. Code of up to half a line stays whole.
 std::vector<Word> words_of(const ManualText& text, bool all_bold, int width, const TerminalStyle& style) {
     std::vector<Word> words;
-    bool open = false;  // the last word goes on
+    bool open = false;  // the last word continues
     for (const ManualSpan& span : text) {
         std::string rest = text_of_span(span, style);
         const bool whole = span.code && width_of(rest) <= width / 2;
@@ -76,7 +76,7 @@ struct Line {
     int width = 0;
 };
 
-/// At least one line.
+/// Returns at least one line.
 std::vector<Line> wrapped(const std::vector<Word>& words, int width) {
     std::vector<Line> lines(1);
     for (const Word& word : words) {
@@ -96,7 +96,7 @@ std::string blanks(int n) {
     return std::string(static_cast<std::size_t>(std::max(n, 0)), ' ');
 }
 
-/// Makes columns as wide as their longest cell. Where that is too much, the widest ones shrink, down to their
+/// Makes columns as wide as their longest cell. If that is too much, shrinks the widest ones, down to their
 /// longest word.
 std::vector<int> column_widths(const std::vector<std::vector<std::vector<Word>>>& cells, int width) {
     std::vector<int> widest, least;
@@ -143,7 +143,7 @@ std::string table_text(const ManualBlock& table, int indent, const TerminalStyle
         }
         for (std::size_t i = 0; i < n_lines; ++i) {
             std::string line = blanks(indent);
-            int missing = 0;  // blanks are written when something follows them
+            int missing = 0;  // blanks are written only before more text
             for (std::size_t c = 0; c < columns.size(); ++c) {
                 const Line part = i < columns[c].size() ? columns[c][i] : Line{};
                 if (part.width > 0) {

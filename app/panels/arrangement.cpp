@@ -11,7 +11,7 @@ namespace keyhole {
 
 namespace {
 
-/// Panes that take turns in one column.
+/// A pane of a group that shares one column; one pane of the group is visible.
 struct Turn {
     SidePane pane;
     const char* label;
@@ -19,12 +19,13 @@ struct Turn {
     std::function<void()> draw;
 };
 
-/// What stands where, in unscaled pixels. The focused head comes first: where it would be left less than it needs, other panes take
-/// turns beside it, first lanes and what is known, then all of them, and at last the text too.
+/// The places of the panes, in unscaled pixels. The focused head has priority. If it would get too little
+/// room, other panes share a column beside it: first lanes and details, then also atlas and curves, and at
+/// last the text too.
 struct Plan {
-    bool apart = true;   ///< lanes left, details right; else in turns, left
-    bool column = true;  ///< atlas and curves have a column; else in turns too
-    bool strip = true;   ///< the text has its place below; else in turns too
+    bool apart = true;   ///< lanes left, details right; false: they share the left column
+    bool column = true;  ///< atlas and curves have a column; false: they share too
+    bool strip = true;   ///< the text has its place below; false: it shares too
     float left = 0, right = 0, atlas = 0, bottom = 0;
 };
 
@@ -47,7 +48,7 @@ Plan plan_of(const ViewState& view, float wide, float high) {
             chosen(view.atlas_width, std::clamp(centre * 0.37f, teaches ? 270.0f : 230.0f, 420.0f));
         return std::clamp(width, 120.0f, std::max(centre - 200, 121.0f));
     };
-    const float middle = high - 92 - plan.bottom;  // without menu, buttons and status
+    const float middle = high - 92 - plan.bottom;  // without menu, buttons and status line
     const float centre = wide - plan.left - plan.right - 4 * kGap;
     plan.atlas = compares ? 0 : atlas_in(centre);
     const auto fits = [&](float room) {
@@ -78,7 +79,7 @@ void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& tur
     }
 }
 
-/// A row of names, and the pane that is chosen below it.
+/// Draws a row of pane names, and the chosen pane below it.
 void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
     SidePane& side = context.app.view.side;
     const auto shown =
@@ -89,17 +90,18 @@ void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
     on.draw();
 }
 
-/// All of the window's room, without a frame. End() it.
+/// Begins a window that fills all the room, without a frame. Call End() afterwards.
 void begin_whole_window(ImVec2 size, float gap) {
     ImGui::SetNextWindowPos({0, 0});
     ImGui::SetNextWindowSize(size);
     const ScopedVar rounding(ImGuiStyleVar_WindowRounding, 0), border(ImGuiStyleVar_WindowBorderSize, 0),
         padding(ImGuiStyleVar_WindowPadding, {gap, gap});
+    // No background: the frame is cleared to its colour, which saves blending one layer.
     ImGui::Begin("Keyhole", nullptr,
                  ImGuiWindowFlags_NoTitleBar | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoMove |
                      ImGuiWindowFlags_MenuBar | ImGuiWindowFlags_NoBringToFrontOnFocus |
                      ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse |
-                     ImGuiWindowFlags_NoBackground);  // the frame is cleared to it: a layer less to blend
+                     ImGuiWindowFlags_NoBackground);
 }
 
 }  // namespace
@@ -165,7 +167,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
                  (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
     if (!side_by_side && plan.column) {
         pane("atlas", centre_left, top, atlas_width, atlas_height, atlas, ImGuiWindowFlags_NoScrollbar);
-        // For a projector the lanes' cards stand here, and the curves only where there is room for both.
+        // For a projector the lanes' cards are here, and the curves only if there is room for both.
         const float below = middle - atlas_height - gap, cards = std::min(below, cards_height);
         const float left_over = teaches ? below - cards - gap : below;
         if (teaches)
@@ -191,7 +193,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     ImGui::SetCursorScreenPos({gap + 4 * s, bottom + std::round(3 * s)});
     draw_status(context);
 
-    // Borders that can be dragged.
+    // Draggable borders.
     const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, float& stored, float now,
                           float sign) {
         const float by = splitter(id, vertical, at, length, gap);

@@ -1,4 +1,5 @@
-/// Where the panels lie: the three arrangements and the borders between the panes. Window thread.
+/// Lays out the panels: three arrangements, and the borders between the panes.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/atlas_panel.h"
@@ -27,7 +28,7 @@ struct Panels {
     Dialogs dialogs;
 };
 
-/// A frame of the whole window. Pane sizes: the user's, or parts of the window.
+/// Draws the whole window for one frame. Pane sizes are the user's, or fractions of the window.
 void lay_out(Panels& panels, const PanelContext& context);
 
 }  // namespace keyhole

@@ -12,14 +12,14 @@ namespace keyhole {
 
 namespace {
 
-/// Kept tokens of a KV head after the shown row.
+/// Returns how many tokens a KV head keeps after the shown step.
 int n_stored(const AppState& app, int lane, int kv_head) {
     int n = 0;
     for (int p = 0; p <= app.view.row; ++p) n += app.history.stored(lane, kv_head, p, app.view.row) ? 1 : 0;
     return n;
 }
 
-/// Share of the watched words that the head's cache stores after the shown row.
+/// Returns the share of the watched words that the head's cache keeps after the shown step.
 float watched_share(const AppState& app, int layer, int head) {
     if (!app.view.watched) return NAN;
     return span_share(app.history, lane_of_row(app.history, app.shown_lane(), app.view.row),
@@ -27,7 +27,7 @@ float watched_share(const AppState& app, int layer, int head) {
                       app.view.row);
 }
 
-/// A head as its measure at the shown row: colour from 0 (dark) to 1, and the number where it fits.
+/// Draws a head's measure at the shown step: a colour from 0 (dark) to 1, and the number if it fits.
 void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecord* record, int layer,
                   int head, ImVec2 min, ImVec2 max) {
     const AppState& app = context.app;
@@ -65,12 +65,12 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
     const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
     if (app.view.atlas_measure == ViewState::kWatchedSpan) {
-        dim_text(context, app.view.watched ? fmt::format("watched words held after row {}", app.view.row)
-                                           : "no words are watched: W");
+        dim_text(context, app.view.watched ? fmt::format("watched words kept after step {}", app.view.row)
+                                           : "no words are watched; W watches the picked ones");
     } else if (app.view.atlas_measure >= 0) {
         const Measure& m = measure(curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure);
-        dim_text(context, fmt::format("{} at row {}", m.label, app.view.row));
-        tooltip(context, measure_tooltip(m.name) + "\nShift+V: the next one.");
+        dim_text(context, fmt::format("{} at step {}", m.label, app.view.row));
+        tooltip(context, measure_tooltip(m.name) + "\nShift+V shows the next measure.");
     } else
         dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
 
@@ -80,7 +80,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const float cell_width = std::floor((room.x - label) / static_cast<float>(n_heads));
-    // On a projector fewer and square: the layers about the focused one.
+    // On a projector fewer, square thumbnails: the layers around the focused one.
     const bool few = app.view.arrangement == Arrangement::teach;
     const int n_shown =
         few ? std::clamp(static_cast<int>((room.y - line) / std::max(cell_width, 1.0f)), 1, n_layers)
@@ -154,7 +154,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
                          origin.y + line + cell_height * static_cast<float>(l - first_layer));
         return std::pair(min, ImVec2(min.x + cell_width - gap, min.y + cell_height - gap));
     };
-    if (by_group) {  // heads that share one KV head stand on one line
+    if (by_group) {  // heads that share one KV head are underlined together
         const int group = n_heads / info.config.n_kv_heads;
         for (int l = first_layer; l < last_layer; ++l)
             for (int g = 0; g < info.config.n_kv_heads; ++g) {

@@ -1,4 +1,5 @@
-/// All layers x heads of the focused lane as thumbnails; a click focuses. Window thread.
+/// Draws all layers x heads of the focused lane as thumbnails. A click focuses a head.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -6,7 +7,7 @@
 namespace keyhole {
 
 struct AtlasPanel {
-    int side = 1;  ///< cells that a pixel of a thumbnail stood for in the last frame, each way
+    int side = 1;  ///< cells per thumbnail pixel along each axis, in the last frame
 };
 
 void draw(AtlasPanel& panel, const PanelContext& context);

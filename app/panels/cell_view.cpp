@@ -26,13 +26,13 @@ void row(const PanelContext& context, const char* name, const std::string& value
 void draw_attention(const PanelContext& context, int lane, Pick cell) {
     const AppState& app = context.app;
     constexpr const char* kHelp =
-        "Probability that the row gave the token in the focused head, and its place among all.";
+        "Attention probability of the token at this step in the focused head, and its rank among all tokens.";
     const TokenPresence is = presence(app.history, lane, app.focused_kv_head(), cell.position, cell.row);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     if (is == TokenPresence::evicted)
-        return row(context, "attention", "none: the token is gone", kHelp, theme::kDim);
+        return row(context, "attention", "none: the token was evicted", kHelp, theme::kDim);
     if (is == TokenPresence::hidden)
-        return row(context, "attention", "none: hidden from the row", kHelp, theme::kDim);
+        return row(context, "attention", "none: hidden at this step", kHelp, theme::kDim);
     if (!attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
         return row(context, "attention", "not recorded", kHelp, theme::kDim);
     const float value = values[static_cast<std::size_t>(cell.position)];
@@ -46,25 +46,26 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     row(context, "attention", fmt::format("{}   rank {} of {}", number_text(double(value)), above + 1, n),
         kHelp);
     row(context, "ln p",
-        value > 0 ? fmt::format("{:.3f}", std::log(double(value))) : "below what is recorded",
-        "The logit up to a constant of the row and head: ln p = logit - ln(sum of exp(logits)). Differences "
-        "between "
-        "tokens of a row are those of their logits.");
+        value > 0 ? fmt::format("{:.3f}", std::log(double(value))) : "too small to be recorded",
+        "The logit minus a constant of the step and head: ln p = logit - ln(sum of exp(logits)). Differences "
+        "between tokens of one step equal those of their logits.");
 }
 
 void draw_score(const PanelContext& context, int lane, Pick cell) {
     const AppState& app = context.app;
     constexpr const char* kScore =
-        "By which the head keeps tokens: pooled over the query heads that share it, after the row.";
+        "The score by which the head keeps tokens, after this step, pooled over the query heads that share "
+        "the KV head.";
     constexpr const char* kRank =
-        "Place among the tokens that compete: not the protected first and newest ones, not pinned ones.";
+        "Rank among the tokens that compete: all but pinned tokens and the protected first and newest ones.";
     constexpr const char* kThreshold =
-        "Lowest score that stayed at this row among those that compete; margin = score - threshold.";
+        "Lowest score of a competing token that was kept at this step; margin = score - threshold.";
     const auto standing =
         competition(app.history, lane, app.view.layer, app.view.head, cell.position, cell.row);
     if (!standing) {
-        row(context, "score", cell.row < app.history.n_prompt() - 1 ? "none: a prompt row" : "not recorded",
-            kScore, theme::kDim);
+        row(context, "score",
+            cell.row < app.history.n_prompt() - 1 ? "none: within the prompt" : "not recorded", kScore,
+            theme::kDim);
         return;
     }
     row(context, "score", number_text(double(standing->score)), kScore);
@@ -74,7 +75,7 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
         row(context, "rank", fmt::format("{} of {} that compete", standing->rank, standing->n), kRank);
     }
     if (std::isnan(standing->threshold)) {
-        row(context, "threshold", "none: nothing had to leave", kThreshold, theme::kDim);
+        row(context, "threshold", "none: nothing had to be evicted", kThreshold, theme::kDim);
         return;
     }
     const bool below = standing->margin < 0;
@@ -90,20 +91,20 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
     const int g = app.focused_kv_head(), n_kv = app.history.layout(lane).n_kv_heads();
     const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
     row(context, "cache", presence_text(app.history, lane, g, cell.position, cell.row),
-        "Stored: in the cache after the eviction that follows the row. Attended: seen by the row.",
+        "Stored: in the cache after the step's eviction. Attended: visible to the step's query.",
         is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::kWarm : theme::kText);
-    row(context, "born",
-        cell.position < app.history.n_prompt() ? fmt::format("row {}, in the prompt", cell.position)
-                                               : fmt::format("row {}, decoded", cell.position),
-        "The row that consumed the token.");
+    row(context, "read",
+        cell.position < app.history.n_prompt() ? fmt::format("step {}, in the prompt", cell.position)
+                                               : fmt::format("step {}, decoded", cell.position),
+        "The step that consumed the token.");
     const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
     constexpr const char* kEvicted =
-        "In the focused head: the last row that could see the token, and who took it.";
+        "In the focused head: the last step that could see the token, and what evicted it.";
     if (evicted < 0)
-        row(context, "evicted", "never: still held", kEvicted, theme::kGood);
+        row(context, "evicted", "never: still kept", kEvicted, theme::kGood);
     else
         row(context, "evicted",
-            fmt::format("after row {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
+            fmt::format("after step {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
             theme::kWarm);
     if (evicted >= 0) {
         const std::string cause = eviction_cause(app.history, lane, g, cell.position);
@@ -115,13 +116,13 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
         holders += app.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
         pins += app.history.pinned(lane, i, cell.position, app.view.row) ? 1 : 0;
     }
-    row(context, "held by",
+    row(context, "kept by",
         fmt::format("{} of {} KV heads{}", holders, n_kv,
                     pins > 0 ? fmt::format(", pinned in {}", pins) : ""),
-        fmt::format("KV heads of all layers that store the token after row {}.", app.view.row).c_str());
+        fmt::format("KV heads of all layers that store the token after step {}.", app.view.row).c_str());
 }
 
-/// Several tokens together: those that are picked, those that are watched.
+/// Draws facts about several tokens together: the picked ones, and the watched ones.
 void draw_together(const PanelContext& context) {
     AppState& app = context.app;
     const auto line = [&](const char* name, std::vector<int> positions) {
@@ -133,15 +134,14 @@ void draw_together(const PanelContext& context) {
         if (!sum)
             text += "not recorded";
         else if (sum->n_seen == 0)
-            text += "attention 0, all gone";
+            text += "attention 0, all evicted";
         else
-            text += fmt::format("attention {} together", number_text(sum->sum));
+            text += fmt::format("attention {} in total", number_text(sum->sum));
         dim_text(context, text);
-        tooltip(context,
-                fmt::format(
-                    "What row {} of lane {} paid to them in L{}.H{}, summed; it saw {} of them. Shift+click "
-                    "picks several tokens, W watches words.",
-                    app.view.row, app.view.lane, app.view.layer, app.view.head, sum ? sum->n_seen : 0));
+        tooltip(context, fmt::format("Sum of the attention that step {} of lane {} gave to them in L{}.H{}; "
+                                     "it saw {} of them. Shift+click picks several tokens, W watches words.",
+                                     app.view.row, app.view.lane, app.view.layer, app.view.head,
+                                     sum ? sum->n_seen : 0));
     };
     line("picked", app.view.curve_positions);
     if (!app.view.watched) return;
@@ -150,7 +150,7 @@ void draw_together(const PanelContext& context) {
     line("watched", watched);
 }
 
-/// Evict, pin, unpin, fork, go back: on the picked token.
+/// Draws the commands on the picked token: evict, pin, unpin, fork, rewind.
 void draw_actions(const PanelContext& context) {
     AppState& app = context.app;
     if (!app.live() || !app.view.pick) return;
@@ -185,8 +185,8 @@ void draw_cell_view(const PanelContext& context) {
         ImGui::TableSetupColumn("name", 0, context.px(76));
         ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
         row(context, "query",
-            fmt::format("“{}”  row {}", visible(token_words(app, lane, cell.row)), cell.row),
-            "The row: the token that was consumed and attends.");
+            fmt::format("“{}”  step {}", visible(token_words(app, lane, cell.row)), cell.row),
+            "The row: the consumed token, whose query attends.");
         row(context, "key",
             fmt::format("“{}”  position {}", visible(token_words(app, lane, cell.position)), cell.position),
             "The column: the token that is attended to.");
@@ -214,7 +214,7 @@ void draw_token_menu(const PanelContext& context) {
                                .c_str());
     if (!app.live()) return dim_text(context, "an opened trace cannot be changed");
     if (app.view.row < app.last_row())
-        dim_text(context, fmt::format("by hand means: after the newest row, {}", app.last_row()));
+        dim_text(context, fmt::format("commands by hand apply after the newest step, {}", app.last_row()));
     ImGui::Separator();
     const std::string here = fmt::format("L{}.H{}", app.view.layer, app.view.head),
                       layer = fmt::format("layer {}", app.view.layer);
@@ -235,13 +235,13 @@ void draw_token_menu(const PanelContext& context) {
         ImGui::Separator();
     }
     item("Watch the picked tokens", "watch");
-    if (cell.position >= app.history.n_prompt()) item("Put other words here…", "token.edit");
-    item(fmt::format("Go back to row {}", cell.row), fmt::format("rewind {}", cell.row));
+    if (cell.position >= app.history.n_prompt()) item("Replace the text from here…", "token.edit");
+    item(fmt::format("Go back to step {}", cell.row), fmt::format("rewind {}", cell.row));
     if (app.settings_differ_at(cell.row))
-        item(fmt::format("Go back to row {}, settings as now", cell.row),
+        item(fmt::format("Go back to step {}, keep settings", cell.row),
              fmt::format("rewind {} keep", cell.row));
-    item(fmt::format("Fork lane {} at row {}", app.view.lane, app.view.row), "fork.here");
-    item(fmt::format("Show row {}", cell.row), fmt::format("row {}", cell.row));
+    item(fmt::format("Fork lane {} at step {}", app.view.lane, app.view.row), "fork.here");
+    item(fmt::format("Show step {}", cell.row), fmt::format("row {}", cell.row));
 }
 
 }  // namespace keyhole

@@ -1,5 +1,6 @@
-/// What is known of one cell: the query's row, the key's token, their attention, the score with its threshold and rank, what the cache
-/// holds of the token, and what can be done with it. Part of the inspector; window thread.
+/// Draws the facts about one cell, as part of the inspector: the query's step, the key's token, their
+/// attention, the score with its threshold and rank, what the cache holds of the token, and the commands on
+/// it. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -8,7 +9,8 @@ namespace keyhole {
 
 void draw_cell_view(const PanelContext& context);
 
-/// Commands on the picked token, as a menu at the pointer; opened by shared.open_token_menu. Once a frame, last.
+/// Draws the menu of commands on the picked token at the pointer; shared.open_token_menu opens it. Call once
+/// a frame, after everything else.
 void draw_token_menu(const PanelContext& context);
 
 }  // namespace keyhole

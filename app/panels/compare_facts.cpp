@@ -12,21 +12,23 @@ namespace keyhole {
 
 namespace {
 
-/// A cell of the matrix of heads: one value, or one a lane.
+/// A cell of the heads' matrix: one value, or one a lane.
 struct HeadValue {
-    std::string of_both;       ///< for the pointer
+    std::string of_both;       ///< for the tooltip
     std::array<float, 2> u{};  ///< 0..1, NaN: none
     int n = 1;
 };
 
 HeadValue overlap_of(const AppState& app, const HeldBy& held) {
-    return {fmt::format("both hold {} tokens, lane {} alone {}, lane {} alone {}, neither {}\noverlap {:.3f}",
-                        held.both, app.view.lane, held.only_a, app.other_card(), held.only_b, held.neither,
-                        held.jaccard()),
-            {static_cast<float>(held.jaccard())}};
+    return {
+        fmt::format(
+            "both keep {} tokens, only lane {} keeps {}, only lane {} keeps {}, neither {}\noverlap {:.3f}",
+            held.both, app.view.lane, held.only_a, app.other_card(), held.only_b, held.neither,
+            held.jaccard()),
+        {static_cast<float>(held.jaccard())}};
 }
 
-/// How much of the watched words the head holds in either lane.
+/// Returns how much of the watched words the head keeps in each of the two lanes.
 HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
     HeadValue value{"of the watched words", {}, 2};
     const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_card()};
@@ -34,12 +36,13 @@ HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
         const int g = app.history.layout(lanes[i]).kv_head_from_head(layer, head);
         value.u[i] = span_share(app.history, lanes[i], g, *app.view.watched, app.view.row);
         value.of_both +=
-            fmt::format("{} lane {} holds {:.0f} %", i == 0 ? "" : ",", cards[i], double(value.u[i]) * 100);
+            fmt::format("{} lane {} keeps {:.0f} %", i == 0 ? "" : ",", cards[i], double(value.u[i]) * 100);
     }
     return value;
 }
 
-/// A matrix of layers and query heads after the shown row: overlap of what the two lanes hold, or the watched words that either holds.
+/// Draws a matrix of layers x query heads after the shown step: the overlap of the two lanes' kept sets, or
+/// how much of the watched words each lane keeps.
 void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     AppState& app = context.app;
     const KvLayout& layout = finer_layout(app.history, a, b);
@@ -96,14 +99,14 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
         const ImVec2 mouse = ImGui::GetMousePos();
         const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / wide), 0, n_heads - 1),
                   l = std::clamp(static_cast<int>((mouse.y - origin.y) / high), 0, n_layers - 1);
-        tooltip(context, fmt::format("Layer {}, head {} after row {}\n{}", l, h, app.view.row,
+        tooltip(context, fmt::format("Layer {}, head {} after step {}\n{}", l, h, app.view.row,
                                      value_of(l, h).of_both));
         if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
     }
     ImGui::SetCursorScreenPos({origin.x, origin.y + size.y + context.px(4)});
 }
 
-/// Where the lanes' own choices part; a click shows the row before.
+/// Draws where the lanes' choices first differ. A click shows the step before.
 void draw_parting(const PanelContext& context, int a, int b) {
     AppState& app = context.app;
     const std::optional<int> at = first_divergence(app.history, a, b);
@@ -111,7 +114,7 @@ void draw_parting(const PanelContext& context, int a, int b) {
     if (!at) {
         colored_text(theme::kGood, "Both have chosen the same tokens so far.");
     } else {
-        const std::string text = fmt::format("They part at position {}: “{}” against “{}”", *at,
+        const std::string text = fmt::format("They first differ at position {}: “{}” and “{}”", *at,
                                              visible(token_words(app, own_choice(app.history, a, *at))),
                                              visible(token_words(app, own_choice(app.history, b, *at))));
         {
@@ -120,11 +123,12 @@ void draw_parting(const PanelContext& context, int a, int b) {
                 run(context, "compare.parting");
         }
         mark_item(context, "compare.parting");
-        tooltip(context, text + "\nClick: the row whose distribution it was.");
+        tooltip(context, text + "\nClick: shows the step that chose it.");
     }
 }
 
-/// Share of the rows so far after which the lanes of the pair chose the same token; of a pair with lane 0, beside all others.
+/// Plots the share of steps so far after which the two lanes chose the same token. If lane 0 is one of the
+/// pair, plots all lanes against lane 0.
 void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
     AppState& app = context.app;
     if (app.view.lane == 0 || app.other_card() == 0)
@@ -133,11 +137,11 @@ void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
     const RowLine line{share, theme::kText, true};
     if (draw_row_lines(context, {&line, 1}, false, "nothing recorded yet", room))
         tooltip(context,
-                fmt::format("Share of the rows so far after which lanes {} and {} chose the same token",
+                fmt::format("Share of the steps so far after which lanes {} and {} chose the same token",
                             app.view.lane, app.other_card()));
 }
 
-/// How much of the watched words each lane holds, a mean over its heads.
+/// Plots how much of the watched words each lane keeps, as a mean over its heads.
 void draw_watched(const PanelContext& context, ImVec2 room) {
     AppState& app = context.app;
     std::vector<std::vector<float>> shares;
@@ -147,8 +151,8 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
             shares.push_back(span_lifetime(app.history, *lane, *app.view.watched).share);
             lines.push_back({shares.back(), theme::lane_color(card), card == app.view.lane});
         }
-    if (draw_row_lines(context, lines, false, "the watched words are not read yet", room))
-        tooltip(context, "Share of the watched words that each lane holds, a mean over its KV heads");
+    if (draw_row_lines(context, lines, false, "the lanes have not yet read the watched words", room))
+        tooltip(context, "Share of the watched words that each lane keeps, mean over its KV heads");
 }
 
 }  // namespace
@@ -164,9 +168,9 @@ void draw_compare_facts(const PanelContext& context) {
         return app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
     };
     const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
-    dim_text(context, watched ? fmt::format("% held by lane {} | {}, by head, row {}", cards[0], cards[1],
+    dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", cards[0], cards[1],
                                             app.view.row)
-                              : fmt::format("{} by head, row {}", one_keeps_all ? "share kept," : "Jaccard,",
+                              : fmt::format("{} by head, step {}", one_keeps_all ? "share kept," : "Jaccard,",
                                             app.view.row));
     const ImVec2 room = ImGui::GetContentRegionAvail();
     draw_heads(context, a, b, {room.x, room.y * 0.45f});
@@ -186,7 +190,7 @@ void draw_compare_facts(const PanelContext& context) {
     plot(with_first ? "KL to lane 0, nats" : "KL of each to lane 0, nats", 0,
          [&](ImVec2 size) { draw_measure_plot(context, curve_index("kl"), size, false); });
     if (watched)
-        plot("watched words held, share", half, [&](ImVec2 size) { draw_watched(context, size); });
+        plot("watched words kept, share", half, [&](ImVec2 size) { draw_watched(context, size); });
     else
         plot(with_first ? "agrees with lane 0, share"
                         : fmt::format("{} and {} agree, share", cards[0], cards[1]),

@@ -1,12 +1,13 @@
-/// Beside the difference of two lanes: the overlap of their kept sets head by head, where their texts part, KL and agreement; with watched
-/// words how much of them each lane holds. Window thread.
+/// Draws numbers beside the difference of two lanes: the overlap of their kept sets head by head, the step
+/// where their texts differ first, KL and agreement. With watched words: how much of them each lane keeps.
+/// Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
 
 namespace keyhole {
 
-/// In the room that is left.
+/// Fills the remaining room.
 void draw_compare_facts(const PanelContext& context);
 
 }  // namespace keyhole

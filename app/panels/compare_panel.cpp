@@ -17,7 +17,7 @@ std::string lane_title(const AppState& app, int card) {
                        preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
-/// A pane with its heading, in a box of its own.
+/// Draws a pane with its heading in its own box.
 void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPane& pane, ImVec2 size,
                  const char* id) {
     AppState& app = context.app;
@@ -34,20 +34,20 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
         if (const auto at = first_other_token(app.history, a, b)) {
             ImGui::SameLine();
-            dim_text(context, fmt::format("texts differ from row {}", *at));
+            dim_text(context, fmt::format("texts differ from step {}", *at));
         }
     } else {
         colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
         ImGui::SameLine();
         const LaneRecord* record = app.record(pane.card);
         dim_text(context, record == nullptr
-                              ? "not there at this row"
+                              ? "not present at this step"
                               : fitted(record->info->effective, ImGui::GetContentRegionAvail().x));
     }
     draw_heat_pane(state, context, pane);
 }
 
-/// What the two lanes chose to say, one above the other: a column a position.
+/// Draws the tokens that the two lanes chose, one lane above the other, with a column a position.
 void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     const int cards[2] = {app.view.lane, app.other_card()};
@@ -55,8 +55,8 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     heading(context, "Own words");
     ImGui::SameLine();
     dim_text(context, app.lane_editor.follow()
-                          ? "what each would say next after the same text; framed: they differ"
-                          : "what each wrote; framed: they differ");
+                          ? "the token that each would choose after the same text; framed: they differ"
+                          : "the token that each chose; framed: they differ");
     const ScopedChild child = words_child(context, "own words", 4);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -97,7 +97,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
                          differs ? theme::lane_color(cards[side]) : theme::kText, words[side].c_str());
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
-            ImGui::SetTooltip("position %d, chosen after row %d", p, p - 1);
+            ImGui::SetTooltip("position %d, chosen after step %d", p, p - 1);
             if (ImGui::IsMouseClicked(0)) run(context, fmt::format("row {}", p - 1));
         }
     }
@@ -115,7 +115,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const std::vector<int> cards = app.compared_cards();
     if (cards.empty() || app.others.size() != cards.size() ||
         context.painters.others.size() != cards.size()) {
-        dim_text(context, "A comparison needs a second lane: + adds one.");
+        dim_text(context, "A comparison needs a second lane; + adds one.");
         return;
     }
     const std::string with = fmt::format("with {}", app.other_card());
@@ -130,7 +130,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const float gap = context.px(6);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float high = std::floor((room.y - gap) / 2);
-    // From three lanes on one bar, at the end, and one axis of rows, at the beginning, are for all.
+    // Three or more lanes share one colour bar, at the end, and one row axis, at the beginning.
     const std::size_t n = cards.size() + 1;
     const bool shares = n > 2;
     const float axis = shares ? context.px(34) : 0, bar = shares ? heat_scale_width(context) : 0;

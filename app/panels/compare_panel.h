@@ -1,5 +1,6 @@
-/// Lanes side by side: a heat map each with one zoom, one pointer and one time, what the focused lane and the other differ by, the overlap
-/// of their kept sets head by head, and where their texts part. Window thread.
+/// Draws lanes side by side: one heat map a lane with a common zoom, pointer and step, the difference
+/// between the focused lane and the other one, the overlap of their kept sets, and where their texts differ.
+/// Window thread.
 #pragma once
 
 #include "app/panels/heat_pane.h"
@@ -11,12 +12,13 @@ namespace keyhole {
 
 struct ComparePanel {
     std::array<HeatPaneState, 5> panes;  ///< lanes, then the difference
-    int last_words = -1;                 ///< row that their own words are scrolled to
+    int last_words = -1;                 ///< step to which the lanes' own words are scrolled
 };
 
 void draw(ComparePanel& panel, const PanelContext& context);
 
-/// The text as the strip has it, and beside it what the two lanes chose to say, differing words marked.
+/// Draws the text as the token strip does, and beside it the tokens that the two lanes chose, with differing
+/// words marked.
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context);
 
 }  // namespace keyhole

@@ -17,14 +17,14 @@ namespace keyhole {
 namespace {
 
 struct Line {
-    std::span<const float> values;  // one a record, NaN: none
+    std::span<const float> values;  // one value a record; NaN: none
     std::string name;
     ImU32 color = 0;
     float width = 1.6f;
 };
 
 ImU32 curve_color(std::size_t i) {
-    // None is the threshold's orange.
+    // None of these is the threshold's orange.
     static constexpr std::array kColors = {theme::rgb(86, 180, 233),  theme::rgb(40, 190, 150),
                                            theme::rgb(214, 139, 182), theme::rgb(240, 228, 100),
                                            theme::rgb(205, 209, 217), theme::rgb(130, 150, 245)};
@@ -35,7 +35,7 @@ ImU32 curve_color(std::size_t i) {
 
 namespace {
 
-/// What the panel draws: scores of picked tokens, or a measure of all lanes.
+/// Draws the choice between scores of picked tokens and a measure of all lanes.
 void draw_choice(const PanelContext& context) {
     ViewState& view = context.app.view;
     const auto name = [](int kind) {
@@ -52,10 +52,10 @@ void draw_choice(const PanelContext& context) {
         return tooltip(
             context,
             view.measure_curve == ViewState::kWatchedSpan
-                ? "How much of the watched words each lane holds, mean over KV heads. ×: no head holds "
-                  "all of them any more."
+                ? "Share of the watched words that each lane keeps, mean over KV heads. ×: no head keeps all "
+                  "of them any more."
             : view.measure_curve < 0
-                ? "Scores of picked tokens against the threshold; or a measure of all lanes."
+                ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
                 : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
         if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
@@ -67,7 +67,7 @@ void draw_choice(const PanelContext& context) {
     }
 }
 
-/// A measure of all lanes, and the way to a shadow where it needs one.
+/// Draws a measure of all lanes, and a way to switch a shadow on if the measure needs one.
 void draw_measure(const PanelContext& context) {
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
@@ -114,7 +114,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();
-    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · against the row");
+    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · over the steps");
     const StepList& steps = app.history.steps();
     const std::size_t n = steps.size();
 
@@ -143,7 +143,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
     if (!any) {
         const char* words = lines.empty()
-                                ? "Click a cell or a word: its score\nagainst the eviction threshold."
+                                ? "Click a cell or a word to see its score\nand the eviction threshold."
                                 : "no score recorded here";
         list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
     } else {
@@ -151,7 +151,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         const auto x_of = [&](int r) {
             return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
         };
-        // A margin, so that the ends of the axis are seen; what lies below it runs along the bottom.
+        // A margin keeps the ends of the axis visible. Values below the range run along the bottom.
         const auto y_of = [&](float v) { return min.y + size.y * (0.97f - 0.94f * range.part(v)); };
         const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
         for (double tick : log_ticks(double(range.low), double(range.high), std::min(most, 8))) {

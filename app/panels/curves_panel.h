@@ -1,4 +1,5 @@
-/// Scores of the picked tokens against the row, with the eviction threshold and tau. Window thread.
+/// Plots the scores of the picked tokens over the steps, with the eviction threshold and tau.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -9,10 +10,10 @@
 
 namespace keyhole {
 
-/// Scores of positions in a KV head, one value a record, NaN: none. Kept up with the run: a frame reads the new rows alone.
+/// Scores of positions in a KV head, one value a record; NaN: none. update() reads only the new rows.
 struct ScoreCurves {
     std::vector<float> threshold, tau;
-    std::vector<std::vector<float>> scores;  ///< [position asked for][record]
+    std::vector<std::vector<float>> scores;  ///< [index into the requested positions][record]
     void update(const RunHistory& history, int of_lane, int of_head, const std::vector<int>& of);
 
   private:

@@ -24,7 +24,7 @@ void close(const PanelContext& context) {
     context.app.dialog = Dialog::none;
 }
 
-/// A window in the upper middle; false: not to be drawn. End() it either way.
+/// Begins a window in the upper middle. Returns false if it is not to be drawn. Call End() either way.
 bool begin(const PanelContext& context, const char* title, float width, bool opening) {
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({display.x / 2, display.y * 0.14f}, ImGuiCond_Always, {0.5f, 0});
@@ -39,7 +39,8 @@ bool begin(const PanelContext& context, const char* title, float width, bool ope
     return shown;
 }
 
-/// A window that can be moved aside, at first beside the lanes; false: not to be drawn. End() it either way.
+/// Begins a movable window, at first beside the lanes. Returns false if it is not to be drawn. Call End()
+/// either way.
 bool begin_beside(const PanelContext& context, const char* title, float width, bool opening) {
     const float lanes = context.app.view.left_width > 0 ? context.app.view.left_width : 320;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
@@ -56,7 +57,7 @@ bool begin_beside(const PanelContext& context, const char* title, float width, b
     return shown;
 }
 
-/// The commands that match, a line each; a click runs one.
+/// Draws the matching commands, a line each. A click runs one.
 void draw_found(const Dialogs& panel, const PanelContext& context,
                 const std::vector<const UserAction*>& found) {
     const ScopedChild child("found", {0, context.px(360)});
@@ -91,7 +92,7 @@ void draw_found(const Dialogs& panel, const PanelContext& context,
             ImGui::TextDisabled("%s", keys.c_str());
         }
     }
-    if (found.empty()) ImGui::TextDisabled("nothing with these words");
+    if (found.empty()) ImGui::TextDisabled("no command contains these words");
 }
 
 void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
@@ -129,7 +130,7 @@ void draw_keys(const PanelContext& context, bool opening) {
     struct Line {
         std::string keys, title;
     };
-    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // as the menus have them
+    std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // grouped as in the menus
     std::size_t n_lines = 0;
     for (const UserAction& command : action_table()) {
         const bool speeds = command.id == "run.speed0";
@@ -142,7 +143,7 @@ void draw_keys(const PanelContext& context, bool opening) {
             n_lines += 2;
         }
         group->second.push_back({speeds ? "0 … 9" : shortcut_text(command.shortcut),
-                                 speeds ? "Speed, 0 is as fast as it goes" : std::string(command.title)});
+                                 speeds ? "Speed (0: no limit)" : std::string(command.title)});
         ++n_lines;
     }
     std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != "Other"; });
@@ -150,7 +151,7 @@ void draw_keys(const PanelContext& context, bool opening) {
         std::size_t n = 0;
         ImGui::TableNextColumn();
         for (const auto& [menu, lines] : groups) {
-            // To the second column where that leaves the halves most alike.
+            // Goes to the second column where that balances the two best.
             if (ImGui::TableGetColumnIndex() == 0 && n + (lines.size() + 2) / 2 > n_lines / 2)
                 ImGui::TableNextColumn();
             n += lines.size() + 2;
@@ -171,11 +172,11 @@ void draw_keys(const PanelContext& context, bool opening) {
     dim_text(context, "click picks, Shift+click picks several. Ctrl+wheel scales the interface.");
 }
 
-/// What to export: a line a word.
+/// Draws the words that can be exported, a line each.
 void draw_export_words(const PanelContext& context, ExportRequest& request) {
     std::string list;
     const std::string now = "," + request.list + ",";
-    // So many rows must leave room for the button on a small screen.
+    // The many rows must leave room for the button on a small screen.
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)}),
         spacing(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
     for (const ExportWord& word : export_words()) {
@@ -201,13 +202,13 @@ void draw_export(const PanelContext& context, bool opening) {
     mark_item(context, "export.folder");
     draw_export_words(context, request);
     const std::string list = request.list;
-    ImGui::Checkbox("prompt rows too", &request.all_rows);
-    small_words(context, app.live()
-                             ? "The run is replayed in the background with its changes at their rows, so "
-                               "that the files are exact and the same as those of keyhole decode."
-                             : "What the opened trace holds: attention and scores in half precision, the "
-                               "same files as those of keyhole replay. Logits, noise and shadow need a "
-                               "run.");
+    ImGui::Checkbox("include the prompt's rows", &request.all_rows);
+    small_words(context,
+                app.live()
+                    ? "The run is replayed in the background with all its changes, so the files are exact "
+                      "and equal those of keyhole decode."
+                    : "Exports the records of the opened trace: attention and scores in half precision, the "
+                      "same files as those of keyhole replay. Logits, noise and shadow need a run.");
     command_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
@@ -228,7 +229,7 @@ void draw_export(const PanelContext& context, bool opening) {
     }
 }
 
-/// One field and a button: the command gets what was typed.
+/// Draws a dialog with one field and a button. The command gets the typed text as its arguments.
 void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const char* title,
                 const char* hint, const char* button, std::string_view command, const char* preset,
                 bool as_typed = false) {
@@ -253,7 +254,7 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
     mark_item(context, "field.cancel");
 }
 
-/// The path, the width and how much of the view.
+/// Draws the fields of the picture dialog: path, width, and the part of the view.
 void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     if (!begin(context, "Save a picture of the focused view", 480, opening)) return;
     if (opening) {
@@ -266,7 +267,7 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     static constexpr std::array kWidths = {0, 800, 1200, 2400, 4800};
     for (const int width : kWidths) {
         if (width != 0) ImGui::SameLine();
-        const std::string name = width == 0 ? "as the cells ask" : std::to_string(width);
+        const std::string name = width == 0 ? "from the cells" : std::to_string(width);
         if (ImGui::RadioButton(name.c_str(), panel.picture_width == width)) panel.picture_width = width;
         mark_item(context, "picture width " + std::to_string(width));
     }
@@ -294,34 +295,35 @@ void draw_about(const PanelContext& context, bool opening) {
         {"The idea",
          "A language model reads and writes a text token by token; a token is a word or a piece of one. To "
          "choose the next, each "
-         "of its attention heads looks back at the tokens before, and so keeps two vectors of every token: "
+         "of its attention heads looks back at the tokens before, and therefore stores two vectors of every "
+         "token: "
          "the KV cache. It grows "
          "with the text until memory or time is short. A policy keeps it small: it evicts (drops) tokens, "
-         "and what is gone cannot "
-         "be looked at again. Here you see what each policy keeps, and what the model would say otherwise."},
+         "and no head can attend to an evicted token again. Here you see what each policy keeps, and what "
+         "the model would say otherwise."},
         {"Lanes",
-         "run side by side on the same text, each with its own cache and its own policy for what to keep. "
+         "run side by side on the same text. Each has its own cache and its own policy. "
          "Lane 0 keeps everything "
-         "and is the reference. Change a lane while it runs; it takes effect with the next row."},
+         "and is the reference. You can change a lane while it runs; the change takes effect with the next "
+         "step."},
         {"Atlas", "shows every layer and head of the focused lane at once. Click one to focus it."},
         {"Heat map",
-         "rows are time (one token consumed a row), columns are the positions attended to. Hatched: the "
+         "each row is a step, which consumes one token; columns are the positions attended to. Hatched: the "
          "token was evicted before. "
-         "A pixel that covers several cells shows their maximum, so no hot cell vanishes."},
+         "A pixel that covers several cells shows their maximum, so no large value is lost."},
         {"Scores",
-         "decide who stays: the token with the lowest score below the threshold goes. A cross marks an "
+         "decide which tokens stay: the policy evicts the token with the lowest score. A cross marks an "
          "eviction."},
         {"Text",
-         "is coloured by how many heads still hold the token; struck through means evicted everywhere, "
-         "underlined "
-         "that the lane was fed the word and would have said another."},
+         "is coloured by how many heads still keep the token. Struck through: evicted everywhere. "
+         "Underlined: the lane had to consume this token and would have chosen another one."},
         {"Time",
-         "scrubs back through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles "
-         "your changes."},
-        {"Limits", "attention is not explanation, and the quality on one prompt is an anecdote."},
+         "moves through the run. Ticks are evictions, lines the KL of every lane to lane 0, triangles your "
+         "changes."},
+        {"Limits", "attention is no explanation, and one prompt says little about quality."},
         {"Screen readers",
-         "get nothing from this window. “keyhole decode” and “keyhole replay FILE” print the same numbers as "
-         "text, and every export holds them; Ctrl+Shift+C copies the command line of the view."},
+         "cannot read this window. “keyhole decode” and “keyhole replay FILE” print the same numbers as "
+         "text, and every export contains them; Ctrl+Shift+C copies the command line of the view."},
     }};
     for (const auto& [name, words] : kParts) {
         heading(context, name, theme::kAccent);
@@ -367,18 +369,18 @@ void draw(Dialogs& panel, const PanelContext& context) {
                        "keyhole.png");
             break;
         case Dialog::go_to:
-            draw_field(panel, context, opening, "Go to", "layer head [row]", "Go", "goto", "");
+            draw_field(panel, context, opening, "Go to", "layer head [step]", "Go", "goto", "");
             break;
         case Dialog::find:
             draw_field(panel, context, opening, "Find a token", "text within a token", "Find", "find", "");
             break;
         case Dialog::say:
             draw_field(panel, context, opening, "Append a turn",
-                       "text that all lanes read next, \\n for a line end", "Read", "say", "", true);
+                       "text that all lanes read next; \\n for a line end", "Read", "say", "", true);
             break;
         case Dialog::edit_token:
-            draw_field(panel, context, opening, "Put other words here",
-                       "text in place of the token and of what came after", "Go back and read",
+            draw_field(panel, context, opening, "Replace the text from here",
+                       "text that replaces the token and all later ones", "Go back and read",
                        fmt::format("token.edit {}", app.view.pick ? app.view.pick->position : 0), "", true);
             break;
         case Dialog::why:
@@ -392,7 +394,7 @@ void draw(Dialogs& panel, const PanelContext& context) {
             if (begin_beside(context, "Bookmarks and notes", 460, opening)) draw_notes(context);
             break;
         case Dialog::overrides:
-            if (begin_beside(context, "Heads set apart", 500, opening)) draw(panel.overrides, context);
+            if (begin_beside(context, "Overrides by head", 500, opening)) draw(panel.overrides, context);
             break;
         case Dialog::about:
             draw_about(context, opening);

@@ -1,4 +1,4 @@
-/// The windows over the window: command palette, keys, export, file names, go to, find, what you see. Window
+/// Draws the dialogs over the window: command palette, keys, export, file names, go to, find, about. Window
 /// thread.
 #pragma once
 
@@ -14,11 +14,11 @@ struct Dialogs {
     DoctorPanel doctor;
     WhyPage why;
     Dialog shown = Dialog::none;
-    std::string text;       ///< of the palette or of the one field
+    std::string text;       ///< in the palette's field, or in the only field
     int selected = 0;       ///< in the palette
-    int picture_width = 0;  ///< 0: as the cells ask
+    int picture_width = 0;  ///< 0: cells of whole pixels
     bool picture_of_shown = false;
-    int selected_by = 0;  ///< moves that the arrow keys ask for
+    int selected_by = 0;  ///< moves by the arrow keys
 };
 
 void draw(Dialogs& panel, const PanelContext& context);

@@ -13,10 +13,10 @@ namespace {
 void draw_findings(const PanelContext& context) {
     AppState& app = context.app;
     const LaneRecord* record = app.record(app.view.lane);
-    heading(context, fmt::format("Lane {} after row {}", app.view.lane, app.view.row),
+    heading(context, fmt::format("Lane {} after step {}", app.view.lane, app.view.row),
             theme::lane_color(app.view.lane));
     if (record == nullptr) {
-        dim_text(context, "not there at this row");
+        dim_text(context, "not present at this step");
         return;
     }
     if (app.view.lane >= app.doctor.n_cards()) return;
@@ -41,17 +41,16 @@ void draw_findings(const PanelContext& context) {
         small_words(context, finding.detail);
     }
     ImGui::EndTable();
-    small_words(
-        context,
-        "–: cannot be told here. That keys lie at their rotation is a matter of tests: records hold no "
-        "keys.");
+    small_words(context,
+                "–: cannot be checked here. Only the tests check that keys have the right rotation, since "
+                "records contain no keys.");
 }
 
 void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     const ModelConfig& config = app.history.run().config;
     MemoryRequest& request = panel.request;
-    heading(context, "K and V under other schemes of sharing");
+    heading(context, "Memory of K and V under other sharing schemes");
     ImGui::SetNextItemWidth(context.px(110));
     ImGui::InputInt("tokens", &request.context, 1024, 8192);
     ImGui::SameLine();
@@ -90,11 +89,11 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     }
     ImGui::EndTable();
     small_words(context,
-                "2 × KV heads × head width × tokens × sequences × bytes. A model shared without training is "
-                "another, damaged model.");
+                "2 × KV heads × head width × tokens × sequences × bytes. Sharing without training damages "
+                "the model.");
 }
 
-/// Where the memory of this process goes.
+/// Draws where the memory of this process goes.
 void draw_memory(const PanelContext& context) {
     heading(context, "Memory of this window");
     if (!ImGui::BeginTable("memory", 3, ImGuiTableFlags_SizingStretchProp)) return;
@@ -143,7 +142,7 @@ void draw_doctor_line(const PanelContext& context) {
     tooltip(context,
             (broken ? fmt::format("lane {}: {}\n\n", verdict.card, verdict.fault.detail) : "") +
                 verdict.each +
-                fmt::format("\n\nOver all lanes after row {}. Click for each lane (F5).", app.view.row));
+                fmt::format("\n\nOver all lanes after step {}. Click for each lane (F5).", app.view.row));
     if (!pressed) return;
     if (broken) app.view.lane = verdict.card;
     if (app.dialog != Dialog::doctor) run(context, "doctor");

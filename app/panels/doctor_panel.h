@@ -1,4 +1,5 @@
-/// The eviction doctor's findings on the focused lane, and what K and V would take under other schemes of sharing. Window thread.
+/// Draws the eviction doctor's findings on the focused lane, and the memory that K and V would need under
+/// other sharing schemes. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -10,7 +11,8 @@ struct DoctorPanel {
     MemoryRequest request;
 };
 
-/// The line of the inspector: how many of the invariants hold over all lanes, red where one is broken. Opens the panel.
+/// Draws the inspector's line on the doctor: how many invariants hold over all lanes, red if one is broken.
+/// A click opens the panel.
 void draw_doctor_line(const PanelContext& context);
 void draw(DoctorPanel& panel, const PanelContext& context);
 

@@ -22,7 +22,7 @@ struct Canvas {
     }
 };
 
-/// Index ticks and token texts along both axes.
+/// Draws index ticks and token texts along both axes.
 void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int n, float left_margin,
                bool row_texts, bool texts) {
     const AppState& app = context.app;
@@ -52,7 +52,7 @@ void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int 
     }
     list.PopClipRect();
 
-    // Positions, below: turned texts where a cell is as wide as a line, else indices.
+    // Positions, below: turned texts if a cell is at least as wide as a text line, else indices.
     const int begin = std::clamp(static_cast<int>(std::floor(first.x)), 0, n);
     const int end = std::clamp(static_cast<int>(std::ceil(last.x)), 0, n);
     const float index_width = ImGui::CalcTextSize("00000").x;
@@ -81,7 +81,7 @@ void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int 
     list.PopClipRect();
 }
 
-/// Beside the canvas, an item below the other: what a colour means.
+/// Lists the meaning of colours beside the canvas, one item below the other.
 class Legend {
   public:
     Legend(const PanelContext& context, const Canvas& canvas)
@@ -186,7 +186,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const Canva
         app.view.pick_cell({row, position}, io.KeyShift);
 }
 
-/// Guides of a cell: thin lines to both axes, the cell itself framed from outside.
+/// Draws the guides of a cell: thin lines to both axes, and a frame around the cell.
 void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, ImU32 color) {
     const HeatView& view = context.app.view.heat;
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -204,7 +204,8 @@ void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, I
     list.PopClipRect();
 }
 
-/// A line over each token that is pinned in the focused head after the shown row, from its birth on.
+/// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
+/// own row on.
 void draw_pins(const PanelContext& context, int card, const Canvas& canvas) {
     const AppState& app = context.app;
     const LaneRecord* record = app.record(card);
@@ -225,14 +226,14 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.focused_kv_head();
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
+        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
         return text + "   " + presence_text(app.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::evicted)
-        return text + fmt::format("   evicted after row {}", app.history.evicted_at(lane, g, cell.position));
+        return text + fmt::format("   evicted after step {}", app.history.evicted_at(lane, g, cell.position));
     if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
         text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
     if (score_values(app.history, lane, cell.row, g, values))
@@ -242,7 +243,7 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
     return text;
 }
 
-/// Colours of a difference of masks, by lane.
+/// Draws the legend of a difference of masks: one colour a lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
     const ColorScale scale = difference_scale(context.app.view, 1);
     Legend legend(context, canvas);
@@ -256,14 +257,14 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
-        fmt::format("row {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
+        fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
                     cell.position, token_words(app, a, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
     if (difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask, values))
-        text += std::isnan(values[p]) ? "   held by neither"
+        text += std::isnan(values[p]) ? "   kept by neither"
                 : values[p] == 0
-                    ? "   held by both"
-                    : fmt::format("   held by lane {} alone", values[p] > 0 ? pane.card : pane.versus);
+                    ? "   kept by both"
+                    : fmt::format("   kept only by lane {}", values[p] > 0 ? pane.card : pane.versus);
     if (app.view.mode != HeatMode::mask &&
         difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, app.view.mode, values))
         text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.card, pane.versus,
@@ -271,8 +272,8 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
     return text;
 }
 
-/// That an automatic range goes up to. Equal colours mean equal values: lanes side by side have one range, and so has a lane that
-/// blinks in another one's place.
+/// Returns the upper end of the automatic colour range. Equal colours must mean equal values, so lanes side
+/// by side share one range, and a lane shown by blinking uses the range of the focused lane.
 float largest_in(const AppState& app, const HeatPane& pane) {
     const bool sinks = app.view.range().sinks_count;
     if (pane.versus >= 0) return pane.data.focus().largest(sinks);
@@ -299,7 +300,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const float right = pane.scale ? heat_scale_width(context) : context.px(14),
                 caption = line + context.px(6);
-    // Margins hold token texts where a cell is as large as a line; whether they fit is asked of the smaller canvas.
+    // Margins hold token texts if a cell is large enough for a line. The test uses the smaller canvas.
     const float text_left = context.px(92), text_below = context.px(76);
     const int first_row = app.first_fitted_row();
     const bool row_texts = pane.rows && pane.scale && room.x - text_left - right >= context.px(120) &&
@@ -347,7 +348,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     draw_axes(context, lane, canvas, n, left, row_texts, texts);
     if (!pane.scale) {
-        // The pane at the end of the line has it.
+        // The last pane of the line draws it.
     } else if (view.mode == HeatMode::mask)
         quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
     else
@@ -356,7 +357,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     draw_pins(context, pane.card, canvas);
 
-    // The end of the prompt, and the shown row.
+    // Marks the end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);
     const float prompt_y = canvas.at(view.heat, 0, app.history.n_prompt()).y;
     list.AddLine({canvas.min.x - context.px(4), std::round(prompt_y) - 0.5f},
@@ -375,7 +376,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     if (view.pick) draw_guides(context, canvas, *view.pick, theme::kWarm);
     if (context.shared.hovered) draw_guides(context, canvas, *context.shared.hovered, theme::kText);
 
-    // One line under the axis: the cell under the pointer, else what the picture lacks.
+    // One line under the axis: the cell under the pointer, else what the picture does not show.
     std::string text;
     const std::optional<Pick> cell = context.shared.hovered ? context.shared.hovered : view.pick;
     if (cell && cell->row <= app.last_row() && cell->position <= cell->row) {

@@ -1,5 +1,6 @@
-/// One canvas with rows of time over positions: a head of a lane as attention, mask or score, or what two lanes differ by. All canvases
-/// share zoom, pan, the pointed and the picked cell. Window thread.
+/// Draws one canvas, steps (rows) x positions: a head of a lane as attention, mask or score, or the
+/// difference of two lanes. All canvases share zoom, pan, and the hovered and the picked cell. Window
+/// thread.
 #pragma once
 
 #include "app/panels/range_bar.h"
@@ -14,18 +15,18 @@ struct HeatPaneState {
 };
 
 struct HeatPane {
-    int card = 0;     ///< lane, as its card counts
-    int versus = -1;  ///< of a difference: the lane that is taken away
+    int card = 0;     ///< index of the lane's card
+    int versus = -1;  ///< difference: the lane that is subtracted; -1: none
     const HeatData& data;
     HeatPainter& painter;
-    bool scale = true;  ///< has the bar or the legend of its colours beside it
-    bool rows = true;   ///< has the rows' numbers
+    bool scale = true;  ///< draws the colour bar or legend beside it
+    bool rows = true;   ///< draws the row numbers
 };
 
-/// Pixels that the bar or the legend takes.
+/// Returns the width in pixels of the colour bar or the legend.
 float heat_scale_width(const PanelContext& context);
 
-/// In the room that is left.
+/// Fills the remaining room.
 void draw_heat_pane(HeatPaneState& state, const PanelContext& context, const HeatPane& pane);
 
 }  // namespace keyhole

@@ -1,4 +1,5 @@
-/// The focused head of the focused lane, large, with the switches of what is shown of it. Window thread.
+/// Draws the focused head of the focused lane, large, with the switches for its view.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/heat_pane.h"
@@ -11,9 +12,9 @@ struct HeatmapPanel {
 
 void draw(HeatmapPanel& panel, const PanelContext& context);
 
-/// Mode, range, difference and blink: for all panes.
+/// Draws the switches for mode, range, difference and blink, which apply to all panes.
 void draw_heat_toolbar(const PanelContext& context);
-/// In place of the panes before the first record.
+/// Draws a placeholder before the first record.
 void draw_waiting(const PanelContext& context);
 
 }  // namespace keyhole

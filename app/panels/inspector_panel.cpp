@@ -12,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-/// The likeliest tokens of so many lanes, a line a rank.
+/// Draws the most likely tokens of `n` lanes, a line a rank.
 void draw_candidates(const PanelContext& context, int first, int n) {
     AppState& app = context.app;
     const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
@@ -40,7 +40,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
                 if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(at, end)) {
                     list.AddRect({at.x - 2, at.y}, end, theme::kText, 2);
                     ImGui::SetTooltip(
-                        "%s: %.2f %%, log-probability %.2f\nClick: row %d takes it, in all lanes",
+                        "%s: %.2f %%, log-probability %.2f\nClick: step %d consumes it, in all lanes",
                         text.c_str(), double(p) * 100, double(record->top[k].log_prob), app.view.row + 1);
                     if (ImGui::IsMouseClicked(0)) {
                         app.view.lane = i;
@@ -57,12 +57,12 @@ void draw_next_tokens(const PanelContext& context) {
     AppState& app = context.app;
     heading(context, "Next token");
     ImGui::SameLine();
-    dim_text(context, fmt::format("after row {}", app.view.row));
+    dim_text(context, fmt::format("after step {}", app.view.row));
     const int n = std::min(app.lane_editor.n_lanes(), 4);
     if (n == 0 ||
         !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
         return;
-    // The lanes in view: around the focused one when there are more.
+    // If there are more lanes than fit, shows those around the focused one.
     const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.lane_editor.n_lanes() - n));
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
@@ -81,9 +81,9 @@ void draw_memory_rows(const PanelContext& context) {
     ImGui::TableNextRow();
     for (const auto& [title, whole] :
          {std::pair("", ""),
-          {"tokens", "tokens of a KV head: stored after the row / attended in it"},
-          {"stored", "bytes of the tokens that are stored"},
-          {"allocated", "bytes that the system has given"}}) {
+          {"tokens", "tokens of a KV head: stored after the step / attended to in it"},
+          {"stored", "bytes of the stored tokens"},
+          {"allocated", "bytes allocated from the system"}}) {
         ImGui::TableNextColumn();
         dim_text(context, title);
         if (*whole != '\0') tooltip(context, whole);
@@ -102,13 +102,13 @@ void draw_memory_rows(const PanelContext& context) {
                                            double(record->attended_tokens) / n_kv)
                                    .c_str());
         tooltip(context,
-                fmt::format("stored after the row / attended in it, mean over KV heads\n{} / {} in all",
+                fmt::format("stored after the step / attended to in it, mean over KV heads\n{} / {} in total",
                             record->use.stored_tokens, record->attended_tokens));
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(bytes_text(record->use.stored_bytes).c_str());
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(bytes_text(record->use.allocated_bytes).c_str());
-        tooltip(context, "what the system has given, scores included");
+        tooltip(context, "allocated from the system, scores included");
     }
 }
 
@@ -123,7 +123,7 @@ void draw_memory(const PanelContext& context) {
     ImGui::EndTable();
 }
 
-/// For a projector, where the curves have no pane: what is held of the watched words.
+/// Plots the retained share of the watched words for a projector, where the curves have no pane.
 void draw_watched_curve(const PanelContext& context) {
     if (context.app.view.arrangement != Arrangement::teach || !context.app.view.watched) return;
     heading(context, "Watched words");
@@ -134,7 +134,7 @@ void draw_watched_curve(const PanelContext& context) {
     ImGui::Dummy({0, context.px(6)});
 }
 
-/// KL to lane 0 of every lane against the row, in the room that is left.
+/// Plots the KL divergence of every lane from lane 0 over the steps, in the remaining room.
 void draw_divergence(const PanelContext& context) {
     if (context.app.lane_editor.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");

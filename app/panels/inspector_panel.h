@@ -1,4 +1,5 @@
-/// The picked cell, next tokens and memory of all lanes. Window thread.
+/// Shows the picked cell, and the next tokens and memory of all lanes.
+/// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"

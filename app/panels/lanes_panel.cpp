@@ -18,13 +18,13 @@ void draw_line(const std::string& text, ImU32 color, const PanelContext& context
     if (cut != text) tooltip(context, text);
 }
 
-constexpr const char* kNoNumbers = "NaN: no next token can be told; see the model's warnings";
+constexpr const char* kNoNumbers = "NaN: there is no next token; see the model's warnings";
 
-/// For a projector: the word that the lane would say, and the one of lane 0 where that is another.
+/// For a projector: draws the lane's next token, and lane 0's next token if it differs.
 void draw_next_word(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
     if (record == nullptr || record->top.empty())
-        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not there yet",
+        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not present yet",
                          theme::kWarm, context, right);
     if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
     if (record->ended) return draw_line("ended: the model closed its text", theme::kDim, context, right);
@@ -40,7 +40,7 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
               differs ? theme::kWarm : theme::kText, context, right);
 }
 
-/// What the lane is and how it does, in small print.
+/// Draws the lane's settings and measures in small print.
 void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
     const LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(index)];
@@ -48,7 +48,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
-        line(app.history_lane(index) ? "not there yet at this row" : "joins with the next row", theme::kWarm);
+        line(app.history_lane(index) ? "not present at this step" : "joins with the next step", theme::kWarm);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::kFault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::kFault);
@@ -56,14 +56,14 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         const bool latest = app.view.row == app.last_row();
         if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&
             spec != parse_lane_spec(record->info->spec))
-            line("asked: " + format_lane_spec(spec) + " (from the next row)", theme::kWarm);
+            line("requested: " + format_lane_spec(spec) + " (from the next step)", theme::kWarm);
         line(record->info->effective, theme::kDim);
-        if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the card says it
+        if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the policy card does
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
                              !record->agrees   ? ""
-                             : *record->agrees ? "same next word · "
-                                               : "other next word · ",
+                             : *record->agrees ? "same next token · "
+                                               : "other next token · ",
                              double(*record->kl)),
                  record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
             tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
@@ -71,7 +71,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     }
 }
 
-/// What stands on the card of a lane, from its upper left corner on.
+/// Draws the contents of a lane's card. min: its upper left corner.
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     AppState& app = context.app;
     const Preset preset = app.lane_editor.lanes()[static_cast<std::size_t>(index)].policy.preset;
@@ -81,7 +81,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ScopedItemWidth item_width(width - 2 * pad);
     const ScopedClip clip(min, {min.x + width, min.y + context.px(1400)});
-    // Heading: what it is, and how it does.
+    // Heading: the lane's name and main measures.
     const float right = min.x + width - pad;
     const bool brief = app.view.arrangement == Arrangement::teach;
     heading(context, fmt::format("{}  {}", index, preset_name(preset)));
@@ -95,12 +95,12 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         kept_width = text_width + pad;
         list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::kDim, kept.c_str());
     }
-    if (brief) {  // all in one line: three lanes stand below each other on a projector
+    if (brief) {  // all in one line, so that three lanes fit on a projector
         ImGui::SameLine(0, context.px(10));
         draw_next_word(context, index, record, right - kept_width);
     }
     if (record != nullptr) {
-        // How full: share of the tokens so far.
+        // Fill level: share of the tokens so far that are stored.
         const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
         const float share = static_cast<float>(double(record->use.stored_tokens) / n_kv / (app.view.row + 1));
         const ImVec2 bar = ImGui::GetCursorScreenPos();
@@ -110,9 +110,9 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
                            theme::lane_color(index), 2);
         ImGui::Dummy({0, context.px(4)});
     }
-    if (record != nullptr && record->info->merged) {  // before the rest: it says what that is worth
+    if (record != nullptr && record->info->merged) {  // first, since it qualifies all numbers below
         const ScopedFont font(context.fonts.small);
-        draw_line(fmt::format("merged ({}), not uptrained: another, damaged model", record->info->kv),
+        draw_line(fmt::format("merged ({}) without training: a damaged model", record->info->kv),
                   theme::kWarm, context, right);
     }
     if (!brief) draw_words(context, index, record, right);
@@ -146,7 +146,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     ImGui::Dummy({0, 0});
 }
 
-/// Until a budget is full every policy keeps everything.
+/// Says that all lanes still look alike: until a budget is full every policy keeps everything.
 void say_that_nothing_left(const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.has_run() || app.lane_editor.n_lanes() < 2) return;
@@ -155,18 +155,19 @@ void say_that_nothing_left(const PanelContext& context) {
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
     }
     const ScopedColor color(ImGuiCol_Text, theme::kWarm);
-    ImGui::TextWrapped("No budget is full yet: until then all policies keep everything and look alike.");
+    ImGui::TextWrapped("No budget is full yet, so all policies still keep everything and look alike.");
 }
 
 }  // namespace
 
 void draw(LanesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
-    if (app.view.arrangement == Arrangement::teach) {  // the menu has the rest
+    if (app.view.arrangement == Arrangement::teach) {  // the menu has the other buttons
         say_that_nothing_left(context);
         for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
             draw_card(panel, context, i);
-            if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);  // where not all fit
+            // If not all cards fit, scrolls to the focused one.
+            if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);
         }
         panel.shown_lane = app.view.lane;
         return;

@@ -1,4 +1,5 @@
-/// One card a lane: what it is and how it does; the focused one opens its policy (policy_card.h). Window thread.
+/// Draws one card a lane with its name and measures. The focused card also shows its policy (policy_card.h).
+/// Window thread.
 #pragma once
 
 #include "app/panels/policy_card.h"
@@ -7,7 +8,7 @@ namespace keyhole {
 
 struct LanesPanel {
     PolicyCard card;
-    int shown_lane = -1;  ///< that the projector's cards were scrolled to
+    int shown_lane = -1;  ///< lane to which the projector's cards are scrolled
 };
 
 void draw(LanesPanel& panel, const PanelContext& context);

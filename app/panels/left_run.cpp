@@ -15,8 +15,8 @@ void draw_left_run(KeptRuns& runs, const PanelContext& context) {
     const std::size_t n = runs.left().size();
     ImGui::AlignTextToFramePadding();
     ImGui::TextUnformatted(
-        (n == 1 ? std::string("A run did not end: Keyhole was killed or crashed. Its records are kept.")
-                : fmt::format("{} runs did not end: Keyhole was killed or crashed. The newest:", n))
+        (n == 1 ? std::string("A run was interrupted: Keyhole crashed or was killed. Its records are kept.")
+                : fmt::format("{} runs were interrupted: Keyhole crashed or was killed. The newest:", n))
             .c_str());
     tooltip(context, spool.string());
     ImGui::SameLine();
@@ -24,11 +24,11 @@ void draw_left_run(KeptRuns& runs, const PanelContext& context) {
         run(context, "file.open " + spool.string());
         if (context.app.opening()) runs.forget(spool);
     }
-    tooltip(context, "Makes a trace of the records and shows it; the run on show goes.");
+    tooltip(context, "Makes a trace of the records and shows it in place of the current run.");
     mark_item(context, "left run open");
     ImGui::SameLine();
     if (ImGui::Button("Discard")) runs.discard(spool);
-    tooltip(context, "Removes the records for good.");
+    tooltip(context, "Deletes the records.");
     mark_item(context, "left run discard");
     ImGui::End();
 }

@@ -1,4 +1,5 @@
-/// The notice of runs that did not end, with Open and Discard. Window thread.
+/// Draws the notice about runs that a crash or kill interrupted, with Open and Discard.
+/// Window thread, within a frame; reads no spool itself.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -6,7 +7,7 @@
 
 namespace keyhole {
 
-/// Draws nothing where none is left.
+/// Draws nothing if there is no such run.
 void draw_left_run(KeptRuns& runs, const PanelContext& context);
 
 }  // namespace keyhole

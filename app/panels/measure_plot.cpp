@@ -20,7 +20,7 @@ struct Axis {
     }
 };
 
-/// From the values of all lines; nothing there: false.
+/// Fits the axis to the values of all lines. Returns false if there are none.
 bool fit(std::span<const RowLine> lines, Axis& axis) {
     double low = 1e300, high = -1e300;
     for (const RowLine& row_line : lines)
@@ -53,7 +53,7 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
     }
 }
 
-/// Lanes with their values at the shown row, two in a line.
+/// Draws the lanes with their values at the shown step, two in a line.
 void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
     const AppState& app = context.app;
     const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.first_row()));
@@ -143,7 +143,7 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     const float below =
         legend ? ImGui::GetFontSize() * static_cast<float>((app.lane_editor.n_lanes() + 1) / 2) : 0;
     const ScopedId id(kind);
-    const char* nothing = about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet";
+    const char* nothing = about.needs_shadow ? "no shown lane has a shadow here" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});
     if (end) tooltip(context, measure_tooltip(about.measure));
     if (!end || !legend) return;

@@ -1,4 +1,5 @@
-/// A measure of all lanes against the row. Window thread.
+/// Plots a measure of all lanes over the steps.
+/// Window thread, within a frame; computes no measures itself.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -7,21 +8,23 @@
 
 namespace keyhole {
 
-/// Values against the row, one a record of the history, NaN where there is none.
+/// One line of values over the steps: one value a record of the history, NaN if there is none.
 struct RowLine {
     std::span<const float> values;
     ImU32 color = 0;
     bool in_focus = false;
 };
-/// Draws them into `room` at the cursor with axes of their own; the plot is the last item. Returns where to go on below it; nothing to
-/// draw: `nothing` says so, and there is no item. Needs an ImGui ID of its own.
+/// Draws lines into `room` at the cursor, with their own axes; the plot is the last item. Returns the
+/// position below it. If there is nothing to draw, shows the text `nothing` and submits no item. Needs an
+/// ImGui ID of its own.
 std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<const RowLine> lines,
                                      bool logarithmic, const char* nothing, ImVec2 room);
 
-/// Draws into `room` at the cursor, a legend with the values at the shown row below. kind: index into curve_kinds().
+/// Plots a measure into `room` at the cursor, with a legend of the values at the shown step below. kind:
+/// index into curve_kinds().
 void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool legend);
 
-/// Definition of a measure, for tooltips: what it says, equation and unit.
+/// Returns the definition of a measure for tooltips: meaning, equation and unit.
 std::string measure_tooltip(std::string_view name);
 
 }  // namespace keyhole

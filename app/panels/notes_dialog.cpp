@@ -27,7 +27,7 @@ void draw_notes(const PanelContext& context) {
     if (!app.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
     mark_item(context, "notes");
     dim_text(context,
-             app.live() ? "Saved beside the trace when the run is saved."
+             app.live() ? "Saved beside the trace when you save the run."
                         : "Saved beside the trace: " + annotations_file(app.opened_file).filename().string());
     if (!app.recent.paths.empty()) {
         ImGui::Separator();

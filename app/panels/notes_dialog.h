@@ -1,4 +1,5 @@
-/// Bookmarks and notes of the run, and the files that were open lately. Window thread.
+/// Draws the dialog with bookmarks, notes and recent files.
+/// Window thread, within a frame; writes no files itself.
 #pragma once
 
 #include "app/panels/panel.h"

@@ -23,11 +23,11 @@ std::string cell_text(double value, Override::Field field) {
     if (field == Override::Field::budget || field == Override::Field::recent)
         return fmt::format("{:.0f}", value);
     std::string text = fmt::format("{:.2f}", value);
-    if (text.starts_with("0.")) text.erase(0, 1);  // narrow cells
+    if (text.starts_with("0.")) text.erase(0, 1);  // the cells are narrow
     return text;
 }
 
-/// The value to paint with.
+/// Edits the value to paint with.
 void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     std::optional<OverrideValue>& brush = panel.brushes[static_cast<std::size_t>(panel.field)];
     if (!brush) {
@@ -65,7 +65,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
     mark_item(edit.context, "override brush");
 }
 
-/// Grid with labels. Returns the cells under the pointer: [first, last] layer and head.
+/// Maps the pointer to cells of the grid and its labels.
 struct GridPlace {
     ImVec2 min;
     float label = 0, cell_width = 0, cell_height = 0;
@@ -74,7 +74,7 @@ struct GridPlace {
         return {min.x + label + cell_width * static_cast<float>(head),
                 min.y + cell_height * static_cast<float>(layer + 1)};
     }
-    /// -1: the label of the row or column.
+    /// Returns layer and head under the pointer; -1 stands for the label of a row or column.
     std::optional<std::pair<int, int>> under(ImVec2 mouse) const {
         const int head =
             mouse.x < min.x + label ? -1 : static_cast<int>((mouse.x - min.x - label) / cell_width);
@@ -126,21 +126,21 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
     }
 }
 
-/// Who is painted together.
+/// Says which heads are painted together.
 const char* unit_sentence(Scope scope, const HeadGrid& heads) {
     switch (scope) {
         case Scope::layer:
-            return "scope=layer keeps one set a layer: a layer is painted as a whole.";
+            return "scope=layer keeps one set of tokens in each layer, so a layer is painted as a whole.";
         case Scope::shared:
-            return "scope=shared keeps one set for the model: it is painted as a whole.";
+            return "scope=shared keeps one set of tokens in the model, so the model is painted as a whole.";
         case Scope::head:
             break;
     }
     const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.end()) + 1;
-    return n_kv < heads.n_layers * heads.n_heads ? "Heads that read one KV head are painted together." : "";
+    return n_kv < heads.n_layers * heads.n_heads ? "Heads that share one KV head are painted together." : "";
 }
 
-/// Left paints, right clears; from the press to the release is one change.
+/// Paints with the left button and clears with the right one. One press to release is one change.
 void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& lane, const HeadGrid& heads,
            const std::optional<std::pair<int, int>>& under) {
     if (!panel.painting && ImGui::IsItemHovered() && under)
@@ -210,7 +210,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         }
         mark_item(context, "override clear");
     }
-    if (!idle.empty()) small_words(context, "Without effect here: " + idle, theme::kWarm);
+    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::kWarm);
 
     GridPlace place;
     place.min = ImGui::GetCursorScreenPos();
@@ -254,13 +254,13 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
                                          heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
-                            known ? ", set apart" : ", as the lane"));
+                            known ? ", overridden" : ", as the lane"));
     }
     small_words(context,
-                off ? "full keeps every token: take another preset first."
-                    : fmt::format("Click or drag paints, right button clears; a label paints its layer or "
-                                  "head, the corner all. "
-                                  "Numbers are in force for the shown row, framed cells are set apart. {}",
+                off ? "full keeps every token; choose another preset first."
+                    : fmt::format("Click or drag to paint; the right button clears. A label paints its layer "
+                                  "or head, the corner everything. Numbers are in force at the shown step; "
+                                  "framed cells have overrides. {}",
                                   unit_sentence(policy.scope, heads)),
                 theme::kDim);
     small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);

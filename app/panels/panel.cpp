@@ -155,7 +155,7 @@ std::string fitted(std::string_view text, float width) {
 void text_upward(ImDrawList& list, ImVec2 at, ImU32 color, const char* text) {
     at = ImVec2(std::round(at.x), std::round(at.y));
     const int first = list.VtxBuffer.Size;
-    // Unclipped: the clip rectangle is tested on the turned quads by the scissor alone.
+    // Adds the text unclipped, since ImGui would test the text before it is turned. The scissor clips it.
     list.AddText(ImGui::GetFont(), ImGui::GetFontSize(), at, color, text);
     for (int i = first; i < list.VtxBuffer.Size; ++i) {
         ImVec2& v = list.VtxBuffer[i].pos;
@@ -208,13 +208,13 @@ std::string bytes_text(std::int64_t bytes) {
 void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int first_row, int last_row) {
     list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
     list.PopClipRect();
-    if (first_row == last_row) {  // one row makes no curve
-        const std::string words = fitted("Space: curves grow with the rows", size.x - 16);
+    if (first_row == last_row) {  // one step makes no curve
+        const std::string words = fitted("Space runs; curves need more steps", size.x - 16);
         const ImVec2 wide = ImGui::CalcTextSize(words.c_str());
         list.AddText({min.x + (size.x - wide.x) / 2, min.y + (size.y - wide.y) / 2}, theme::kDim,
                      words.c_str());
     }
-    const std::string begin = fmt::format("row {}", first_row), end = fmt::format("{}", last_row);
+    const std::string begin = fmt::format("step {}", first_row), end = fmt::format("{}", last_row);
     list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
     list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
                  end.c_str());
@@ -222,7 +222,7 @@ void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int
 
 std::string number_text(double value) {
     if (std::isnan(value)) return "–";
-    if (std::isinf(value)) return "NaN";  // as pictures have it: kNotFinite
+    if (std::isinf(value)) return "NaN";  // pictures write it so: kNotFinite
     if (value == 0) return "0";
     const double size = std::abs(value);
     if (size >= 100) return fmt::format("{:.1f}", value);

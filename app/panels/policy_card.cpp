@@ -26,7 +26,7 @@ void choose_preset(PolicyEditor& edit) {
         if (ImGui::Selectable(name.c_str(), preset == policy.preset) && preset != policy.preset) {
             const PolicyParams before = policy;
             policy = preset_params(preset);
-            // A budget that was set by hand stays, and what does not belong to the preset.
+            // Keeps a budget that was set by hand, and all options that do not belong to the preset.
             if (preset != Preset::full && before.budget.unit == Amount::Unit::tokens)
                 policy.budget = before.budget;
             policy.shadow = before.shadow;
@@ -48,7 +48,8 @@ void draw_preset(PolicyEditor& edit, bool with_words) {
         tooltip(edit.context, preset_help(policy.preset));
 }
 
-/// Two buttons and the sentence that says what differs; greyed with its reason where nobody released code.
+/// Draws two buttons, and a sentence on the difference between the dialects. Greyed with its reason if the
+/// policy's authors released no code.
 void draw_dialects(PolicyEditor& edit) {
     PolicyParams& policy = edit.policy;
     const PanelContext& context = edit.context;
@@ -69,7 +70,7 @@ void draw_dialects(PolicyEditor& edit) {
         mark_item(context, "dialect " + name);
         tooltip(context, option_tooltip("dialect", idle));
     }
-    // Whole where it is in force, else its beginning: the card is short of room.
+    // Shows all of it if it is in force, else only its beginning, since the card is short of room.
     if (policy.dialect == Dialect::released)
         return small_words(context, dialect_help(policy.preset), theme::kWarm);
     {
@@ -79,29 +80,27 @@ void draw_dialects(PolicyEditor& edit) {
     tooltip(context, dialect_help(policy.preset));
 }
 
-/// What the draft will store and attend to on this prompt, before it is in force.
+/// Shows what the draft would store and attend to on this prompt, before it is in force.
 void draw_accounting(const PolicyEditor& edit) {
     const AppState& app = edit.context.app;
     if (!app.has_run()) return;
     const ResolvedPolicy policy = resolve(edit.policy, app.history.n_prompt(), app.history.run().n_generate);
     small_words(edit.context, accounting_text(policy), theme::kText);
-    tooltip(
-        edit.context,
-        fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after the eviction "
-                    "that follows a row; "
-                    "attended = seen by the row, itself included.{}",
-                    policy.keeps_memory
-                        ? " The released code masks and frees nothing: its memory grows as a full cache's."
-                        : ""));
+    tooltip(edit.context,
+            fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after a step's "
+                        "eviction; attended = visible to the step's query, its own token included.{}",
+                        policy.keeps_memory ? " The released code only masks tokens and frees nothing: its "
+                                              "memory grows like a full cache."
+                                            : ""));
 }
 
-/// How many ranges of heads are set apart, and the way to the matrix.
+/// Shows how many ranges of heads have overrides, and a button that opens the matrix.
 void draw_overrides(const PolicyEditor& edit) {
     const std::size_t n = edit.policy.overrides.size();
     command_button(edit.context, "lane.overrides", "by head…", edit.context.app.dialog == Dialog::overrides);
     ImGui::SameLine();
     ImGui::AlignTextToFramePadding();
-    std::string text = n == 0 ? "no head is set apart" : "";
+    std::string text = n == 0 ? "no head has an override" : "";
     for (const Override& o : edit.policy.overrides)
         text += fmt::format("{}{}@{}", text.empty() ? "" : ", ", override_field_name(o.field),
                             format_override_heads(o));
@@ -112,7 +111,7 @@ void draw_overrides(const PolicyEditor& edit) {
     tooltip(edit.context, text);
 }
 
-/// The lane as text; enter takes it over.
+/// Draws the lane's spec as text. Enter applies it.
 void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     const PanelContext& context = edit.context;
     if (panel.spec_lane != edit.lane || !ImGui::GetIO().WantTextInput) {
@@ -121,7 +120,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     }
     ImGui::AlignTextToFramePadding();
     colored_text(theme::kDim, "spec");
-    tooltip(context, "The same as text, for the command line and for other lanes. Enter takes it over.");
+    tooltip(context, "The lane as text, for the command line and for other lanes. Enter applies it.");
     ImGui::SameLine(edit.label_width);
     ImGui::SetNextItemWidth(edit.room());
     const ScopedFont font(context.fonts.small);
@@ -130,7 +129,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
     mark_item(context, "spec");
 }
 
-/// What `content` edits is sent when the widget is let go.
+/// Draws `content`, which edits a draft, and sends the draft when the widget is released.
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     AppState& app = context.app;
@@ -139,7 +138,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     if (app.has_run()) edit.heads = head_grid(app.history.layout(app.history_lane(lane).value_or(0)));
     edit.lane = lane;
     edit.right = right;
-    // A narrow card needs the room for its widgets.
+    // A narrow card needs its room for the widgets.
     edit.label_width =
         std::clamp((right - ImGui::GetCursorScreenPos().x) * 0.3f, context.px(54), context.px(70));
 

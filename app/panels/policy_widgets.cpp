@@ -9,12 +9,12 @@ namespace keyhole {
 
 namespace {
 
-/// Hints of short labels: the card is narrow.
+/// Returns a shorter label for some options, since the card is narrow.
 std::string_view short_name(std::string_view option) {
     return option == "score_dtype" ? "sums in" : option == "compensate" ? "grow MLP" : option;
 }
 
-/// Rounded as the widget prints it, so that the spec stays short.
+/// Rounds as the widget prints the value, so that the spec stays short.
 double rounded(double value, double steps) {
     return std::round(value * steps) / steps;
 }
@@ -26,7 +26,7 @@ std::string option_tooltip(std::string_view option, std::string_view idle) {
     std::string text = fmt::format(
         "{}\n{}\nFrom: {}.\nSpec: {}", help.name, help.help, help.paper,
         option == "preset" ? std::string(help.values) : fmt::format("{}=…   {}", help.name, help.values));
-    if (!idle.empty()) text += fmt::format("\n\nWithout effect here: {}", idle);
+    if (!idle.empty()) text += fmt::format("\n\nNo effect here: {}", idle);
     return text;
 }
 
@@ -89,7 +89,7 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
         mark_item(context, fmt::format("{} number", option));
         ImGui::SameLine(0, context.px(4));
     }
-    // A budget has no rest, a recent window no all.
+    // A budget cannot be `rest`, and a recent window cannot be `all`.
     const std::array<Amount::Unit, 3> units = {Amount::Unit::tokens, Amount::Unit::percent,
                                                is_budget ? Amount::Unit::all : Amount::Unit::rest};
     const std::array<const char*, 3> names = {"tokens", is_budget ? "% prompt" : "% budget",
@@ -111,12 +111,12 @@ void PolicyEditor::widget(std::string_view option, float width) {
     if (option == "recent") return amount(option, policy.recent, width);
     if (option == "sinks") return integer(option, policy.sinks, 0, 4096, "%d", width);
     if (option == "every")
-        return integer(option, policy.every, 1, 1024, policy.every == 1 ? "1 row" : "%d rows", width);
+        return integer(option, policy.every, 1, 1024, policy.every == 1 ? "1 step" : "%d steps", width);
     if (option == "alpha") return number(option, policy.alpha, 0.004f, 0, 1, "%.3f", width);
     if (option == "damping") return number(option, policy.damping, 0.005f, 0, 1, "%.2f", width);
     if (option == "gain") return number(option, policy.gain, 0.01f, 0, 20, "%.2f", width);
     if (option == "horizon")
-        return integer(option, policy.horizon, 0, 100000, policy.horizon == 0 ? "auto" : "%d rows", width);
+        return integer(option, policy.horizon, 0, 100000, policy.horizon == 0 ? "auto" : "%d steps", width);
     if (option == "dilation")
         return integer(option, policy.dilation, policy.preset == Preset::dilated ? 1 : 0, 64, "%d", width);
     if (option == "noise")
@@ -195,7 +195,7 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
     const ScopedColor color(ImGuiCol_Text, theme::kFaint);
     const bool open =
         ImGui::TreeNodeEx("##idle", ImGuiTreeNodeFlags_SpanAvailWidth | ImGuiTreeNodeFlags_NoTreePushOnOpen,
-                          "without effect here: %d options", static_cast<int>(idle.size()));
+                          "no effect here: %d options", static_cast<int>(idle.size()));
     mark_item(context, "idle options");
     std::string names;
     for (std::string_view option : idle) names += (names.empty() ? "" : ", ") + std::string(option);

@@ -1,5 +1,6 @@
-/// Widgets of a policy card: one row an option, with its help as tooltip. They edit a draft of the parameters; the change counts when
-/// a widget is let go, since what a value on the way would evict is gone for good. Window thread.
+/// Draws the widgets of a policy card: one row an option, with its help as tooltip. They edit a draft of the
+/// parameters. A change applies when the widget is released, since eviction by a value during the drag would
+/// be final. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -10,7 +11,7 @@
 
 namespace keyhole {
 
-/// A handle of the tau curve that is held: the axes rest meanwhile, or it would run away from the pointer.
+/// A handle of the tau curve during a drag. The axes are frozen, so that the handle stays under the pointer.
 struct TauDrag {
     int held = -1;  ///< index of the handle
     double span = 1, low = 0, high = 1;
@@ -20,20 +21,20 @@ struct PolicyEditor {
     const PanelContext& context;
     PolicyParams& policy;
     TauDrag& tau_drag;
-    HeadGrid heads;  ///< of the model on show; empty: none
+    HeadGrid heads;  ///< of the model on show; empty: no model
     int lane = 0;    ///< index of the card
     float label_width = 0;
-    float right = 0;         ///< edge of the card's content, in screen pixels
-    bool committed = false;  ///< a value was let go
-    bool active = false;     ///< one is being dragged
+    float right = 0;         ///< right edge of the card's content, in screen pixels
+    bool committed = false;  ///< a widget was released with a new value
+    bool active = false;     ///< a widget is being dragged
 
-    /// The label of an option, its help on hover; the cursor is beside it then.
+    /// Draws the label of an option, with its help on hover, and leaves the cursor beside it.
     void label(std::string_view option);
-    /// Pixels from the cursor to the edge.
+    /// Returns the pixels from the cursor to the right edge.
     float room() const { return right - ImGui::GetCursorScreenPos().x; }
-    /// Rows of options: labels and widgets. Options that are idle are left to idle_options().
+    /// Draws rows of options: labels and widgets. Skips options without effect, which idle_options() draws.
     void row(std::initializer_list<std::string_view> options);
-    /// The options without effect, greyed, each saying why.
+    /// Draws the options without effect, greyed, each with its reason.
     void idle_options(std::initializer_list<std::string_view> options);
 
     template <class Enum, std::size_t n>
@@ -42,17 +43,19 @@ struct PolicyEditor {
     void number(std::string_view option, double& value, float speed, float low, float high,
                 const char* format, float width);
     void integer(std::string_view option, int& value, int low, int high, const char* format, float width);
-    /// After a dragged or typed widget.
+    /// Call after a widget that can be dragged or typed into.
     void after_drag();
 
   private:
     void widget(std::string_view option, float width);
 };
 
-/// Help of an option as its tooltip says it: what it does, the paper, its form in a spec, and why it is idle.
+/// Returns the tooltip of an option: meaning, paper, form in a spec, and why it has no effect if `idle` says
+/// so.
 std::string option_tooltip(std::string_view option, std::string_view idle);
 
-/// Shape and values of a tau schedule, with its curve, whose points can be dragged. True: a value was let go; `active` while one is held.
+/// Edits shape and values of a tau schedule, with its curve, whose points can be dragged. Returns true if a
+/// value was released; sets `active` during a drag.
 bool edit_tau(const PanelContext& context, TauSchedule& tau, const ResolvedPolicy& in_force, int now,
               float width, TauDrag& drag, bool& active);
 

@@ -10,7 +10,8 @@ namespace keyhole {
 
 namespace {
 
-/// Of a level of the pyramid that is quick to count, on a square root scale; what the range clips at its ends.
+/// Draws a histogram on a square root scale, with the clipped values at its ends. Counts a pyramid level
+/// that is quick to read.
 void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMatrix& matrix,
                     const ColorScale& scale, ImVec2 at, ImVec2 size) {
     constexpr int kBins = 32, kQuick = 256;
@@ -33,7 +34,8 @@ void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMat
                                {at.x + size.x / 2, at.y - context.px(8)}, theme::kWarm);
 }
 
-/// What the colours of no map mean, those that can occur. Returns their number; draws when `list` is given.
+/// Draws the meaning of special colours outside the map that can occur. Returns their number; draws only if
+/// `list` is given.
 int draw_marks(const PanelContext& context, ImDrawList* list, const HeadMatrix& matrix,
                const ColorScale& scale, ImVec2 at) {
     int n = 0;
@@ -88,8 +90,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     ImGui::SetCursorScreenPos({x - context.px(3), top});
     ImGui::InvisibleButton("range", {context.px(52), height});
     mark_item(context, "range");
-    tooltip(context, fmt::format("The colours' range, {}; the grey shape is how many cells of the head have "
-                                 "which value. Click to set it.",
+    tooltip(context, fmt::format("The range of the colours ({}). The grey histogram counts the head's cells "
+                                 "by value. Click to set the range.",
                                  colormap_name(scale.map)));
     if (ImGui::IsItemClicked()) {
         panel.low = scale.low;
@@ -101,9 +103,9 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         RangeChoice& range = context.app.view.range();
         ImGui::Checkbox("Automatic", &range.automatic);
         ImGui::Checkbox("Logarithmic", &range.logarithmic);
-        ImGui::Checkbox("First four tokens take part", &range.sinks_count);
-        ImGui::Checkbox("Values beyond it stand out", &context.app.view.marks_clips);
-        ImGui::Checkbox("NaN and infinite values stand out", &context.app.view.marks_nan);
+        ImGui::Checkbox("Count the first four tokens", &range.sinks_count);
+        ImGui::Checkbox("Mark values outside the range", &context.app.view.marks_clips);
+        ImGui::Checkbox("Mark NaN and infinite values", &context.app.view.marks_nan);
         command_button(context, "range.fit", "Fit to 99 % of the cells");
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();

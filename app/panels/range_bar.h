@@ -1,4 +1,5 @@
-/// The bar of colours beside a heat map: its range, its ticks, and how the values of the head are spread over it. Window thread.
+/// Draws the colour bar beside a heat map: its range, its ticks, and the distribution of the head's values.
+/// Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -6,7 +7,7 @@
 namespace keyhole {
 
 struct RangeBar {
-    float low = 0, high = 1;  ///< of the popup
+    float low = 0, high = 1;  ///< edited in the popup
 };
 
 void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatrix& matrix,

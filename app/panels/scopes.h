@@ -1,13 +1,15 @@
-/// Pairs of Dear ImGui calls as scopes: a block pushes or begins, and its end pops or ends. BeginCombo, BeginPopup, BeginMenu and BeginChild
-/// open a window of their own, and a font that is popped in another window than it was pushed in ends the program. With scopes, which end
-/// in the opposite order, that cannot be written. Panels use nothing else (tests/window/test_panel_sources.cpp). Window thread, in a frame.
+/// Wraps pairs of Dear ImGui calls as scopes: the constructor pushes or begins, the destructor pops or ends.
+/// BeginCombo, BeginPopup, BeginMenu and BeginChild open a window of their own, and popping a font in
+/// another window than it was pushed in ends the program. Scopes end in the opposite order, so this mistake
+/// cannot be written. Panels use only these (tests/window/test_panel_sources.cpp). Window thread, within a
+/// frame.
 #pragma once
 
 #include <imgui.h>
 
 namespace keyhole {
 
-/// Neither copied nor moved: it stands for its block.
+/// Base of the scopes. Cannot be copied or moved, since it stands for its block.
 class ImGuiScope {
   public:
     ImGuiScope(const ImGuiScope&) = delete;
@@ -57,21 +59,21 @@ class ScopedItemWidth : ImGuiScope {
     ~ScopedItemWidth() { ImGui::PopItemWidth(); }
 };
 
-/// x: from the left of the window, in pixels.
+/// x: from the left edge of the window, in pixels.
 class ScopedTextWrap : ImGuiScope {
   public:
     explicit ScopedTextWrap(float x) { ImGui::PushTextWrapPos(x); }
     ~ScopedTextWrap() { ImGui::PopTextWrapPos(); }
 };
 
-/// Of the window that is being drawn. A window that opens within has its own.
+/// Clips the current window only. A window that opens within it has its own clip rectangle.
 class ScopedClip : ImGuiScope {
   public:
     ScopedClip(ImVec2 min, ImVec2 max) { ImGui::PushClipRect(min, max, true); }
     ~ScopedClip() { ImGui::PopClipRect(); }
 };
 
-/// Greys what the block draws and takes no input there; off: leaves it as it is.
+/// Greys out the block and disables its input; on = false changes nothing.
 class ScopedDisabled : ImGuiScope {
   public:
     explicit ScopedDisabled(bool on = true) : on_(on) {
@@ -85,7 +87,7 @@ class ScopedDisabled : ImGuiScope {
     bool on_;
 };
 
-/// What opens a window: its contents are drawn where open() is true.
+/// The scopes from here on open a window. Draw its contents only if open() is true.
 class ScopedCombo : ImGuiScope {
   public:
     ScopedCombo(const char* id, const char* preview, ImGuiComboFlags flags = 0)

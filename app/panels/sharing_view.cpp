@@ -30,7 +30,7 @@ std::vector<KvSharing> sharing_choices(const ModelConfig& config) {
 
 namespace {
 
-/// Groups take turns in colour, so that neighbours differ; twelve hues are told apart by place besides.
+/// Returns one of four colours in turn, so that neighbouring groups differ.
 ImU32 group_color(const KvLayout& layout, int g) {
     const KvHead& kv = layout.kv_head(g);
     const int n_in_layer = layout.last_read(kv.owner_layer) - layout.first_read(kv.owner_layer);
@@ -42,8 +42,8 @@ ImU32 group_color(const KvLayout& layout, int g) {
     return kShades[static_cast<std::size_t>(shade)];
 }
 
-/// Rows: layers, from below; columns: query heads. A cell has the colour of the KV head that it reads; filled in its owner layer,
-/// framed where the layer borrows.
+/// Draws layers as rows, from below, and query heads as columns. A cell has the colour of the KV head that
+/// it reads: filled in its owner layer, framed in layers that borrow it.
 void draw_groups(const PanelContext& context, const KvLayout& layout, int layer, int head, float width) {
     const float cell =
         std::clamp(width / static_cast<float>(layout.n_heads() + 2), context.px(4), context.px(15));
@@ -72,9 +72,10 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
             if (!hovered || mouse.x < x || mouse.x >= x + cell || mouse.y < y || mouse.y >= y + height)
                 continue;
             const KvHead& kv = layout.kv_head(g);
-            tooltip(context, fmt::format("Layer {}, query head {} reads {}{}.\n{} query heads read it.", l, h,
-                                         kv_head_text(layout, g), layout.owns(l) ? "" : ", which it borrows",
-                                         kv.readers.size()));
+            tooltip(context,
+                    fmt::format("Layer {}, query head {} reads {}{}.\n{} query heads read it.", l, h,
+                                kv_head_text(layout, g),
+                                layout.owns(l) ? "" : ", borrowed from another layer", kv.readers.size()));
         }
 }
 

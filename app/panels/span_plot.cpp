@@ -11,7 +11,7 @@ namespace keyhole {
 namespace {
 
 std::string when(const std::optional<int>& row) {
-    return row ? fmt::format("row {}", *row) : "never";
+    return row ? fmt::format("step {}", *row) : "never";
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ std::string when(const std::optional<int>& row) {
 void draw_span_plot(const PanelContext& context) {
     AppState& app = context.app;
     if (!app.view.watched) {
-        dim_text(context, "Pick words in the text (Shift adds), then W watches them.");
+        dim_text(context, "Pick words in the text (Shift adds more) and press W to watch them.");
         return;
     }
     const TokenSpan span = *app.view.watched;
@@ -91,8 +91,8 @@ void draw_span_plot(const PanelContext& context) {
             {fmt::format("{} {}  {}  {}", card,
                          preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset),
                          share, span_verdict(lifetime)),
-             fmt::format("Lane {}\n× no head stores all of it from: {}\nno head stores any of it from: {}\n"
-                         "○ its own next word first differs from lane 0's after: {}",
+             fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
+                         "{}\n○ the lane's own next token first differs from lane 0's after: {}",
                          card, when(lifetime.no_head_has_all), when(lifetime.all_gone),
                          when(lifetime.says_other)),
              color});

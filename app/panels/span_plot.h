@@ -1,11 +1,12 @@
-/// The watched span: its retained share in every lane against the row, with marks where the answer was lost. Window thread.
+/// Plots the share of the watched span that each lane retains over the steps, and marks where the answer was
+/// lost. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
 
 namespace keyhole {
 
-/// In the room that is left.
+/// Fills the remaining room.
 void draw_span_plot(const PanelContext& context);
 
 }  // namespace keyhole

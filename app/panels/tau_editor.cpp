@@ -9,10 +9,10 @@ namespace keyhole {
 
 namespace {
 
-/// Where the curve stands on the card, and back.
+/// Maps the curve to its place on the card, and back.
 struct Plot {
     ImVec2 min, size;
-    double span = 1;  ///< rows
+    double span = 1;  ///< steps
     double low = 0, high = 1;
 
     ImVec2 at(double t, double tau) const {
@@ -25,7 +25,7 @@ struct Plot {
     }
 };
 
-/// The curve with its handles. True when one was let go, added or removed.
+/// Draws the curve with its handles. Returns true if a handle was released, added or removed.
 bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPolicy& in_force, int now,
                 float width, TauDrag& drag, bool& active) {
     ResolvedPolicy policy = in_force;
@@ -90,12 +90,12 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
         changed = true;
     }
     if (hovered && !ImGui::IsItemActive())
-        tooltip(
-            context,
-            fmt::format("tau over {} decode rows{}. Now row {}: tau {:.3g}.\nDrag a ring{}.", policy.horizon,
-                        policy.tau_runs_on ? ", running on after them" : ", held after them", now,
-                        double(policy.tau_at(policy.n_prompt - 1 + now)),
-                        free ? "; double-click adds a point, right-click takes one away" : " up or down"));
+        tooltip(context,
+                fmt::format("tau over {} decoding steps{}. Now step {}: tau {:.3g}.\nDrag a ring{}.",
+                            policy.horizon,
+                            policy.tau_runs_on ? ", continued after them" : ", constant after them", now,
+                            double(policy.tau_at(policy.n_prompt - 1 + now)),
+                            free ? "; double-click adds a point, right-click removes one" : " up or down"));
     return changed;
 }
 

@@ -8,7 +8,8 @@ namespace keyhole {
 
 namespace {
 
-/// Branches beside the one on show: of a live run as the engine has them, of a trace as its last record tells.
+/// Returns the branches other than the shown one: from the engine for a live run, from the last record for a
+/// trace.
 std::span<const Branch> other_branches(const AppState& app) {
     if (app.live()) return app.status.other_branches;
     const auto& known = app.history.steps().back()->other_branches;
@@ -16,8 +17,8 @@ std::span<const Branch> other_branches(const AppState& app) {
 }
 
 std::string branch_text(const Branch& branch) {
-    std::string text =
-        fmt::format("branch {}: leaves after row {}, to row {}", branch.id, branch.from_row, branch.last_row);
+    std::string text = fmt::format("branch {}: begins after step {}, ends at step {}", branch.id,
+                                   branch.from_row, branch.last_row);
     for (const RunCommand& command : branch.commands)
         text += fmt::format("\n   after {}: {}", command.row, command.text);
     return text;
@@ -31,17 +32,15 @@ void draw_rewind_buttons(const PanelContext& context) {
         ImGui::SameLine(0, context.px(2));
         if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
         mark_item(context, "rewind keep");
-        tooltip(context,
-                fmt::format(
-                    "Goes back to row {0} with lanes, follow and sampling as they are set now. “Go back to "
-                    "{0}” sets them as they were there.",
-                    app.view.row));
+        tooltip(context, fmt::format("Goes back to step {0} and keeps the current settings of lanes, follow "
+                                     "and sampling. “Go back to {0}” restores the settings of that step.",
+                                     app.view.row));
     }
     ImGui::SameLine(0, context.px(2));
     command_button(context, "fork.here", "fork");
 }
 
-/// Going back, forking, and the way to what was left behind.
+/// Draws the buttons to rewind, to fork, and to go to other branches.
 void draw_branch_buttons(const PanelContext& context) {
     AppState& app = context.app;
     const std::span<const Branch> branches = other_branches(app);
@@ -50,7 +49,7 @@ void draw_branch_buttons(const PanelContext& context) {
     ImGui::SameLine(0, context.px(2));
     if (ImGui::Button(fmt::format("branches: {}", branches.size()).c_str())) ImGui::OpenPopup("branches");
     mark_item(context, "branches");
-    tooltip(context, "Branches that going back left behind. Choose one to go on from its end.");
+    tooltip(context, "Branches left by “go back”. Choose one to continue from its end.");
     const ScopedPopup popup("branches");
     if (!popup.open()) return;
     for (const Branch& branch : branches) {
@@ -60,7 +59,8 @@ void draw_branch_buttons(const PanelContext& context) {
     }
 }
 
-/// Where branches leave (rhombs) and lanes were forked (in their colour), along the upper edge.
+/// Marks along the upper edge where branches leave (rhombs) and where lanes were forked (in the lane's
+/// colour).
 void draw_forks(const PanelContext& context, ImDrawList& list, float top, const auto& x_of) {
     const AppState& app = context.app;
     const auto rhomb = [&](float x, ImU32 color) {
@@ -101,7 +101,7 @@ void draw(TimeBar&, const PanelContext& context) {
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const ScopedFont font(context.fonts.small);
-    const float label_width = ImGui::CalcTextSize("row 00000").x + context.px(8);
+    const float label_width = ImGui::CalcTextSize("step 00000").x + context.px(8);
     const ImVec2 size(room.x - label_width, room.y);
     const ImVec2 max(min.x + size.x, min.y + size.y);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -111,7 +111,7 @@ void draw(TimeBar&, const PanelContext& context) {
                (size.x - context.px(12)) * static_cast<float>((row - first) / std::max(n - 1, 1));
     };
 
-    // Evictions of the focused lane as ticks from below: their height is the share of KV heads that evicted.
+    // Evictions of the focused lane as ticks from below. Their height is the share of KV heads that evicted.
     const int lane = app.shown_lane();
     const float n_kv = static_cast<float>(app.history.layout(lane).n_kv_heads());
     float largest_kl = 1e-3f;
@@ -131,10 +131,10 @@ void draw(TimeBar&, const PanelContext& context) {
         }
     }
     draw_forks(context, list, min.y, x_of);
-    // KL to lane 0 of every lane.
+    // KL of every lane to lane 0.
     for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
-        const auto card = [&] {  // colours go by card
+        const auto card = [&] {  // colours belong to cards
             for (int c = 0; c < app.lane_editor.n_lanes(); ++c)
                 if (app.history_lane(c) == static_cast<int>(i)) return c;
             return -1;
@@ -167,7 +167,7 @@ void draw(TimeBar&, const PanelContext& context) {
     if (ImGui::IsItemHovered() && !ImGui::IsItemActive()) {
         list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::kText, 0.4f));
         const StepTrace& step = app.history.at_row(row);
-        std::string text = fmt::format("row {}", row);
+        std::string text = fmt::format("step {}", row);
         for (std::size_t i = 0; i < step.lanes.size(); ++i)
             text += fmt::format("\nlane {}: {}{}", i,
                                 step.lanes[i].kl ? fmt::format("KL {:.4f}, ", double(*step.lanes[i].kl)) : "",
@@ -177,11 +177,11 @@ void draw(TimeBar&, const PanelContext& context) {
             if (branch.from_row == row) text += "\n" + branch_text(branch);
         tooltip(context, text +
                              "\n\nLines: KL to lane 0 (square root). Ticks: evictions of the focused lane. "
-                             "Triangles: changes. Rhombs: branches and forks.\nDragging looks back; going "
-                             "back is a button.");
+                             "Triangles: changes. Rhombs: branches and forks.\nDragging only shows earlier "
+                             "steps; “go back” rewinds.");
     }
     list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
-                 fmt::format("row {}", app.view.row).c_str());
+                 fmt::format("step {}", app.view.row).c_str());
 }
 
 }  // namespace keyhole

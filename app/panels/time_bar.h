@@ -1,4 +1,5 @@
-/// Scrubbing back through the run: evictions and divergence of every row. Window thread.
+/// Draws the bar that scrubs through the run, with evictions and divergence of every step.
+/// Window thread, within a frame; changes the run only by commands.
 #pragma once
 
 #include "app/panels/panel.h"

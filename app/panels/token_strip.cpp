@@ -10,7 +10,7 @@ namespace keyhole {
 
 namespace {
 
-/// Ground of a word by kept share: the darker, the fewer heads hold it.
+/// Returns a token's background by kept share: the fewer heads keep it, the darker.
 ImU32 share_color(float u) {
     const auto mix = [&](int a, int b) {
         return static_cast<int>(static_cast<float>(a) + (static_cast<float>(b - a)) * u);
@@ -28,7 +28,7 @@ bool light(float u) {
     return u > 0.62f;
 }
 
-/// Of lanes side by side the one that alone keeps the token in the focused head; -1: both do, or neither.
+/// Returns which of two lanes side by side alone keeps the token in the focused head; -1: both or neither.
 int lone_holder(const AppState& app, int position) {
     if (app.view.arrangement != Arrangement::compare || app.lane_editor.n_lanes() < 2) return -1;
     const auto keeps = [&](int card) {
@@ -61,7 +61,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     choice(StripColor::share, narrow ? "kept share" : "kept share over heads");
     choice(StripColor::score, narrow ? "score" : "score in the focused head");
     choice(StripColor::age, "age");
-    tooltip(context, "Rows since the token was read, bright where they are few; on a logarithmic scale.");
+    tooltip(context, "Steps since the token was read, on a logarithmic scale; brighter is newer.");
 
     std::vector<float> score(static_cast<std::size_t>(n));
     std::vector<float>& share = panel.share;
@@ -78,13 +78,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     if (!narrow) {
         ImGui::SameLine(0, context.px(12));
         if (app.view.arrangement == Arrangement::compare) {
-            dim_text(context, "bar above: the lane that alone keeps it in the focused head");
+            dim_text(context, "bar above: only this lane keeps it in the focused head");
             ImGui::SameLine(0, context.px(12));
         }
-        dim_text(context, panel.any_fed
-                              ? "struck through: evicted everywhere · underlined: the lane itself would have "
-                                "said another word"
-                              : "struck through: evicted everywhere");
+        dim_text(
+            context,
+            panel.any_fed
+                ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
+                : "struck through: evicted everywhere");
     }
     const bool scored = by == StripColor::score && score_values(app.history, lane, app.view.row, g, score);
     float most = 0;
@@ -125,7 +126,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         const ImU32 color = gone ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
-        if (panel.own[i] >= 0)  // fed: these are not its words
+        if (panel.own[i] >= 0)  // fed: the lane did not choose this token
             list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::kWarm,
                          context.px(1.5f));
         const bool prompt_end = p == app.history.n_prompt();
@@ -150,13 +151,13 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 app.view.pick_cell({app.view.row, p}, false);
                 context.shared.open_token_menu = true;
             }
-            std::string words = fmt::format("position {}, {} rows old: kept by {:.0f} % of the KV heads", p,
+            std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,
                                             app.view.row - p, double(share[i]) * 100);
             if (scored && score[i] >= 0) words += fmt::format("\nscore {}", number_text(double(score[i])));
             if (panel.own[i] >= 0)
-                words += fmt::format("\nlane {} was fed this; it would have said “{}”", app.view.lane,
-                                     visible(token_words(app, panel.own[i])));
-            if (alone >= 0) words += fmt::format("\nin the focused head lane {} alone keeps it", alone);
+                words += fmt::format("\nlane {} had to consume this; it would have chosen “{}”",
+                                     app.view.lane, visible(token_words(app, panel.own[i])));
+            if (alone >= 0) words += fmt::format("\nin the focused head only lane {} keeps it", alone);
             ImGui::SetTooltip("%s", words.c_str());
         }
     }

@@ -1,5 +1,5 @@
-/// The text, coloured by kept share, score or age; evicted tokens struck through, words that a lane was fed against its own choice
-/// underlined. Window thread.
+/// Draws the text, coloured by kept share, score or age. Evicted tokens are struck through; tokens that a
+/// lane consumed against its own choice are underlined. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -11,12 +11,12 @@
 namespace keyhole {
 
 struct TokenStrip {
-    int last_row = -1;  ///< scrolled to
-    float width = 0;    ///< of the text then
-    // Of this state:
+    int last_row = -1;  ///< step that was scrolled to
+    float width = 0;    ///< width of the text at that time
+    // Computed for the state that share_of names.
     std::vector<float> share;  ///< of KV heads that keep each token
-    std::vector<int> own;      ///< token that the lane would have taken instead, -1: none
-    bool any_fed = false;      ///< there is one
+    std::vector<int> own;      ///< [position] token that the lane would have chosen instead; -1: none
+    bool any_fed = false;      ///< at least one position has such a token
     std::tuple<std::uint64_t, int, int, int> share_of{0, -1, -1, -1};
 };
 

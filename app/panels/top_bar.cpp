@@ -29,7 +29,7 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
     return found;
 }
 
-/// It looks like the field that it opens.
+/// Draws a button that looks like the field that it opens.
 bool prompt_button(const std::string& line, float width) {
     const ScopedColor ground(ImGuiCol_Button, ImGui::GetColorU32(ImGuiCol_FrameBg));
     const ScopedVar align(ImGuiStyleVar_ButtonTextAlign, {0, 0.5f});
@@ -45,7 +45,7 @@ void set_draft(TopBar& panel, std::string text) {
     panel.draft_is_new = true;
 }
 
-/// Keeps the lines within the field's width.
+/// Wraps the lines to the field's width.
 int break_lines(ImGuiInputTextCallbackData* data) {
     TopBar& panel = *static_cast<TopBar*>(data->UserData);
     if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
@@ -62,7 +62,8 @@ int break_lines(ImGuiInputTextCallbackData* data) {
     return 0;
 }
 
-/// The draft in a field of this size. Undo would put lines back that are broken elsewhere by now.
+/// Edits the draft in a field of this size. Undo is off, since it would restore line breaks that moved
+/// meanwhile.
 void edit_draft(TopBar& panel, ImVec2 size) {
     const float width = size.x - 2 * ImGui::GetStyle().FramePadding.x - ImGui::GetStyle().ScrollbarSize;
     if (std::exchange(panel.draft_is_new, false) || panel.lines.width() != width)
@@ -110,7 +111,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         mark_item(context, "prompt.restart");
     }
     ImGui::SameLine();
-    dim_text(context, "The lanes stay as they are set; their caches start anew.");
+    dim_text(context, "The lanes keep their settings; their caches start empty.");
 }
 
 void draw_model_popup(TopBar& panel, const PanelContext& context) {
@@ -134,7 +135,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
         mark_item(context, "model " + folder.filename().string());
     }
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder, Enter loads it", &panel.model_text,
+    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder; Enter loads it", &panel.model_text,
                                  ImGuiInputTextFlags_EnterReturnsTrue))
         chosen = panel.model_text;
     mark_item(context, "model.folder");
@@ -145,7 +146,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
     }
 }
 
-/// Traces, models and prompts that were open, newest first.
+/// Lists recently opened traces, models and prompts, newest first.
 void draw_recent_files(const PanelContext& context) {
     const std::vector<std::string>& paths = context.app.recent.paths;
     const ScopedMenu menu("Recent files", !paths.empty());
@@ -157,10 +158,10 @@ void draw_recent_files(const PanelContext& context) {
         if (ImGui::MenuItem(fitted(paths[i], context.px(480)).c_str()))
             asked = fmt::format("recent {}", i + 1);
     }
-    if (!asked.empty()) run(context, asked);  // it changes the list
+    if (!asked.empty()) run(context, asked);  // this changes the list
 }
 
-/// The commands of a menu, a line each.
+/// Draws the commands of a menu, a line each.
 void draw_menu(const PanelContext& context, std::string_view menu) {
     for (const UserAction& command : action_table()) {
         if (command.menu != menu) continue;
@@ -172,7 +173,7 @@ void draw_menu(const PanelContext& context, std::string_view menu) {
     }
 }
 
-/// Run or stop, one row, and how fast.
+/// Draws the buttons run or stop and one step, and the speed.
 void draw_run_buttons(const PanelContext& context) {
     AppState& app = context.app;
     const bool running = app.stoppable();
@@ -186,16 +187,16 @@ void draw_run_buttons(const PanelContext& context) {
     ImGui::SameLine(0, context.px(4));
     command_button(context, "run.step", "Step", false, context.px(52));
     ImGui::SameLine(0, context.px(4));
-    static constexpr std::array<const char*, 6> kNames = {"full speed", "1 row/s",   "3 rows/s",
-                                                          "8 rows/s",   "20 rows/s", "60 rows/s"};
+    static constexpr std::array<const char*, 6> kNames = {"full speed", "1 step/s",   "3 steps/s",
+                                                          "8 steps/s",  "20 steps/s", "60 steps/s"};
     static constexpr std::array<double, 6> kRates = {0, 1, 3, 8, 20, 60};
     ImGui::SetNextItemWidth(context.px(104));
     const std::string now =
-        app.speed == 0 ? "full speed" : fmt::format("{} row{}/s", app.speed, app.speed == 1 ? "" : "s");
+        app.speed == 0 ? "full speed" : fmt::format("{} step{}/s", app.speed, app.speed == 1 ? "" : "s");
     const ScopedCombo combo("##speed", now.c_str());
     if (!combo.open()) {
         mark_item(context, "speed");
-        return tooltip(context, "How fast Run decodes. The digit keys set it too.");
+        return tooltip(context, "The speed of Run. The digit keys also set it.");
     }
     for (std::size_t i = 0; i < kNames.size(); ++i) {
         if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
@@ -242,11 +243,11 @@ void draw(TopBar& panel, const PanelContext& context) {
         ImGui::OpenPopup("model");
     }
     mark_item(context, "model");
-    tooltip(context, "The model; click for another.");
+    tooltip(context, "The model. Click to load another one.");
     draw_model_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
 
-    // The prompt, one line of it; a click opens the whole.
+    // The prompt's first line. A click opens all of it.
     const float width = ImGui::GetContentRegionAvail().x - restart_width - context.px(6);
     const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
@@ -255,7 +256,7 @@ void draw(TopBar& panel, const PanelContext& context) {
         ImGui::OpenPopup("prompt");
     }
     mark_item(context, "prompt");
-    tooltip(context, "The prompt; click to edit it.");
+    tooltip(context, "The prompt. Click to edit it.");
     draw_prompt_popup(panel, context);
     ImGui::SameLine(0, context.px(6));
     command_button(context, "run.restart", "Restart", false, restart_width);
@@ -313,14 +314,15 @@ void draw_status(const PanelContext& context) {
         ImGui::ProgressBar(progress, {context.px(120), line}, "");
         ImGui::SameLine(0, context.px(14));
     }
-    // The right end first, so that messages know their room.
+    // Draws the right end first, so that messages know their room.
     std::string right;
     if (app.has_run()) {
         const int n = app.n_decoded();
-        right = fmt::format(
-            "prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
-            app.live() && status.tokens_per_s > 0 ? fmt::format(" · {:.1f} rows/s", status.tokens_per_s) : "",
-            app.history.run().backend);
+        right = fmt::format("prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
+                            app.live() && status.tokens_per_s > 0
+                                ? fmt::format(" · {:.1f} steps/s", status.tokens_per_s)
+                                : "",
+                            app.history.run().backend);
         if (app.last_row() + 1 > app.history.run().config.n_ctx)
             right += fmt::format(" · beyond the trained context of {}", app.history.run().config.n_ctx);
     }

@@ -1,4 +1,5 @@
-/// Menus, the model, the prompt, run and stop, and the status line. Window thread.
+/// Draws menus, model, prompt, run and stop buttons, and the status line.
+/// Window thread, within a frame; changes the run only by commands and AppState.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -7,11 +8,11 @@
 namespace keyhole {
 
 struct TopBar {
-    std::string draft;          ///< of the prompt, while its popup is open
-    bool draft_is_new = false;  ///< not yet in lines
+    std::string draft;          ///< the prompt's text while its popup is open
+    bool draft_is_new = false;  ///< not yet wrapped into lines
     WrappedText lines;          ///< the draft as the field shows it
     std::size_t cursor = 0;     ///< in the field
-    std::string model_text;     ///< folder, while its popup is open
+    std::string model_text;     ///< the model's folder while its popup is open
 };
 
 void draw_menus(TopBar& panel, const PanelContext& context);

@@ -17,7 +17,7 @@ void wrapped(const std::string& text, ImU32 color = theme::kText) {
     ImGui::TextWrapped("%s", text.c_str());
 }
 
-/// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
+/// Draws score (line) and threshold (orange) of one head over the steps, on its own logarithmic scale.
 void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, ImVec2 max) {
     const ScoreRange range = score_range(head.threshold, {head.score});
     const std::size_t n = head.score.size();
@@ -36,12 +36,12 @@ void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, I
     draw_line(head.score, theme::rgb(140, 200, 240));
 }
 
-/// A cell a query head: held or the row at which it went, and its curves.
+/// Draws a cell a query head: kept, or the step of its eviction, and its curves.
 void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
     const KvLayout& layout = app.history.layout(app.shown_lane());
     const int n_heads = layout.n_heads();
-    // All layers where they fit, else those around the focused one.
+    // All layers if they fit, else those around the focused one.
     const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
     const int n_layers = std::min(layout.n_layers(), most);
     const int first = std::clamp(app.view.layer - n_layers / 2, 0, layout.n_layers() - n_layers);
@@ -63,7 +63,7 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
             list.AddRectFilled(min, max, gone ? theme::rgb(44, 40, 36) : theme::rgb(30, 52, 76), 2);
             draw_spark(list, head, min, max);
-            const std::string text = head.evicted_at < 0 ? "held" : fmt::format("× {}", head.evicted_at);
+            const std::string text = head.evicted_at < 0 ? "kept" : fmt::format("× {}", head.evicted_at);
             if (const ImVec2 words = ImGui::CalcTextSize(text.c_str()); words.x + 3 < wide) {
                 list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::rgb(22, 24, 29), 2);
                 list.AddText({min.x + 2, min.y}, gone ? theme::kDim : theme::kText, text.c_str());
@@ -71,7 +71,7 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story = eviction_story(app.history, lifetime.lane, l, h, lifetime.position);
-                show_tooltip(context, story.empty() ? fmt::format("L{}.H{} holds it", l, h) : story);
+                show_tooltip(context, story.empty() ? fmt::format("L{}.H{} keeps it", l, h) : story);
                 if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
             }
         }
@@ -81,12 +81,12 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
         context,
         n_layers < layout.n_layers()
             ? fmt::format(
-                  "layers {} to {} of {}: blue its score, orange the threshold, each head on its own scale",
+                  "layers {} to {} of {}: score in blue, threshold in orange, each head on its own scale",
                   first, first + n_layers - 1, layout.n_layers())
-            : "blue its score, orange the threshold, row by row, each head on its own logarithmic scale");
+            : "score in blue, threshold in orange, step by step, each head on its own logarithmic scale");
 }
 
-/// A bar a record: attention on the token.
+/// Draws a bar a record: attention to the token.
 void draw_bars(const PanelContext& context, std::span<const float> values, float largest, ImU32 color) {
     const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -102,7 +102,8 @@ void draw_bars(const PanelContext& context, std::span<const float> values, float
     ImGui::Dummy(size);
 }
 
-/// values: one a record. who: "Lane 0, which keeps everything, has since paid it".
+/// Draws the attention that evicted token got since. values: one a record. who: subject and verb of the
+/// sentence.
 void draw_payment(const PanelContext& context, std::span<const float> values, const std::string& who,
                   ImU32 color) {
     double sum = 0;
@@ -115,27 +116,29 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
         if (values[i] >= largest) largest = values[i], at = context.app.history.steps()[i]->row;
     }
     if (n == 0) {
-        dim_text(context, "No row has come since it went.");
+        dim_text(context, "There was no step since its eviction.");
         return;
     }
     wrapped(
-        fmt::format("{} {:.2f} % of the attention of the heads that lost it (mean of {} rows), most at "
-                    "row {}: {:.1f} %.",
+        fmt::format("{} {:.2f} % of the attention of the heads that evicted it (mean of {} steps); the "
+                    "maximum is at step {}: {:.1f} %.",
                     who, sum / n * 100, n, at, double(largest) * 100));
     draw_bars(context, values, largest, color);
 }
 
-/// What lane 0 went on paying to it.
+/// Draws the attention that lane 0 gave to the token after its eviction.
 void draw_full_attention(const PanelContext& context, const TokenLifetime& lifetime) {
     if (!lifetime.full_known) {
-        dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
+        dim_text(context,
+                 "The attention of a full cache to this token needs a full lane 0 beside this lane.");
         return;
     }
-    draw_payment(context, lifetime.full_attention, "Lane 0, which keeps everything, has since paid it",
+    draw_payment(context, lifetime.full_attention, "Lane 0, which keeps everything, has since given it",
                  theme::lane_color(0));
 }
 
-/// The same of the lane's own shadow, where it has one: full attention on the lane's own text and queries.
+/// Draws the same for the lane's own shadow, if it has one: full attention over the lane's own text and
+/// queries.
 void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
     const LaneRecord* record = app.history.lane_record(app.last_row(), lifetime.lane);
@@ -149,7 +152,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
     const auto known = app.shadow_job.result();
     if (known == nullptr || known->lane_id != record->info->id || known->position != lifetime.position ||
         known->history != app.history.generation() || known->last_row > app.last_row()) {
-        command_button(context, "why.shadow", "What would its shadow still pay?");
+        command_button(context, "why.shadow", "Compute full attention to this token");
         return;
     }
     std::vector<float> values;
@@ -158,17 +161,20 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
         values.push_back(known->by_row[static_cast<std::size_t>(step->row)]);
     }
     draw_payment(context, values,
-                 fmt::format("Its shadow, full attention on this lane's own text, has until row {} paid it",
+                 fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
                              known->last_row),
                  theme::lane_color(app.view.lane));
-    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Up to the newest row");
+    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Update to the newest step");
 }
 
-/// The next token with it back, of a throw-away copy of the lane.
+/// Draws the next token that a temporary copy of the lane would choose with the evicted token back in its
+/// cache.
 void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
     if (!app.live()) {
-        dim_text(context, "An opened trace cannot say what the next token would be with it back.");
+        dim_text(
+            context,
+            "An opened trace cannot compute the next token as if this one had been kept; that needs a run.");
         return;
     }
     const int shown = std::max(app.view.row, app.history.n_prompt() - 1), picked = app.view.pick->row;
@@ -178,10 +184,10 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         command_button(context, "run.stop", "Cancel");
     } else {
         ImGui::AlignTextToFramePadding();
-        ImGui::TextUnformatted("What would it say with this token back?");
+        ImGui::TextUnformatted("Next token if this token had been kept:");
         const auto ask = [&](int row, bool watched = false) {
             if (ImGui::Button(
-                    fmt::format("{}after row {}", watched ? "With all watched words back, " : "", row)
+                    fmt::format("{}after step {}", watched ? "With all watched words kept, " : "", row)
                         .c_str()))
                 run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
             mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
@@ -201,15 +207,15 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(lifetime.position))
         return;
     wrapped(fmt::format(
-        "After row {}: a copy of the lane that lost everything else alike but kept {} in the {} KV "
-        "head{} that lost {}: KL {} nats.",
+        "After step {}: a copy of the lane with the same evictions, except that it kept {} in the {} KV "
+        "head{} that had evicted {}: KL {} nats.",
         back->row,
         back->n_tokens == 1 ? "this token"
                             : fmt::format("the {} tokens from {} on", back->n_tokens, back->position),
         back->kv_heads.size(), back->kv_heads.size() == 1 ? "" : "s", back->n_tokens == 1 ? "it" : "any",
         number_text(back->kl)));
     if (!ImGui::BeginTable("back", 3, ImGuiTableFlags_SizingStretchSame)) return;
-    for (const char* title : {"as it is", "with it back", "lane 0"}) {
+    for (const char* title : {"this lane", "with it kept", "lane 0"}) {
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
@@ -250,7 +256,7 @@ void draw(WhyPage& page, const PanelContext& context) {
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
                         app.view.lane),
             theme::lane_color(app.view.lane));
-    // The same token in the other lanes, a click away.
+    // The same token in the other lanes, one click away.
     for (int card = 0; app.lane_editor.n_lanes() > 1 && card < app.lane_editor.n_lanes(); ++card) {
         if (const auto other = app.history_lane(card); other && card != app.view.lane) {
             ImGui::SameLine();
@@ -264,20 +270,20 @@ void draw(WhyPage& page, const PanelContext& context) {
         }
     }
     std::string summary = position < app.history.n_prompt()
-                              ? fmt::format("Born in the prompt, row {}. ", position)
-                              : fmt::format("Generated, row {}. ", position);
-    summary += fmt::format("After row {} it is held by {} of {} KV heads. ", app.view.row,
+                              ? fmt::format("Read in the prompt, step {}. ", position)
+                              : fmt::format("Generated, consumed by step {}. ", position);
+    summary += fmt::format("After step {}, {} of {} KV heads keep it. ", app.view.row,
                            lifetime.n_holding(app.view.row), n_kv);
     if (lifetime.first_gone() >= 0)
-        summary += fmt::format("The first head lost it after row {}, the last one so far after row {}.",
+        summary += fmt::format("The first head evicted it after step {}, the last one so far after step {}.",
                                lifetime.first_gone(), lifetime.last_gone());
     else
-        summary += "No head has lost it.";
+        summary += "No head has evicted it.";
     wrapped(summary);
     draw_heads(context, lifetime);
     const std::string story = eviction_story(app.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()
-                ? fmt::format("The focused head, L{}.H{}, still holds it.", app.view.layer, app.view.head)
+                ? fmt::format("The focused head, L{}.H{}, still keeps it.", app.view.layer, app.view.head)
                 : story,
             story.empty() ? theme::kGood : theme::kText);
     ImGui::Separator();

@@ -1,4 +1,5 @@
-/// Why did this token go? The life of the picked token in the focused lane on one page. Window thread.
+/// Draws the page "Why did this token go?": the history of the picked token in the focused lane. Window
+/// thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -7,7 +8,7 @@
 namespace keyhole {
 
 struct WhyPage {
-    TokenLifetime lifetime;  ///< as of the run below
+    TokenLifetime lifetime;  ///< of the run with the generation below
     std::uint64_t generation = 0;
     int last_row = -1;
 };

@@ -18,7 +18,7 @@ constexpr std::array kModes = {HeatMode::attention, HeatMode::mask, HeatMode::sc
 constexpr std::size_t kMostBytes = 8 << 20, kMostBookmarks = 10'000, kMostName = 4096;
 constexpr int kMostPlaces = 1 << 20;  // lanes, layers, heads and rows of a run are fewer
 
-/// Places are within what a run can have; the view brings them within the run that it shows.
+/// Checks that places are within what any run can have. The view clamps them to the run that it shows.
 Bookmark bookmark_of(const JsonField& in) {
     Bookmark b;
     b.name = in["name"].text(kMostName);
@@ -32,7 +32,7 @@ Bookmark bookmark_of(const JsonField& in) {
         b.pick = Pick{pick->at(0).integer(0, kMostPlaces), 0};
         b.pick->position = pick->at(1).integer(0, b.pick->row);
     }
-    // Not in files of older versions.
+    // Files of older versions lack these.
     if (const std::optional<JsonField> other = in.find("other")) b.other = other->integer(0, kMostPlaces);
     if (const std::optional<JsonField> difference = in.find("difference")) b.difference = difference->flag();
     if (const std::optional<JsonField> name = in.find("arrangement"))

@@ -1,5 +1,5 @@
-/// What a person adds to a run: bookmarks of places to come back to, and notes. Kept in a file beside the trace. Window thread; knows
-/// neither GL nor ImGui.
+/// Holds what a user adds to a run: bookmarks and notes. Stored in a file beside the trace. Window thread;
+/// knows neither GL nor ImGui.
 #pragma once
 
 #include "app/view/view_state.h"
@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-/// A view of the run.
+/// A stored view of the run.
 struct Bookmark {
     std::string name;
     int lane = 0, layer = 0, head = 0, row = 0;
@@ -31,11 +31,11 @@ struct Annotations {
     bool operator==(const Annotations&) const = default;
 };
 
-/// "run.keyhole" has "run.notes.json" beside it.
+/// Returns "run.notes.json" in the same folder for a trace "run.keyhole".
 std::filesystem::path annotations_file(const std::filesystem::path& trace);
-/// Whole or not at all. Throws Error(io). Nothing to keep: no file, and an old one goes.
+/// Writes the file atomically; removes it if there is nothing to store. Throws Error(io).
 void save_annotations(const Annotations& annotations, const std::filesystem::path& file);
-/// Empty where there is no file. Throws Error(bad_file) naming file and field.
+/// Returns the file's content; empty if there is no file. Throws Error(bad_file) naming file and field.
 Annotations load_annotations(const std::filesystem::path& file);
 
 }  // namespace keyhole

@@ -23,7 +23,7 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
 
 namespace {
 
-/// Picks and zoom were another run's.
+/// Resets picks and zoom, which belong to another run.
 void look_at_new_run(ViewState& view) {
     view.follows_newest = true;
     view.heat.fitted = true;
@@ -99,7 +99,7 @@ bool AppState::settings_differ_at(int row) const {
 void AppState::rewind(int row, bool keeps_settings) {
     need_live_run();
     if (row < first_row() || row > last_row())
-        fail(ErrorCode::wrong_use, "rows to go back to are {} (the end of the prompt) to {}", first_row(),
+        fail(ErrorCode::wrong_use, "choose a step from {} (the end of the prompt) to {}", first_row(),
              last_row());
     stop();
     turned_to_ = row;
@@ -109,12 +109,12 @@ void AppState::rewind(int row, bool keeps_settings) {
     lane_editor.rewind(status.run, row, keeps_settings);
     const std::string settings = !differ ? "."
                                  : keeps_settings
-                                     ? ". The lanes stay as they were set last."
+                                     ? ". The lanes keep their current settings."
                                      : fmt::format(
-                                           ". The lanes are as they were set at row {0}; "
-                                           "'rewind {0} keep' goes there with the later settings.",
+                                           ". The lanes are as they were set at step {0}; 'rewind {0} keep' "
+                                           "goes there with the later settings.",
                                            row);
-    say(fmt::format("went back to row {}; what came after is kept as a branch{}", row, settings));
+    say(fmt::format("went back to step {}; the later steps are kept as a branch{}", row, settings));
 }
 
 void AppState::go_to_branch(int id) {
@@ -125,10 +125,10 @@ void AppState::go_to_branch(int id) {
         turned_to_ = branch.last_row;
         view.follows_newest = true;
         lane_editor.run(GoToBranch{id});
-        say(fmt::format("branch {}, to its row {}", id, branch.last_row));
+        say(fmt::format("went to branch {}, to its step {}", id, branch.last_row));
         return;
     }
-    fail(ErrorCode::wrong_use, "there is no branch {} beside the one on show", id);
+    fail(ErrorCode::wrong_use, "there is no other branch {}", id);
 }
 
 void AppState::set_speed(double rows_per_second) {
@@ -149,7 +149,7 @@ void AppState::open_trace(const std::filesystem::path& path) {
 void AppState::cancel_opening() {
     if (!opening()) return;
     open_job.cancel();
-    say("no longer opening " + std::exchange(opening_, {}).string());
+    say("cancelled opening " + std::exchange(opening_, {}).string());
 }
 
 void AppState::show_run(OpenedRun run) {
@@ -189,7 +189,8 @@ void AppState::save_in_background(const std::filesystem::path& path, std::functi
 void AppState::save_picture(const std::filesystem::path& path, int width, bool shown) {
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     if (path.extension() != ".png")
-        fail(ErrorCode::wrong_use, "cannot save {}: a picture of this view can be .png alone", path.string());
+        fail(ErrorCode::wrong_use, "cannot save {}: the name of a picture of this view must end in .png",
+             path.string());
     if (width != 0 && (width < PictureOptions::kLeastWidth || width > PictureOptions::kMostWidth))
         fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureOptions::kLeastWidth,
              PictureOptions::kMostWidth, width);
@@ -260,7 +261,7 @@ bool AppState::refresh() {
     changed = changed || export_running_ || export_job.running() || shadow_running_ || shadow_job.running();
     if (export_running_ && !export_job.running()) {
         say(export_job.result(), export_job.failed());
-        return_freed_memory();  // of the run that was replayed
+        return_freed_memory();  // of the replayed run
         const std::filesystem::path saved = std::exchange(saving_, {});
         if (saved.extension() == ".keyhole" && !export_job.failed()) recent.add(saved);
     }
@@ -336,16 +337,17 @@ void AppState::open_any(const std::filesystem::path& path) {
         text << std::ifstream(path, std::ios::binary).rdbuf();
         std::string words = text.str();
         while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
-        if (words.empty()) fail(ErrorCode::bad_file, "{}: no text to start from", path.string());
+        if (words.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
         setup.prompt = words;
         if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
         start();
     } else {
         fail(ErrorCode::wrong_use,
-             "{} is no trace (.keyhole), no model folder (with config.json) and no prompt (.txt)",
+             "cannot open {}: it is no trace (.keyhole), no model folder (with config.json) and no prompt "
+             "(.txt)",
              path.string());
     }
-    if (!opening()) recent.add(path);  // a trace when it is there
+    if (!opening()) recent.add(path);  // a trace is added when it is read
 }
 
 void AppState::remember_changes() {
@@ -356,7 +358,7 @@ void AppState::remember_changes() {
     if (views.remember(view)) note(Change::view);
     for (; seen_lane_changes_ < lane_editor.n_changes(); ++seen_lane_changes_) note(Change::lane);
     if (lane_editor.n_changes() <
-        seen_lane_changes_) {  // lanes were removed or the run started over: theirs are gone
+        seen_lane_changes_) {  // lanes were removed or the run started over, so their changes are gone
         seen_lane_changes_ = lane_editor.n_changes();
         std::erase(changes_, Change::lane);
     }
@@ -388,8 +390,8 @@ bool AppState::redo() {
 }
 
 int AppState::other_card() const {
-    if (view.other != view.lane && view.other < lane_editor.n_lanes())
-        return view.other;  // lanes may have gone
+    // Lanes may have been removed.
+    if (view.other != view.lane && view.other < lane_editor.n_lanes()) return view.other;
     return view.lane > 0 ? 0 : std::min(1, lane_editor.n_lanes() - 1);
 }
 
@@ -412,7 +414,7 @@ int AppState::first_fitted_row() const {
     const int from_prompt = has_run() ? std::max(history.n_prompt() - 1, 0) : 0;
     if (view.fitted_rows != FittedRows::automatic)
         return view.fitted_rows == FittedRows::decoded ? from_prompt : 0;
-    constexpr int kSome = 4;  // fewer rows would be bars
+    constexpr int kSome = 4;  // fewer rows would be thick bars
     if (n_decoded() < kSome || (view.mode == HeatMode::attention && !shows_difference())) return 0;
     std::vector<int> cards = compared_cards();
     cards.push_back(view.lane);
@@ -450,7 +452,7 @@ void AppState::update_heat(double budget_ms) {
 void AppState::update_doctor(double budget_ms) {
     std::vector<int> lanes;
     for (int card = 0; card < lane_editor.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
-    // A row that is dragged along changes in every frame, as one that is decoded does.
+    // A dragged row changes in every frame, as the newest row of a running lane does.
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(doctor_row_, view.row) != view.row) doctor_row_came_ = now;
     const bool moves = now - doctor_row_came_ < std::chrono::milliseconds(200);

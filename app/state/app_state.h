@@ -1,5 +1,5 @@
-/// All that the window knows, free of GL and ImGui: the run on show, the view, the lanes on the desk, and what
-/// commands have asked the frame loop to do. Window thread.
+/// Holds all that the window knows, free of GL and ImGui: the shown run, the view, the lanes' cards, and the
+/// requests of commands to the frame loop. Window thread.
 #pragma once
 
 #include "app/base/assets.h"
@@ -26,7 +26,7 @@
 
 namespace keyhole {
 
-/// What a start of the run uses; edited by the top bar and the lanes panel.
+/// The input of a new run. The top bar and the lanes panel edit it.
 struct RunSetup {
     std::filesystem::path model_folder;
     std::string prompt;
@@ -64,25 +64,25 @@ struct AppState {
     RunSetup setup;
     RunHistory history;
     EngineStatus status;
-    int stride = 1;                     ///< of thinned rows
-    int dense_from = 0;                 ///< rows from here are all held
-    std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
+    int stride = 1;                     ///< between stored rows, where the recorder thinned them
+    int dense_from = 0;                 ///< all rows from here on are stored
+    std::filesystem::path opened_file;  ///< the shown trace; empty: a live run
     LaneEditor lane_editor;
     HeatData heat;
-    std::deque<HeatData> others;  ///< lanes beside the focused one, as compared_cards() has them
+    std::deque<HeatData> others;  ///< lanes beside the focused one, in the order of compared_cards()
     HeatData difference{HeatData::Kind::difference};
     MeasureCurves curves;
-    bool heat_complete = true;  ///< no rows remain for the next frame
-    DoctorWatch doctor;         ///< of the cards, at the shown row
+    bool heat_complete = true;  ///< false: some rows remain for the next frame
+    DoctorWatch doctor;         ///< findings for the cards at the shown step
 
-    mutable Glyphs glyphs;  ///< mutable: keeps texts that were asked for
+    mutable Glyphs glyphs;  ///< mutable, since it caches texts on request
 
-    // --- what the window takes ---
+    // --- time and memory of the window ---
     FrameMeter frames;
-    std::size_t texture_bytes = 0;        ///< of the last frame
-    std::size_t record_bytes = 0;         ///< of row blocks, in the recorder
-    std::size_t record_budget_bytes = 0;  ///< that they stay below
-    std::size_t record_scalar_bytes = 0;  ///< of all else in the recorder
+    std::size_t texture_bytes = 0;        ///< in the last frame
+    std::size_t record_bytes = 0;         ///< size of row blocks in the recorder
+    std::size_t record_budget_bytes = 0;  ///< upper bound of record_bytes
+    std::size_t record_scalar_bytes = 0;  ///< size of everything else in the recorder
 
     // --- the view ---
     ViewState view;
@@ -92,19 +92,19 @@ struct AppState {
     RecentFiles recent;
     Dialog dialog = Dialog::none;
     std::string palette_text;
-    double speed = 0;    ///< rows per second; 0: as fast as it goes
+    double speed = 0;    ///< steps per second; 0: no limit
     std::string notice;  ///< last result or failure of a command, for the status line
     bool notice_is_fault = false;
-    std::string refusal;          ///< of the last command that the engine refused, until a script has read it
-    std::int64_t n_commands = 0;  ///< of the table that were run
+    std::string refusal;          ///< why the engine refused the last command, until a script reads it
+    std::int64_t n_commands = 0;  ///< commands of the table that were run
     std::deque<std::string> last_commands;  ///< their ids, newest last; at most 16
 
     // --- requests to the frame loop ---
     std::optional<std::filesystem::path> screenshot;
     std::optional<std::filesystem::path> dump_cells;
     bool quit = false;
-    std::string clipboard_out;         ///< to be copied
-    std::optional<int> paste_to_lane;  ///< wants the clipboard's text
+    std::string clipboard_out;         ///< text to copy
+    std::optional<int> paste_to_lane;  ///< lane that waits for the clipboard's text
     bool scale_changed = true;
 
     ExportJob export_job;
@@ -112,85 +112,94 @@ struct AppState {
     BackgroundJob<OpenedRun> open_job;
 
     // --- what commands do ---
-    void start();  ///< a new run from setup
+    void start();  ///< starts a new run from setup
     void play();
-    void stop(bool work = false);  ///< work: as Engine::stop
+    void stop(bool work = false);  ///< work: as for Engine::stop
     void step(int n_rows);
     void set_speed(double rows_per_second);
-    /// Reads it in the background; what is on show stays until it is there. Throws Error(wrong_use) while another one is read.
+    /// Reads a trace in the background. The shown run stays until the trace is read. Throws Error(wrong_use)
+    /// while another trace is being read.
     void open_trace(const std::filesystem::path& path);
     void cancel_opening();
-    /// A finished run instead of a live one.
+    /// Shows a finished run in place of the live one.
     void show_run(OpenedRun run);
     void save_trace(const std::filesystem::path& path);
-    /// write makes the file, on another thread. Throws Error(wrong_use) without a run, and while another file is being written.
+    /// Calls `write` on another thread to write a file. Throws Error(wrong_use) without a run, and while
+    /// another file is being written.
     void save_in_background(const std::filesystem::path& path, std::function<void()> write);
-    /// The focused view with axes, scale and caption, drawn from the data, not from the window. width: pixels, 0: as the cells ask;
-    /// shown: only what the zoom shows. Throws Error(wrong_use) for another ending than .png and a width out of bounds.
+    /// Saves the focused view with axes, scale and caption, drawn from the data and not from the window.
+    /// width: pixels, 0: cells of whole pixels; shown: only the part that the zoom shows. Throws
+    /// Error(wrong_use) if the name does not end in .png or the width is out of bounds.
     void save_picture(const std::filesystem::path& path, int width = 0, bool shown = false);
-    /// Back to the state after a row; what comes after becomes a branch. The lanes are set as they were there, or with `keeps_settings`
-    /// as they are now. Throws Error(wrong_use) for a row that is not there.
+    /// Returns to the state after a step; the later steps become a branch. The lanes get the settings that
+    /// they had there, or with `keeps_settings` the current ones. Throws Error(wrong_use) for a row that the
+    /// run does not have.
     void rewind(int row, bool keeps_settings = false);
-    /// Going back to the row would set a lane, follow or sampling otherwise than now.
+    /// Returns true if the settings of lanes, follow or sampling at this row differ from the current ones.
     bool settings_differ_at(int row) const;
-    /// To the end of a branch that a rewind left. Throws Error(wrong_use).
+    /// Goes to the end of a branch that a rewind left behind. Throws Error(wrong_use).
     void go_to_branch(int id);
-    /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
+    /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot be continued.
     void need_live_run() const;
-    /// Engine::request_counterfactual; the answer comes with the status.
+    /// See Engine::request_counterfactual. The answer arrives in the engine's status.
     void request_counterfactual(int card, int position, int row, int n_tokens);
-    /// A trace, a model folder or a prompt (.txt), whichever the path is. Throws Error(wrong_use) for another thing.
+    /// Opens a trace, a model folder or a prompt (.txt). Throws Error(wrong_use) for any other file.
     void open_any(const std::filesystem::path& path);
-    /// Notes what changed since the last call, in the view or in a lane's settings, for undo(). Once a frame, with no button held.
+    /// Records changes of the view or of a lane's settings since the last call, for undo(). Call once a
+    /// frame, while no button is held.
     void remember_changes();
-    /// The last change of view or settings; false: there is none.
+    /// Undoes the last change of view or settings. Returns false if there is none.
     bool undo();
     bool redo();
     void say(std::string text, bool fault = false);
 
-    /// Takes what the engine and exports have made since the last frame. True when something changed that is on show.
+    /// Takes what the engine and the background jobs made since the last frame. Returns true if something
+    /// visible changed.
     bool refresh();
-    /// Lanes may go with a command, a rewind or another file: the one in focus is one of those that are there.
+    /// Moves the focus to an existing lane. Commands, rewinds and other files may remove lanes.
     void keep_lane_in_range();
 
-    bool saving() const { return !saving_.empty(); }    ///< one file, in the background
-    bool opening() const { return !opening_.empty(); }  ///< a trace, the same way
+    bool saving() const { return !saving_.empty(); }    ///< a file is being written in the background
+    bool opening() const { return !opening_.empty(); }  ///< a trace is being read in the background
     bool live() const { return opened_file.empty(); }
     bool has_run() const { return !history.empty(); }
     bool running() const { return live() && status.phase == EnginePhase::running; }
-    /// Rows are lived again for a command, and it takes a while: see EngineStatus::work.
+    /// The engine replays steps for a command, and it takes a while: see EngineStatus::work.
     bool working() const { return live() && !status.work.empty(); }
-    /// Decoding, or other work that stop(true) ends: living rows again, a prompt.
+    /// The engine decodes, or does work that stop(true) ends: a replay, or a prompt.
     bool stoppable() const {
         return running() || working() || (live() && status.phase == EnginePhase::prefill);
     }
-    /// Nothing under way: every request so far has had its effect.
+    /// Nothing is under way: every request so far has taken effect.
     bool idle() const;
     int first_row() const { return has_run() ? history.steps().front()->row : 0; }
     int last_row() const { return has_run() ? history.last_row() : 0; }
     int n_decoded() const { return has_run() ? history.last_row() - history.n_prompt() + 1 : 0; }
-    /// Index into history.lanes() of a card; nullopt until its first record.
+    /// Returns the index into history.lanes() of a card; nullopt before its first record.
     std::optional<int> history_lane(int card) const;
-    /// The focused card's, or lane 0's while it has no record.
+    /// Returns the index into history.lanes() of the focused card; lane 0 while the card has no record.
     int shown_lane() const;
-    /// Record of a card at the shown row, or null.
+    /// Returns the record of a card at the shown step, or null.
     const LaneRecord* record(int card) const;
     int focused_kv_head() const;
-    /// The lane that the focused one is compared with: another one where there are two.
+    /// Returns the card that the focused one is compared with; the focused one itself if it is the only
+    /// card.
     int other_card() const;
-    /// Cards on show beside the focused one, the other first; at most three. Empty unless something shows them.
+    /// Returns the cards shown beside the focused one, the other card first; at most three. Empty if no pane
+    /// shows them.
     std::vector<int> compared_cards() const;
     bool shows_difference() const;
-    /// Side by side: the watched words in place of overlap and agreement.
+    /// Side by side: shows the watched words in place of overlap and agreement.
     bool compares_watched() const { return view.watched && view.measure_curve == ViewState::kWatchedSpan; }
-    /// Where a fitted zoom begins: at row 0 or at the prompt's last row. By itself it leaves the prompt out once a few rows are decoded
-    /// and the mask, scores or a difference are on show: with one-shot prefill no lane evicts in the prompt, and lanes are alike there.
+    /// Returns the row where a fitted zoom begins: row 0 or the prompt's last row. In automatic mode it
+    /// skips the prompt once a few tokens are decoded and the mask, scores or a difference are shown: with
+    /// one-shot prefill no lane evicts within the prompt, so the lanes are alike there.
     int first_fitted_row() const;
-    /// Fits, by choice; what would be shown anyway stays automatic.
+    /// Fits the zoom to the chosen rows. A choice that equals the automatic one stays automatic.
     void fit_rows(FittedRows rows);
-    /// Brings the matrices on show up to the run, a slice a frame: see heat_complete.
+    /// Updates the shown matrices to the run, one slice a frame: see heat_complete.
     void update_heat(double budget_ms);
-    /// The doctor's findings on all lanes up to the run, as much as fits the time.
+    /// Updates the doctor's findings on all lanes, as far as the time allows.
     void update_doctor(double budget_ms);
     Engine& engine() { return *engine_; }
 
@@ -198,15 +207,16 @@ struct AppState {
     std::unique_ptr<Engine> engine_;
     std::uint64_t seen_version_ = 0;
     std::uint64_t shown_run_ = 0;
-    std::optional<std::uint64_t> start_pending_;  // id of the run before it
-    bool start_stopped_ = false;                  // its prompt was told to end
+    std::optional<std::uint64_t> start_pending_;  // id of the run before the new one
+    bool start_stopped_ = false;                  // stop() was called during its prompt
     int awaited_row_ = -1;
-    std::optional<int> turned_to_;                       // row of a rewind that is under way
-    std::optional<std::string> message_before_command_;  // the engine's; another one after it is its refusal
+    std::optional<int> turned_to_;  // row of a rewind that is under way
+    // The engine's message before the last command; a later, different one is its refusal.
+    std::optional<std::string> message_before_command_;
     int doctor_row_ = -1;
     std::chrono::steady_clock::time_point doctor_row_came_;
     bool export_running_ = false, shadow_running_ = false;
-    std::filesystem::path saving_, opening_;  // files that are being written and read; empty: none
+    std::filesystem::path saving_, opening_;  // files being written and read; empty: none
     std::chrono::steady_clock::time_point requested_at_;
     enum class Change { view, lane };
     std::vector<Change> changes_, taken_back_;

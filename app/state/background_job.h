@@ -1,4 +1,5 @@
-/// One piece of work at a time on a thread of its own, with its progress, result and fault. Started and asked on the window's thread.
+/// Runs one piece of work at a time on its own thread, and holds its progress, result and fault. Started and
+/// queried on the window's thread.
 #pragma once
 
 #include "engine/base/last_words.h"
@@ -19,10 +20,12 @@ namespace keyhole {
 template <class Result>
 class BackgroundJob {
   public:
-    /// How far the work is, 0..1. False: cancelled, or the program ends.
+    /// Reports progress, 0..1. Returns false if the job is cancelled or the program ends; the work should
+    /// then stop.
     using Tell = std::function<bool(double)>;
 
-    /// Without effect while one runs. wake: when progress moved and at the end, any thread; may be empty.
+    /// Starts the work; no effect while a job runs. wake: called on any thread when progress moved and at
+    /// the end; may be empty.
     void begin(std::function<Result(const Tell&)> work, std::function<void()> wake) {
         if (running_) return;
         {
@@ -65,17 +68,17 @@ class BackgroundJob {
 
     bool running() const { return running_; }
     double progress() const { return progress_; }
-    /// Of the last job that came to its end; null: none yet.
+    /// Returns the result of the last job that finished; null: none yet.
     std::shared_ptr<const Result> result() const {
         const std::lock_guard lock(mutex_);
         return result_;
     }
-    /// The same, no longer kept here.
+    /// Returns the result and stops storing it.
     std::shared_ptr<Result> take() {
         const std::lock_guard lock(mutex_);
         return std::exchange(result_, nullptr);
     }
-    /// Why the last job has no result; empty: it has.
+    /// Returns why the last job failed; empty if it did not.
     std::string fault() const {
         const std::lock_guard lock(mutex_);
         return fault_;

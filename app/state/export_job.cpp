@@ -22,7 +22,8 @@ ExportOptions options_of(const ExportRequest& request, bool of_records = false) 
     return exports;
 }
 
-/// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
+/// Replays the shown run and writes its files. progress: 0..1, throws to stop. Returns a message on what was
+/// done.
 std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
                        const BackendOptions& options, const ExportRequest& request,
                        const std::function<void(double)>& progress) {
@@ -45,7 +46,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     history.update(recorder.snapshot().steps);
     sink.finish(history,
                 [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
-    return fmt::format("exported rows up to {} to {}", last_row,
+    return fmt::format("exported the steps up to {} to {}", last_row,
                        std::filesystem::absolute(request.folder).string());
 }
 
@@ -71,7 +72,7 @@ void ExportJob::start(RunHistory history, std::function<void()> wake) {
                 if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });
-            return fmt::format("exported what the trace holds, in its half precision, to {}",
+            return fmt::format("exported the trace's records, in half precision, to {}",
                                std::filesystem::absolute(w.folder).string());
         },
         std::move(wake));

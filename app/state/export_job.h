@@ -1,6 +1,7 @@
-/// An export from the window: the run on show is replayed, commands and all, on a backend of its own in the
-/// background, so that the files are those that `keyhole decode` writes; of an opened trace, what `keyhole replay` writes; or a trace of
-/// what is recorded. One at a time. Started and asked on the window's thread.
+/// Exports from the window in the background. For a live run it replays the run with all commands on its own
+/// backend, so the files equal those of `keyhole decode`; for an opened trace they equal those of `keyhole
+/// replay`. It can also write a trace of the records. One job at a time. Started and queried on the window's
+/// thread.
 #pragma once
 
 #include "app/state/background_job.h"
@@ -29,18 +30,20 @@ class ExportJob {
   public:
     ExportRequest request;  ///< edited by the dialog
 
-    /// run: as the engine's status gives it; rows up to last_row. wake: when progress moved, any thread.
+    /// run: from the engine's status; exports rows up to last_row. wake: called on any thread when progress
+    /// moved.
     void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,
                std::function<void()> wake);
-    /// The same of what the records of an opened trace hold, as `keyhole replay` writes it.
+    /// Exports what the records of an opened trace hold, as `keyhole replay` does.
     void start(RunHistory history, std::function<void()> wake);
-    /// One file, of what the window has; it goes on to its end, cancelled or not, so that quitting loses nothing.
+    /// Writes one file from the window's data. It finishes even if cancelled, so that quitting loses
+    /// nothing.
     void save(std::filesystem::path path, std::function<void()> write, std::function<void()> wake);
     void cancel() { job_.cancel(); }
 
     bool running() const { return job_.running(); }
     double progress() const { return job_.progress(); }
-    /// Of the last job: where the files are, or what went wrong.
+    /// Returns where the files of the last job are, or why it failed.
     std::string result() const;
     bool failed() const { return !job_.fault().empty(); }
 

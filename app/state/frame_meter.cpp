@@ -66,7 +66,7 @@ FrameMeter::Report FrameMeter::report() const {
 std::string frame_text(const FrameMeter::Report& r) {
     return fmt::format(
         "{} frames in {:.1f} s ({:.1f} a second): median {:.1f} ms, p99 {:.1f}, longest {:.1f}; {:.1f} ms of "
-        "the window's thread a frame; {:.0f} % of a core in all",
+        "the window's thread a frame; {:.0f} % of a core in total",
         r.n_frames, r.seconds, r.frames_per_s, r.median_ms, r.p99_ms, r.longest_ms, r.thread_cpu_ms,
         100 * r.process_cpu_share);
 }

@@ -1,4 +1,5 @@
-/// What the window's frames cost, from a measurement's begin on. Window thread; knows neither GL nor ImGui.
+/// Measures the time of the window's frames since the start of a measurement. Window thread; knows neither
+/// GL nor ImGui.
 #pragma once
 
 #include <chrono>
@@ -10,25 +11,25 @@ namespace keyhole {
 
 class FrameMeter {
   public:
-    static constexpr std::size_t kMostFrames = 1 << 16;  ///< then a measurement begins anew
+    static constexpr std::size_t kMostFrames = 1 << 16;  ///< after these the measurement restarts
 
-    /// Forgets what was measured.
+    /// Discards the measurement and starts a new one.
     void begin();
-    /// Around a frame, the wait for events left out: how long the window was busy with it.
+    /// Call these around a frame, without the wait for events: they measure how long the window was busy.
     void frame_begins();
     void frame_ends();
 
-    /// The last measurement. Times of a frame in milliseconds; 0 where there were no frames.
+    /// The results of the last measurement. Frame times are in milliseconds; 0 if there were no frames.
     struct Report {
         int n_frames = 0;
         double seconds = 0;  ///< since begin(), waits included
         double frames_per_s = 0;
         double median_ms = 0, p99_ms = 0, longest_ms = 0;
-        double thread_cpu_ms = 0;  ///< processor time of the window's thread a frame
-        double longest_cpu_ms =
-            0;  ///< the same of the frame that took most: long whatever else the machine does
-        double process_cpu_ms = 0;     ///< of all threads, the engine's and the driver's among them, a frame
-        double process_cpu_share = 0;  ///< of one core, over all of `seconds`
+        double thread_cpu_ms = 0;  ///< processor time of the window's thread per frame
+        /// Largest processor time of the window's thread in one frame; does not depend on other load.
+        double longest_cpu_ms = 0;
+        double process_cpu_ms = 0;     ///< processor time of all threads per frame
+        double process_cpu_share = 0;  ///< fraction of one core, over all of `seconds`
     };
     Report report() const;
 
@@ -40,7 +41,7 @@ class FrameMeter {
     bool started_ = false;
 };
 
-/// "61 frames in 2.0 s (30.5 a second): median 8.1 ms, p99 20.3, longest 22.1; ..."
+/// Formats a report: "61 frames in 2.0 s (30.5 a second): median 8.1 ms, p99 20.3, longest 22.1; ..."
 std::string frame_text(const FrameMeter::Report& report);
 
 }  // namespace keyhole

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMostLeft = 4;  // so that crashes do not fill the disk
 
-/// Sorts by date. Tells programs and starts apart.
+/// Returns a name that sorts by date and differs between processes and starts.
 std::string spool_name() {
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
@@ -64,9 +64,9 @@ void KeptRuns::find_left() {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
         if (!entry.path().filename().string().ends_with(".keyhole.spool")) continue;
         try {
-            const SpoolFolder spool(entry.path());  // an empty one goes with the object
+            const SpoolFolder spool(entry.path());  // removes an empty spool when it is destroyed
             if (spool.has_frames()) left_.push_back(entry.path());
-        } catch (const Error&) {  // of a window that is open, or no spool
+        } catch (const Error&) {  // belongs to an open window, or is no spool
         }
     }
     std::sort(left_.rbegin(), left_.rend());
@@ -80,7 +80,7 @@ void KeptRuns::forget(const fs::path& spool) {
 void KeptRuns::discard(const fs::path& spool) {
     try {
         SpoolFolder(spool).remove();
-    } catch (const Error&) {  // another window took it meanwhile
+    } catch (const Error&) {  // another window has taken it meanwhile
     }
     forget(spool);
 }
@@ -91,8 +91,8 @@ void KeptRuns::update(const StepList& steps) {
     run_id_ = steps.front()->run->id;
     const auto place = [](const auto& step) { return std::pair(step->row, step->branch); };
     if (taken_.size() == steps.size() && taken_.back() == place(steps.back())) return;
-    // A row and its branch name one record for good. After a rewind those of the new branch cut off what came
-    // before.
+    // Row and branch identify a record for good. After a rewind, records of the new branch replace those of
+    // the old one from the rewound row on.
     std::size_t n_known = 0;
     while (n_known < std::min(taken_.size(), steps.size()) && taken_[n_known] == place(steps[n_known]))
         ++n_known;
@@ -134,7 +134,7 @@ void KeptRuns::write_all(std::stop_token stop) {
         try {
             if (!spool) {
                 if (fs::create_directories(folder_))
-                    fs::permissions(folder_, fs::perms::owner_all);  // prompts are nobody else's
+                    fs::permissions(folder_, fs::perms::owner_all);  // others may not read the prompts
                 spool.emplace(folder_ / spool_name());
             }
             if (step->run->id != run_id) {
@@ -143,7 +143,7 @@ void KeptRuns::write_all(std::stop_token stop) {
                 n_bytes = 0;
                 most = most_bytes_;
                 set_end_note(
-                    fmt::format("the run is kept: the window offers it at the next start, and "
+                    fmt::format("the run is kept on disk: the window offers it at the next start, and "
                                 "`keyhole replay {}` makes a trace of it",
                                 spool->path().string()));
             }
@@ -159,7 +159,7 @@ void KeptRuns::write_all(std::stop_token stop) {
         busy_ = false;
         if (spool) spool_ = spool->path();
         if (!fault.empty()) {
-            fault_ = fmt::format("the run is no longer kept on disk for a crash: {}", fault);
+            fault_ = fmt::format("the run is no longer kept on disk, so a crash would lose it: {}", fault);
             keeps_ = false;
             waiting_.clear();
         }

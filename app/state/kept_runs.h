@@ -1,7 +1,7 @@
-/// The live run on disk while the window is open, so that a crash loses nothing: a spool below the user's
-/// state folder, as `decode --save` has one beside its file. It goes when the window closes. Those that are
-/// there at the start were left by windows that crashed or were killed. Window thread; the writing has a
-/// thread of its own.
+/// Stores the live run on disk while the window is open, so that a crash loses nothing. It writes a spool
+/// below the user's state folder, like the one that `decode --save` writes beside its file, and removes it
+/// when the window closes. Spools that exist at the start were left by windows that crashed or were killed.
+/// Window thread; a separate thread writes.
 #pragma once
 
 #include "engine/trace/recorder.h"
@@ -21,27 +21,26 @@ namespace keyhole {
 
 class KeptRuns {
   public:
-    /// folder: where spools lie; empty: nothing is kept or offered. most_bytes: of the run's spool; above it
-    /// the oldest rows lose their attention and scores, and keep tokens, evictions and measures.
+    /// folder: of the spools; empty: nothing is stored or offered. most_bytes: limit of the run's spool;
+    /// above it the oldest rows lose their attention and scores, but keep tokens, evictions and measures.
     explicit KeptRuns(std::filesystem::path folder, std::size_t most_bytes = std::size_t{256} << 20);
-    /// Removes the run's spool; leaves it where the window ends by an exception.
+    /// Removes the run's spool, unless the window ends by an exception.
     ~KeptRuns();
     KeptRuns(const KeptRuns&) = delete;
     KeptRuns& operator=(const KeptRuns&) = delete;
 
-    /// Takes the records that came since the last call, of the live run as the recorder has them. Returns at
-    /// once.
+    /// Queues the records that the live run added since the last call. Returns at once.
     void update(const StepList& steps);
-    /// Everything taken so far is on disk, or cannot be. For tests.
+    /// Waits until everything queued is on disk, or has failed. For tests.
     void wait();
-    /// Of the run, once there is one; empty: none is kept.
+    /// Returns the run's spool; empty if none is written.
     std::filesystem::path spool() const;
-    /// Why the run is no longer kept, once; "": it is.
+    /// Returns once why the run is no longer stored; "" if it is.
     std::string take_fault();
 
-    /// Runs that did not end, the newest first. No other program uses them.
+    /// Runs that a crash or kill interrupted, newest first. No other program uses them.
     const std::vector<std::filesystem::path>& left() const { return left_; }
-    /// No longer offered: it was opened.
+    /// Removes a spool from the offered ones, because it was opened.
     void forget(const std::filesystem::path& spool);
     void discard(const std::filesystem::path& spool);
 
@@ -59,14 +58,14 @@ class KeptRuns {
     std::condition_variable_any changed_;
     std::deque<std::shared_ptr<const StepTrace>> waiting_;
     bool busy_ = false;
-    bool keeps_ = true;  // false: it failed once
+    bool keeps_ = true;  // false: writing failed once
     std::filesystem::path spool_;
     std::string fault_;
-    bool remove_ = false;  // at the end
+    bool remove_ = false;  // remove the spool at the end
     std::jthread thread_;  // last: joins first
 };
 
-/// $XDG_STATE_HOME/keyhole/runs or as state_folder() says; empty when it is not known.
+/// Returns $XDG_STATE_HOME/keyhole/runs, or `runs` in state_folder(); empty if neither is known.
 std::filesystem::path kept_runs_folder();
 
 }  // namespace keyhole

@@ -13,7 +13,7 @@ std::size_t at(int i) {
     return static_cast<std::size_t>(i);
 }
 
-/// The token that a command touches by hand, or null.
+/// Returns the token that a command evicts or pins by hand, or null.
 const TokenPlace* place_of(const Command& command) {
     if (const auto* evict = std::get_if<EvictToken>(&command)) return &evict->at;
     if (const auto* pin = std::get_if<PinToken>(&command)) return &pin->at;
@@ -21,7 +21,7 @@ const TokenPlace* place_of(const Command& command) {
     return nullptr;
 }
 
-/// A lane by its place in the log, which tells it from another one at its index.
+/// A lane with an id from its place in the log. The id tells it from an earlier lane at the same index.
 struct LoggedLane {
     int id = 0;
     LaneSpec spec;
@@ -39,7 +39,7 @@ LoggedSettings settings_at(const RunSpec& run, int row) {
     for (const LaneSpec& spec : run.lanes) now.lanes.push_back({id++, spec});
     const auto there = [&](int index) { return index < static_cast<int>(now.lanes.size()); };
     for (const LoggedCommand& logged : run.commands) {
-        if (logged.row >= row) break;  // a rewind ends before what is stamped with its row
+        if (logged.row >= row) break;  // a rewind to a row undoes the commands stamped with that row
         if (const auto* set = std::get_if<SetLane>(&logged.command)) {
             if (there(set->index)) now.lanes[at(set->index)].spec = set->spec;
         } else if (const auto* add = std::get_if<AddLane>(&logged.command)) {
@@ -73,7 +73,7 @@ bool follows_after_log(const RunSpec& run, int row) {
 std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const LaneSpec> lanes,
                                     bool follow) {
     LoggedSettings then = settings_at(run, row), now = settings_at(run, kWholeLog);
-    now.lanes.resize(lanes.size(), {-1, {}});  // those that are under way are not in the log
+    now.lanes.resize(lanes.size(), {-1, {}});  // pending commands are not in the log
     std::vector<Command> commands;
     for (int i = static_cast<int>(then.lanes.size()) - 1; i > 0; --i) {
         const int id = then.lanes[at(i)].id;
@@ -82,7 +82,7 @@ std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const
         commands.push_back(RemoveLane{i});
         then.lanes.erase(then.lanes.begin() + i);
     }
-    // Lanes join at the end: those that were there then come first, in their order.
+    // Lanes join at the end, so those that existed at the row come first, in their order.
     for (std::size_t i = 0; i < lanes.size(); ++i)
         if (i >= then.lanes.size())
             commands.push_back(AddLane{lanes[i]});
@@ -122,7 +122,7 @@ void LaneEditor::add(LaneSpec spec) {
 void LaneEditor::remove(int index) {
     if (index <= 0 || index >= n_lanes()) return;
     lanes_.erase(lanes_.begin() + index);
-    done_.clear();  // indices moved
+    done_.clear();  // the indices have changed
     undone_.clear();
     send_(RemoveLane{index});
 }
@@ -154,7 +154,7 @@ void LaneEditor::run(const Command& command) {
         lanes_.push_back(fork->spec.value_or(lanes_[at(fork->index)]));
         send_(command);
     } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
-        done_.clear();  // the lanes become what they were there
+        done_.clear();  // the lanes take the settings of that step
         undone_.clear();
         send_(command);
     } else {

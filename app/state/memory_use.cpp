@@ -18,21 +18,21 @@ std::vector<MemoryPart> memory_parts(const AppState& app) {
     std::size_t matrices = app.heat.bytes() + app.difference.bytes();
     for (const HeatData& other : app.others) matrices += other.bytes();
     std::vector<MemoryPart> parts = {
-        {"weights", "weights of the model", "Mapped from the file: the system may drop and read them again.",
-         engine.weights},
+        {"weights", "weights of the model",
+         "Mapped from the file: the system may drop them and read them again.", engine.weights},
         {"caches", "K, V and scores of all lanes", "Grows with the tokens that lanes keep. Shadows count.",
          engine.caches},
         {"recorded_rows", "attention and scores of recorded steps",
-         "At the limit, older steps are thinned: every second one goes, then three of four, and so on.",
+         "At the limit, older steps are thinned: every second one is dropped, then three of four, and so on.",
          static_cast<std::int64_t>(app.record_bytes), kRowLimit},
         {"recorded_steps", "tokens, choices and measures of all steps",
          "One record a step and lane, and the prompt's attention (64 MB at most). A run pauses each time "
          "its text has filled or doubled the model's context.",
          static_cast<std::int64_t>(app.record_scalar_bytes)},
         {"checkpoints", "states to rewind to",
-         "At the limit, every second state goes; a rewind then decodes a few more steps again.",
+         "At the limit, every second state is dropped; a rewind then decodes a few more steps again.",
          engine.checkpoints, kCheckpointLimit},
-        {"matrices", "matrices on show", "The focused head and its maxima, thumbnails, the lanes beside it.",
+        {"matrices", "shown matrices", "The focused head and its maxima, thumbnails, the lanes beside it.",
          static_cast<std::int64_t>(matrices)},
         {"textures", "textures", "The same for the graphics driver; without a GPU they are in this memory.",
          static_cast<std::int64_t>(app.texture_bytes)}};
@@ -40,7 +40,7 @@ std::vector<MemoryPart> memory_parts(const AppState& app) {
         std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                         [](std::int64_t all, const MemoryPart& part) { return all + part.bytes; });
     parts.push_back({"other", "program, libraries, graphics driver",
-                     "What the process has beyond the parts above, memory between uses included.",
+                     "The rest of the process, including memory that is free for reuse.",
                      std::max<std::int64_t>(0, resident_memory().now_bytes - sum)});
     return parts;
 }

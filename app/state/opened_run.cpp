@@ -6,7 +6,7 @@
 namespace keyhole {
 
 OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
-    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it holds no rows", from.string());
+    if (steps.empty()) fail(ErrorCode::bad_file, "opening {}: it has no steps", from.string());
     OpenedRun run;
     run.from = from;
     run.history.update(steps);
@@ -19,7 +19,7 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
 
 OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell) {
     if (!std::filesystem::is_directory(trace)) return opened_run(read_trace(trace, tell), trace);
-    // The spool of a run that did not end: its trace is made first.
+    // If this is the spool of an interrupted run, makes its trace first.
     const std::filesystem::path made = recover_spool(trace, [&](double done) { return tell(done / 2); });
     return opened_run(read_trace(made, [&](double done) { return tell(0.5 + done / 2); }), made);
 }

@@ -1,4 +1,5 @@
-/// A run that comes from a trace, with all that the window keeps of it: made beside the window's thread, for a long one takes seconds.
+/// Builds a run from a trace, with everything that the window stores of it. Runs beside the window's thread,
+/// since a long run takes seconds.
 #pragma once
 
 #include "app/state/annotations.h"
@@ -20,9 +21,10 @@ struct OpenedRun {
     std::vector<LaneSpec> lanes;  ///< of the last record
 };
 
-/// from: the trace of the records; empty: none. Throws Error(bad_file) for no records, Error(wrong_use) for lanes that are not known here.
+/// from: the trace file of the records; empty: none. Throws Error(bad_file) if there are no records, and
+/// Error(wrong_use) for unknown lane specs.
 OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from);
-/// tell: as read_trace. Throws as read_trace and opened_run.
+/// Reads a trace and builds its run. tell: as for read_trace. Throws as read_trace and opened_run do.
 OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell);
 
 }  // namespace keyhole

@@ -1,5 +1,5 @@
-/// What the window remembers from one start to the next: scale, arrangement, colours, pane sizes, recent files. Window thread; knows
-/// neither GL nor ImGui.
+/// Stores what the window remembers between starts: scale, arrangement, colours, pane sizes, recent files.
+/// Window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "app/view/view_state.h"
@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-/// Newest first, each once, at most kMost.
+/// Recent files: newest first, no duplicates, at most kMost.
 struct RecentFiles {
     static constexpr std::size_t kMost = 8;
     std::vector<std::string> paths;
@@ -18,12 +18,13 @@ struct RecentFiles {
     bool operator==(const RecentFiles&) const = default;
 };
 
-/// Below $XDG_CONFIG_HOME, else ~/.config; empty when neither is known.
+/// Returns the file below $XDG_CONFIG_HOME, else ~/.config; empty if neither is known.
 std::filesystem::path settings_file();
-/// Into the view and the list, as far as the file holds them. Throws Error(bad_file) naming file and field, and then
-/// changes nothing.
+/// Reads the fields that the file holds into view and list. Throws Error(bad_file) naming file and field,
+/// and then changes nothing.
 void load_settings(const std::filesystem::path& file, ViewState& view, RecentFiles& recent);
-/// Makes its folder; the file is whole or as it was. False when it cannot be written: settings are no reason to stop.
+/// Writes the file atomically and makes its folder. Returns false if it cannot be written, since settings
+/// are no reason to stop.
 bool save_settings(const std::filesystem::path& file, const ViewState& view, const RecentFiles& recent);
 
 }  // namespace keyhole

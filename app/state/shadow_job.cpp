@@ -27,7 +27,7 @@ void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
             const auto g = static_cast<std::size_t>(layout.kv_head_from_head(l, h));
             const auto begin = values.positions.begin() + values.offset[g],
                        end = values.positions.begin() + values.offset[g + 1];
-            if (std::find(begin, end, result_.position) != end) continue;  // still held
+            if (std::find(begin, end, result_.position) != end) continue;  // still kept
             const auto head = static_cast<std::size_t>(l * layout.n_heads() + h);
             sum += double(values.shadow[head * static_cast<std::size_t>(step.row + 1) +
                                         static_cast<std::size_t>(result_.position)]);
@@ -45,7 +45,7 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOp
                       ShadowAttention about, std::function<void()> wake) {
     run.wants = {};
     run.wants.shadow = true;
-    run.wants.attention = true;  // with it come the positions that are held
+    run.wants.attention = true;  // it includes the kept positions
     job_.begin(
         [model = std::move(model), run = std::move(run), options,
          about = std::move(about)](const BackgroundJob<ShadowAttention>::Tell& tell) {
@@ -55,7 +55,7 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOp
             replay(model, *backend, run, about.last_row, &picker,
                    [&](const std::shared_ptr<const StepTrace>& step) {
                        if (!tell(double(step->row + 1) / (about.last_row + 1)))
-                           fail(ErrorCode::cancelled, "stopped: nothing was asked");
+                           fail(ErrorCode::cancelled, "stopped: nothing was computed");
                    });
             return picker.result();
         },

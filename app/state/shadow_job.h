@@ -1,5 +1,6 @@
-/// What a lane's own shadow would have paid to one token after it went, row by row: records hold measures of a shadow but no rows, so
-/// the run on show is replayed in the background, as an export is. Started and asked on the window's thread.
+/// Computes how much attention a lane's shadow (its full-attention reference) gives to one token after its
+/// eviction, step by step. Records hold only measures of a shadow, so the job replays the run in the
+/// background, as an export does. Started and queried on the window's thread.
 #pragma once
 
 #include "app/state/background_job.h"
@@ -16,15 +17,16 @@
 namespace keyhole {
 
 struct ShadowAttention {
-    std::uint64_t history = 0;  ///< RunHistory::generation() that was asked about
+    std::uint64_t history = 0;  ///< RunHistory::generation() of the question
     int lane_id = -1;
     int position = 0;
-    int last_row = -1;  ///< that was replayed
-    std::vector<float>
-        by_row;  ///< [last_row + 1] mean over the query heads that had lost it by then; NaN: none had, or no shadow
+    int last_row = -1;  ///< last replayed row
+    /// [last_row + 1] mean over the query heads whose KV head had evicted the token by then; NaN: none had
+    /// or no shadow
+    std::vector<float> by_row;
 };
 
-/// The sink of a replay that keeps the attention of a lane's shadow on one token. about: all of the result but its values.
+/// Receives a replay and keeps the shadow's attention to one token. about: the result without its values.
 class ShadowPicker final : public RowSink {
   public:
     ShadowPicker(KvLayout of_run, ShadowAttention about);
@@ -40,17 +42,17 @@ class ShadowPicker final : public RowSink {
 
 class ShadowJob {
   public:
-    /// run: as the engine's status gives it. about: history, lane, position and last row of the result. wake: when progress moved, any
-    /// thread.
+    /// run: from the engine's status. about: history, lane, position and last row of the result. wake:
+    /// called on any thread when progress moved.
     void start(std::shared_ptr<const Model> model, RunSpec run, BackendOptions options, ShadowAttention about,
                std::function<void()> wake);
     void cancel() { job_.cancel(); }
 
     bool running() const { return job_.running(); }
     double progress() const { return job_.progress(); }
-    /// Of the last job that came to its end; null: none yet.
+    /// Returns the result of the last job that finished; null: none yet.
     std::shared_ptr<const ShadowAttention> result() const { return job_.result(); }
-    /// Why the last job has none; empty: it has.
+    /// Returns why the last job failed; empty if it did not.
     std::string fault() const { return job_.fault(); }
 
   private:

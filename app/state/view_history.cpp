@@ -6,7 +6,7 @@ namespace keyhole {
 
 namespace {
 
-/// A fitted zoom follows the run's growth by itself: no step.
+/// A fitted zoom follows the run's growth by itself, which is no undoable change.
 bool same_zoom(const HeatView& a, const HeatView& b) {
     return a.fitted && b.fitted ? true : a == b;
 }
@@ -22,7 +22,7 @@ bool same_view(const ViewState& a, const ViewState& b) {
            a.atlas_measure == b.atlas_measure && a.watched == b.watched && a.strip == b.strip;
 }
 
-/// What undoing does not touch.
+/// Keeps the fields that undo does not touch.
 void keep_time(const ViewState& from, ViewState& to) {
     to.row = from.row;
     to.follows_newest = from.follows_newest;

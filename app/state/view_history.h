@@ -1,5 +1,5 @@
-/// Undo of the view: which lane, layer, head, mode, range, zoom, picks and arrangement were on show. Time and the run itself are not part
-/// of it. Plain values; window thread.
+/// Implements undo of the view: lane, layer, head, mode, range, zoom, picks and arrangement. The shown step
+/// and the run itself are not part of it. Plain values; window thread.
 #pragma once
 
 #include "app/view/view_state.h"
@@ -10,9 +10,11 @@ namespace keyhole {
 
 class ViewHistory {
   public:
-    /// Call when nothing is under way (no button held): a view other than the last one becomes a step that can be undone. True then.
+    /// Records the view as an undoable change if it differs from the last one; returns true then. Call while
+    /// no button is held.
     bool remember(const ViewState& view);
-    /// The view before, or false. Row and run-bound things of `view` stay.
+    /// Restores the previous view; returns false if there is none. Does not change the row and the fields
+    /// bound to the run.
     bool undo(ViewState& view);
     bool redo(ViewState& view);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-/// The part of a matrix that is drawn.
+/// The drawn part of a matrix.
 struct Part {
     CellRect cells;
     int n_columns() const { return cells.last_position - cells.first_position + 1; }
@@ -28,7 +28,7 @@ struct Part {
         return std::vector<CellState>(
             static_cast<std::size_t>(n_rows()) * static_cast<std::size_t>(n_columns()), state);
     }
-    /// each(row, position) for the cells whose token was there.
+    /// Calls each(row, position) for the cells whose token existed at that row.
     template <class Each>
     void each_existing(Each each) const {
         for (int i = cells.first_row; i <= cells.last_row; ++i)
@@ -46,7 +46,7 @@ void append(std::string& caption, const std::string& sentence) {
     caption += sentence;
 }
 
-/// What the picture leaves out of the run, after what the record lacks.
+/// Appends to the caption what the picture leaves out of the run, beside what the record lacks.
 void append_limits(std::string& caption, const RunHistory& history, const ViewState& view, const Part& part) {
     const CellRect& c = part.cells;
     if (view.mode == HeatMode::score && c.first_row < history.n_prompt() - 1)
@@ -87,7 +87,7 @@ CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row) {
     const CellRect all{0, last_row, 0, last_row};
     if (!(canvas.x > 0) || !(canvas.y > 0)) return all;
     const CanvasPoint first = view.cell_at({0, 0}), last = view.cell_at(canvas);
-    constexpr double kSliver = 0.02;  // of a cell, at an edge: not worth a row
+    constexpr double kSliver = 0.02;  // of a cell at an edge; less than this is not shown
     const auto begin = [](double at) { return std::max(static_cast<int>(std::floor(at + kSliver)), 0); };
     const auto end = [&](double at) {
         return std::min(static_cast<int>(std::ceil(std::min(at, 1e9) - kSliver)) - 1, last_row);

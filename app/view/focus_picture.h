@@ -1,5 +1,5 @@
-/// The focused view as a figure for a file, drawn by engine/figure from the data: exact pixels, no GL. Window
-/// thread.
+/// Draws the focused view as a figure for a file. engine/figure draws it from the data: exact pixels, no GL.
+/// Window thread.
 #pragma once
 
 #include "app/view/view_state.h"
@@ -10,29 +10,29 @@
 
 namespace keyhole {
 
-/// Cells of a matrix; both ends included.
+/// A rectangle of cells of a matrix. Both ends are included.
 struct CellRect {
     int first_row = 0, last_row = -1, first_position = 0, last_position = -1;
     bool operator==(const CellRect&) const = default;
 };
-/// The cells that a canvas of a size in pixels shows, of the rows and positions up to last_row. Without a canvas, or with none of the
-/// cells on it: all.
+/// Returns the cells that a canvas of this size in pixels shows, among the rows and positions up to
+/// last_row. Returns all of them if there is no canvas, or if it shows none of the cells.
 CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row);
 
-/// How a picture differs from the whole matrix in cells of whole pixels.
+/// Options of a picture. By default it shows the whole matrix with cells of whole pixels.
 struct PictureOptions {
     static constexpr int kLeastWidth = 320, kMostWidth = 12'000;
-    int width = 0;                   ///< pixels of the picture, text in proportion; 0: as the cells ask
-    std::optional<CellRect> shown;   ///< of the matrix; empty: all up to the shown row
-    double cell_aspect = 1;          ///< height of a cell over its width, where a width is given
-    int stride = 1, dense_from = 0;  ///< which rows the recorder kept
+    int width = 0;                   ///< of the picture, in pixels; text scales with it; 0: from the cells
+    std::optional<CellRect> shown;   ///< part of the matrix; empty: all up to the shown row
+    double cell_aspect = 1;          ///< height of a cell divided by its width, if `width` is given
+    int stride = 1, dense_from = 0;  ///< which rows the recorder stored
 };
 
-/// Rows up to the shown one of the focused head in the present mode. lane: index into history.lanes().
+/// Draws the focused head in the current mode, up to the shown row. lane: index into history.lanes().
 Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
                     const PictureOptions& request = {});
 
-/// The same of what lane a has and lane b has not: see difference_values.
+/// Draws the difference of lane a minus lane b: see difference_values.
 Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
                          const ColorScale& scale, const PictureOptions& request = {});
 

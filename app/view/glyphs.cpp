@@ -12,7 +12,7 @@ namespace keyhole {
 
 namespace {
 
-/// Calls each(character, code point) for the characters of a text, code point 0 for a byte that is none.
+/// Calls each(character, code point) for the characters of a text; the code point is 0 for an invalid byte.
 template <class Each>
 void for_characters(std::string_view text, Each each) {
     while (!text.empty()) {
@@ -27,7 +27,7 @@ std::string escape_of(char32_t c) {
     return fmt::format("\\u{{{:X}}}", static_cast<std::uint32_t>(c));
 }
 
-/// Empty: there is no such character.
+/// Returns the UTF-8 bytes of a code point; empty if it is not a character.
 std::string utf8_encode(std::uint32_t c) {
     std::string out;
     if (c == 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return out;
@@ -78,7 +78,7 @@ std::u32string characters_of(std::string_view text) {
 constexpr std::string_view kEscape = "\\u{";
 
 std::string for_field(std::string_view text) {
-    // What is written so already, in code, has to come back as it is.
+    // Escapes that the text already contains, for example in code, must come back unchanged.
     std::string plain(text);
     for (std::size_t at = 0; (at = plain.find(kEscape, at)) != std::string::npos; at += 6)
         plain.replace(at, 1, "\\u{5C}");
@@ -131,7 +131,7 @@ bool Glyphs::learn(const RunHistory& history, std::span<const TopToken> more) {
     if (history.empty()) return fresh;
     const RunInfo& run = history.run();
     if (run_id_ != run.id) {
-        fresh = learn_text(run.prompt) || fresh;  // its tokens may be single bytes
+        fresh = learn_text(run.prompt) || fresh;  // as one text: its tokens may be single bytes
         run_id_ = run.id;
         known_id_.assign(run.token_display.size(), false);
         drawn_.assign(run.token_display.size(), -2);

@@ -1,5 +1,6 @@
-/// Which characters of the texts on show no font of the system has, and texts without them: a character that cannot be drawn stands as
-/// \u{1F600}, a byte that is none as <0xE4>. Window thread; knows neither GL nor ImGui.
+/// Finds the characters of the shown texts that no font of the system has, and replaces them: such a
+/// character becomes \u{1F600}, a byte that is not valid UTF-8 becomes <0xE4>. Window thread; knows neither
+/// GL nor ImGui.
 #pragma once
 
 #include "engine/trace/run_history.h"
@@ -16,21 +17,21 @@ namespace keyhole {
 
 class Glyphs {
   public:
-    /// Last character that is in the fonts of any window; those after it are loaded when a text has them.
+    /// Last character that every window loads. Later ones are loaded when a text needs them.
     static constexpr char32_t kCommon = 0x24F;
     /// Dear ImGui 1.86, as distributions build it, has 16 bits for a character.
     static constexpr char32_t kMost = 0xFFFF;
 
-    /// Notes what the run's prompt, texts and most likely next tokens have beyond the common characters; more: tokens beside those, such
-    /// as of an answer. True: fonts are due.
+    /// Collects the uncommon characters of the run's prompt, texts and most likely next tokens; more:
+    /// further tokens, for example of an answer. Returns true if fonts must be rebuilt.
     bool learn(const RunHistory& history, std::span<const TopToken> more = {});
     const std::set<char32_t>& wanted() const { return wanted_; }
-    /// Those of the wanted ones that no font has.
+    /// Sets the wanted characters that no font has.
     void set_missing(std::set<char32_t> missing);
 
-    /// Text of a token that can be drawn.
+    /// Returns the text of a token with only characters that can be drawn.
     const std::string& token(const RunInfo& run, int id);
-    /// Any other text so; what it has beyond the common characters is learned with the next learn().
+    /// Does the same for any other text. The next learn() also collects its uncommon characters.
     std::string text(std::string_view text);
 
   private:
@@ -38,26 +39,27 @@ class Glyphs {
     std::uint64_t run_id_ = 0, generation_ = 0;
     std::vector<std::size_t> n_seen_;  // tokens of each lane
     int row_seen_ = -1;
-    bool fresh_ = false;               // text() has met characters that no font was asked for
-    std::vector<bool> known_id_;       // texts that were looked at
-    std::vector<std::int32_t> drawn_;  // [id] -1: as it is; else index into texts_; -2: not made yet
-    std::deque<std::string> texts_;    // a deque: given out by reference
+    bool fresh_ = false;               // text() found characters that were not yet looked up in fonts
+    std::vector<bool> known_id_;       // token ids whose text was examined
+    std::vector<std::int32_t> drawn_;  // [id] index into texts_; -1: drawn unchanged; -2: not made yet
+    std::deque<std::string> texts_;    // a deque, since references to its elements are returned
 
     bool learn_token(const RunInfo& run, int id);
     bool learn_text(std::string_view text);
 };
 
-/// `text` with the characters of `missing` and those beyond Glyphs::kMost as \u{1F600}, and bytes that are no UTF-8 as <0xE4>.
+/// Returns `text` with the characters of `missing` and those beyond Glyphs::kMost as \u{1F600}, and invalid
+/// UTF-8 bytes as <0xE4>.
 std::string legible(std::string_view text, const std::set<char32_t>& missing);
 
-/// Code points of a text, without the bytes that are no UTF-8.
+/// Returns the code points of a text, without invalid UTF-8 bytes.
 std::u32string characters_of(std::string_view text);
 
-/// `text` for a field or the clipboard's way into one, which would lose characters beyond Glyphs::kMost: these as \u{1F600}.
+/// Escapes `text` for a text field, which would lose characters beyond Glyphs::kMost: they become \u{1F600}.
 std::string for_field(std::string_view text);
-/// The same of one character that was typed; empty for what is none.
+/// Does the same for one typed character; empty if it is not a character.
 std::string for_field(char32_t character);
-/// And back: what a field holds, as it is meant. What names no character stays.
+/// Reverses for_field(). Escapes that name no character stay as they are.
 std::string from_field(std::string_view text);
 
 }  // namespace keyhole

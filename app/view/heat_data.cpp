@@ -73,14 +73,14 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         atlas_key_ = atlas_key;
         ++generation_;
     }
-    // The prompt head by head, out of its image; then row by row, all heads at once.
+    // Reads the prompt head by head from its image, then row by row for all heads at once.
     const int n_image_rows = std::min(history.n_prompt() - 1, n_rows);
     if (const PromptRows* image = prompt_image_of(history, lane); image != nullptr && n_image_rows > 0) {
         const std::size_t size =
             static_cast<std::size_t>(image->size) * static_cast<std::size_t>(image->size);
         while (atlas_heads_ < n_all && !out_of_time()) {
             HeadMatrix& matrix = atlas_[atlas_heads_];
-            matrix.make_room(n_image_rows);  // alike for all, however many rows come meanwhile
+            matrix.make_room(n_image_rows);  // the same for all heads, even if rows arrive meanwhile
             const std::vector<int>& windows = run.config.window;
             const std::size_t layer = atlas_heads_ / static_cast<std::size_t>(run.config.n_heads);
             matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,
@@ -103,7 +103,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
             });
     }
     for (HeadMatrix& matrix : atlas_) matrix.finish_rows();
-    // Rows that are not recorded leave the thumbnails shorter than the run; their blocks must still agree.
+    // Steps that are not recorded leave the thumbnails shorter than the run; their blocks must still agree.
     return focus_rows_ >= n_rows && atlas_rows_ >= n_rows;
 }
 

@@ -1,6 +1,7 @@
-/// Follows a run with the matrices on show: the focused head, and one thumbnail a head for the atlas. One row
-/// a step is added; a change of focus reads the history again, a slice a frame so that no frame is long.
-/// Of a second lane, or of what two lanes differ by, only the focused head. Window thread; knows no GL.
+/// Follows a run with the shown matrices: the focused head, and one thumbnail a head for the atlas. Each
+/// step adds one row. A change of focus reads the history again, one slice a frame, so that no frame is
+/// long. For a second lane, or the difference of two lanes, only the focused head is read. Window thread;
+/// knows no GL.
 #pragma once
 
 #include "engine/analysis/head_matrix.h"
@@ -14,39 +15,40 @@ namespace keyhole {
 
 class HeatData {
   public:
-    /// Of an atlas of few heads; of many, half or a quarter: all thumbnails together take at most kAtlasCells.
+    /// Side of a thumbnail if the model has few heads; with many heads a half or a quarter of it, so that
+    /// all thumbnails together have at most kAtlasCells cells.
     static constexpr int kThumbnailSide = 128;
     static constexpr int kAtlasCells = 1 << 22;
     static int thumbnail_side(int n_heads);
     static constexpr int kFocusSide = 4096;
-    /// Of a lane beside the focused one, whose pane is a part of the window: a quarter of the memory.
+    /// Side for a lane beside the focused one, whose pane is smaller: a quarter of the memory.
     static constexpr int kOtherSide = 2048;
 
     enum class Kind {
         whole,       ///< the focused head and the atlas
         head,        ///< the focused head alone
-        difference,  ///< the focused head of a lane minus that of another: difference_values() of compare.h
+        difference,  ///< the focused head of one lane minus another's: difference_values() of compare.h
     };
     explicit HeatData(Kind kind = Kind::whole);
 
-    /// lane: index into history.lanes(); versus: what is taken from it, of a difference. Works at most `budget_ms`; false when rows
-    /// remain for the next frame.
+    /// Adds new rows. lane: index into history.lanes(); versus: the lane to subtract, for a difference.
+    /// Works for at most `budget_ms`; returns false if rows remain for the next frame.
     bool update(const RunHistory& history, int lane, const ViewState& view, double budget_ms,
                 int versus = -1);
 
-    std::size_t bytes() const;  ///< of all matrices
+    std::size_t bytes() const;  ///< size of all matrices
 
     HeadMatrix& focus() { return focus_; }
     const HeadMatrix& focus() const { return focus_; }
-    /// [layer * n_heads + head]: attention, whatever the focus shows.
+    /// [layer * n_heads + head]. Holds attention in every mode.
     std::vector<HeadMatrix>& atlas() { return atlas_; }
     const std::vector<HeadMatrix>& atlas() const { return atlas_; }
-    /// Changes when the matrices start over: textures are made anew.
+    /// Changes when the matrices start over, so that the textures are rebuilt.
     std::uint64_t generation() const { return generation_; }
 
   private:
     struct Key {
-        std::uint64_t history = 0;  ///< generation: a rewound run starts over
+        std::uint64_t history = 0;  ///< RunHistory::generation(): a rewound run starts over
         int lane = -1;
         int versus = -1;
         int layer = -1;
@@ -59,7 +61,7 @@ class HeatData {
     Key atlas_key_;
     int focus_rows_ = 0;
     int atlas_rows_ = 0;
-    std::size_t atlas_heads_ = 0;  ///< whose rows of the prompt are there
+    std::size_t atlas_heads_ = 0;  ///< heads whose prompt rows are complete
     std::uint64_t generation_ = 0;
     HeadMatrix focus_;
     std::vector<HeadMatrix> atlas_;

@@ -13,7 +13,7 @@ void HeatView::fit(int n_columns, int n_rows, double canvas_width, double canvas
 }
 
 void HeatView::zoom_at(CanvasPoint point, double factor) {
-    // One factor for both axes, so that the limit of one keeps the shape.
+    // One factor for both axes, so that the limit of one axis keeps the shape.
     factor = std::min({factor, kMaxCell / cell_width, kMaxCell / cell_height});
     factor = std::max({factor, kMinCell / cell_width, kMinCell / cell_height});
     const CanvasPoint cell = cell_at(point);
@@ -54,7 +54,7 @@ CanvasPoint HeatView::pixel_of(CanvasPoint cell) const {
 int HeatView::level() const {
     const double cells_per_pixel = std::max(1 / cell_width, 1 / cell_height);
     int level = 0;
-    // A hair of slack: 1 / (1 / x) is not always x.
+    // Some slack, since 1 / (1 / x) is not always x.
     while (double(1 << level) < cells_per_pixel * (1 - 1e-9) && level < 20) ++level;
     return level;
 }

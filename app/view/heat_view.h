@@ -1,6 +1,6 @@
-/// Where a matrix of cells lies on its canvas: pan and zoom. Plain values, window thread; knows neither GL nor
-/// ImGui. Canvas coordinates are pixels from its top left corner, y down; cell coordinates are (position, row),
-/// cell (p, i) covers [p, p + 1) x [i, i + 1).
+/// Maps a matrix of cells to its canvas by pan and zoom. Plain values; window thread; knows neither GL nor
+/// ImGui. Canvas coordinates are pixels from its top left corner, y down. Cell coordinates are (position,
+/// row); cell (p, i) covers [p, p + 1) x [i, i + 1).
 #pragma once
 
 namespace keyhole {
@@ -15,14 +15,14 @@ struct HeatView {
     double top = 0;
     double cell_width = 1;  ///< pixels
     double cell_height = 1;
-    bool fitted = true;  ///< refit as the matrix grows, until the user pans or zooms
+    bool fitted = true;  ///< refits as the matrix grows, until the user pans or zooms
 
-    static constexpr double kMinCell = 1.0 / 256;  ///< pixels of a cell, zoomed out
+    static constexpr double kMinCell = 1.0 / 256;  ///< smallest cell in pixels
     static constexpr double kMaxCell = 160;
 
-    /// All columns of the rows from first_row on, stretched over the canvas.
+    /// Stretches all columns of the rows from first_row on over the canvas.
     void fit(int n_columns, int n_rows, double canvas_width, double canvas_height, int first_row = 0);
-    /// Makes the cell under the point larger by the factor and leaves it under the point.
+    /// Enlarges the cell under the point by the factor and keeps it under the point.
     void zoom_at(CanvasPoint point, double factor);
     void pan(double dx_pixels, double dy_pixels);
     /// Centres a cell.
@@ -32,8 +32,8 @@ struct HeatView {
 
     CanvasPoint cell_at(CanvasPoint point) const;
     CanvasPoint pixel_of(CanvasPoint cell) const;
-    /// Pyramid level at which no cell is skipped when each pixel shows one block: 2^level >= cells per pixel on
-    /// both axes.
+    /// Returns the pyramid level at which no cell is skipped if each pixel shows one block: the smallest
+    /// with 2^level >= cells per pixel on both axes.
     int level() const;
 
     bool operator==(const HeatView&) const = default;

@@ -1,4 +1,5 @@
-/// What the K and V of a text would take under each scheme of sharing them, at a chosen context and batch. Pure arithmetic.
+/// Computes the memory that the K and V of a text need under each sharing scheme, at a chosen context and
+/// batch. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,13 @@ struct MemoryRequest {
 
 struct MemoryScheme {
     std::string name;
-    int n_kv_heads = 0;             ///< of all layers
-    std::int64_t full_bytes = 0;    ///< every token
-    std::int64_t budget_bytes = 0;  ///< at most `stored` tokens a KV head
+    int n_kv_heads = 0;             ///< summed over all layers
+    std::int64_t full_bytes = 0;    ///< with every token kept
+    std::int64_t budget_bytes = 0;  ///< with at most `stored` tokens a KV head
 };
 
-/// MHA, GQA by two and four, MQA, MLKV over two layers and the model's own; by falling bytes. stored: tokens a KV head keeps under the
-/// focused policy.
+/// Returns MHA, GQA by two and by four, MQA, MLKV over two layers and the model's own scheme, by falling
+/// bytes. stored: tokens that a KV head keeps under the focused policy.
 ///
 ///     bytes = 2 (K and V) * KV heads of all layers * head_dim * tokens * batch * bytes of a value
 std::vector<MemoryScheme> memory_schemes(int n_layers, int n_heads, int head_dim, int own_kv_heads,

@@ -12,7 +12,7 @@ struct Box {
     int first_layer = 0, last_layer = 0, first_head = 0, last_head = 0;
 };
 
-/// Counts in boxes of a grid, from sums over all boxes that begin in the corner.
+/// Counts set cells in boxes of a grid, from sums over all boxes that begin in the corner.
 class BoxSums {
   public:
     BoxSums(int n_layers, int n_heads, const std::vector<char>& set)
@@ -33,7 +33,8 @@ class BoxSums {
     int& at(int l, int h) { return sums_[static_cast<std::size_t>(l * (n_heads_ + 1) + h)]; }
 };
 
-/// Of all boxes within `allowed` the one that holds the most of `wanted`; of equal ones the largest, which has the shortest name.
+/// Returns the box within `allowed` that holds the most of `wanted`; among equal ones the largest, which has
+/// the shortest name.
 Box best_box(int n_layers, int n_heads, const std::vector<char>& allowed, const std::vector<char>& wanted) {
     BoxSums inside(n_layers, n_heads, allowed), gains(n_layers, n_heads, wanted);
     Box best;
@@ -44,7 +45,7 @@ Box best_box(int n_layers, int n_heads, const std::vector<char>& allowed, const 
                 for (int h1 = h0; h1 < n_heads; ++h1) {
                     const Box box{l0, l1, h0, h1};
                     const int area = (l1 - l0 + 1) * (h1 - h0 + 1);
-                    if (inside.count(box) != area) break;  // nor does a wider one fit
+                    if (inside.count(box) != area) break;  // then a wider one does not fit either
                     const std::pair<int, int> gain{gains.count(box), area};
                     if (gain > best_gain) best_gain = gain, best = box;
                 }
@@ -135,7 +136,7 @@ PolicyParams OverrideGrid::written(PolicyParams params) const {
             o.value = v.value.value;
             o.tau = v.value.tau;
             const bool all_heads = box.first_head == 0 && box.last_head == heads_.n_heads - 1;
-            // An override names layers or heads: of all both, the layers.
+            // An override names layers or heads. One for all heads and all layers names the layers.
             const bool all_layers =
                 box.first_layer == 0 && box.last_layer == heads_.n_layers - 1 && !all_heads;
             if (!all_layers) o.first_layer = box.first_layer, o.last_layer = box.last_layer;
@@ -144,7 +145,7 @@ PolicyParams OverrideGrid::written(PolicyParams params) const {
             for (int l = box.first_layer; l <= box.last_layer; ++l)
                 for (int h = box.first_head; h <= box.last_head; ++h) wanted[index(l, h)] = 0;
         }
-        // What is settled may not be covered again.
+        // Settled cells may not be covered again.
         for (std::size_t i = 0; i < cells_.size(); ++i)
             if (cells_[i] == v.value) allowed[i] = 0;
     }

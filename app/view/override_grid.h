@@ -1,5 +1,5 @@
-/// The overrides of one field as a grid of layers x query heads that can be painted: from the parameters, and back to them in few ranges.
-/// Pure; any thread; knows policy only.
+/// Edits the overrides of one field as a grid of layers x query heads: reads it from the parameters, and
+/// writes it back in few ranges. Pure; any thread; knows only policies.
 #pragma once
 
 #include "engine/policy/params.h"
@@ -11,7 +11,7 @@
 
 namespace keyhole {
 
-/// What a cell is told; the member that belongs to the field counts.
+/// The value of a cell. Only the member that belongs to the field counts.
 struct OverrideValue {
     Amount amount;     ///< budget, recent
     double value = 0;  ///< alpha, gain
@@ -20,23 +20,25 @@ struct OverrideValue {
 };
 
 std::string_view override_field_name(Override::Field field);
-/// The lane's own value of a field, for cells that are told nothing.
+/// Returns the lane's own value of a field, which applies to cells without an override.
 OverrideValue own_value(const PolicyParams& params, Override::Field field);
 
 class OverrideGrid {
   public:
     OverrideGrid(const PolicyParams& params, Override::Field field, HeadGrid heads);
 
-    /// nullopt: the lane's own value.
+    /// Returns the override of a cell; nullopt: the lane's own value.
     const std::optional<OverrideValue>& at(int layer, int head) const { return cells_[index(layer, head)]; }
     bool empty() const;
 
-    /// Paints a range of cells, and with each cell all that are selected together with it (the readers of its KV head, its layer, the model).
+    /// Paints a range of cells, and all cells that share a selection with them (the readers of one KV head,
+    /// its layer, or the model).
     void paint(int first_layer, int last_layer, int first_head, int last_head,
                const std::optional<OverrideValue>& value);
 
-    /// The parameters with this field's overrides replaced by the grid's, in few ranges: found greedily, the value of most cells first,
-    /// each time the rectangle that settles the most; what a later range covers, an earlier one may.
+    /// Returns the parameters with this field's overrides replaced by the grid's. It finds few ranges
+    /// greedily: the value with the most cells first, and each time the rectangle that settles the most
+    /// cells. Later ranges override earlier ones, so an earlier range may cover cells of a later one.
     PolicyParams written(PolicyParams params) const;
 
   private:
@@ -45,11 +47,11 @@ class OverrideGrid {
     }
     Override::Field field_;
     HeadGrid heads_;
-    Scope scope_;  ///< in force: the released dialect fixes it
+    Scope scope_;  ///< in force; the released dialect fixes it
     std::vector<std::optional<OverrideValue>> cells_;
 };
 
-/// The value in force for a head, as a number for its cell: tokens, alpha, gain, or tau at the row.
+/// Returns the value in force for a head, as the number in its cell: tokens, alpha, gain, or tau at the row.
 double effective_value(const ResolvedPolicy& policy, Override::Field field, int layer, int head, int row);
 
 }  // namespace keyhole

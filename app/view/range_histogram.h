@@ -1,4 +1,5 @@
-/// How the values on show are spread over the range of colours. Pure functions; window thread.
+/// Computes how the shown values are distributed over the colour range.
+/// Pure functions; window thread; knows neither GL nor ImGui.
 #pragma once
 
 #include "engine/figure/colormap.h"
@@ -12,14 +13,16 @@ namespace keyhole {
 
 struct RangeHistogram {
     std::vector<int> bins;     ///< along the colour bar, low to high
-    int below = 0, above = 0;  ///< values that the range clips
+    int below = 0, above = 0;  ///< values outside the range
     int n() const;
 };
 
-/// Values of a plane; NaN, infinities and negative marks (of a plane that is no difference) do not count.
+/// Counts the values of a plane. Leaves out NaN, infinities and, unless the plane is a difference, negative
+/// marks.
 RangeHistogram histogram_of(const Plane& plane, const ColorScale& scale, int n_bins);
-/// The values between which all but `share` of the positive ones (of differences: magnitudes) lie, half of it at each end: a range that
-/// neither a sink nor dust decides. nullopt: no such values.
+/// Returns the range of the positive values (for differences: of the magnitudes) without the share/2
+/// smallest and the share/2 largest, so that neither a sink nor tiny values decide it. nullopt: there are no
+/// such values.
 std::optional<std::pair<float, float>> fitted_range(const Plane& plane, bool difference, double share);
 
 }  // namespace keyhole

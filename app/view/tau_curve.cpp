@@ -11,7 +11,7 @@ double rounded_tau(double value) {
     return std::max(kLowestTau, std::round(value * 100) / 100);
 }
 
-/// begin and end follow the points, as the lane spec has it.
+/// Sets begin and end from the points, as the lane spec requires.
 void tie_ends(TauSchedule& tau) {
     tau.begin = tau.points.front().second;
     tau.end = tau.points.back().second;

@@ -52,7 +52,7 @@ std::string_view name_of(const ViewWord& word) {
         ->name;
 }
 
-/// Numbers with `between`; nullopt: the text is something else.
+/// Parses numbers separated by `between`; nullopt if the text is anything else.
 std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
     std::vector<int> out;
     while (true) {
@@ -102,7 +102,7 @@ ViewWord parse_view_word(const Name& name, std::string_view arguments) {
     return word;
 }
 
-/// card: within check_views().
+/// Returns the lane of a card. card: checked by check_views().
 int lane_of(const RunHistory& history, int card) {
     return *history.lane_from_id(history.steps().back()->lanes.at(static_cast<std::size_t>(card)).info->id);
 }
@@ -120,14 +120,14 @@ void check_indices(const std::vector<int>& asked, int n, std::string_view what) 
                  n - 1);
 }
 
-/// Those asked for, or all.
+/// Returns the requested indices; all if none were requested.
 std::vector<int> chosen(const std::vector<int>& asked, int n) {
     std::vector<int> all;
     for (int i = 0; asked.empty() && i < n; ++i) all.push_back(i);
     return asked.empty() ? all : asked;
 }
 
-/// Everything that the words of one export share.
+/// Writes the views. Holds the state that the words of one export share.
 struct Writer {
     const RunHistory& history;
     const ViewExport& how;
@@ -139,7 +139,7 @@ struct Writer {
         files.push_back(name);
         return how.folder / name;
     }
-    /// write(name of the head) for each one, with the view on it.
+    /// Calls write(name of the head) for each chosen head, with the view focused on it.
     template <class Write>
     void each_head(Write write) {
         const ModelConfig& config = history.run().config;

@@ -1,5 +1,6 @@
-/// Files of what other views than the focused head show: curves against the row, the atlas, the overlap of two lanes; as pictures by the
-/// figure code that exports share, and as tables of the numbers behind them. Window thread; no GL.
+/// Draws the views other than the focused head for files: curves over the steps, the atlas, the overlap of
+/// two lanes. Pictures come from the figure code that exports share; tables hold the numbers behind them.
+/// Window thread; no GL.
 #pragma once
 
 #include "engine/analysis/measure_curves.h"
@@ -13,24 +14,28 @@
 
 namespace keyhole {
 
-/// A lane on show: its card and its index into history.lanes().
+/// A shown lane: its card and its index into history.lanes().
 struct ShownLane {
     int card = 0;
     int lane = 0;
     std::string name;  ///< "1 h2o"
 };
 
-/// What the curves panel draws: scores of the picked tokens of the first lane, a measure of all lanes, or the watched words.
+/// Draws the content of the curves panel: scores of the first lane's picked tokens, a measure of all lanes,
+/// or the watched words.
 CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures, const ViewState& view,
                        const std::vector<ShownLane>& lanes);
-/// The same numbers: `row` and a column a curve; empty where there is none. With a header line.
+/// Returns the same numbers as CSV with a header: `row`, and a column a curve. A missing value is an empty
+/// field.
 std::string curve_table(const CurvePlot& plot);
 
-/// All heads of a lane up to the shown row: attention, or mask as hatch over it. stride, dense_from: which rows the recorder kept.
+/// Draws all heads of a lane up to the shown row: attention, with the mask hatched over it. stride,
+/// dense_from: which rows the recorder stored.
 Image atlas_figure(const RunHistory& history, const ViewState& view, const ShownLane& lane, int stride = 1,
                    int dense_from = 0);
 
-/// Overlap of the kept sets of two lanes after the shown row, a line a KV head: layer, KV head, both, only a, only b, neither, overlap.
+/// Returns the overlap of the kept sets of two lanes after the shown row as CSV, with a line a KV head:
+/// layer, KV head, both, only a, only b, neither, overlap.
 std::string overlap_table(const RunHistory& history, int a, int b, int row);
 
 }  // namespace keyhole

@@ -102,7 +102,7 @@ ColorScale difference_scale(const ViewState& view, float largest) {
     scale.marks_nan = view.marks_nan;
     scale.map = Colormap::rdbu;
     scale.diverging = true;
-    if (view.mode == HeatMode::mask) {  // 1, 0 and -1: not the dark ends, which drown beside the hatch
+    if (view.mode == HeatMode::mask) {  // 1, 0, -1: avoids the dark ends, which the hatch would hide
         scale.high = 1.5f;
         scale.marks_clips = false;
         return scale;

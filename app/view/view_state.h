@@ -1,5 +1,5 @@
-/// What the window shows: lane, layer, head, mode, range, picks, the shown row, pane sizes. Plain values,
-/// window thread; knows neither GL nor ImGui nor the engine.
+/// Holds what the window shows: lane, layer, head, mode, range, picks, the shown step, pane sizes. Plain
+/// values; window thread; knows neither GL nor ImGui nor the engine's thread.
 #pragma once
 
 #include "app/view/heat_view.h"
@@ -13,32 +13,33 @@
 
 namespace keyhole {
 
-/// What the panes are: one lane at a time; lanes side by side; large and few, for a projector.
+/// Arrangements of the panes: one lane at a time; lanes side by side; few large panes for a projector.
 enum class Arrangement { explore, compare, teach };
 std::string_view arrangement_name(Arrangement arrangement);
 
-/// What colours the words of the text: share of the KV heads that hold them, score in the focused head, rows since they were read.
+/// What colours the tokens of the text: share of the KV heads that keep them, score in the focused head, or
+/// age in steps.
 enum class StripColor { share, score, age };
 std::string_view strip_color_name(StripColor color);
 
-/// Panes that share a column where the window has no room for all: one is on show.
+/// Panes that share a column if the window has no room for all; one of them is visible.
 enum class SidePane { lanes, atlas, curves, info, text };
 std::string_view side_pane_name(SidePane pane);
 
-/// Which rows a fitted zoom shows. automatic: see AppState::first_fitted_row().
+/// Rows that a fitted zoom shows. automatic: see AppState::first_fitted_row().
 enum class FittedRows { automatic, whole, decoded };
 
 struct RangeChoice {
     bool logarithmic = true;
     bool automatic = true;
-    bool sinks_count = true;  ///< the first tokens take part in the automatic range
+    bool sinks_count = true;  ///< the first tokens count in the automatic range
     float low = 1e-4f;        ///< when not automatic
     float high = 1;
     float gamma = 1;  ///< of the colours, ColorScale::gamma
     bool operator==(const RangeChoice&) const = default;
 };
 
-/// A cell of the focused head that stays picked.
+/// A picked cell of the focused head.
 struct Pick {
     int row = 0;
     int position = 0;
@@ -52,11 +53,11 @@ struct ViewState {
     HeatMode mode = HeatMode::attention;
     bool mask_overlay = true;             ///< hatch over evicted cells
     Colormap colors = Colormap::viridis;  ///< of attention and scores; differences have their own
-    bool marks_clips = false;             ///< values beyond the range have colours of their own
-    bool marks_nan = true;                ///< so have NaN and infinities
+    bool marks_clips = false;             ///< values outside the range have their own colours
+    bool marks_nan = true;                ///< NaN and infinities have their own colours
     Arrangement arrangement = Arrangement::explore;
     int other = 0;              ///< card of the lane that the focused one is compared with
-    bool compares_all = false;  ///< side by side: every lane, not the two alone
+    bool compares_all = false;  ///< side by side: all lanes, not only two
     bool difference = false;    ///< the focused pane shows lane - other
     bool blink = false;         ///< the focused pane shows the other lane
     RangeChoice attention_range;
@@ -69,13 +70,13 @@ struct ViewState {
 
     std::optional<Pick> pick;
     std::optional<Pick> center_request;  ///< the heat map centres this cell in its next frame
-    std::vector<int> curve_positions;    ///< tokens whose scores are drawn, at most kMaxCurves
+    std::vector<int> curve_positions;    ///< tokens whose scores are plotted, at most kMaxCurves
     static constexpr std::size_t kMaxCurves = 6;
 
-    int measure_curve =
-        -1;  ///< index into curve_kinds() that the curves panel draws; -1: scores of picked tokens
+    /// Index into curve_kinds() that the curves panel draws; -1: scores of picked tokens.
+    int measure_curve = -1;
     int atlas_measure = -1;                  ///< the same for the atlas' colours; -1: attention
-    static constexpr int kWatchedSpan = -2;  ///< in place of a measure, for both
+    static constexpr int kWatchedSpan = -2;  ///< replaces a measure, for both
     std::optional<TokenSpan> watched;
 
     StripColor strip = StripColor::share;
@@ -88,20 +89,20 @@ struct ViewState {
     RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }
     const RangeChoice& range() const { return mode == HeatMode::score ? score_range : attention_range; }
 
-    /// Steps that keep within bounds; n_rows counts from first_row to last_row.
+    /// Moves within bounds. Rows go from first_row to last_row.
     void move_row(int by, int first_row, int last_row);
     void move_layer(int by, int n_layers);
     void move_head(int by, int n_heads);
     void move_pick(int by_row, int by_position, int last_row);
-    /// Picks a cell: its token's curve alone, or beside the others.
+    /// Picks a cell. adds: adds its token's curve to the others; otherwise it replaces them.
     void pick_cell(Pick cell, bool adds);
-    /// After a new run: bounds that no longer hold.
+    /// Clamps everything to a new run.
     void fit_to(int n_lanes, int n_layers, int n_heads, int first_row, int last_row);
 };
 
-/// The range in force: automatic ranges follow the largest value shown.
+/// Returns the range in force. An automatic range follows the largest shown value.
 ColorScale color_scale(const ViewState& view, float largest);
-/// Of differences: symmetric about zero. largest: magnitude.
+/// Returns the range for differences, symmetric about zero. largest: largest magnitude.
 ColorScale difference_scale(const ViewState& view, float largest);
 
 }  // namespace keyhole

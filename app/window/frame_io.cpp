@@ -50,7 +50,7 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
           {"high", shared.heat_scale.high},
           {"gamma", shared.heat_scale.gamma}}},
         {"cells", nlohmann::json::array()}};
-    // A fixed walk over the canvas: cells anywhere in sight, the same in every run.
+    // A fixed pseudo-random walk over the canvas: cells anywhere in view, the same in every run.
     std::uint64_t state = 88172645463325252ull;
     const auto next = [&] {
         state ^= state << 13;
@@ -67,7 +67,7 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
         const float value = plane.at(p / block, i / block);
         if (std::isnan(value) || i > app.view.row) continue;
         int px = static_cast<int>(canvas.x) + x, py = static_cast<int>(canvas.y) + y;
-        if (view.cell_width >= 3 && view.cell_height >= 3) {  // its middle
+        if (view.cell_width >= 3 && view.cell_height >= 3) {  // the middle of the cell
             const CanvasPoint middle = view.pixel_of({p + 0.5, i + 0.5});
             if (middle.x < 0 || middle.y < 0 || middle.x >= double(canvas.width) ||
                 middle.y >= double(canvas.height))

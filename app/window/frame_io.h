@@ -1,5 +1,5 @@
-/// What is read back from a drawn frame: screenshots, and cells with their pixels for tests. Window thread, with
-/// a current context, after drawing and before the swap.
+/// Reads back a drawn frame: as screenshots, and as cells with their pixels for tests. Window thread, with a
+/// current context, after drawing and before the swap.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -11,9 +11,9 @@ namespace keyhole {
 /// Writes the frame as PNG. Throws Error(io).
 void write_screenshot(const std::filesystem::path& path, int width, int height);
 
-/// 20 cells of the heat map, spread over the visible ones, as JSON: {"lane", "layer", "head", "mode", "scale",
-/// "cells": [{"row", "position", "rows", "positions", "value", "x", "y", "rgb"}]}. A pixel that covers several
-/// cells gives the block's first cell, its extent and its maximum. Throws Error(io).
+/// Writes 20 cells spread over the visible part of the heat map as JSON: {"lane", "layer", "head", "mode",
+/// "scale", "cells": [{"row", "position", "rows", "positions", "value", "x", "y", "rgb"}]}. If a pixel
+/// covers several cells, the entry has the block's first cell, its extent and its maximum. Throws Error(io).
 void dump_cells(const std::filesystem::path& path, const AppState& app, const PanelShared& shared,
                 int frame_height);
 

@@ -21,7 +21,7 @@ struct GuiArguments {
     std::string open, script, size, settings, report, keep;
 };
 
-/// `1280x720`.
+/// Parses `1280x720`.
 std::pair<int, int> parse_size(std::string_view text) {
     constexpr int kLeast = 64, kMost = 16384;
     const std::size_t x = std::min(text.find('x'), text.size());
@@ -37,7 +37,7 @@ void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
     options.setup.model_folder = arguments.run.model.empty() ? demo_model_folder() : arguments.run.model;
     options.setup.prompt = arguments.run.prompt;
-    if (arguments.run.prompt.empty())  // never an empty view
+    if (arguments.run.prompt.empty())  // the first view is never empty
         options.setup.prompt = read_prompt_file(arguments.run.prompt_file.empty()
                                                     ? (find_assets() / "prompts" / "garden-gate.txt").string()
                                                     : arguments.run.prompt_file);
@@ -52,7 +52,7 @@ void run_gui(const GuiArguments& arguments) {
     options.report = arguments.report;
     options.backend = arguments.run.backend_options();
     if (!arguments.script.empty()) options.script = Script::from_file(arguments.script);
-    // A script makes the same pictures whatever a person has set.
+    // A script ignores the user's settings, so that it makes the same pictures everywhere.
     if (!arguments.settings.empty())
         options.settings = arguments.settings;
     else if (arguments.script.empty())

@@ -1,4 +1,5 @@
-/// `keyhole gui`: the window.
+/// Registers `keyhole gui`, which opens the window.
+/// Main thread; knows nothing of the window's contents.
 #pragma once
 
 #include <CLI/CLI.hpp>

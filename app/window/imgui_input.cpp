@@ -21,7 +21,7 @@ const ImVec2 kNowhere{-FLT_MAX, -FLT_MAX};
 constexpr double kDoubleClickS = 0.3;
 
 #if IMGUI_VERSION_NUM >= 18900
-/// The keys that Dear ImGui has a use for.
+/// The keys that Dear ImGui uses.
 constexpr std::array kKeys = {std::pair{GLFW_KEY_TAB, ImGuiKey_Tab},
                               std::pair{GLFW_KEY_LEFT, ImGuiKey_LeftArrow},
                               std::pair{GLFW_KEY_RIGHT, ImGuiKey_RightArrow},
@@ -59,8 +59,9 @@ void set_key(const InputEvent& event) {
 
 ImGuiInput::ImGuiInput([[maybe_unused]] GLFWwindow* window) : pointer_(kNowhere) {
 #if IMGUI_VERSION_NUM >= 18900
-    ImGui_ImplGlfw_CursorEnterCallback(window, GLFW_TRUE);  // else it asks where the pointer is, once a frame
-    ImGui::GetIO().ConfigInputTrickleEventQueue = false;    // InputQueue spreads events over frames
+    // Without this the backend queries the pointer once a frame.
+    ImGui_ImplGlfw_CursorEnterCallback(window, GLFW_TRUE);
+    ImGui::GetIO().ConfigInputTrickleEventQueue = false;  // InputQueue spreads events over frames
 #endif
 }
 
@@ -82,7 +83,7 @@ void ImGuiInput::set_button(const InputEvent& event) {
     const bool press = event.action == InputEvent::Action::press;
     const auto button = static_cast<std::size_t>(event.code);
     if (button >= buttons_.size()) return;
-    // Two clicks are a double-click by when they came, not by when slow frames show them.
+    // A double-click depends on the times of the clicks, not on the times of slow frames.
     if (press)
         ImGui::GetIO().MouseDoubleClickTime =
             event.time_s - std::exchange(pressed_at_s_, event.time_s) < kDoubleClickS ? FLT_MAX : 0;

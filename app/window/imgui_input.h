@@ -1,5 +1,5 @@
-/// Hands what a person did to Dear ImGui, in place of its GLFW backend, which samples pointer and keys once a frame. The one file that
-/// knows how versions of Dear ImGui take input. Window thread.
+/// Passes user input to Dear ImGui. Replaces its GLFW backend, which samples pointer and keys only once a
+/// frame. Only imgui_input.cpp knows how versions of Dear ImGui take input. Window thread.
 #pragma once
 
 #include "app/window/input_queue.h"
@@ -15,9 +15,11 @@ namespace keyhole {
 
 class ImGuiInput {
   public:
-    /// After ImGui_ImplGlfw_InitForOpenGL(window, false): the backend makes cursors and sizes, and samples nothing.
+    /// Call after ImGui_ImplGlfw_InitForOpenGL(window, false): the backend then handles cursors and sizes,
+    /// but no input.
     explicit ImGuiInput(GLFWwindow* window);
-    /// Between ImGui_ImplGlfw_NewFrame and ImGui::NewFrame, in each frame: the events that are for ImGui.
+    /// Passes a frame's events to ImGui. Call in each frame between ImGui_ImplGlfw_NewFrame and
+    /// ImGui::NewFrame.
     void hand_over(std::span<const InputEvent> frame);
 
   private:
@@ -28,12 +30,12 @@ class ImGuiInput {
     void set_button(const InputEvent& event);
 };
 
-/// A text field is being edited.
+/// Returns true while a text field is edited.
 bool text_field_active();
 int n_open_popups();
-/// The innermost menu, list or popup.
+/// Closes the innermost menu, list or popup.
 void close_top_popup();
-/// The field keeps what was typed.
+/// Ends editing; the field keeps the typed text.
 void leave_text_field();
 
 }  // namespace keyhole

@@ -10,9 +10,10 @@ namespace {
 
 using Kind = InputEvent::Kind;
 
-constexpr int kFirstModifier = 340, kLastModifier = 347;  // left Shift, Ctrl, Alt, Super, then the right ones
+/// GLFW codes of left Shift, Ctrl, Alt and Super, then the right ones.
+constexpr int kFirstModifier = 340, kLastModifier = 347;
 
-/// GLFW tells the character right after such a key.
+/// Returns true if GLFW may report a character right after this key press.
 bool may_write(const InputEvent& event) {
     constexpr int kUnknown = -1, kFirstOfKeypad = 320, kLastOfKeypad = 336;
     return event.is_press() && event.character == 0 &&
@@ -20,7 +21,7 @@ bool may_write(const InputEvent& event) {
             (event.code >= kFirstOfKeypad && event.code <= kLastOfKeypad));
 }
 
-/// Nothing but a character.
+/// Returns true if the event does nothing but write a character.
 bool only_writes(const InputEvent& event) {
     return event.character != 0 && (event.mods & ~key::kShift) == 0;
 }
@@ -31,7 +32,7 @@ int InputQueue::modifiers_after(const InputEvent& event) {
     if (event.kind != Kind::key && event.kind != Kind::button) return mods_;
     if (event.kind == Kind::button || event.code < kFirstModifier || event.code > kLastModifier)
         return event.mods;
-    // X11 tells the modifiers before the event, so a modifier key misses itself.
+    // X11 reports the modifiers as they were before the event, so a modifier key does not include itself.
     const int own = 1 << ((event.code - kFirstModifier) % 4);
     const unsigned bit = 1u << (event.code - kFirstModifier),
                    both = 0x11u << ((event.code - kFirstModifier) % 4);

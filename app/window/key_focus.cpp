@@ -23,7 +23,7 @@ bool is_for_commands(const KeyFocus& focus, int code, int mods) {
     const bool function_key = code >= key::kF1 && code <= key::kF12;
     const bool types = (mods & ~key::kShift) == 0;
     if (focus.in_text) {
-        // Clipboard, all, undo and redo; and the keys that move or delete by words.
+        // Clipboard, select all, undo and redo; and keys that move or delete by words.
         const bool edits = std::string_view("ACVXYZ").find(static_cast<char>(code)) != std::string_view::npos;
         return !types && !(code < key::kEscape && edits) && (code < key::kEscape || code >= key::kF1);
     }

@@ -1,4 +1,5 @@
-/// Whose a key press is: the text field's, the open list's, or a command's. Window thread; knows neither GL nor ImGui.
+/// Decides who gets a key press: the edited text field, the open list, or the commands. Window thread; knows
+/// neither GL nor ImGui.
 #pragma once
 
 #include "app/state/app_state.h"
@@ -8,17 +9,19 @@ namespace keyhole {
 /// What may take keys at one moment.
 struct KeyFocus {
     bool in_text = false;  ///< a text field is being edited
-    int n_popups = 0;      ///< menus, lists and popups that are open, one within the other
+    int n_popups = 0;      ///< open menus, lists and popups, one within the other
     Dialog dialog = Dialog::none;
     bool operator==(const KeyFocus&) const = default;
 };
 
-/// It stands before everything else, in the middle; the others stay beside the panes while a person works on.
+/// Returns true if the dialog stands in the middle, in front of everything. Other dialogs stay beside the
+/// panes while the user works on.
 bool is_in_front(Dialog dialog);
 
-/// A key that types (without Ctrl, Alt or Super; Shift alone still types) is a command only where no field is edited and neither a popup
-/// nor a dialog in front is open; function keys type nothing, so a dialog leaves them. With Ctrl or Alt it is a command, except those
-/// that a text field knows.
+/// Returns true if a key press is for commands. A key that types (without Ctrl, Alt or Super; Shift alone
+/// still types) is a command only if no field is edited and neither a popup nor a dialog in front is open.
+/// Function keys type nothing, so they are commands also in front of a dialog. With Ctrl or Alt a key is a
+/// command, except those that an edited text field uses.
 bool is_for_commands(const KeyFocus& focus, int code, int mods);
 
 }  // namespace keyhole

@@ -34,7 +34,7 @@ static_assert(key::kEscape == GLFW_KEY_ESCAPE && key::kEnter == GLFW_KEY_ENTER &
 
 std::string g_glfw_error;  // GLFW reports through a plain function
 
-/// GLFW, the window and its context.
+/// Owns GLFW, the window and its context.
 class GlfwWindow {
   public:
     GlfwWindow(int width, int height) {
@@ -71,13 +71,14 @@ class GlfwWindow {
     GLFWwindow* window_ = nullptr;
     [[noreturn]] static void no_display() {
         fail(ErrorCode::device,
-             "no display: opening the window failed ({}); without one run `keyhole decode`, which writes the "
+             "no display: opening the window failed ({}); `keyhole decode` needs no window and writes the "
              "same pictures and numbers",
              g_glfw_error.empty() ? "GLFW says no more" : g_glfw_error);
     }
 };
 
-/// ImGui and its two backends. Fields hold characters beyond 16 bits escaped; the clipboard has them as they are.
+/// Owns ImGui and its two backends. Fields hold characters beyond 16 bits escaped; the clipboard holds them
+/// unescaped.
 class ImGuiHost {
   public:
     explicit ImGuiHost(GLFWwindow* window) {
@@ -107,7 +108,7 @@ class ImGuiHost {
     }
 };
 
-std::vector<std::string>* g_dropped = nullptr;  // the window's, while it runs: GLFW calls plain functions
+std::vector<std::string>* g_dropped = nullptr;  // the running window's; GLFW calls plain functions
 InputQueue* g_input = nullptr;
 int g_frames_wanted = 3;
 
@@ -123,7 +124,7 @@ InputEvent::Action action_of(int glfw) {
                                  : InputEvent::Action::press;
 }
 
-/// A person's pointer and keys go into the queue.
+/// Puts the user's pointer and key events into the queue.
 void listen(GLFWwindow* window) {
     using Kind = InputEvent::Kind;
     glfwSetKeyCallback(window, [](GLFWwindow*, int code, int, int action, int mods) {
@@ -144,7 +145,7 @@ void listen(GLFWwindow* window) {
         window, [](GLFWwindow*, double x, double y) { push({.kind = Kind::wheel, .x = x, .y = y}); });
 }
 
-/// What a script does with pointer and keys since the last frame, in the queue as if a person did it.
+/// Queues what a script did with pointer and keys since the last frame, as if a user did it.
 void listen(ScriptInput& script, ScriptInput& before) {
     using Kind = InputEvent::Kind;
     using Action = InputEvent::Action;
@@ -167,10 +168,11 @@ void listen(ScriptInput& script, ScriptInput& before) {
 
 using Clock = std::chrono::steady_clock;
 
-/// Frames that rows alone ask for come this far apart, since the processor is for decoding; others as quickly as screens show them.
+/// Frames caused only by new rows come this far apart, since the processor is for decoding. Other frames
+/// come as quickly as screens show them.
 constexpr double kRowFrameS = 1.0 / 25, kFrameS = 1.0 / 60;
 
-/// Lets events pass until the next frame's turn has come.
+/// Processes events until the next frame is due.
 void wait_for_turn(Clock::time_point last_frame, bool rows_alone) {
     for (;;) {
         const double apart = rows_alone && g_frames_wanted == 0 ? kRowFrameS : kFrameS;
@@ -180,13 +182,13 @@ void wait_for_turn(Clock::time_point last_frame, bool rows_alone) {
     }
 }
 
-/// Of fonts and panes: the user's, larger for a projector.
+/// Returns the scale of fonts and panes: the user's choice, larger for a projector.
 float wanted_scale(const ViewState& view) {
     return view.interface_scale * (view.arrangement == Arrangement::teach ? 1.25f : 1.0f);
 }
 
-/// Of the screen that the window is on: it may move to another one. Where the framebuffer is finer than the window (macOS, Wayland)
-/// ImGui scales by itself.
+/// Returns the scale of the screen that the window is on, which may change. If the framebuffer is finer than
+/// the window (macOS, Wayland) ImGui scales by itself.
 float screen_scale(GLFWwindow* window) {
     float content = 1, ignored = 1;
     int framebuffer_width = 0, window_width = 0;
@@ -196,7 +198,7 @@ float screen_scale(GLFWwindow* window) {
     return framebuffer_width > window_width ? 1.0f : content;
 }
 
-/// Textures of what is on show.
+/// Updates the textures of what is visible.
 void update_painters(HeatPainters& painters, AppState& app) {
     painters.focus.update(app.heat, app.history, app.shown_lane(), app.view.mode == HeatMode::mask);
     const std::vector<int> cards = app.compared_cards();
@@ -207,7 +209,7 @@ void update_painters(HeatPainters& painters, AppState& app) {
     if (app.shows_difference()) painters.difference.update(app.difference, app.history, app.shown_lane());
 }
 
-/// Through GLFW's callback, as a drop of the desktop's comes.
+/// Calls GLFW's drop callback, as a drop from the desktop does.
 void drop(GLFWwindow* window, const std::vector<std::string>& paths) {
     std::vector<const char*> names;
     for (const std::string& path : paths) names.push_back(path.c_str());
@@ -220,7 +222,7 @@ KeyFocus key_focus(const AppState& app) {
     return {text_field_active(), n_open_popups(), app.dialog};
 }
 
-/// Escape: closes the innermost thing that is open, with its field; false: there is none.
+/// Handles Escape: closes the innermost open thing, with its field. Returns false if nothing is open.
 bool close_innermost(AppState& app) {
     const KeyFocus focus = key_focus(app);
     if (focus.in_text) leave_text_field();
@@ -233,7 +235,8 @@ bool close_innermost(AppState& app) {
     return true;
 }
 
-/// Runs the keys that are commands, in their order. Returns what is left for ImGui: a key that is a command writes nothing.
+/// Runs the keys that are commands, in order. Returns the other events for ImGui, so that a command key
+/// writes no text.
 std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const PanelContext& context,
                                  Dialogs& dialogs) {
     AppState& app = context.app;
@@ -249,7 +252,8 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
             const Dialog before = app.dialog;
             if (command->id != "blink" || event.action == InputEvent::Action::press)
                 run(context, command->id);
-            if (app.dialog != before && text_field_active()) leave_text_field();  // it was the dialog's
+            // The field belonged to the dialog.
+            if (app.dialog != before && text_field_active()) leave_text_field();
             continue;
         }
         if (event.kind == InputEvent::Kind::key && !press &&
@@ -262,8 +266,8 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
     return left;
 }
 
-/// Something to look at before anyone clicks: the best-scored token that is no sink, one in the middle, and the
-/// first that was evicted.
+/// Picks tokens so that the window shows something before the first click: the token with the highest score
+/// that is no sink, one in the middle, and the first evicted one.
 void first_picks(AppState& app) {
     const int lane = app.shown_lane(), row = app.last_row(), g = app.focused_kv_head();
     std::vector<std::pair<float, int>> evictions;
@@ -331,9 +335,9 @@ void run_window(WindowOptions options) {
     KeyFocus keys_were_for;
     std::uint64_t picked_run = 0;
     float drawn_scale = 0;
-    bool starting = !options.open.empty();  // the trace is not there yet
+    bool starting = !options.open.empty();  // the trace is not read yet
     Clock::time_point last_frame;
-    int frames_to_wait = 0;  // frames to draw before the next command of the script
+    int frames_to_wait = 0;  // frames to draw before the script's next command
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
         const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
@@ -344,7 +348,7 @@ void run_window(WindowOptions options) {
                                   : !app.doctor.complete()       ? 0.05
                                   : report.wanted()              ? 0.1
                                   : ImGui::GetIO().WantTextInput ? 0.4
-                                                                 : 10.0);  // a caret blinks
+                                                                 : 10.0);  // for the blinking caret
         if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.heat_complete);
         bool due = g_frames_wanted > 0 || behind || (!scripted && ImGui::GetIO().WantTextInput);
         g_frames_wanted = std::max(0, g_frames_wanted - 1);
@@ -354,7 +358,8 @@ void run_window(WindowOptions options) {
         due = app.refresh() || due;
         if (app.live()) kept_runs.update(app.history.steps());
         if (std::string fault = kept_runs.take_fault(); !fault.empty()) app.say(std::move(fault), true);
-        // Named on the command line, it is a part of the start: without it there is nothing to show, or to run commands on.
+        // A trace named on the command line is part of the start: without it there is nothing to show or to
+        // run commands on.
         if (starting && !app.opening()) {
             starting = false;
             if (!app.has_run() && !app.open_job.fault().empty())
@@ -374,12 +379,12 @@ void run_window(WindowOptions options) {
             }
         }
         if (app.has_run()) {
-            // It may rest: no frame is drawn until it has looked again.
+            // The doctor may have paused: no frame is due unless it examined something.
             const std::int64_t n_examined = app.doctor.n_examined();
             app.update_doctor(4);
             due = due || app.doctor.n_examined() != n_examined;
         }
-        if (!due && !app.quit) {                                        // nothing to show that is not on show
+        if (!due && !app.quit) {                                        // nothing new to show
             report.write(app, shared, key_focus(app), !input.empty());  // the engine may have come to rest
             continue;
         }
@@ -387,7 +392,8 @@ void run_window(WindowOptions options) {
             app.update_heat(12);
             update_painters(painters, app);
             if (picked_run != app.history.run().id) {
-                // The first layers attend evenly: begin where there is something to see.
+                // The first layers attend evenly, so the view begins in the middle, where there is something
+                // to see.
                 if (picked_run == 0) app.view.layer = app.history.run().config.n_layers / 2;
                 picked_run = app.history.run().id;
                 first_picks(app);
@@ -425,7 +431,7 @@ void run_window(WindowOptions options) {
             if (!options.script->input.dropped.empty())
                 drop(window, std::exchange(options.script->input.dropped, {}));
         }
-        // What a frame opens takes keys from the next one on.
+        // If a frame has opened something, it takes keys only from the next frame on.
         const KeyFocus keys_are_for = key_focus(app);
         const std::vector<InputEvent> events =
             input.take_frame(keys_are_for != std::exchange(keys_were_for, keys_are_for) ? KeyTurn::waits
@@ -452,7 +458,7 @@ void run_window(WindowOptions options) {
             g_frames_wanted = std::max(g_frames_wanted, 1);
 
         shared.panes_may_lag =
-            !app.screenshot && !app.dump_cells;  // known now that keys and menus had their say
+            !app.screenshot && !app.dump_cells;  // known now, since keys and menus have been handled
         ImGui::Render();
         int width = 0, height = 0;
         glfwGetFramebufferSize(window, &width, &height);

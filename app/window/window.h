@@ -1,5 +1,5 @@
-/// The window: GLFW and GL life cycle, frame loop, layout of the panels. Runs on the calling (main) thread until
-/// it is closed.
+/// Opens the window and runs it: GLFW and GL setup, frame loop, layout of the panels. Runs on the calling
+/// (main) thread until the window is closed.
 #pragma once
 
 #include "app/state/app_state.h"
@@ -16,7 +16,7 @@ struct WindowOptions {
     BackendOptions backend;
     std::filesystem::path report;     ///< see WindowReport; empty: none
     std::filesystem::path settings;   ///< read at the start, written at the end; empty: none
-    std::filesystem::path kept_runs;  ///< where the run is kept until the window closes; empty: nowhere
+    std::filesystem::path kept_runs;  ///< folder that stores the run while the window is open; empty: none
     int width = 0, height = 0;        ///< 0: three quarters of the screen, within reason
 };
 

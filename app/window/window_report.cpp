@@ -41,7 +41,7 @@ std::string_view dialog_name(Dialog dialog) {
     return kNames[static_cast<std::size_t>(dialog)];
 }
 
-/// The part of each named widget that is in sight: left, top, right, bottom in window pixels.
+/// Returns the visible part of each named widget: left, top, right, bottom in window pixels.
 nlohmann::json items_in_sight(const PanelShared& shared) {
     nlohmann::json items = nlohmann::json::object();
     for (const auto& [name, item] : shared.items)

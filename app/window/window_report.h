@@ -1,5 +1,6 @@
-/// What is on show, for a program that drives or reads the window from outside (`gui --report FILE`): one JSON object, written anew when
-/// it changes and renamed into place, so that it is whole at any time. Window thread.
+/// Reports the state of the window to a program that drives or reads it from outside (`gui --report FILE`).
+/// Writes one JSON object whenever it changes, and renames it into place, so that the file is always
+/// complete. Window thread.
 #pragma once
 
 #include "app/panels/panel.h"
@@ -15,12 +16,13 @@ namespace keyhole {
 
 class WindowReport {
   public:
-    /// An empty path: nothing is written.
+    /// path: empty: nothing is written.
     explicit WindowReport(std::filesystem::path path) : path_(std::move(path)) {}
-    /// Counts a frame, and what it took of the input queue.
+    /// Counts a frame, and the input events that it took.
     void count(std::span<const InputEvent> taken);
     bool wanted() const { return !path_.empty(); }
-    /// At the end of a frame, and where none is due; waiting: input that later frames take. Throws Error(io).
+    /// Writes the report. Call at the end of a frame, and when no frame is due. waiting: later frames have
+    /// input to take. Throws Error(io).
     void write(const AppState& app, const PanelShared& shared, const KeyFocus& keys, bool waiting);
 
   private:
