@@ -1,4 +1,4 @@
-/// Frames of an animated GIF as a viewer shows them, by giflib's reader.
+/// Reads the frames of an animated GIF as a viewer shows them, with giflib.
 #pragma once
 
 #include "engine/figure/image.h"

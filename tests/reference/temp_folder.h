@@ -1,4 +1,4 @@
-/// An empty folder for a test, named by what it is for and the process; it goes away with the object.
+/// An empty temporary folder for a test, named by its purpose and the process id; removed with the object.
 #pragma once
 
 #include <unistd.h>
