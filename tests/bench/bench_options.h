@@ -1,4 +1,5 @@
-/// Command-line options of the bench programs: a list of key and value pairs. Header only, no threads.
+/// Command-line options of the bench programs: a list of key and value pairs. Read once at the start of main,
+/// before any other thread exists. Does not know what the options mean.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-/// The executor that CUDA backend cases run on: the host in unit tests, a device in tests labelled gpu.
+/// The executor that CUDA backend cases run on: the host in unit tests, a device in tests labelled gpu. The
+/// linked source file decides; the cases do not know which one they have.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"

@@ -1,4 +1,5 @@
 /// Runs a session to its end and keeps all output in float, for tests of session, replay and engine thread.
+/// Runs on the test's thread; does not know the reference model.
 #pragma once
 
 #include "engine/base/error.h"

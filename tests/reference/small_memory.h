@@ -1,4 +1,5 @@
-/// Runs work in a child process with a limit on memory, for files that request too much.
+/// Runs work in a child process with a limit on memory, for files that request too much. It forks: the child
+/// has only the calling thread.
 #pragma once
 
 #include <cstddef>

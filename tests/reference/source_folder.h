@@ -1,4 +1,5 @@
-/// Locates the tests' fixtures, the shipped models and the programs under test.
+/// Locates the tests' fixtures, the shipped models and the programs under test. Any thread may call it. Does
+/// not check that the files exist.
 #pragma once
 
 #include <filesystem>
