@@ -17,7 +17,7 @@ from tasks import Windows
 from text import Text
 
 # stages: window length : last step : share of recall windows : largest share of narrative in a window's tokens.
-# Short windows with many questions come first: retrieval heads form there soonest. Lengths joined by /
+# Short windows with many questions come first: the model learns retrieval on them soonest. Lengths joined by /
 # alternate by step: attention makes long windows slow, and a few of them are enough to learn distance.
 PRESETS = {
     "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1430:0.45:0.9,1024/256/256:1000000:0.4:0.9"),

@@ -2,8 +2,8 @@
 """Makes seeds of fuzz_trace from a trace file, or of fuzz_spool from the frames of a spool. A seed is a list
 of members.
 
-    keyhole decode --model tests/fixtures/llama_mha --prompt "abc def" --lane full --lane h2o:budget=4,shadow=on \\
-        --lane dilated:budget=3 --tokens 3 --save run.keyhole
+    keyhole decode --model tests/fixtures/llama_mha --prompt "abc def" --lane full \\
+        --lane h2o:budget=4,shadow=on --lane dilated:budget=3 --tokens 3 --save run.keyhole
     python make_trace_seed.py run.keyhole seeds/trace
 
 A spool exists while a run goes on. For a spool run with --tokens 2000 and kill the program (SIGKILL) on the
