@@ -152,7 +152,8 @@ Vector clipped(Vector x, double limit) {
     return x;
 }
 
-// RoPE: channel c turns with channel c + dims / 2, or 2 c with 2 c + 1, by position * inverse_frequency[c].
+// RoPE: rotates channels c and c + dims / 2 (interleaved: 2 c and 2 c + 1) by the angle
+// position * inverse_frequency[c].
 Vector rotated(const Weights& w, const Vector& x, int position) {
     const std::size_t half = static_cast<std::size_t>(w.rotary_dims / 2);
     Vector y = x;
