@@ -46,7 +46,7 @@ uniform float scale_offset;
 uniform float scale_factor;
 uniform float scale_gamma;
 
-uniform vec3 color_unborn;
+uniform vec3 color_future;
 uniform vec3 color_missing;
 uniform vec3 color_evicted;
 uniform vec3 color_hatch;
@@ -94,7 +94,7 @@ void main() {
     vec2 cell = first_cell + (place - canvas_origin) * cells_per_pixel;
     ivec2 at = ivec2(floor(cell));
     if (at.x < 0 || at.y < 0 || at.x >= n_cells.x || at.y >= n_cells.y) {
-        frag_color = vec4(color_unborn, 1.0);
+        frag_color = vec4(color_future, 1.0);
         return;
     }
     int shift = level + log2_factor;
@@ -106,40 +106,40 @@ void main() {
     bool any_born = end.y > first.x;
     if (any_born && mode == 0 && !is_nan(v)) {  // most cells by far: what left the cache is not asked
         vec3 c = v == -1.0 && has_marks != 0 ? (shows_mask != 0 ? dotted(pixel) : color_of(0.0)) : color_of(v);
-        frag_color = vec4(at.y > shown_row ? mix(c, color_unborn, 0.72) : c, 1.0);
+        frag_color = vec4(at.y > shown_row ? mix(c, color_future, 0.72) : c, 1.0);
         return;
     }
 
     // What the block's cells are, column by column: born are rows >= p, gone are rows >= evicted_at + gone_after.
-    int born = 0;
+    int existing = 0;
     int gone = 0;
     bool last_seen = false;
     if (has_summary != 0) {
         // Blocks begin at multiples of their side both ways: below the diagonal all cells are born, on it a triangle.
         ivec2 size = end - first;
-        born = first.x < first.y ? size.x * size.y : first.x == first.y ? size.x * (size.x + 1) / 2 : 0;
+        existing = first.x < first.y ? size.x * size.y : first.x == first.y ? size.x * (size.x + 1) / 2 : 0;
         int sums = texelFetch(summaries, ivec3(block, kv_head), level).x;
         gone = sums >> 1;
         last_seen = (sums & 1) != 0;
         end.x = first.x;
     }
     for (int p = first.x; p < end.x; ++p) {
-        int first_born = max(first.y, p);
-        if (first_born >= end.y) break;
-        born += end.y - first_born;
+        int first_existing = max(first.y, p);
+        if (first_existing >= end.y) break;
+        existing += end.y - first_existing;
         int e = texelFetch(evicted_at, ivec2(p, kv_head), 0).x;
         if (e < 0) continue;
-        gone += max(0, end.y - max(first_born, e + gone_after));
-        last_seen = last_seen || (e >= first_born && e < end.y);
+        gone += max(0, end.y - max(first_existing, e + gone_after));
+        last_seen = last_seen || (e >= first_existing && e < end.y);
         if (mode == 0 && gone > 0) break;
     }
 
     vec3 color;
-    if (born == 0) {
-        color = color_unborn;
+    if (existing == 0) {
+        color = color_future;
     } else if (mode == 1) {
         vec3 ground = gone > 0 ? hatched(pixel) : color_kept;
-        color = mix(ground, color_kept, float(born - gone) / float(born));
+        color = mix(ground, color_kept, float(existing - gone) / float(existing));
         if (last_seen) color = color_last_seen;
         if (v == -1.0) color = dotted(pixel);  // a token may leave after a row that did not see it
     } else {
@@ -148,6 +148,6 @@ void main() {
         else
             color = color_missing;
     }
-    if (at.y > shown_row) color = mix(color, color_unborn, 0.72);
+    if (at.y > shown_row) color = mix(color, color_future, 0.72);
     frag_color = vec4(color, 1.0);
 }

@@ -1,6 +1,6 @@
 #include "app/actions/script.h"
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 
@@ -91,12 +91,12 @@ bool Script::wait(const ScriptStep& step, AppState& app) {
 bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_item) {
     switch (step.kind) {
         case ScriptStep::Kind::command:
-            run_command(app, step.words);
+            run_action(app, step.words);
             break;
         case ScriptStep::Kind::attempt:
             try {
                 tried_ = true;
-                run_command(app, step.words);
+                run_action(app, step.words);
             } catch (const Error& error) {
                 app.say(error.what(), true);
             }
@@ -139,7 +139,7 @@ bool Script::run(const ScriptStep& step, AppState& app, const FindItem& find_ite
             break;
         case ScriptStep::Kind::key: {
             bool found = false;
-            for (const UserCommand& command : command_table()) {
+            for (const UserAction& command : action_table()) {
                 if (command.shortcut.code == 0 || shortcut_text(command.shortcut) != step.words) continue;
                 command.action(app, "");
                 found = true;

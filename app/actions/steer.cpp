@@ -22,7 +22,7 @@ void force_next(AppState& app, int row, int token) {
     app.need_live_run();
     if (row < app.last_row()) app.rewind(row);
     app.stop();
-    app.desk.run(ForceTokens{{token}, true});
+    app.lane_editor.run(ForceTokens{{token}, true});
     app.step(1);
     app.say(fmt::format("row {} takes “{}”", row + 1,
                         app.history.run().token_display.at(static_cast<std::size_t>(token))));
@@ -35,7 +35,7 @@ void read_words(AppState& app, const std::string& command_text) {
     const Command command = parse_command(command_text);
     const int n = n_tokens(app, std::get<SayText>(command).text);
     app.stop();
-    app.desk.run(command);
+    app.lane_editor.run(command);
     app.step(n);
     app.say(fmt::format("all lanes read {} token{} of yours", n, n == 1 ? "" : "s"));
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/eval/evaluate.h"
-#include "engine/eval/vary.h"
+#include "engine/eval/sweep_grid.h"
 
 #include <filesystem>
 #include <map>

@@ -419,7 +419,7 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_float("scale_offset", terms.offset);
     set_float("scale_factor", terms.factor);
     set_float("scale_gamma", terms.gamma);
-    set_color("color_unborn", HeatGround::kUnborn);
+    set_color("color_unborn", HeatGround::kFuture);
     set_color("color_missing", HeatGround::kMissing);
     set_color("color_evicted", HeatGround::kEvicted);
     set_color("color_hatch", HeatGround::kHatch);

@@ -122,7 +122,7 @@ struct HeatPainters {
 
 /// The window's colours of cells without a value; those with one take the tables and marks of engine/figure.
 struct HeatGround {
-    static constexpr Rgb8 kUnborn{20, 22, 27};
+    static constexpr Rgb8 kFuture{20, 22, 27};
     static constexpr Rgb8 kMissing{44, 47, 55};
     static constexpr Rgb8 kEvicted{38, 41, 49};
     static constexpr Rgb8 kHatch{66, 70, 82};

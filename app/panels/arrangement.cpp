@@ -74,7 +74,7 @@ void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& tur
         if (&turn != &turns.front()) next_to(turn.label, context.px(2));
         if (lit_button(turn.label, &turn == &on)) side = turn.pane;
         mark_item(context, fmt::format("side {}", side_pane_name(turn.pane)));
-        command_tooltip(context, "view.side");
+        action_tooltip(context, "view.side");
     }
 }
 
@@ -158,7 +158,7 @@ void lay_out(Panels& panels, const PanelContext& context) {
     }
     const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
     const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
-    const float n_lanes = static_cast<float>(app.desk.n_lanes());
+    const float n_lanes = static_cast<float>(app.lane_editor.n_lanes());
     const float cards_height = (n_lanes * 41 + 78) * s;  // for a projector
     const float atlas_height =
         std::min(teaches ? std::max(middle - cards_height - gap, middle * 0.3f) : middle * 0.58f,

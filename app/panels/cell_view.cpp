@@ -219,7 +219,7 @@ void draw_token_menu(const PanelContext& context) {
     const std::string here = fmt::format("L{}.H{}", app.view.layer, app.view.head),
                       layer = fmt::format("layer {}", app.view.layer);
     const auto item = [&](const std::string& text, std::string_view command) {
-        const UserCommand* known = find_command(command.substr(0, command.find(' ')));
+        const UserAction* known = find_action(command.substr(0, command.find(' ')));
         const std::string keys = known == nullptr || command.find(' ') != std::string_view::npos
                                      ? ""
                                      : shortcut_text(known->shortcut);

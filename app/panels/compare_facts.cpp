@@ -142,9 +142,9 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
     AppState& app = context.app;
     std::vector<std::vector<float>> shares;
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.desk.n_lanes(); ++card)
+    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
         if (const auto lane = app.history_lane(card)) {
-            shares.push_back(span_life(app.history, *lane, *app.view.watched).share);
+            shares.push_back(span_lifetime(app.history, *lane, *app.view.watched).share);
             lines.push_back({shares.back(), theme::lane_color(card), card == app.view.lane});
         }
     if (draw_row_lines(context, lines, false, "the watched words are not read yet", room))
@@ -161,7 +161,7 @@ void draw_compare_facts(const PanelContext& context) {
     heading(context, watched ? "Watched words" : "Overlap of kept sets");
     ImGui::SameLine();
     const auto keeps_all = [&](int card) {
-        return app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
+        return app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
     };
     const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
     dim_text(context, watched ? fmt::format("% held by lane {} | {}, by head, row {}", cards[0], cards[1],

@@ -14,7 +14,7 @@ namespace {
 
 std::string lane_title(const AppState& app, int card) {
     return fmt::format("{} {}", card,
-                       preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
+                       preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
 /// A pane with its heading, in a box of its own.
@@ -54,8 +54,9 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const int lanes[2] = {app.shown_lane(), app.history_lane(cards[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
-    dim_text(context, app.desk.follow() ? "what each would say next after the same text; framed: they differ"
-                                        : "what each wrote; framed: they differ");
+    dim_text(context, app.lane_editor.follow()
+                          ? "what each would say next after the same text; framed: they differ"
+                          : "what each wrote; framed: they differ");
     const ScopedChild child = words_child(context, "own words", 4);
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
@@ -160,7 +161,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {
     AppState& app = context.app;
     if (!app.has_run()) return;
-    if (app.desk.n_lanes() < 2) return draw(strip, context);
+    if (app.lane_editor.n_lanes() < 2) return draw(strip, context);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float gap = context.px(8);
     const bool beside = room.x >= context.px(560);

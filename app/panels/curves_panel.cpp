@@ -71,7 +71,7 @@ void draw_choice(const PanelContext& context) {
 void draw_measure(const PanelContext& context) {
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
-    const bool all_shadowed = std::all_of(app.desk.lanes().begin(), app.desk.lanes().end(),
+    const bool all_shadowed = std::all_of(app.lane_editor.lanes().begin(), app.lane_editor.lanes().end(),
                                           [](const LaneSpec& lane) { return lane.policy.shadow; });
     ImGui::SameLine();
     if (about.needs_shadow && !all_shadowed && app.live())

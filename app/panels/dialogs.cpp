@@ -58,10 +58,10 @@ bool begin_beside(const PanelContext& context, const char* title, float width, b
 
 /// The commands that match, a line each; a click runs one.
 void draw_found(const Dialogs& panel, const PanelContext& context,
-                const std::vector<const UserCommand*>& found) {
+                const std::vector<const UserAction*>& found) {
     const ScopedChild child("found", {0, context.px(360)});
     for (std::size_t i = 0; i < found.size(); ++i) {
-        const UserCommand& command = *found[i];
+        const UserAction& command = *found[i];
         const ScopedId id(static_cast<int>(i));
         const bool selected = static_cast<int>(i) == panel.selected;
         const float top = ImGui::GetCursorPosY();
@@ -103,9 +103,9 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
                                  &panel.text, ImGuiInputTextFlags_EnterReturnsTrue);
     mark_item(context, "palette.words");
     const std::string first_word = panel.text.substr(0, panel.text.find(' '));
-    const bool is_id = find_command(first_word) != nullptr;
-    std::vector<const UserCommand*> found;
-    for (const UserCommand& command : command_table())
+    const bool is_id = find_action(first_word) != nullptr;
+    std::vector<const UserAction*> found;
+    for (const UserAction& command : action_table())
         if (matches(command.title, panel.text) || matches(command.id, is_id ? first_word : panel.text) ||
             (!panel.text.empty() && matches(command.help, panel.text)))
             found.push_back(&command);
@@ -131,7 +131,7 @@ void draw_keys(const PanelContext& context, bool opening) {
     };
     std::vector<std::pair<std::string_view, std::vector<Line>>> groups;  // as the menus have them
     std::size_t n_lines = 0;
-    for (const UserCommand& command : command_table()) {
+    for (const UserAction& command : action_table()) {
         const bool speeds = command.id == "run.speed0";
         if (command.shortcut.code == 0 || (command.id.starts_with("run.speed") && !speeds)) continue;
         const std::string_view menu = command.menu.empty() ? (speeds ? "Run" : "Other") : command.menu;
@@ -172,9 +172,9 @@ void draw_keys(const PanelContext& context, bool opening) {
 }
 
 /// What to export: a line a word.
-void draw_export_words(const PanelContext& context, ExportWish& wish) {
+void draw_export_words(const PanelContext& context, ExportRequest& request) {
     std::string list;
-    const std::string now = "," + wish.list + ",";
+    const std::string now = "," + request.list + ",";
     // So many rows must leave room for the button on a small screen.
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(4), context.px(1)}),
         spacing(ImGuiStyleVar_ItemSpacing, {context.px(8), context.px(2)});
@@ -187,21 +187,21 @@ void draw_export_words(const PanelContext& context, ExportWish& wish) {
         dim_text(context, std::string(word.help));
         if (on) list += (list.empty() ? "" : ",") + name;
     }
-    wish.list = list;
+    request.list = list;
 }
 
 void draw_export(const PanelContext& context, bool opening) {
     AppState& app = context.app;
     if (!begin(context, "Export the run", 520, opening)) return;
-    ExportWish& wish = app.export_job.wish;
-    std::string folder = wish.folder.string();
+    ExportRequest& request = app.export_job.request;
+    std::string folder = request.folder.string();
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputText("##folder", &folder)) wish.folder = folder;
+    if (ImGui::InputText("##folder", &folder)) request.folder = folder;
     mark_item(context, "export.folder");
-    draw_export_words(context, wish);
-    const std::string list = wish.list;
-    ImGui::Checkbox("prompt rows too", &wish.all_rows);
+    draw_export_words(context, request);
+    const std::string list = request.list;
+    ImGui::Checkbox("prompt rows too", &request.all_rows);
     small_words(context, app.live()
                              ? "The run is replayed in the background with its changes at their rows, so "
                                "that the files are exact and the same as those of keyhole decode."
@@ -214,7 +214,7 @@ void draw_export(const PanelContext& context, bool opening) {
     const bool off = app.export_job.running() || list.empty() || !app.has_run();
     {
         const ScopedDisabled disabled(off);
-        if (ImGui::Button("Export")) run(context, "file.export " + wish.folder.string() + " " + list);
+        if (ImGui::Button("Export")) run(context, "file.export " + request.folder.string() + " " + list);
         mark_item(context, "export.start");
     }
     ImGui::SameLine();
@@ -272,9 +272,9 @@ void draw_picture(Dialogs& panel, const PanelContext& context, bool opening) {
     }
     ImGui::SetNextItemWidth(context.px(120));
     ImGui::InputInt("pixels wide", &panel.picture_width, 100, 500);
-    panel.picture_width = std::clamp(panel.picture_width, 0, PictureWish::kMostWidth);
+    panel.picture_width = std::clamp(panel.picture_width, 0, PictureOptions::kMostWidth);
     if (ImGui::IsItemDeactivated() && panel.picture_width > 0)
-        panel.picture_width = std::max(panel.picture_width, PictureWish::kLeastWidth);
+        panel.picture_width = std::max(panel.picture_width, PictureOptions::kLeastWidth);
     ImGui::Checkbox("only what the zoom shows", &panel.picture_of_shown);
     mark_item(context, "picture of shown");
     if ((ImGui::Button("Save") || entered) && !panel.text.empty()) {

@@ -50,21 +50,21 @@ void draw_findings(const PanelContext& context) {
 void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     const ModelConfig& config = app.history.run().config;
-    MemoryWish& wish = panel.wish;
+    MemoryRequest& request = panel.request;
     heading(context, "K and V under other schemes of sharing");
     ImGui::SetNextItemWidth(context.px(110));
-    ImGui::InputInt("tokens", &wish.context, 1024, 8192);
+    ImGui::InputInt("tokens", &request.context, 1024, 8192);
     ImGui::SameLine();
     ImGui::SetNextItemWidth(context.px(90));
-    ImGui::InputInt("sequences", &wish.batch, 1, 8);
+    ImGui::InputInt("sequences", &request.batch, 1, 8);
     ImGui::SameLine();
     for (const int bytes : {2, 4}) {
-        if (ImGui::RadioButton(bytes == 2 ? "half" : "float", wish.bytes_per_value == bytes))
-            wish.bytes_per_value = bytes;
+        if (ImGui::RadioButton(bytes == 2 ? "half" : "float", request.bytes_per_value == bytes))
+            request.bytes_per_value = bytes;
         if (bytes == 2) ImGui::SameLine();
     }
-    wish.context = std::clamp(wish.context, 1, 1 << 24);
-    wish.batch = std::clamp(wish.batch, 1, 1 << 16);
+    request.context = std::clamp(request.context, 1, 1 << 24);
+    request.batch = std::clamp(request.batch, 1, 1 << 16);
     const LaneRecord* record = app.record(app.view.lane);
     const std::int64_t stored = record != nullptr && record->info->policy.evicts()
                                     ? record->info->policy.stored
@@ -78,7 +78,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     }
     for (const MemoryScheme& scheme :
          memory_schemes(config.n_layers, config.n_heads, config.head_dim,
-                        app.history.layout(app.shown_lane()).n_kv_heads(), wish, stored)) {
+                        app.history.layout(app.shown_lane()).n_kv_heads(), request, stored)) {
         ImGui::TableNextColumn();
         colored_text(scheme.name == "this model" ? theme::kAccent : theme::kText, scheme.name);
         ImGui::TableNextColumn();

@@ -7,7 +7,7 @@
 namespace keyhole {
 
 struct DoctorPanel {
-    MemoryWish wish;
+    MemoryRequest request;
 };
 
 /// The line of the inspector: how many of the invariants hold over all lanes, red where one is broken. Opens the panel.

@@ -26,7 +26,7 @@ void draw_heat_toolbar(const PanelContext& context) {
     button("view.fit", "fit", view.heat.fitted && !decoded, has_range ? 2 : 12);
     button("view.decoded", "decoded", view.heat.fitted && decoded, 2);
     // Side by side the difference has a pane, and so has the other lane.
-    if (app.desk.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
+    if (app.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
     button("diff", fmt::format("– {}", app.other_card()), view.difference, narrow ? 6 : 12);
     button("blink", "blink", view.blink, 2);
 }

@@ -58,16 +58,16 @@ void draw_next_tokens(const PanelContext& context) {
     heading(context, "Next token");
     ImGui::SameLine();
     dim_text(context, fmt::format("after row {}", app.view.row));
-    const int n = std::min(app.desk.n_lanes(), 4);
+    const int n = std::min(app.lane_editor.n_lanes(), 4);
     if (n == 0 ||
         !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
         return;
     // The lanes in view: around the focused one when there are more.
-    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.desk.n_lanes() - n));
+    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.lane_editor.n_lanes() - n));
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset = preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
     }
@@ -88,13 +88,13 @@ void draw_memory_rows(const PanelContext& context) {
         dim_text(context, title);
         if (*whole != '\0') tooltip(context, whole);
     }
-    for (int i = 0; i < app.desk.n_lanes(); ++i) {
+    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
         const LaneRecord* record = app.record(i);
         if (record == nullptr) continue;
         const int n_kv = app.history.layout(app.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.desk.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset = preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
         ImGui::TableNextColumn();
@@ -136,7 +136,7 @@ void draw_watched_curve(const PanelContext& context) {
 
 /// KL to lane 0 of every lane against the row, in the room that is left.
 void draw_divergence(const PanelContext& context) {
-    if (context.app.desk.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
+    if (context.app.lane_editor.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
     heading(context, "Divergence");
     tooltip(context, measure_tooltip("kl"));
     ImGui::SameLine();

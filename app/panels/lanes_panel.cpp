@@ -43,7 +43,7 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
 /// What the lane is and how it does, in small print.
 void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
-    const LaneSpec spec = app.desk.lanes()[static_cast<std::size_t>(index)];
+    const LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(index)];
     const bool focused = app.view.lane == index;
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
@@ -74,7 +74,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
 /// What stands on the card of a lane, from its upper left corner on.
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     AppState& app = context.app;
-    const Preset preset = app.desk.lanes()[static_cast<std::size_t>(index)].policy.preset;
+    const Preset preset = app.lane_editor.lanes()[static_cast<std::size_t>(index)].policy.preset;
     const LaneRecord* record = app.record(index);
     const bool focused = app.view.lane == index;
     const float pad = context.px(9);
@@ -149,7 +149,7 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 /// Until a budget is full every policy keeps everything.
 void say_that_nothing_left(const PanelContext& context) {
     const AppState& app = context.app;
-    if (!app.has_run() || app.desk.n_lanes() < 2) return;
+    if (!app.has_run() || app.lane_editor.n_lanes() < 2) return;
     for (const LaneRecord& record : app.history.steps().back()->lanes) {
         const KvLayout& layout = app.history.layout(*app.history.lane_from_id(record.info->id));
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
@@ -164,7 +164,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     AppState& app = context.app;
     if (app.view.arrangement == Arrangement::teach) {  // the menu has the rest
         say_that_nothing_left(context);
-        for (int i = 0; i < app.desk.n_lanes(); ++i) {
+        for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
             draw_card(panel, context, i);
             if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);  // where not all fit
         }
@@ -181,14 +181,14 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     command_button(context, "remove", "–", false, context.px(24));
     ImGui::SameLine(0, context.px(3));
     command_button(context, "lane.undo", "↶", false, context.px(26));
-    bool follow = app.desk.follow();
-    if (ImGui::Checkbox("follow lane 0", &follow)) app.desk.set_follow(follow);
+    bool follow = app.lane_editor.follow();
+    if (ImGui::Checkbox("follow lane 0", &follow)) app.lane_editor.set_follow(follow);
     mark_item(context, "follow");
-    command_tooltip(context, "follow");
+    action_tooltip(context, "follow");
 
     say_that_nothing_left(context);
     ImGui::Spacing();
-    for (int i = 0; i < app.desk.n_lanes(); ++i) draw_card(panel, context, i);
+    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) draw_card(panel, context, i);
 }
 
 }  // namespace keyhole

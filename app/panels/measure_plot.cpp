@@ -59,7 +59,7 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
     const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.first_row()));
     const float column = width / 2, line = ImGui::GetFontSize();
     int n = 0;
-    for (int card = 0; card < app.desk.n_lanes(); ++card) {
+    for (int card = 0; card < app.lane_editor.n_lanes(); ++card) {
         const auto lane = app.history_lane(card);
         if (!lane) continue;
         const std::span<const float> values = app.curves.curve(kind, *lane);
@@ -68,7 +68,8 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
                            at.y + line * static_cast<float>(n / 2));
         list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
                      theme::lane_color(card), 2);
-        const std::string name(preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset));
+        const std::string name(
+            preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
         list.AddText(
             {place.x + context.px(19), place.y}, theme::kDim,
             fitted(fmt::format("{} {}  {}", card, name, number_text(double(value))), column - context.px(22))
@@ -135,11 +136,12 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.desk.n_lanes(); ++card)
+    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
         if (const auto lane = app.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
             lines.push_back({app.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
     const ScopedFont font(context.fonts.small);
-    const float below = legend ? ImGui::GetFontSize() * static_cast<float>((app.desk.n_lanes() + 1) / 2) : 0;
+    const float below =
+        legend ? ImGui::GetFontSize() * static_cast<float>((app.lane_editor.n_lanes() + 1) / 2) : 0;
     const ScopedId id(kind);
     const char* nothing = about.needs_shadow ? "no lane on show has a shadow here" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});

@@ -10,25 +10,25 @@ void draw_notes(const PanelContext& context) {
     ImGui::SameLine();
     command_button(context, "bookmark", "add this view");
     std::string asked;
-    for (std::size_t i = 0; i < app.keepsakes.bookmarks.size(); ++i) {
+    for (std::size_t i = 0; i < app.annotations.bookmarks.size(); ++i) {
         const ScopedId id(static_cast<int>(i));
         if (ImGui::SmallButton("–")) asked = fmt::format("bookmark.drop {}", i + 1);
         ImGui::SameLine();
-        if (ImGui::Selectable(app.glyphs.text(app.keepsakes.bookmarks[i].name).c_str()))
+        if (ImGui::Selectable(app.glyphs.text(app.annotations.bookmarks[i].name).c_str()))
             asked = fmt::format("bookmark.go {}", i + 1);
         mark_item(context, fmt::format("bookmark {}", i + 1));
     }
-    if (app.keepsakes.bookmarks.empty()) dim_text(context, "none yet");
+    if (app.annotations.bookmarks.empty()) dim_text(context, "none yet");
     ImGui::Separator();
     heading(context, "Notes");
-    std::string notes = for_field(app.keepsakes.notes);
+    std::string notes = for_field(app.annotations.notes);
     if (ImGui::InputTextMultiline("##notes", &notes, {-1, context.px(150)}))
-        app.keepsakes.notes = from_field(notes);
+        app.annotations.notes = from_field(notes);
     if (!app.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
     mark_item(context, "notes");
-    dim_text(context, app.live()
-                          ? "Saved beside the trace when the run is saved."
-                          : "Saved beside the trace: " + keepsakes_file(app.opened_file).filename().string());
+    dim_text(context,
+             app.live() ? "Saved beside the trace when the run is saved."
+                        : "Saved beside the trace: " + annotations_file(app.opened_file).filename().string());
     if (!app.recent.paths.empty()) {
         ImGui::Separator();
         heading(context, "Recent files");

@@ -171,7 +171,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     std::vector<std::string> faults = validate(panel.draft);
     if (faults.empty()) faults = check_overrides(panel.draft, heads);
     if (faults.empty())
-        context.app.desk.set(context.app.view.lane, LaneSpec{panel.draft, lane.sharing});
+        context.app.lane_editor.set(context.app.view.lane, LaneSpec{panel.draft, lane.sharing});
     else
         context.app.say(faults.front(), true);
 }
@@ -180,8 +180,8 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
 
 void draw(OverrideMatrix& panel, const PanelContext& context) {
     AppState& app = context.app;
-    if (!app.has_run() || app.view.lane >= app.desk.n_lanes()) return;
-    const LaneSpec lane = app.desk.lanes()[static_cast<std::size_t>(app.view.lane)];
+    if (!app.has_run() || app.view.lane >= app.lane_editor.n_lanes()) return;
+    const LaneSpec lane = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
     const HeadGrid heads = head_grid(app.history.layout(app.shown_lane()));
     if (!panel.painting) panel.draft = lane.policy;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
@@ -206,7 +206,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         if (ImGui::Button("clear the grid")) {
             OverrideGrid clear(lane.policy, panel.field, heads);
             clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-            app.desk.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
+            app.lane_editor.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
         }
         mark_item(context, "override clear");
     }
@@ -247,14 +247,14 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     draw_grid(panel, context, place, OverrideGrid(panel.draft, panel.field, heads), policy, under);
     if (under && under->first >= 0 && under->second >= 0 && !panel.painting) {
         const auto [l, h] = *under;
-        const auto& told = shown.at(l, h);
+        const auto& known = shown.at(l, h);
         tooltip(context,
                 fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
                             kv_head_text(app.history.layout(app.shown_lane()),
                                          heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
-                            told ? ", set apart" : ", as the lane"));
+                            known ? ", set apart" : ", as the lane"));
     }
     small_words(context,
                 off ? "full keeps every token: take another preset first."

@@ -42,7 +42,7 @@ void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& l
 
 void run(const PanelContext& context, std::string_view text) {
     try {
-        run_command(context.app, text);
+        run_action(context.app, text);
     } catch (const std::exception& error) {
         context.app.say(error.what(), true);
     }
@@ -72,9 +72,9 @@ void mark_area(const PanelContext& context, std::string_view name, ImVec2 min, I
                                                {std::min(max.x, high.x), std::min(max.y, high.y)}};
 }
 
-void command_tooltip(const PanelContext& context, std::string_view id) {
+void action_tooltip(const PanelContext& context, std::string_view id) {
     if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled)) return;
-    const UserCommand* command = find_command(id);
+    const UserAction* command = find_action(id);
     if (command == nullptr) return;
     std::string text(command->title);
     if (command->shortcut.code != 0) text += "   " + shortcut_text(command->shortcut);
@@ -92,7 +92,7 @@ bool command_button(const PanelContext& context, std::string_view id, const char
                     float width) {
     const bool pressed = lit_button(label, lit, width);
     mark_item(context, id);
-    command_tooltip(context, id);
+    action_tooltip(context, id);
     if (pressed) run(context, id);
     return pressed;
 }

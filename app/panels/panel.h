@@ -5,7 +5,7 @@
 
 #include "app/panels/scopes.h"
 #include "app/state/app_state.h"
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/theme.h"
 
@@ -69,7 +69,7 @@ PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 /// Runs a command of the table; a failure goes to the status line.
 void run(const PanelContext& context, std::string_view text);
 /// Title, key and help of a command, when the last item is hovered.
-void command_tooltip(const PanelContext& context, std::string_view id);
+void action_tooltip(const PanelContext& context, std::string_view id);
 bool lit_button(const char* label, bool lit, float width = 0);
 /// A button of a command; `lit` when what it switches is on.
 bool command_button(const PanelContext& context, std::string_view id, const char* label, bool lit = false,

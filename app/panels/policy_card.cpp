@@ -134,7 +134,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     AppState& app = context.app;
-    if (panel.edited != lane) panel.draft = app.desk.lanes()[static_cast<std::size_t>(lane)];
+    if (panel.edited != lane) panel.draft = app.lane_editor.lanes()[static_cast<std::size_t>(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
     if (app.has_run()) edit.heads = head_grid(app.history.layout(app.history_lane(lane).value_or(0)));
     edit.lane = lane;
@@ -152,7 +152,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     panel.edited = -1;
     const std::vector<std::string> faults = validate(panel.draft.policy);
     if (faults.empty())
-        app.desk.set(lane, panel.draft);
+        app.lane_editor.set(lane, panel.draft);
     else
         app.say(faults.front(), true);
 }

@@ -114,7 +114,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         ImGui::SliderFloat("gamma", &range.gamma, 0.2f, 5, "%.2f",
                            ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp);
         mark_item(context, "gamma");
-        command_tooltip(context, "range.gamma");
+        action_tooltip(context, "range.gamma");
         ImGui::SetNextItemWidth(context.px(110));
         const bool low = ImGui::InputFloat("lowest", &panel.low, 0, 0, "%.3g");
         mark_item(context, "range.low");

@@ -33,7 +33,7 @@ void draw_span_plot(const PanelContext& context) {
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
     const float left = context.px(38),
-                below = line * static_cast<float>(app.desk.n_lanes() + 1) + context.px(8);
+                below = line * static_cast<float>(app.lane_editor.n_lanes() + 1) + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - context.px(6), room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -57,42 +57,44 @@ void draw_span_plot(const PanelContext& context) {
         ImU32 color;
     };
     std::vector<Note> notes;
-    for (int card = 0; card < app.desk.n_lanes(); ++card) {
+    for (int card = 0; card < app.lane_editor.n_lanes(); ++card) {
         const auto lane = app.history_lane(card);
         if (!lane) continue;
-        const SpanLife life = span_life(app.history, *lane, span);
+        const SpanLifetime lifetime = span_lifetime(app.history, *lane, span);
         const ImU32 color = theme::lane_color(card);
-        for (std::size_t i = 0; i < life.share.size(); ++i) {
-            if (std::isnan(life.share[i])) continue;
-            const ImVec2 here = at(steps[i]->row, life.share[i]);
-            if (i + 1 < life.share.size() && !std::isnan(life.share[i + 1]))
-                list.AddLine(here, at(steps[i + 1]->row, life.share[i + 1]), color,
+        for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
+            if (std::isnan(lifetime.share[i])) continue;
+            const ImVec2 here = at(steps[i]->row, lifetime.share[i]);
+            if (i + 1 < lifetime.share.size() && !std::isnan(lifetime.share[i + 1]))
+                list.AddLine(here, at(steps[i + 1]->row, lifetime.share[i + 1]), color,
                              card == app.view.lane ? 2.4f : 1.5f);
             else
                 list.AddCircleFilled(here, 2, color);
         }
         const auto share_at = [&](int row) {
-            const int i = std::clamp(row - first, 0, static_cast<int>(life.share.size()) - 1);
-            return life.share[static_cast<std::size_t>(i)];
+            const int i = std::clamp(row - first, 0, static_cast<int>(lifetime.share.size()) - 1);
+            return lifetime.share[static_cast<std::size_t>(i)];
         };
         const float r = context.px(4);
-        if (life.no_head_has_all && *life.no_head_has_all >= first) {
-            const ImVec2 mark = at(*life.no_head_has_all, share_at(*life.no_head_has_all));
+        if (lifetime.no_head_has_all && *lifetime.no_head_has_all >= first) {
+            const ImVec2 mark = at(*lifetime.no_head_has_all, share_at(*lifetime.no_head_has_all));
             list.AddLine({mark.x - r, mark.y - r}, {mark.x + r, mark.y + r}, color, 2);
             list.AddLine({mark.x - r, mark.y + r}, {mark.x + r, mark.y - r}, color, 2);
         }
-        if (life.says_other && *life.says_other >= first)
-            list.AddCircle(at(*life.says_other, share_at(*life.says_other)), r, color, 0, 2);
+        if (lifetime.says_other && *lifetime.says_other >= first)
+            list.AddCircle(at(*lifetime.says_other, share_at(*lifetime.says_other)), r, color, 0, 2);
         const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - first));
-        const std::string share =
-            shown < life.share.size() ? fmt::format("{:.0f} %", double(life.share[shown]) * 100) : "–";
+        const std::string share = shown < lifetime.share.size()
+                                      ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
+                                      : "–";
         notes.push_back(
             {fmt::format("{} {}  {}  {}", card,
-                         preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset), share,
-                         span_verdict(life)),
+                         preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset),
+                         share, span_verdict(lifetime)),
              fmt::format("Lane {}\n× no head stores all of it from: {}\nno head stores any of it from: {}\n"
                          "○ its own next word first differs from lane 0's after: {}",
-                         card, when(life.no_head_has_all), when(life.all_gone), when(life.says_other)),
+                         card, when(lifetime.no_head_has_all), when(lifetime.all_gone),
+                         when(lifetime.says_other)),
              color});
     }
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);

@@ -11,8 +11,8 @@ namespace {
 /// Branches beside the one on show: of a live run as the engine has them, of a trace as its last record tells.
 std::span<const Branch> other_branches(const AppState& app) {
     if (app.live()) return app.status.other_branches;
-    const auto& told = app.history.steps().back()->other_branches;
-    return told == nullptr ? std::span<const Branch>() : std::span<const Branch>(*told);
+    const auto& known = app.history.steps().back()->other_branches;
+    return known == nullptr ? std::span<const Branch>() : std::span<const Branch>(*known);
 }
 
 std::string branch_text(const Branch& branch) {
@@ -69,7 +69,7 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
     };
     for (const Branch& branch : other_branches(app))
         if (branch.from_row <= app.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
-    for (int card = 0; card < app.desk.n_lanes(); ++card)
+    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
         if (const std::optional<int> lane = app.history_lane(card)) {
             const RunHistory::Lane& l = app.history.lanes()[static_cast<std::size_t>(*lane)];
             if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(card));
@@ -135,7 +135,7 @@ void draw(TimeBar&, const PanelContext& context) {
     for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
         const auto card = [&] {  // colours go by card
-            for (int c = 0; c < app.desk.n_lanes(); ++c)
+            for (int c = 0; c < app.lane_editor.n_lanes(); ++c)
                 if (app.history_lane(c) == static_cast<int>(i)) return c;
             return -1;
         }();

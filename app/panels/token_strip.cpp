@@ -30,7 +30,7 @@ bool light(float u) {
 
 /// Of lanes side by side the one that alone keeps the token in the focused head; -1: both do, or neither.
 int lone_holder(const AppState& app, int position) {
-    if (app.view.arrangement != Arrangement::compare || app.desk.n_lanes() < 2) return -1;
+    if (app.view.arrangement != Arrangement::compare || app.lane_editor.n_lanes() < 2) return -1;
     const auto keeps = [&](int card) {
         const int lane = lane_of_row(app.history, app.history_lane(card).value_or(0), app.view.row);
         const int g = app.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);

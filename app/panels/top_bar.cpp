@@ -162,7 +162,7 @@ void draw_recent_files(const PanelContext& context) {
 
 /// The commands of a menu, a line each.
 void draw_menu(const PanelContext& context, std::string_view menu) {
-    for (const UserCommand& command : command_table()) {
+    for (const UserAction& command : action_table()) {
         if (command.menu != menu) continue;
         if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
             run(context, command.id);

@@ -18,7 +18,7 @@ void wrapped(const std::string& text, ImU32 color = theme::kText) {
 }
 
 /// Score (line) and threshold (orange) of one head over the rows, on a logarithmic scale of its own.
-void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec2 max) {
+void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, ImVec2 max) {
     const ScoreRange range = score_range(head.threshold, {head.score});
     const std::size_t n = head.score.size();
     const auto draw_line = [&](const std::vector<float>& values, ImU32 color) {
@@ -37,7 +37,7 @@ void draw_spark(ImDrawList& list, const TokenLife::Head& head, ImVec2 min, ImVec
 }
 
 /// A cell a query head: held or the row at which it went, and its curves.
-void draw_heads(const PanelContext& context, const TokenLife& life) {
+void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
     const KvLayout& layout = app.history.layout(app.shown_lane());
     const int n_heads = layout.n_heads();
@@ -56,8 +56,8 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
         list.AddText({origin.x, top + high / 4}, l == app.view.layer ? theme::kText : theme::kFaint,
                      fmt::format("L{}", l).c_str());
         for (int h = 0; h < n_heads; ++h) {
-            const TokenLife::Head& head =
-                life.heads[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+            const TokenLifetime::Head& head =
+                lifetime.heads[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
             const ImVec2 min(origin.x + label + wide * static_cast<float>(h), top),
                 max(min.x + wide - 2, top + high - 2);
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
@@ -70,7 +70,7 @@ void draw_heads(const PanelContext& context, const TokenLife& life) {
             }
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
-                const std::string story = eviction_story(app.history, life.lane, l, h, life.position);
+                const std::string story = eviction_story(app.history, lifetime.lane, l, h, lifetime.position);
                 show_tooltip(context, story.empty() ? fmt::format("L{}.H{} holds it", l, h) : story);
                 if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
             }
@@ -126,19 +126,19 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
 }
 
 /// What lane 0 went on paying to it.
-void draw_full_attention(const PanelContext& context, const TokenLife& life) {
-    if (!life.full_known) {
+void draw_full_attention(const PanelContext& context, const TokenLifetime& lifetime) {
+    if (!lifetime.full_known) {
         dim_text(context, "What Full would still pay to it needs a full lane 0 beside this one.");
         return;
     }
-    draw_payment(context, life.full_attention, "Lane 0, which keeps everything, has since paid it",
+    draw_payment(context, lifetime.full_attention, "Lane 0, which keeps everything, has since paid it",
                  theme::lane_color(0));
 }
 
 /// The same of the lane's own shadow, where it has one: full attention on the lane's own text and queries.
-void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
+void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
-    const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
+    const LaneRecord* record = app.history.lane_record(app.last_row(), lifetime.lane);
     if (record == nullptr || !record->info->policy.shadow || !app.live()) return;
     if (app.shadow_job.running()) {
         ImGui::ProgressBar(static_cast<float>(app.shadow_job.progress()), {context.px(220), 0});
@@ -147,7 +147,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
         return;
     }
     const auto known = app.shadow_job.result();
-    if (known == nullptr || known->lane_id != record->info->id || known->position != life.position ||
+    if (known == nullptr || known->lane_id != record->info->id || known->position != lifetime.position ||
         known->history != app.history.generation() || known->last_row > app.last_row()) {
         command_button(context, "why.shadow", "What would its shadow still pay?");
         return;
@@ -165,7 +165,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLife& life) {
 }
 
 /// The next token with it back, of a throw-away copy of the lane.
-void draw_token_back(const PanelContext& context, const TokenLife& life) {
+void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifetime) {
     AppState& app = context.app;
     if (!app.live()) {
         dim_text(context, "An opened trace cannot say what the next token would be with it back.");
@@ -185,7 +185,7 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
                         .c_str()))
                 run(context, fmt::format("why.back {}{}", watched ? "watched " : "", row));
             mark_item(context, watched ? "why.back watched" : row == shown ? "why.back" : "why.back picked");
-            command_tooltip(context, "why.back");
+            action_tooltip(context, "why.back");
         };
         ImGui::SameLine();
         ask(shown);
@@ -195,10 +195,10 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         }
         if (app.view.watched && app.view.watched->size() > 1) ask(shown, true);
     }
-    const auto& back = app.status.token_back;
-    const LaneRecord* record = app.history.lane_record(app.last_row(), life.lane);
+    const auto& back = app.status.counterfactual;
+    const LaneRecord* record = app.history.lane_record(app.last_row(), lifetime.lane);
     if (back == nullptr || record == nullptr || back->lane_id != record->info->id ||
-        !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(life.position))
+        !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(lifetime.position))
         return;
     wrapped(fmt::format(
         "After row {}: a copy of the lane that lost everything else alike but kept {} in the {} KV "
@@ -213,7 +213,7 @@ void draw_token_back(const PanelContext& context, const TokenLife& life) {
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
-    const LaneRecord* then = app.history.lane_record(back->row, life.lane);
+    const LaneRecord* then = app.history.lane_record(back->row, lifetime.lane);
     const LaneRecord* full = app.history.lane_record(back->row, 0);
     for (std::size_t k = 0; k < 5; ++k) {
         const std::vector<TopToken>* lists[] = {then == nullptr ? nullptr : &then->top, &back->with,
@@ -239,25 +239,26 @@ void draw(WhyPage& page, const PanelContext& context) {
     }
     const int lane = app.shown_lane(), position = app.view.pick->position;
     if (page.generation != app.history.generation() || page.last_row != app.last_row() ||
-        page.life.lane != lane || page.life.position != position || page.life.heads.empty()) {
-        page.life = token_life(app.history, lane, position);
+        page.lifetime.lane != lane || page.lifetime.position != position || page.lifetime.heads.empty()) {
+        page.lifetime = token_lifetime(app.history, lane, position);
         page.generation = app.history.generation();
         page.last_row = app.last_row();
     }
-    const TokenLife& life = page.life;
+    const TokenLifetime& lifetime = page.lifetime;
     const int n_kv = app.history.layout(lane).n_kv_heads();
     heading(context,
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
                         app.view.lane),
             theme::lane_color(app.view.lane));
     // The same token in the other lanes, a click away.
-    for (int card = 0; app.desk.n_lanes() > 1 && card < app.desk.n_lanes(); ++card) {
+    for (int card = 0; app.lane_editor.n_lanes() > 1 && card < app.lane_editor.n_lanes(); ++card) {
         if (const auto other = app.history_lane(card); other && card != app.view.lane) {
             ImGui::SameLine();
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(card));
             if (ImGui::SmallButton(
-                    fmt::format("{} {}", card,
-                                preset_name(app.desk.lanes()[static_cast<std::size_t>(card)].policy.preset))
+                    fmt::format(
+                        "{} {}", card,
+                        preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset))
                         .c_str()))
                 app.view.lane = card;
         }
@@ -266,24 +267,24 @@ void draw(WhyPage& page, const PanelContext& context) {
                               ? fmt::format("Born in the prompt, row {}. ", position)
                               : fmt::format("Generated, row {}. ", position);
     summary += fmt::format("After row {} it is held by {} of {} KV heads. ", app.view.row,
-                           life.n_holding(app.view.row), n_kv);
-    if (life.first_gone() >= 0)
+                           lifetime.n_holding(app.view.row), n_kv);
+    if (lifetime.first_gone() >= 0)
         summary += fmt::format("The first head lost it after row {}, the last one so far after row {}.",
-                               life.first_gone(), life.last_gone());
+                               lifetime.first_gone(), lifetime.last_gone());
     else
         summary += "No head has lost it.";
     wrapped(summary);
-    draw_heads(context, life);
+    draw_heads(context, lifetime);
     const std::string story = eviction_story(app.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()
                 ? fmt::format("The focused head, L{}.H{}, still holds it.", app.view.layer, app.view.head)
                 : story,
             story.empty() ? theme::kGood : theme::kText);
     ImGui::Separator();
-    draw_full_attention(context, life);
-    draw_shadow_attention(context, life);
+    draw_full_attention(context, lifetime);
+    draw_shadow_attention(context, lifetime);
     ImGui::Separator();
-    draw_token_back(context, life);
+    draw_counterfactual(context, lifetime);
 }
 
 }  // namespace keyhole

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "app/panels/panel.h"
-#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_lifetime.h"
 
 namespace keyhole {
 
 struct WhyPage {
-    TokenLife life;  ///< as of the run below
+    TokenLifetime lifetime;  ///< as of the run below
     std::uint64_t generation = 0;
     int last_row = -1;
 };

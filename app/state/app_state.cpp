@@ -14,7 +14,7 @@ namespace keyhole {
 AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
     : backend_options(backend),
       wake(std::move(wake_window)),
-      desk([this](Command command) {
+      lane_editor([this](Command command) {
           requested();
           message_before_command_ = status.message;
           if (live()) engine_->send(std::move(command));
@@ -51,10 +51,10 @@ void AppState::start() {
     run.prompt = setup.prompt;
     run.lanes = setup.lanes;
     run.seed = setup.seed;
-    run.follow = desk.follow();
+    run.follow = lane_editor.follow();
     run.wants.attention = true;
     run.wants.scores = true;
-    desk.reset(setup.lanes, desk.follow());
+    lane_editor.reset(setup.lanes, lane_editor.follow());
     start_pending_ = shown_run_;
     start_stopped_ = false;
     awaited_row_ = -1;
@@ -92,7 +92,8 @@ void AppState::need_live_run() const {
 }
 
 bool AppState::settings_differ_at(int row) const {
-    return live() && has_run() && !settings_since(status.run, row, desk.lanes(), desk.follow()).empty();
+    return live() && has_run() &&
+           !settings_since(status.run, row, lane_editor.lanes(), lane_editor.follow()).empty();
 }
 
 void AppState::rewind(int row, bool keeps_settings) {
@@ -105,7 +106,7 @@ void AppState::rewind(int row, bool keeps_settings) {
     view.follows_newest = true;
     view.pick.reset();
     const bool differ = settings_differ_at(row);
-    desk.rewind(status.run, row, keeps_settings);
+    lane_editor.rewind(status.run, row, keeps_settings);
     const std::string settings = !differ ? "."
                                  : keeps_settings
                                      ? ". The lanes stay as they were set last."
@@ -123,7 +124,7 @@ void AppState::go_to_branch(int id) {
         stop();
         turned_to_ = branch.last_row;
         view.follows_newest = true;
-        desk.run(GoToBranch{id});
+        lane_editor.run(GoToBranch{id});
         say(fmt::format("branch {}, to its row {}", id, branch.last_row));
         return;
     }
@@ -158,19 +159,19 @@ void AppState::show_run(OpenedRun run) {
     opened_file = std::move(run.from);
     history = std::move(run.history);
     curves = std::move(run.curves);
-    keepsakes = std::move(run.keepsakes);
+    annotations = std::move(run.annotations);
     stride = 1;
     dense_from = first_row();
-    desk.reset(std::move(run.lanes), true);
+    lane_editor.reset(std::move(run.lanes), true);
     look_at_new_run(view);
     if (!opened_file.empty()) recent.add(opened_file);
     say("opened " + opened_file.string());
 }
 
 void AppState::save_trace(const std::filesystem::path& path) {
-    save_in_background(path, [steps = history.steps(), kept = keepsakes, path] {
+    save_in_background(path, [steps = history.steps(), kept = annotations, path] {
         write_trace(steps, path);
-        save_keepsakes(kept, keepsakes_file(path));
+        save_annotations(kept, annotations_file(path));
     });
 }
 
@@ -189,28 +190,28 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
     if (!has_run()) fail(ErrorCode::wrong_use, "no run yet");
     if (path.extension() != ".png")
         fail(ErrorCode::wrong_use, "cannot save {}: a picture of this view can be .png alone", path.string());
-    if (width != 0 && (width < PictureWish::kLeastWidth || width > PictureWish::kMostWidth))
-        fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureWish::kLeastWidth,
-             PictureWish::kMostWidth, width);
-    PictureWish wish{width, {}, 1, stride, dense_from};
+    if (width != 0 && (width < PictureOptions::kLeastWidth || width > PictureOptions::kMostWidth))
+        fail(ErrorCode::wrong_use, "a picture is {} to {} pixels wide, not {}", PictureOptions::kLeastWidth,
+             PictureOptions::kMostWidth, width);
+    PictureOptions request{width, {}, 1, stride, dense_from};
     if (shown) {
-        wish.shown = shown_cells(view.heat, heat_canvas, view.row);
-        wish.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
+        request.shown = shown_cells(view.heat, heat_canvas, view.row);
+        request.cell_aspect = std::clamp(view.heat.cell_height / view.heat.cell_width, 0.1, 10.0);
     }
     if (view.difference && shows_difference()) {
         const float most = difference.focus().largest(view.range().sinks_count);
         write_png(difference_picture(history, shown_lane(), history_lane(other_card()).value_or(0), view,
-                                     difference_scale(view, most), wish),
+                                     difference_scale(view, most), request),
                   path);
     } else {
         const float largest = heat.focus().largest(view.range().sinks_count);
-        write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest), wish), path);
+        write_png(focus_picture(history, shown_lane(), view, color_scale(view, largest), request), path);
     }
     say("saved " + path.string());
 }
 
 void AppState::keep_lane_in_range() {
-    if (desk.n_lanes() > 0) view.lane = std::clamp(view.lane, 0, desk.n_lanes() - 1);
+    if (lane_editor.n_lanes() > 0) view.lane = std::clamp(view.lane, 0, lane_editor.n_lanes() - 1);
 }
 
 bool AppState::refresh() {
@@ -228,7 +229,7 @@ bool AppState::refresh() {
         EngineStatus now = engine_->status();
         changed = now.phase != status.phase || now.progress != status.progress ||
                   now.message != status.message || now.pending_commands != status.pending_commands ||
-                  now.token_back != status.token_back || now.branch != status.branch;
+                  now.counterfactual != status.counterfactual || now.branch != status.branch;
         const bool paused = status.phase == EnginePhase::running && now.phase == EnginePhase::idle;
         status = std::move(now);
         if (paused && !status.message.empty()) say(status.message);
@@ -275,12 +276,12 @@ bool AppState::refresh() {
             std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(200);
         if (arrived || refused) start_pending_.reset();
     }
-    if (live() && !start_pending_) desk.adopt(status.run, status.pending_commands);
+    if (live() && !start_pending_) lane_editor.adopt(status.run, status.pending_commands);
     if (has_run()) {
         shown_run_ = history.run().id;
         curves.update(history);
-        view.fit_to(desk.n_lanes(), history.run().config.n_layers, history.run().config.n_heads, first_row(),
-                    last_row());
+        view.fit_to(lane_editor.n_lanes(), history.run().config.n_layers, history.run().config.n_heads,
+                    first_row(), last_row());
         if (last_row() >= awaited_row_) awaited_row_ = -1;
     }
     if (failed || status.phase == EnginePhase::finished) awaited_row_ = -1;
@@ -316,10 +317,10 @@ int AppState::focused_kv_head() const {
     return history.layout(shown_lane()).kv_head_from_head(view.layer, view.head);
 }
 
-void AppState::ask_token_back(int card, int position, int row, int n_tokens) {
+void AppState::request_counterfactual(int card, int position, int row, int n_tokens) {
     requested();
     message_before_command_ = status.message;
-    engine_->ask_token_back(card, position, row, n_tokens);
+    engine_->request_counterfactual(card, position, row, n_tokens);
 }
 
 void AppState::open_any(const std::filesystem::path& path) {
@@ -328,7 +329,7 @@ void AppState::open_any(const std::filesystem::path& path) {
         open_trace(path);
     } else if (std::filesystem::exists(path / "config.json", ignored)) {
         setup.model_folder = path;
-        if (desk.n_lanes() > 0) setup.lanes = desk.lanes();
+        if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
         start();
     } else if (path.extension() == ".txt") {
         std::ostringstream text;
@@ -337,7 +338,7 @@ void AppState::open_any(const std::filesystem::path& path) {
         while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
         if (words.empty()) fail(ErrorCode::bad_file, "{}: no text to start from", path.string());
         setup.prompt = words;
-        if (desk.n_lanes() > 0) setup.lanes = desk.lanes();
+        if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
         start();
     } else {
         fail(ErrorCode::wrong_use,
@@ -353,10 +354,10 @@ void AppState::remember_changes() {
         taken_back_.clear();
     };
     if (views.remember(view)) note(Change::view);
-    for (; seen_lane_changes_ < desk.n_changes(); ++seen_lane_changes_) note(Change::lane);
-    if (desk.n_changes() <
+    for (; seen_lane_changes_ < lane_editor.n_changes(); ++seen_lane_changes_) note(Change::lane);
+    if (lane_editor.n_changes() <
         seen_lane_changes_) {  // lanes were removed or the run started over: theirs are gone
-        seen_lane_changes_ = desk.n_changes();
+        seen_lane_changes_ = lane_editor.n_changes();
         std::erase(changes_, Change::lane);
     }
 }
@@ -366,8 +367,8 @@ bool AppState::undo() {
     while (!changes_.empty()) {
         const Change change = changes_.back();
         changes_.pop_back();
-        if (!(change == Change::lane ? desk.undo() : views.undo(view))) continue;
-        seen_lane_changes_ = desk.n_changes();
+        if (!(change == Change::lane ? lane_editor.undo() : views.undo(view))) continue;
+        seen_lane_changes_ = lane_editor.n_changes();
         taken_back_.push_back(change);
         return true;
     }
@@ -378,8 +379,8 @@ bool AppState::redo() {
     while (!taken_back_.empty()) {
         const Change change = taken_back_.back();
         taken_back_.pop_back();
-        if (!(change == Change::lane ? desk.redo() : views.redo(view))) continue;
-        seen_lane_changes_ = desk.n_changes();
+        if (!(change == Change::lane ? lane_editor.redo() : views.redo(view))) continue;
+        seen_lane_changes_ = lane_editor.n_changes();
         changes_.push_back(change);
         return true;
     }
@@ -387,22 +388,24 @@ bool AppState::redo() {
 }
 
 int AppState::other_card() const {
-    if (view.other != view.lane && view.other < desk.n_lanes()) return view.other;  // lanes may have gone
-    return view.lane > 0 ? 0 : std::min(1, desk.n_lanes() - 1);
+    if (view.other != view.lane && view.other < lane_editor.n_lanes())
+        return view.other;  // lanes may have gone
+    return view.lane > 0 ? 0 : std::min(1, lane_editor.n_lanes() - 1);
 }
 
 std::vector<int> AppState::compared_cards() const {
     std::vector<int> cards;
     const bool side_by_side = view.arrangement == Arrangement::compare;
-    if ((!side_by_side && !view.blink) || desk.n_lanes() < 2) return cards;
+    if ((!side_by_side && !view.blink) || lane_editor.n_lanes() < 2) return cards;
     cards.push_back(other_card());
-    for (int card = 0; side_by_side && view.compares_all && card < desk.n_lanes() && cards.size() < 3; ++card)
+    for (int card = 0; side_by_side && view.compares_all && card < lane_editor.n_lanes() && cards.size() < 3;
+         ++card)
         if (card != view.lane && card != cards.front()) cards.push_back(card);
     return cards;
 }
 
 bool AppState::shows_difference() const {
-    return (view.arrangement == Arrangement::compare || view.difference) && desk.n_lanes() > 1;
+    return (view.arrangement == Arrangement::compare || view.difference) && lane_editor.n_lanes() > 1;
 }
 
 int AppState::first_fitted_row() const {
@@ -446,7 +449,7 @@ void AppState::update_heat(double budget_ms) {
 
 void AppState::update_doctor(double budget_ms) {
     std::vector<int> lanes;
-    for (int card = 0; card < desk.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
+    for (int card = 0; card < lane_editor.n_lanes(); ++card) lanes.push_back(history_lane(card).value_or(-1));
     // A row that is dragged along changes in every frame, as one that is decoded does.
     const auto now = std::chrono::steady_clock::now();
     if (std::exchange(doctor_row_, view.row) != view.row) doctor_row_came_ = now;

@@ -9,7 +9,7 @@
 #include "app/state/frame_meter.h"
 #include "app/view/glyphs.h"
 #include "app/view/heat_data.h"
-#include "app/state/lane_desk.h"
+#include "app/state/lane_editor.h"
 #include "app/state/opened_run.h"
 #include "app/state/settings.h"
 #include "app/state/shadow_job.h"
@@ -67,7 +67,7 @@ struct AppState {
     int stride = 1;                     ///< of thinned rows
     int dense_from = 0;                 ///< rows from here are all held
     std::filesystem::path opened_file;  ///< a trace on show instead of a live run; empty: live
-    LaneDesk desk;
+    LaneEditor lane_editor;
     HeatData heat;
     std::deque<HeatData> others;  ///< lanes beside the focused one, as compared_cards() has them
     HeatData difference{HeatData::Kind::difference};
@@ -88,7 +88,7 @@ struct AppState {
     ViewState view;
     CanvasPoint heat_canvas;  ///< pixels of the large heat map in the last frame; 0: none was drawn
     ViewHistory views;
-    Keepsakes keepsakes;
+    Annotations annotations;
     RecentFiles recent;
     Dialog dialog = Dialog::none;
     std::string palette_text;
@@ -137,8 +137,8 @@ struct AppState {
     void go_to_branch(int id);
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot go on.
     void need_live_run() const;
-    /// Engine::ask_token_back; the answer comes with the status.
-    void ask_token_back(int card, int position, int row, int n_tokens);
+    /// Engine::request_counterfactual; the answer comes with the status.
+    void request_counterfactual(int card, int position, int row, int n_tokens);
     /// A trace, a model folder or a prompt (.txt), whichever the path is. Throws Error(wrong_use) for another thing.
     void open_any(const std::filesystem::path& path);
     /// Notes what changed since the last call, in the view or in a lane's settings, for undo(). Once a frame, with no button held.

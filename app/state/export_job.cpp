@@ -12,21 +12,21 @@ namespace keyhole {
 
 namespace {
 
-ExportOptions options_of(const ExportWish& wish, bool of_records = false) {
+ExportOptions options_of(const ExportRequest& request, bool of_records = false) {
     ExportOptions exports;
-    exports.folder = wish.folder;
-    exports.all_rows = wish.all_rows;
-    exports.layers = wish.layers;
-    exports.heads = wish.heads;
-    parse_export_list(wish.list, exports, of_records);
+    exports.folder = request.folder;
+    exports.all_rows = request.all_rows;
+    exports.layers = request.layers;
+    exports.heads = request.heads;
+    parse_export_list(request.list, exports, of_records);
     return exports;
 }
 
 /// Decodes again what the window shows and writes it. progress: 0..1, throws to stop. Returns what was done.
 std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last_row,
-                       const BackendOptions& options, const ExportWish& wish,
+                       const BackendOptions& options, const ExportRequest& request,
                        const std::function<void(double)>& progress) {
-    const ExportOptions exports = options_of(wish);
+    const ExportOptions exports = options_of(request);
     run.wants = exports.wants();
     if (exports.next) run.n_top = 64;
     std::string notice;
@@ -46,7 +46,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     sink.finish(history,
                 [&](double done, const std::string&) { progress(kDecoding + (1 - kDecoding) * done); });
     return fmt::format("exported rows up to {} to {}", last_row,
-                       std::filesystem::absolute(wish.folder).string());
+                       std::filesystem::absolute(request.folder).string());
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
                       std::function<void()> wake) {
     job_.begin(
         [model = std::move(model), run = std::move(run), last_row, options,
-         w = wish](const BackgroundJob<std::string>::Tell& tell) {
+         w = request](const BackgroundJob<std::string>::Tell& tell) {
             return export_run(model, run, last_row, options, w, [&](double done) {
                 if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
@@ -66,7 +66,7 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
 
 void ExportJob::start(RunHistory history, std::function<void()> wake) {
     job_.begin(
-        [history = std::move(history), w = wish](const BackgroundJob<std::string>::Tell& tell) {
+        [history = std::move(history), w = request](const BackgroundJob<std::string>::Tell& tell) {
             export_history(history, options_of(w, true), [&](double done, const std::string&) {
                 if (!tell(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());

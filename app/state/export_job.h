@@ -17,17 +17,17 @@
 
 namespace keyhole {
 
-struct ExportWish {
+struct ExportRequest {
     std::filesystem::path folder = "keyhole-out";
     std::string list = "mask,heatmap,run";  ///< as `decode --export` takes it
     bool all_rows = false;
     std::vector<int> layers, heads;  ///< as --layers and --heads; empty: all
-    bool operator==(const ExportWish&) const = default;
+    bool operator==(const ExportRequest&) const = default;
 };
 
 class ExportJob {
   public:
-    ExportWish wish;  ///< edited by the dialog
+    ExportRequest request;  ///< edited by the dialog
 
     /// run: as the engine's status gives it; rows up to last_row. wake: when progress moved, any thread.
     void start(std::shared_ptr<const Model> model, RunSpec run, int last_row, BackendOptions options,

@@ -11,7 +11,7 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     run.from = from;
     run.history.update(steps);
     run.curves.update(run.history);
-    if (!from.empty()) run.keepsakes = load_keepsakes(keepsakes_file(from));
+    if (!from.empty()) run.annotations = load_annotations(annotations_file(from));
     for (const LaneRecord& record : steps.back()->lanes)
         run.lanes.push_back(parse_lane_spec(record.info->spec));
     return run;

@@ -1,7 +1,7 @@
 /// A run that comes from a trace, with all that the window keeps of it: made beside the window's thread, for a long one takes seconds.
 #pragma once
 
-#include "app/state/keepsakes.h"
+#include "app/state/annotations.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
@@ -16,7 +16,7 @@ struct OpenedRun {
     std::filesystem::path from;
     RunHistory history;
     MeasureCurves curves;
-    Keepsakes keepsakes;
+    Annotations annotations;
     std::vector<LaneSpec> lanes;  ///< of the last record
 };
 

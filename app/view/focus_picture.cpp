@@ -30,14 +30,14 @@ struct Part {
     }
     /// each(row, position) for the cells whose token was there.
     template <class Each>
-    void each_born(Each each) const {
+    void each_existing(Each each) const {
         for (int i = cells.first_row; i <= cells.last_row; ++i)
             for (int p = cells.first_position; p <= std::min(i, cells.last_position); ++p) each(i, p);
     }
 };
 
-Part part_of(const ViewState& view, const PictureWish& wish) {
-    return {wish.shown.value_or(CellRect{0, view.row, 0, view.row})};
+Part part_of(const ViewState& view, const PictureOptions& request) {
+    return {request.shown.value_or(CellRect{0, view.row, 0, view.row})};
 }
 
 void append(std::string& caption, const std::string& sentence) {
@@ -61,15 +61,15 @@ void append_limits(std::string& caption, const RunHistory& history, const ViewSt
 
 template <class Figure>
 void put_axes(Figure& figure, const RunHistory& history, int lane, const Part& part,
-              const PictureWish& wish) {
+              const PictureOptions& request) {
     figure.row_axis = {"query row", part.cells.first_row, {}};
     figure.column_axis = {"key position", part.cells.first_position, {}};
     for (int p = part.cells.first_row; p <= part.cells.last_row; ++p)
         figure.row_axis.tokens.push_back(token_text(history, lane, p));
     for (int p = part.cells.first_position; p <= part.cells.last_position; ++p)
         figure.column_axis.tokens.push_back(token_text(history, lane, p));
-    figure.size.width = wish.width;
-    figure.size.cell_aspect = wish.cell_aspect;
+    figure.size.width = request.width;
+    figure.size.cell_aspect = request.cell_aspect;
 }
 
 std::string model_name(const RunHistory& history) {
@@ -97,11 +97,11 @@ CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row) {
 }
 
 Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
-                    const PictureWish& wish) {
+                    const PictureOptions& request) {
     const int g = history.layout(lane).kv_head_from_head(view.layer, view.head);
-    const Part part = part_of(view, wish);
-    std::vector<CellState> states = part.states(CellState::unborn);
-    part.each_born([&](int i, int p) {
+    const Part part = part_of(view, request);
+    std::vector<CellState> states = part.states(CellState::future);
+    part.each_existing([&](int i, int p) {
         states[part.at(i, p)] = history.stored(lane, g, p, i)     ? CellState::kept
                                 : history.attended(lane, g, p, i) ? CellState::last_seen
                                                                   : CellState::evicted;
@@ -112,7 +112,7 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
                       : fmt::format("{}, {}", view.mode == HeatMode::mask ? "Kept tokens" : "Scores",
                                     kv_head_text(history.layout(lane), g));
     texts.subtitle = fmt::format("{}, {}", model_name(history), effective(history, lane, view.row));
-    append(texts.caption, recording_note(history, lane, wish.stride, wish.dense_from));
+    append(texts.caption, recording_note(history, lane, request.stride, request.dense_from));
     append_limits(texts.caption, history, view, part);
     if (view.mode == HeatMode::mask) {
         MaskFigure figure;
@@ -120,7 +120,7 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
         figure.n_columns = part.n_columns();
         figure.n_rows = part.n_rows();
         figure.states = std::move(states);
-        put_axes(figure, history, lane, part, wish);
+        put_axes(figure, history, lane, part, request);
         return draw_mask(figure);
     }
     HeatmapFigure figure;
@@ -136,18 +136,18 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
     }
     figure.texts = std::move(texts);
     figure.states = std::move(states);
-    put_axes(figure, history, lane, part, wish);
+    put_axes(figure, history, lane, part, request);
     figure.scale = scale;
     figure.value_label = view.mode == HeatMode::score ? "score" : "attention";
     return draw_heatmap(figure);
 }
 
 Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
-                         const ColorScale& scale, const PictureWish& wish) {
-    const Part part = part_of(view, wish);
+                         const ColorScale& scale, const PictureOptions& request) {
+    const Part part = part_of(view, request);
     HeatmapFigure figure;
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
-    figure.states = part.states(CellState::unborn);
+    figure.states = part.states(CellState::future);
     std::vector<float> row(static_cast<std::size_t>(part.cells.last_row) + 1);
     for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {
         const bool known = difference_values(history, a, b, i, view.layer, view.head, view.mode,
@@ -167,12 +167,12 @@ Image difference_picture(const RunHistory& history, int a, int b, const ViewStat
         view.mode == HeatMode::mask
             ? "1: stored by the first lane alone; -1: by the second alone; 0: by both; hatched: by neither."
             : "What a lane did not see counts as 0; hatched: seen by neither.";
-    const std::string of_a = recording_note(history, a, wish.stride, wish.dense_from),
-                      of_b = recording_note(history, b, wish.stride, wish.dense_from);
+    const std::string of_a = recording_note(history, a, request.stride, request.dense_from),
+                      of_b = recording_note(history, b, request.stride, request.dense_from);
     if (!of_a.empty()) append(caption, of_a == of_b ? of_a : "First lane: " + of_a);
     if (!of_b.empty() && of_a != of_b) append(caption, "Second lane: " + of_b);
     append_limits(caption, history, view, part);
-    put_axes(figure, history, a, part, wish);
+    put_axes(figure, history, a, part, request);
     figure.scale = scale;
     figure.value_label = "difference";
     figure.reduction = Reduction::magnitude;

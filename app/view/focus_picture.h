@@ -20,7 +20,7 @@ struct CellRect {
 CellRect shown_cells(const HeatView& view, CanvasPoint canvas, int last_row);
 
 /// How a picture differs from the whole matrix in cells of whole pixels.
-struct PictureWish {
+struct PictureOptions {
     static constexpr int kLeastWidth = 320, kMostWidth = 12'000;
     int width = 0;                   ///< pixels of the picture, text in proportion; 0: as the cells ask
     std::optional<CellRect> shown;   ///< of the matrix; empty: all up to the shown row
@@ -30,10 +30,10 @@ struct PictureWish {
 
 /// Rows up to the shown one of the focused head in the present mode. lane: index into history.lanes().
 Image focus_picture(const RunHistory& history, int lane, const ViewState& view, const ColorScale& scale,
-                    const PictureWish& wish = {});
+                    const PictureOptions& request = {});
 
 /// The same of what lane a has and lane b has not: see difference_values.
 Image difference_picture(const RunHistory& history, int a, int b, const ViewState& view,
-                         const ColorScale& scale, const PictureWish& wish = {});
+                         const ColorScale& scale, const PictureOptions& request = {});
 
 }  // namespace keyhole

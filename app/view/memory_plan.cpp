@@ -5,13 +5,13 @@
 namespace keyhole {
 
 std::vector<MemoryScheme> memory_schemes(int n_layers, int n_heads, int head_dim, int own_kv_heads,
-                                         const MemoryWish& wish, std::int64_t stored) {
+                                         const MemoryRequest& request, std::int64_t stored) {
     std::vector<MemoryScheme> schemes;
     const auto add = [&](std::string name, int kv_heads) {
         const std::int64_t per_token =
-            std::int64_t{2} * kv_heads * head_dim * wish.bytes_per_value * wish.batch;
-        schemes.push_back({std::move(name), kv_heads, per_token * wish.context,
-                           per_token * std::min<std::int64_t>(wish.context, stored)});
+            std::int64_t{2} * kv_heads * head_dim * request.bytes_per_value * request.batch;
+        schemes.push_back({std::move(name), kv_heads, per_token * request.context,
+                           per_token * std::min<std::int64_t>(request.context, stored)});
     };
     add("MHA: a KV head for each head", n_layers * n_heads);
     for (const int group : {2, 4})

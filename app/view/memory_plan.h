@@ -7,11 +7,11 @@
 
 namespace keyhole {
 
-struct MemoryWish {
+struct MemoryRequest {
     int context = 4096;       ///< tokens of a sequence
     int batch = 1;            ///< sequences
     int bytes_per_value = 2;  ///< 2: half precision
-    bool operator==(const MemoryWish&) const = default;
+    bool operator==(const MemoryRequest&) const = default;
 };
 
 struct MemoryScheme {
@@ -26,6 +26,6 @@ struct MemoryScheme {
 ///
 ///     bytes = 2 (K and V) * KV heads of all layers * head_dim * tokens * batch * bytes of a value
 std::vector<MemoryScheme> memory_schemes(int n_layers, int n_heads, int head_dim, int own_kv_heads,
-                                         const MemoryWish& wish, std::int64_t stored);
+                                         const MemoryRequest& request, std::int64_t stored);
 
 }  // namespace keyhole

@@ -131,7 +131,7 @@ std::vector<int> chosen(const std::vector<int>& asked, int n) {
 struct Writer {
     const RunHistory& history;
     const ViewExport& how;
-    PictureWish wish;
+    PictureOptions request;
     ViewState view;
     std::vector<std::string> files;
 
@@ -157,7 +157,7 @@ struct Writer {
             HeatData data(HeatData::Kind::head);
             data.update(history, lane, view, std::numeric_limits<double>::infinity());
             const float most = data.focus().largest(view.range().sinks_count);
-            write_png(focus_picture(history, lane, view, color_scale(view, most), wish),
+            write_png(focus_picture(history, lane, view, color_scale(view, most), request),
                       path(fmt::format("{}_lane{}_{}.png", name_of(word), how.focus, head)));
         });
     }
@@ -168,7 +168,7 @@ struct Writer {
             HeatData data(HeatData::Kind::difference);
             data.update(history, a, view, std::numeric_limits<double>::infinity(), b);
             const float most = data.focus().largest(view.range().sinks_count);
-            write_png(difference_picture(history, a, b, view, difference_scale(view, most), wish),
+            write_png(difference_picture(history, a, b, view, difference_scale(view, most), request),
                       path(fmt::format("{}_{}-{}_{}.png", name_of(word), word.a, word.b, head)));
         });
     }
@@ -200,8 +200,9 @@ struct Writer {
                 return watched(word);
             case Kind::atlas:
                 const std::vector<ShownLane> lanes = shown_lanes(history, how.focus);
-                return write_png(atlas_figure(history, view, lanes.front(), wish.stride, wish.dense_from),
-                                 path(fmt::format("atlas_lane{}.png", how.focus)));
+                return write_png(
+                    atlas_figure(history, view, lanes.front(), request.stride, request.dense_from),
+                    path(fmt::format("atlas_lane{}.png", how.focus)));
         }
     }
     void watched(const ViewWord& word) {
@@ -368,8 +369,8 @@ std::vector<std::string> write_views(const RunHistory& history, const std::vecto
     std::error_code ignored;
     std::filesystem::create_directories(how.folder, ignored);
     Writer writer{history, how, {}, {}, {}};
-    writer.wish.stride = stride;
-    writer.wish.dense_from = dense_from;
+    writer.request.stride = stride;
+    writer.request.dense_from = dense_from;
     parse_look(how.look, writer.view);
     writer.view.row = how.row < 0 ? history.last_row() : how.row;
     double done = 0;

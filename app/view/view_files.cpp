@@ -77,7 +77,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
         plot.y_label = "share, mean over KV heads";
         plot.caption = "A cross marks the row from which no KV head stores all of them.";
         for (const ShownLane& lane : lanes) {
-            const SpanLife life = span_life(history, lane.lane, *view.watched);
+            const SpanLifetime life = span_lifetime(history, lane.lane, *view.watched);
             plot.curves.push_back(curve_over_rows(history, lane.name, life.share));
             if (life.no_head_has_all && *life.no_head_has_all >= history.steps().front()->row)
                 plot.curves.back().end_mark = *life.no_head_has_all;
@@ -148,7 +148,7 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
     figure.cell = [&](int layer, int head) {
         AtlasCell cell;
         cell.values = Plane(n, n, kNone);
-        cell.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::unborn);
+        cell.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::future);
         const int g = layout.kv_head_from_head(layer, head);
         for (int i = 0; i < n; ++i) {
             const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,

@@ -2,7 +2,7 @@
 
 #include "app/panels/arrangement.h"
 #include "app/panels/left_run.h"
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "app/window/frame_io.h"
 #include "app/gl/heat_painter.h"
 #include "app/gl/imgui_compat.h"
@@ -243,8 +243,8 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
         if (press && event.code == GLFW_KEY_ESCAPE &&
             (event.action == InputEvent::Action::again || close_innermost(app)))
             continue;
-        const UserCommand* command =
-            event.kind == InputEvent::Kind::key ? find_command(Shortcut{event.code, event.mods}) : nullptr;
+        const UserAction* command =
+            event.kind == InputEvent::Kind::key ? find_action(Shortcut{event.code, event.mods}) : nullptr;
         if (press && command != nullptr && is_for_commands(key_focus(app), event.code, event.mods)) {
             const Dialog before = app.dialog;
             if (command->id != "blink" || event.action == InputEvent::Action::press)
@@ -253,7 +253,7 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
             continue;
         }
         if (event.kind == InputEvent::Kind::key && !press &&
-            event.code == find_command("blink")->shortcut.code)
+            event.code == find_action("blink")->shortcut.code)
             app.view.blink = false;
         if (press && app.dialog == Dialog::palette && event.mods == 0)
             dialogs.selected_by += event.code == GLFW_KEY_DOWN ? 1 : event.code == GLFW_KEY_UP ? -1 : 0;
@@ -333,7 +333,7 @@ void run_window(WindowOptions options) {
     float drawn_scale = 0;
     bool starting = !options.open.empty();  // the trace is not there yet
     Clock::time_point last_frame;
-    int settle = 0;  // frames to draw before the next command of the script
+    int frames_to_wait = 0;  // frames to draw before the next command of the script
     g_frames_wanted = 3;
     while (!glfwWindowShouldClose(window) && !app.quit) {
         const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
@@ -360,7 +360,7 @@ void run_window(WindowOptions options) {
             if (!app.has_run() && !app.open_job.fault().empty())
                 fail(ErrorCode::bad_file, "{}", app.open_job.fault());
         }
-        if (scripted && !starting && input.empty() && settle-- <= 0) {
+        if (scripted && !starting && input.empty() && frames_to_wait-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
                 const auto found = shared.items.find(name);
                 if (found == shared.items.end()) return std::nullopt;
@@ -368,7 +368,7 @@ void run_window(WindowOptions options) {
                 return std::array<double, 4>{item.min.x, item.min.y, item.max.x, item.max.y};
             };
             if (options.script->advance(app, find_item)) {
-                settle = 2;
+                frames_to_wait = 2;
                 g_frames_wanted = 3;
                 due = true;
             }
@@ -394,7 +394,7 @@ void run_window(WindowOptions options) {
             }
         }
         const float scale = wanted_scale(app.view) * screen_scale(window);
-        const std::shared_ptr<const TokenBack>& answer = app.status.token_back;
+        const std::shared_ptr<const Counterfactual>& answer = app.status.counterfactual;
         app.scale_changed = app.glyphs.learn(app.history, answer != nullptr ? std::span(answer->with)
                                                                             : std::span<const TopToken>()) ||
                             app.scale_changed || drawn_scale != scale;
@@ -409,7 +409,7 @@ void run_window(WindowOptions options) {
         if (std::exchange(app.paste_to_lane, std::nullopt)) {
             const char* text = glfwGetClipboardString(window);
             try {
-                run_command(app, fmt::format("lane {} {}", app.view.lane, text == nullptr ? "" : text));
+                run_action(app, fmt::format("lane {} {}", app.view.lane, text == nullptr ? "" : text));
             } catch (const std::exception& error) {
                 app.say(error.what(), true);
             }

@@ -73,7 +73,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"row", view.row},
         {"first_row", app.first_row()},
         {"last_row", app.last_row()},
-        {"lanes", app.desk.n_lanes()},
+        {"lanes", app.lane_editor.n_lanes()},
         {"lane", view.lane},
         {"layer", view.layer},
         {"head", view.head},

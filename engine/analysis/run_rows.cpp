@@ -13,7 +13,7 @@ namespace keyhole {
 int lane_of_row(const RunHistory& history, int lane, int row) {
     const auto lanes = history.lanes();
     for (std::size_t i = static_cast<std::size_t>(lane);
-         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at && !lanes[i].relived;
+         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at && !lanes[i].replayed;
          i = static_cast<std::size_t>(lane))
         lane = lanes[i].forked_from;
     return lane;
@@ -232,7 +232,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
     const int first = history.lanes()[at(lane)].first_row;
     const int parent = history.lanes()[at(lane)].forked_from;
-    if (parent >= 0 && history.lanes()[at(lane)].relived) {
+    if (parent >= 0 && history.lanes()[at(lane)].replayed) {
         // The mask is whole, for its evictions came with the first record.
         const int begin = std::max(history.n_prompt() - 1, start.row);
         if (begin < first)

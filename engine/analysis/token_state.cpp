@@ -64,7 +64,7 @@ std::string command_that_took(const StepTrace& step, int lane_index, int kv_head
 }  // namespace
 
 TokenPresence presence(const RunHistory& history, int lane, int kv_head, int position, int row) {
-    if (position > row) return TokenPresence::unborn;
+    if (position > row) return TokenPresence::future;
     const int by = lane_of_row(history, lane, row);
     if (history.hidden(by, kv_head, position, row)) return TokenPresence::hidden;
     if (!history.attended(by, kv_head, position, row)) return TokenPresence::evicted;
@@ -76,7 +76,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
     const bool pinned = history.pinned(lane_of_row(history, lane, row), kv_head, position, row);
     std::string text;
     switch (is) {
-        case TokenPresence::unborn:
+        case TokenPresence::future:
             return "not there yet";
         case TokenPresence::attended:
             text = "stored and attended";

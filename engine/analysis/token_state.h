@@ -11,7 +11,7 @@
 namespace keyhole {
 
 /// After a row: what the cache holds of a token, and whether the row saw it.
-enum class TokenPresence { unborn, attended, hidden, leaving, evicted };
+enum class TokenPresence { future, attended, hidden, leaving, evicted };
 /// attended and leaving: seen by the row; leaving: evicted after it.
 TokenPresence presence(const RunHistory& history, int lane, int kv_head, int position, int row);
 /// "stored, and attended by the row", with the reason where a stored token was hidden.

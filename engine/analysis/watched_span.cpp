@@ -48,10 +48,10 @@ float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan spa
     return static_cast<float>(n) / static_cast<float>(last - span.first + 1);
 }
 
-SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
-    SpanLife life;
+SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) {
+    SpanLifetime lifetime;
     const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
-    const int n_kv = life.n_heads = history.layout(lane).n_kv_heads();
+    const int n_kv = lifetime.n_heads = history.layout(lane).n_kv_heads();
     // Rows at which some head loses its first token of the span, and at which the last head loses its last one.
     int whole_until = 0, some_until = 0;
     for (int g = 0; g < n_kv; ++g) {
@@ -60,13 +60,13 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
             first = std::min(first, leaves_at(history, lane, g, p));
             last = std::max(last, leaves_at(history, lane, g, p));
         }
-        life.n_heads_with_all += first > history.last_row() ? 1 : 0;
+        lifetime.n_heads_with_all += first > history.last_row() ? 1 : 0;
         whole_until = std::max(whole_until, first);
         some_until = std::max(some_until, last);
     }
     const bool there = span.last <= known.last_row;
-    if (there && whole_until <= known.last_row) life.no_head_has_all = std::max(whole_until, span.last);
-    if (there && some_until <= known.last_row) life.all_gone = std::max(some_until, span.last);
+    if (there && whole_until <= known.last_row) lifetime.no_head_has_all = std::max(whole_until, span.last);
+    if (there && some_until <= known.last_row) lifetime.all_gone = std::max(some_until, span.last);
     // How many of the span's entries in all KV heads are gone after each row: drawn every frame, so counted once.
     std::vector<int> gone(static_cast<std::size_t>(history.last_row()) + 2, 0);
     for (int g = 0; g < n_kv; ++g)
@@ -77,22 +77,23 @@ SpanLife span_life(const RunHistory& history, int lane, TokenSpan span) {
         const int row = step->row;
         const int entries = (std::min(span.last, row) - span.first + 1) * n_kv;
         const bool shown = row <= known.last_row && entries > 0;
-        life.share.push_back(shown ? 1 - static_cast<float>(gone[static_cast<std::size_t>(row)]) /
-                                             static_cast<float>(entries)
-                                   : kNone);
+        lifetime.share.push_back(shown ? 1 - static_cast<float>(gone[static_cast<std::size_t>(row)]) /
+                                                 static_cast<float>(entries)
+                                       : kNone);
         const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
-        if (!life.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
-            life.says_other = row;
+        if (!lifetime.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
+            lifetime.says_other = row;
     }
-    return life;
+    return lifetime;
 }
 
-std::string span_verdict(const SpanLife& life) {
+std::string span_verdict(const SpanLifetime& lifetime) {
     std::string verdict;
-    if (life.says_other) verdict = fmt::format("○ other word at {} · ", *life.says_other);
-    if (life.no_head_has_all) return verdict + fmt::format("× in no head from {}", *life.no_head_has_all);
-    if (life.n_heads_with_all == life.n_heads) return verdict + "held";
-    return verdict + fmt::format("whole in {}/{} heads", life.n_heads_with_all, life.n_heads);
+    if (lifetime.says_other) verdict = fmt::format("○ other word at {} · ", *lifetime.says_other);
+    if (lifetime.no_head_has_all)
+        return verdict + fmt::format("× in no head from {}", *lifetime.no_head_has_all);
+    if (lifetime.n_heads_with_all == lifetime.n_heads) return verdict + "held";
+    return verdict + fmt::format("whole in {}/{} heads", lifetime.n_heads_with_all, lifetime.n_heads);
 }
 
 }  // namespace keyhole

@@ -19,7 +19,7 @@ std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::str
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row);
 
 /// What became of a span in a lane.
-struct SpanLife {
+struct SpanLifetime {
     std::vector<float> share;  ///< one a record: mean over KV heads, NaN where the lane has none
     std::optional<int>
         no_head_has_all;  ///< first row after which no KV head stores all of it: the answer cannot be read whole
@@ -28,8 +28,8 @@ struct SpanLife {
     int n_heads_with_all = 0,
         n_heads = 0;  ///< KV heads that store all of it after the last record, of so many
 };
-SpanLife span_life(const RunHistory& history, int lane, TokenSpan span);
+SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span);
 /// In words, what a person asks first: "○ other word at 370 · whole in 1/48 heads".
-std::string span_verdict(const SpanLife& life);
+std::string span_verdict(const SpanLifetime& lifetime);
 
 }  // namespace keyhole

@@ -92,7 +92,7 @@ class Backend {
 
     /// Runs body(i) for every i in [0, n) and waits, on the threads that steps run on, if there are any: for what has to be done with
     /// a row besides.
-    virtual void share(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
+    virtual void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) {
         for (std::int64_t i = 0; i < n; ++i) body(i);
     }
 

@@ -2,7 +2,7 @@
 /// assets/training/tasks.py: the same draws in the same order. Const after loading; any thread.
 #pragma once
 
-#include "engine/eval/draw.h"
+#include "engine/eval/question_rng.h"
 
 #include <filesystem>
 #include <functional>

@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
-#include "engine/export/films.h"
+#include "engine/export/animation.h"
 #include "engine/export/run_json.h"
 #include "engine/export/staged_folder.h"
 #include "engine/export/tables.h"

@@ -149,9 +149,9 @@ std::int64_t estimate_bytes(const ExportOptions& options, const ExportShape& sha
     if (options.heatmap) lane += (heads + 4) * picture;
     if (options.frames) lane += std::int64_t{range.n_rows()} * (kv_heads * range.n_positions() / 8 + 40'000);
     // Frames hold what changed: some lines of the head, and the title.
-    const std::int64_t film = std::min<std::int64_t>(range.n_rows(), 500) * 8'000 + picture;
-    lane += film * (options.gif + options.gif_attention * heads +
-                    (options.gif_mask + options.gif_scores) * kv_heads);
+    const std::int64_t animation = std::min<std::int64_t>(range.n_rows(), 500) * 8'000 + picture;
+    lane += animation * (options.gif + options.gif_attention * heads +
+                         (options.gif_mask + options.gif_scores) * kv_heads);
     if (options.next) lane += std::int64_t{range.n_rows()} * 64 * 8;
     if (options.run) lane += std::int64_t{shape.last_row - shape.n_prompt + 1} * 500;
     return lane * shape.n_lanes;

@@ -110,7 +110,7 @@ Plane LaneRows::attention_plane(int layer, int head) const {
 std::vector<CellState> LaneRows::states(int kv_head) const {
     const int n_positions = range_.n_positions();
     std::vector<CellState> states(
-        static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(range_.n_rows()), CellState::unborn);
+        static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(range_.n_rows()), CellState::future);
     for (int y = 0; y < range_.n_rows(); ++y) {
         const int row = range_.first_row + y;
         if (!has(row)) continue;

@@ -56,7 +56,7 @@ class LaneRows {
     /// The lane processed the row.
     bool has(int row) const;
 
-    /// All rows of a query head or a mask; rows without data are NaN and evicted/unborn as the table says; kNotFinite for values that are none.
+    /// All rows of a query head or a mask; rows without data are NaN and evicted/future as the table says; kNotFinite for values that are none.
     Plane attention_plane(int layer, int head) const;
     std::vector<CellState> states(int kv_head) const;
     /// Where pictures come from, for captions: "exact values" or which rows the record still holds.

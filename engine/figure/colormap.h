@@ -81,7 +81,7 @@ inline constexpr Rgb8 kNanColor{255, 0, 255};
 inline constexpr Rgb8 kAboveColor{255, 112, 0};  ///< no map has these three
 inline constexpr Rgb8 kBelowColor{140, 216, 255};
 inline constexpr Rgb8 kMissingColor{212, 212, 218};  ///< nothing is known of the cell
-inline constexpr Rgb8 kUnbornColor{255, 255, 255};   ///< right of the diagonal: the token does not exist yet
+inline constexpr Rgb8 kFutureColor{255, 255, 255};   ///< right of the diagonal: the token does not exist yet
 inline constexpr Rgb8 kEvictedColor{236, 236, 236};  ///< ground of the hatch
 inline constexpr Rgb8 kHatchColor{176, 176, 176};    ///< its stripes
 inline constexpr Rgb8 kKeptColor{38, 96, 140};       ///< mask: attended and kept

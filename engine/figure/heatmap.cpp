@@ -18,9 +18,9 @@ std::vector<LegendItem> state_items(const std::vector<CellState>& states) {
     if (has(CellState::evicted))
         items.push_back(
             {"evicted", [](Image& image, int x, int y, int w, int h) { image.fill_hatch(x, y, w, h); }});
-    if (has(CellState::unborn))
+    if (has(CellState::future))
         items.push_back({"not yet there", [](Image& image, int x, int y, int w, int h) {
-                             image.fill(x, y, w, h, kUnbornColor);
+                             image.fill(x, y, w, h, kFutureColor);
                          }});
     return items;
 }
@@ -37,7 +37,7 @@ void append_value_items(std::vector<LegendItem>& items, const Plane& values,
     bool none = false, missing = false, above = false, below = false;
     for (std::size_t i = 0; i < values.values.size(); ++i) {
         const float v = values.values[i];
-        if (!masks.empty() && masks[i].unborn) continue;
+        if (!masks.empty() && masks[i].future) continue;
         if (std::isnan(v))
             missing = missing || masks.empty() || !masks[i].any_evicted;
         else if (std::isinf(v))
@@ -63,7 +63,7 @@ std::string_view reduction_words(Reduction reduction) {
 /// Cells without a value are NaN, so that reductions skip them.
 Plane with_holes(Plane values, const std::vector<CellState>& states) {
     for (std::size_t i = 0; i < states.size(); ++i)
-        if (states[i] == CellState::evicted || states[i] == CellState::unborn)
+        if (states[i] == CellState::evicted || states[i] == CellState::future)
             values.values[i] = std::numeric_limits<float>::quiet_NaN();
     return values;
 }
@@ -79,8 +79,8 @@ Rgb8 mix(Rgb8 a, Rgb8 b, float share) {
 /// What one cell shows: value over hatch over nothing.
 void paint_value(Image& image, int x, int y, int w, int h, float value, const MaskCell* mask,
                  const ColorScale& scale) {
-    if (mask && mask->unborn)
-        image.fill(x, y, w, h, kUnbornColor);
+    if (mask && mask->future)
+        image.fill(x, y, w, h, kFutureColor);
     else if (mask && std::isnan(value) && mask->any_evicted)
         image.fill_hatch(x, y, w, h);
     else if (std::isnan(value))
@@ -92,8 +92,8 @@ void paint_value(Image& image, int x, int y, int w, int h, float value, const Ma
 /// Kept share as colour, hatch where all is gone; with a reduction, single evicted cells show as lighter
 /// colour.
 void paint_mask(Image& image, int x, int y, int w, int h, const MaskCell& cell) {
-    if (cell.unborn)
-        image.fill(x, y, w, h, kUnbornColor);
+    if (cell.future)
+        image.fill(x, y, w, h, kFutureColor);
     else if (cell.kept_fraction == 0)
         image.fill_hatch(x, y, w, h);
     else
@@ -122,7 +122,7 @@ void draw_thumbnail(Image& image, int left, int top, ThumbnailSize size, const A
             const auto [u0, u1] = source_range(x, size.width, values.width);
             Plane block(u1 - u0, v1 - v0);
             MaskCell mask;
-            mask.unborn = !cell.states.empty();
+            mask.future = !cell.states.empty();
             for (int v = v0; v < v1; ++v)
                 for (int u = u0; u < u1; ++u) {
                     block.at(u - u0, v - v0) = values.at(u, v);
@@ -130,7 +130,7 @@ void draw_thumbnail(Image& image, int left, int top, ThumbnailSize size, const A
                     const CellState state =
                         cell.states[static_cast<std::size_t>(v) * static_cast<std::size_t>(values.width) +
                                     static_cast<std::size_t>(u)];
-                    mask.unborn = mask.unborn && state == CellState::unborn;
+                    mask.future = mask.future && state == CellState::future;
                     mask.any_evicted = mask.any_evicted || state == CellState::evicted;
                 }
             const float value =
@@ -184,7 +184,7 @@ Image draw_mask(const MaskFigure& figure) {
                                     factor));
     frame.items = {swatch("attended, kept", kKeptColor),
                    swatch("attended for the last time", kLastSeenColor)};
-    for (LegendItem& item : state_items({CellState::evicted, CellState::unborn}))
+    for (LegendItem& item : state_items({CellState::evicted, CellState::future}))
         frame.items.push_back(std::move(item));
     const std::vector<MaskCell> masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor);
     frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
@@ -222,7 +222,7 @@ Image draw_atlas(const AtlasFigure& figure) {
     // Some thumbnail may have evicted cells though the first has none.
     std::vector<LegendItem> items = cell.states.empty()
                                         ? std::vector<LegendItem>{}
-                                        : state_items({CellState::evicted, CellState::unborn});
+                                        : state_items({CellState::evicted, CellState::future});
     if (figure.has_not_finite) items.push_back(swatch("NaN or infinite", kNanColor));
     const int left = kFigurePadding + kLeft;
     const int width = std::max(left + n_heads * (size.width + kGap) + kFigurePadding,

@@ -87,23 +87,24 @@ std::vector<MaskCell> reduce_mask(const std::vector<CellState>& states, int widt
     KH_ASSERT(factor >= 1, "factor {}", factor);
     const int out_width = ceil_div(width, factor), out_height = ceil_div(height, factor);
     std::vector<MaskCell> out(static_cast<std::size_t>(out_width) * static_cast<std::size_t>(out_height));
-    std::vector<int> n_born(out.size()), n_kept(out.size());
+    std::vector<int> n_existing(out.size()), n_kept(out.size());
     for (int y = 0; y < height; ++y) {
         for (int x = 0; x < width; ++x) {
             const CellState state = states[static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
                                            static_cast<std::size_t>(x)];
             const std::size_t i = static_cast<std::size_t>(y / factor) * static_cast<std::size_t>(out_width) +
                                   static_cast<std::size_t>(x / factor);
-            if (state == CellState::unborn) continue;
-            out[i].unborn = false;
-            ++n_born[i];
+            if (state == CellState::future) continue;
+            out[i].future = false;
+            ++n_existing[i];
             if (state != CellState::evicted) ++n_kept[i];
             out[i].any_evicted = out[i].any_evicted || state == CellState::evicted;
             out[i].any_last_seen = out[i].any_last_seen || state == CellState::last_seen;
         }
     }
     for (std::size_t i = 0; i < out.size(); ++i)
-        if (n_born[i]) out[i].kept_fraction = static_cast<float>(n_kept[i]) / static_cast<float>(n_born[i]);
+        if (n_existing[i])
+            out[i].kept_fraction = static_cast<float>(n_kept[i]) / static_cast<float>(n_existing[i]);
     return out;
 }
 

@@ -66,7 +66,7 @@ enum class CellState : std::uint8_t {
     kept,       ///< attended, and stored after the row
     last_seen,  ///< attended, evicted by this row
     evicted,    ///< gone before this row
-    unborn,     ///< the token comes later
+    future,     ///< the token comes later
 };
 
 /// A block of mask cells. Unborn cells do not count.
@@ -74,7 +74,7 @@ struct MaskCell {
     float kept_fraction = 0;   ///< share of the block's cells that the row attended to
     bool any_evicted = false;  ///< hatch shows through
     bool any_last_seen = false;
-    bool unborn = true;  ///< all cells are
+    bool future = true;  ///< all cells are
 };
 
 /// states [height, width] row-major; the result [ceil(height / factor), ceil(width / factor)].

@@ -258,7 +258,7 @@ void apply_released(Preset preset, ResolvedPolicy& policy) {
             policy.scope = Scope::head;
             policy.draw = NoiseDraw::row;
             policy.damping = 1;
-            policy.gap = ResolvedPolicy::Gap::dies;
+            policy.gap = ResolvedPolicy::Gap::dropped;
             policy.newest = std::max(policy.recent - 1, 0);
             policy.counts_columns = policy.keeps_memory = policy.tau_runs_on = true;
             // A window of none makes its slice run to the end: nothing is ever masked.

@@ -116,7 +116,7 @@ struct ResolvedPolicy {
     /// (window, keyformer), and the whole span of a dilated window. 0 for a released window of 1.
     int stored = kUnlimited;
     int recent = 0;  ///< w, within k - sinks, as the user counts it
-    /// Newest tokens that an eviction always keeps: w; w - 1 beside Gap::dies, at least 1 for the released a2sf, all that is
+    /// Newest tokens that an eviction always keeps: w; w - 1 beside Gap::dropped, at least 1 for the released a2sf, all that is
     /// stored for the windows.
     int newest = 0;
     int sinks = 0;  ///< <= k
@@ -132,7 +132,7 @@ struct ResolvedPolicy {
     Positions positions = Positions::original;
     int dilation = 0;
     /// The column that leaves the recent window in the released mask codes (policies, facts 2 and 5).
-    enum class Gap { none, hidden, dies };
+    enum class Gap { none, hidden, dropped };
     Gap gap = Gap::none;
     bool counts_columns = false;  ///< evicts once the text, not the cache, exceeds k (released mask codes)
     bool keeps_memory = false;    ///< masks only: nothing goes back to the system (released mask codes)

@@ -29,7 +29,7 @@ struct StepRows {
 struct SetSpeed {
     double rows_per_s = 0;  ///< 0: as fast as it goes
 };
-struct AskTokenBack {  ///< Session::with_token_back
+struct RequestCounterfactual {  ///< Session::with_token_restored
     int index = 0;
     int position = 0;
     int row = -1;
@@ -37,7 +37,7 @@ struct AskTokenBack {  ///< Session::with_token_back
 };
 struct Quit {};
 
-using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, AskTokenBack, Quit>;
+using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, RequestCounterfactual, Quit>;
 
 class CommandQueue {
   public:

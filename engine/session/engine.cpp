@@ -105,7 +105,7 @@ struct Engine::Impl {
                                   next_row_at = Clock::now();
                               },
                               [&](Command& command) { apply(command); },
-                              [&](AskTokenBack& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
+                              [&](RequestCounterfactual& ask) { answer(ask); }, [&](Quit&) { quit = true; }},
                    request);
     }
 
@@ -147,7 +147,7 @@ struct Engine::Impl {
                 s.run = start.run;
                 s.branch = 0;
                 s.other_branches.clear();
-                s.token_back.reset();
+                s.counterfactual.reset();
             });
             session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
             recorder.push(session->prefill([&, next = Clock::now()](double done) mutable {
@@ -253,7 +253,7 @@ struct Engine::Impl {
             s.other_branches = session->other_branches();
             // The row that it is about may come again with another past.
             if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
-                s.token_back.reset();
+                s.counterfactual.reset();
         };
         try {
             if (session == nullptr)
@@ -268,17 +268,17 @@ struct Engine::Impl {
         }
     }
 
-    void answer(const AskTokenBack& ask) {
+    void answer(const RequestCounterfactual& ask) {
         try {
             if (session == nullptr) fail(ErrorCode::wrong_use, "no session is running; start one first");
-            auto result = std::make_shared<const TokenBack>(session->with_token_back(
+            auto result = std::make_shared<const Counterfactual>(session->with_token_restored(
                 ask.index, ask.position,
                 work(ask.n_tokens == 1
                          ? fmt::format("lane {} runs once more with token {}", ask.index, ask.position)
                          : fmt::format("lane {} runs once more with tokens {} to {}", ask.index, ask.position,
                                        ask.position + ask.n_tokens - 1)),
                 ask.row, ask.n_tokens));
-            done(nullptr, [&](EngineStatus& s) { s.token_back = std::move(result); });
+            done(nullptr, [&](EngineStatus& s) { s.counterfactual = std::move(result); });
         } catch (const std::exception& error) {
             done(&error, [](EngineStatus&) {});
         }
@@ -418,9 +418,9 @@ void Engine::send(Command command) {
     impl_->queue.push(std::move(command));
 }
 
-void Engine::ask_token_back(int index, int position, int row, int n_tokens) {
+void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
     impl_->pending_commands.fetch_add(1);
-    impl_->queue.push(AskTokenBack{index, position, row, n_tokens});
+    impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
 }
 
 Recorder& Engine::recorder() {

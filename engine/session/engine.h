@@ -36,9 +36,9 @@ struct EngineStatus {
     EngineMemory memory;
     RunSpec run;     ///< as asked for, log of the shown branch included: what an export re-runs
     int branch = 0;  ///< shown
-    std::vector<Branch> other_branches;           ///< to go back to
-    int pending_commands = 0;                     ///< questions too
-    std::shared_ptr<const TokenBack> token_back;  ///< the last answer; null: none in this run
+    std::vector<Branch> other_branches;                    ///< to go back to
+    int pending_commands = 0;                              ///< questions too
+    std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
 };
 
 class Engine {
@@ -63,8 +63,8 @@ class Engine {
     /// Takes effect before the next row. Rewind and GoToBranch work on a finished run too, which can go on then; the recorder
     /// loses the rows that were cut. The rows to a branch's end are decoded at once.
     void send(Command command);
-    /// Session::with_token_back after a row (-1: the present one): the answer comes with the status, a refusal as its message.
-    void ask_token_back(int index, int position, int row = -1, int n_tokens = 1);
+    /// Session::with_token_restored after a row (-1: the present one): the answer comes with the status, a refusal as its message.
+    void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
     Recorder& recorder();
     EngineStatus status() const;

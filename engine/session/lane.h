@@ -32,9 +32,9 @@ struct LaneState {
     bool recorded = false;                 ///< a record has told of it
 
     // Its life, a parent's before a fork included: enough to live it again from the prompt.
-    LaneSpec born_as;
-    std::vector<int> tokens;          ///< consumed in decode rows
-    std::vector<LoggedCommand> life;  ///< SetLane, EvictToken, PinToken, UnpinToken that it met
+    LaneSpec initial_spec;
+    std::vector<int> tokens;         ///< consumed in decode rows
+    std::vector<LoggedCommand> log;  ///< SetLane, EvictToken, PinToken, UnpinToken that it met
     /// Evictions by row, for what a refusal says; shared by copies.
     std::vector<std::shared_ptr<const std::vector<Eviction>>> left;
 

@@ -89,7 +89,7 @@ std::shared_ptr<const RowBlock> Session::Impl::row_block(const RowValues& values
         }
     };
     if (work > 2)
-        backend.share(work, fill);
+        backend.parallel_for(work, fill);
     else  // short rows are done before another thread wakes up
         for (std::int64_t i = 0; i < work; ++i) fill(i);
     return block;

@@ -34,7 +34,7 @@ struct RunSpec {
 };
 
 /// What a lane would say next had a token never left it.
-struct TokenBack {
+struct Counterfactual {
     int lane_id = 0;
     int position = 0, n_tokens = 1;  ///< the first one, and how many from it on
     int row = 0;                     ///< after which
@@ -85,8 +85,9 @@ class Session {
     /// session changes. kv_heads of the result: where one of them was gone. Throws Error(wrong_use): no such lane or token, or they are
     /// held everywhere; Error(unsupported): the lane hides tokens or turns keys to other positions, which a copy cannot do alike. progress
     /// as in apply(). row: after which it is asked, n_prompt - 1 at least; -1: the newest.
-    TokenBack with_token_back(int index, int position, const std::function<bool(double)>& progress = {},
-                              int row = -1, int n_tokens = 1);
+    Counterfactual with_token_restored(int index, int position,
+                                       const std::function<bool(double)>& progress = {}, int row = -1,
+                                       int n_tokens = 1);
 
     int next_row() const;
     /// K, V and scores of all lanes, shadows included, as allocated; and of the states kept for rewinding.

@@ -118,10 +118,10 @@ void Session::Impl::set_lane(const SetLane& command) {
         lane_at(command.index) = std::move(again);
         ++next_lane_id;
     } else if (lacks(lane, command.spec)) {
-        Lane again = lived_again(lane, command.spec);
+        Lane again = replayed_lane(lane, command.spec);
         lane_at(command.index) = std::move(again);
     }
-    meet(lane_at(command.index), command, row);
+    apply_to_lane(lane_at(command.index), command, row);
 }
 
 /// The spec needs what the lane's cache has not kept.
@@ -130,18 +130,18 @@ bool Session::Impl::lacks(const Lane& lane, const LaneSpec& spec) const {
 }
 
 /// The lane as it is, lived from the prompt with its own past tokens and commands, but with what `spec` needs kept from the start.
-Lane Session::Impl::lived_again(const Lane& from, const LaneSpec& spec) {
+Lane Session::Impl::replayed_lane(const Lane& from, const LaneSpec& spec) {
     const auto change = [&](LaneSpec& past) { past.policy.shadow = spec.policy.shadow; };
     Lane again;
     static_cast<LaneState&>(again) = from;
     std::vector<std::vector<std::int32_t>> stored;
     const int n_kv_heads = from.model->layout().n_kv_heads();
     for (int g = 0; g < n_kv_heads; ++g) stored.push_back(from.cache->stored_positions(g));
-    LaneSpec born_as = again.born_as;
-    change(born_as);
-    lanes.push_back(new_lane(*again.info, born_as));  // `from` may have moved
+    LaneSpec initial_spec = again.initial_spec;
+    change(initial_spec);
+    lanes.push_back(new_lane(*again.info, initial_spec));  // `from` may have moved
     try {
-        live(again.tokens, again.life, change);
+        replay(again.tokens, again.log, change);
         for (int g = 0; g < n_kv_heads; ++g)
             if (lanes.back().cache->stored_positions(g) != stored[static_cast<std::size_t>(g)])
                 fail(ErrorCode::unsupported,
@@ -174,16 +174,16 @@ Lane Session::Impl::shared_anew(const Lane& from, const LaneSpec& spec) {
                  once, fault, format_lane_spec(spec));
     };
     const LaneState was = from;  // `from` may move
-    LaneSpec born_as = was.born_as;
-    change(born_as);
+    LaneSpec initial_spec = was.initial_spec;
+    change(initial_spec);
     LaneInfo identity;
     identity.id = next_lane_id;
     identity.forked_from = was.recorded ? was.id : was.info->forked_from;
     identity.forked_at = was.recorded ? row : was.info->forked_at;
-    identity.relived = identity.forked_from >= 0;  // else no record has told of any past: it is a new lane
-    lanes.push_back(new_lane(identity, born_as));
+    identity.replayed = identity.forked_from >= 0;  // else no record has told of any past: it is a new lane
+    lanes.push_back(new_lane(identity, initial_spec));
     try {
-        live(was.tokens, was.life, change);
+        replay(was.tokens, was.log, change);
     } catch (...) {
         lanes.pop_back();
         throw;
@@ -208,7 +208,7 @@ void Session::Impl::add_lane(const AddLane& command) {
     identity.id = next_lane_id;
     lanes.push_back(new_lane(identity, command.spec));
     try {
-        live(history, {}, {});
+        replay(history, {}, {});
     } catch (...) {
         lanes.pop_back();
         throw;
@@ -225,15 +225,15 @@ void Session::Impl::fork_lane(const ForkLane& command) {
     // Readers copy what records have told of the parent: of one that none has told of, pending holds all.
     identity.forked_from = parent.recorded ? parent.id : parent.info->forked_from;
     identity.forked_at = parent.recorded ? row : parent.info->forked_at;
-    identity.relived = !parent.recorded && parent.info->relived;
+    identity.replayed = !parent.recorded && parent.info->replayed;
     lane.info = lane_info(identity, lane.spec, *lane.model);
     lane.recorded = false;
     if (command.spec) {
         if (shared_model(model, command.spec->sharing) != lane.model)
             lane = shared_anew(parent, *command.spec);
         else if (lacks(lane, *command.spec))
-            lane = lived_again(lane, *command.spec);
-        meet(lane, SetLane{command.index, *command.spec}, row);
+            lane = replayed_lane(lane, *command.spec);
+        apply_to_lane(lane, SetLane{command.index, *command.spec}, row);
     }
     lanes.push_back(std::move(lane));
     ++next_lane_id;
@@ -278,12 +278,12 @@ void Session::Impl::touch_token(const TokenPlace& at, const Command& command) {
              at.index, place_text(at), left_text(lane, heads, at.position),
              heads.size() == 1 ? "there" : "in the first KV head there", kept);
     }
-    meet(lane, command, row);
+    apply_to_lane(lane, command, row);
 }
 
 /// The branch's commands at the present row. False: stopped in one of them, which waits with those after it.
-bool Session::Impl::apply_scheduled(const std::function<bool(double)>& told) {
-    return with_progress(told, "a command of the branch", [&] { return apply_waiting(); });
+bool Session::Impl::apply_scheduled(const std::function<bool(double)>& report) {
+    return with_progress(report, "a command of the branch", [&] { return apply_waiting(); });
 }
 
 /// The same, each command an equal share of the part at hand.
@@ -320,7 +320,7 @@ void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& comman
             static_cast<SessionState&>(*this) = first_state();
             prefill_again(0, n_prompt() / n_rows);
             row = n_prompt() - 1;
-            settle();
+            discard_outputs();
         }
         std::size_t next = 0;
         while (next < commands.size() && commands[next].row < row) ++next;
@@ -331,7 +331,7 @@ void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& comman
             for (; next < commands.size() && commands[next].row == row; ++next)
                 perform(commands[next].command);
             feed_row();
-            settle();
+            discard_outputs();
             checkpoints.offer(*this);
         }
     } catch (...) {

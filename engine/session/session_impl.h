@@ -47,7 +47,7 @@ struct Session::Impl : SessionState {
         if (!tell(done)) fail(ErrorCode::cancelled, "stopped");
     }
     template <class Work>
-    auto with_progress(const std::function<bool(double)>& told, const std::string& what, Work work);
+    auto with_progress(const std::function<bool(double)>& report, const std::string& what, Work work);
 
     // Lanes and rows (session_lanes.cpp).
     SessionState first_state();
@@ -60,17 +60,17 @@ struct Session::Impl : SessionState {
     void feed(const std::vector<std::size_t>& which, int at_row,
               const std::function<int(const Lane&)>& token_of);
     void feed_row();
-    void settle();
+    void discard_outputs();
     void prefill_again(std::size_t first_lane, double share);
-    void live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
-              const std::function<void(LaneSpec&)>& change);
-    void meet(Lane& lane, const Command& command, int at_row) const;
+    void replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& log,
+                const std::function<void(LaneSpec&)>& change);
+    void apply_to_lane(Lane& lane, const Command& command, int at_row) const;
     static std::vector<int> kv_heads_at(const KvLayout& layout, const TokenPlace& at);
 
     // Questions (session_probe.cpp).
-    TokenBack with_token_back(int index, int position, int n_tokens, int at_row);
-    std::vector<float> lived_by_hand(const Lane& asked, int at_row,
-                                     const std::map<int, std::vector<Eviction>>& gone);
+    Counterfactual with_token_restored(int index, int position, int n_tokens, int at_row);
+    std::vector<float> replay_in_copy(const Lane& asked, int at_row,
+                                      const std::map<int, std::vector<Eviction>>& gone);
 
     // Records (session.cpp).
     std::shared_ptr<const RowBlock> row_block(const RowValues& values) const;
@@ -87,12 +87,12 @@ struct Session::Impl : SessionState {
     void fork_lane(const ForkLane& command);
     bool lacks(const Lane& lane, const LaneSpec& spec) const;
     Lane shared_anew(const Lane& from, const LaneSpec& spec);
-    Lane lived_again(const Lane& from, const LaneSpec& spec);
+    Lane replayed_lane(const Lane& from, const LaneSpec& spec);
     void force(const std::vector<int>& tokens, bool instead);
     void touch_token(const TokenPlace& at, const Command& command);
     /// Of the branch being caught up with, at the present row: only after a stop.
     bool command_waits() const { return !scheduled.empty() && scheduled.front().row == row; }
-    bool apply_scheduled(const std::function<bool(double)>& told);
+    bool apply_scheduled(const std::function<bool(double)>& report);
     bool apply_waiting();
     void restore(int to_row, const std::vector<LoggedCommand>& commands);
     void rewind(const Rewind& command);
@@ -102,7 +102,7 @@ struct Session::Impl : SessionState {
 
 /// what: for the reason of a stop, as it begins the sentence.
 template <class Work>
-auto Session::Impl::with_progress(const std::function<bool(double)>& told, const std::string& what,
+auto Session::Impl::with_progress(const std::function<bool(double)>& report, const std::string& what,
                                   Work work) {
     struct Guard {
         Impl& impl;
@@ -112,7 +112,7 @@ auto Session::Impl::with_progress(const std::function<bool(double)>& told, const
             impl.part_share = 1;
         }
     } const guard{*this};
-    progress = told;
+    progress = report;
     try {
         return work();
     } catch (const Error& error) {

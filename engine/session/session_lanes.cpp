@@ -55,7 +55,7 @@ std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identit
     info->id = identity.id;
     info->forked_from = identity.forked_from;
     info->forked_at = identity.forked_at;
-    info->relived = identity.relived;
+    info->replayed = identity.replayed;
     info->spec = format_lane_spec(spec);
     info->effective = format_effective_spec(spec, n_prompt(), start.n_generate);
     info->policy = resolve(spec.policy, n_prompt(), start.n_generate, head_grid(shared.layout()));
@@ -71,7 +71,7 @@ std::shared_ptr<const LaneInfo> Session::Impl::lane_info(const LaneInfo& identit
 Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) const {
     Lane lane;
     lane.id = identity.id;
-    lane.spec = lane.born_as = spec;
+    lane.spec = lane.initial_spec = spec;
     lane.model = shared_model(model, spec.sharing);
     lane.info = lane_info(identity, spec, *lane.model);
     lane.cache = backend.make_cache(lane.model != model ? lane.model : nullptr);
@@ -197,7 +197,7 @@ void Session::Impl::feed_row() {
 }
 
 /// What record() does to the lanes, without a record.
-void Session::Impl::settle() {
+void Session::Impl::discard_outputs() {
     commands_since.clear();
     for (Lane& lane : lanes) {
         lane.pending.clear();
@@ -215,15 +215,15 @@ void Session::Impl::prefill_again(std::size_t first_lane, double share) {
 }
 
 /// The last lane, new, processes the prompt and then `tokens`, and meets its life on the way, its specs changed by `change`.
-void Session::Impl::live(const std::vector<int>& tokens, const std::vector<LoggedCommand>& life,
-                         const std::function<void(LaneSpec&)>& change) {
+void Session::Impl::replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& log,
+                           const std::function<void(LaneSpec&)>& change) {
     const std::size_t last = lanes.size() - 1;
-    std::size_t met = 0;
-    const auto meet_until = [&](int at_row) {
-        for (; met < life.size() && life[met].row <= at_row; ++met) {
-            Command command = life[met].command;
+    std::size_t n_applied = 0;
+    const auto apply_until = [&](int at_row) {
+        for (; n_applied < log.size() && log[n_applied].row <= at_row; ++n_applied) {
+            Command command = log[n_applied].command;
             if (auto* set = std::get_if<SetLane>(&command); set != nullptr && change) change(set->spec);
-            meet(lanes[last], command, life[met].row);
+            apply_to_lane(lanes[last], command, log[n_applied].row);
         }
     };
     const double n_rows = static_cast<double>(run->prompt_tokens.size() + tokens.size());
@@ -233,7 +233,7 @@ void Session::Impl::live(const std::vector<int>& tokens, const std::vector<Logge
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         const int at_row = n_prompt() + static_cast<int>(i);
         tell_or_stop(at_row / n_rows);
-        meet_until(at_row - 1);
+        apply_until(at_row - 1);
         lane.token = tokens[i];
         lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(tokens[i])];
         feed({last}, at_row, [](const Lane& fed) { return fed.token; });
@@ -241,11 +241,11 @@ void Session::Impl::live(const std::vector<int>& tokens, const std::vector<Logge
         lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
         read_logits(lane, at_row);
     }
-    meet_until(row);
+    apply_until(row);
 }
 
 /// A command that concerns one lane alone, known to be valid.
-void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
+void Session::Impl::apply_to_lane(Lane& lane, const Command& command, int at_row) const {
     const KvLayout& layout = lane.model->layout();
     if (const auto* set = std::get_if<SetLane>(&command)) {
         auto info = lane_info(*lane.info, set->spec, *lane.model);
@@ -263,7 +263,7 @@ void Session::Impl::meet(Lane& lane, const Command& command, int at_row) const {
         for (int g : kv_heads_at(layout, unpin->at)) lane.cache->set_pinned(g, unpin->at.position, false);
     }
     if (!std::holds_alternative<SetLane>(command)) lane.pins = pins_of(*lane.cache, layout.n_kv_heads());
-    lane.life.push_back({at_row, command});
+    lane.log.push_back({at_row, command});
 }
 
 /// Ascending, each once.

@@ -31,10 +31,10 @@ std::string token_text(int position, int n_tokens) {
 }  // namespace
 
 /// What the lane's text says after a row in a throw-away copy that keeps all but what `gone` takes from it, by the row after which.
-std::vector<float> Session::Impl::lived_by_hand(const Lane& asked, int at_row,
-                                                const std::map<int, std::vector<Eviction>>& gone) {
+std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
+                                                 const std::map<int, std::vector<Eviction>>& gone) {
     const std::vector<int> tokens = asked.tokens;
-    const bool stepwise = asked.born_as.policy.prefill == PrefillMode::stepwise;
+    const bool stepwise = asked.initial_spec.policy.prefill == PrefillMode::stepwise;
     const LaneSpec spec = keeps_all(asked.spec);
     lanes.push_back(new_lane(LaneInfo{}, spec));  // `asked` may have moved
     quiet = true;
@@ -75,7 +75,7 @@ std::vector<float> Session::Impl::lived_by_hand(const Lane& asked, int at_row,
     return log_probs;
 }
 
-TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, int at_row) {
+Counterfactual Session::Impl::with_token_restored(int index, int position, int n_tokens, int at_row) {
     if (at_row < 0) at_row = row;
     if (at_row > row || at_row < n_prompt() - 1)
         fail(ErrorCode::wrong_use, "rows that say a next token are {} to {}; row {} is none of them",
@@ -90,8 +90,8 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     const auto plain = [&](const LaneSpec& spec) {
         return attends_plainly(resolve(spec.policy, n_prompt(), start.n_generate, grid));
     };
-    bool always = plain(asked.born_as);
-    for (const LoggedCommand& met : asked.life)
+    bool always = plain(asked.initial_spec);
+    for (const LoggedCommand& met : asked.log)
         if (const auto* set = std::get_if<SetLane>(&met.command)) always = always && plain(set->spec);
     if (const bool now = plain(asked.spec); !now || !always)
         fail(ErrorCode::unsupported,
@@ -100,7 +100,7 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
                  : "hides tokens or turns keys to other positions");
     if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < at_row)
         fail(ErrorCode::wrong_use, "lane {} ended its text at row {}; rewind to {} to ask", index, end, end);
-    TokenBack result;
+    Counterfactual result;
     result.lane_id = asked.id;
     result.position = position;
     result.n_tokens = n_tokens;
@@ -124,10 +124,10 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     std::vector<float> as_it_is = asked.log_probs;
     if (at_row < row) {
         part_share = 0.5;
-        as_it_is = lived_by_hand(asked, at_row, left);
+        as_it_is = replay_in_copy(asked, at_row, left);
         part_from = 0.5;
     }
-    const std::vector<float> with = lived_by_hand(lane_at(index), at_row, left_with);
+    const std::vector<float> with = replay_in_copy(lane_at(index), at_row, left_with);
     for (const int id : top_k(with, start.n_top))
         result.with.push_back({id, with[static_cast<std::size_t>(id)]});
     result.kl = kl_divergence(as_it_is, with);
@@ -136,12 +136,13 @@ TokenBack Session::Impl::with_token_back(int index, int position, int n_tokens, 
     return result;
 }
 
-TokenBack Session::with_token_back(int index, int position, const std::function<bool(double)>& progress,
-                                   int row, int n_tokens) {
+Counterfactual Session::with_token_restored(int index, int position,
+                                            const std::function<bool(double)>& progress, int row,
+                                            int n_tokens) {
     KH_ASSERT(impl_->row >= 0);
     return impl_->with_progress(
         progress, fmt::format("asking for {} of lane {}", token_text(position, n_tokens), index),
-        [&] { return impl_->with_token_back(index, position, n_tokens, row); });
+        [&] { return impl_->with_token_restored(index, position, n_tokens, row); });
 }
 
 }  // namespace keyhole

@@ -67,7 +67,7 @@ struct LaneInfo {
     int forked_at = -1;  ///< row after which it was copied
     /// It then ran again from the prompt, on other KV heads or merged otherwise: its cache is its own, and so are its evictions, which
     /// come with its first record. Rows up to forked_at were shown as that lane's.
-    bool relived = false;
+    bool replayed = false;
     std::string spec;       ///< as asked for
     std::string effective;  ///< amounts in tokens, clamped
     ResolvedPolicy policy;

@@ -69,8 +69,8 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
         lane = lanes_[at(*parent)];
         lane.forked_from = *parent;
         lane.forked_at = info.forked_at;
-        lane.relived = info.relived;
-        if (info.relived) {
+        lane.replayed = info.replayed;
+        if (info.replayed) {
             const KvLayout& layout = info.layout != nullptr ? *info.layout : run().layout;
             lane.layout = info.layout;
             lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);

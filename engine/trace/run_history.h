@@ -37,7 +37,7 @@ class RunHistory {
         bool ended = false;                      ///< its text ended, or it failed
         int forked_from = -1;                    ///< index of the lane that it was copied from, past included
         int forked_at = -1;                      ///< row after which it was copied
-        bool relived = false;                    ///< see LaneInfo::relived
+        bool replayed = false;                   ///< see LaneInfo::replayed
         std::vector<int> tokens;                 ///< [position] consumed, prompt included
         std::shared_ptr<const KvLayout> layout;  ///< see LaneInfo::layout
         std::vector<std::int32_t> evicted_at;    ///< [n_kv_heads, capacity]

@@ -195,7 +195,7 @@ void share(StepTrace& step, const StepTrace& before) {
             const LaneInfo &a = *lane.info, &b = *known.info;
             if (a.id != b.id) continue;
             if (a.spec == b.spec && a.effective == b.effective && a.forked_from == b.forked_from &&
-                a.forked_at == b.forked_at && a.relived == b.relived)
+                a.forked_at == b.forked_at && a.replayed == b.replayed)
                 lane.info = known.info;
             if (lane.pins && known.pins && *lane.pins == *known.pins) lane.pins = known.pins;
         }

@@ -40,8 +40,8 @@ class ZipWriter {
     using Next = std::function<bool(std::vector<std::byte>& buffer)>;
 
     /// tell: as in write_trace().
-    ZipWriter(fs::path path, std::function<bool(double)> tell)
-        : path_(std::move(path)), tell_(std::move(tell)) {
+    ZipWriter(fs::path path, std::function<bool(double)> report)
+        : path_(std::move(path)), report_(std::move(report)) {
         int error = 0;
         zip_ = zip_open(path_.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);
         if (!zip_) {
@@ -133,7 +133,7 @@ class ZipWriter {
             n_read += n;
         }
         n_written_ += static_cast<std::int64_t>(n_read);
-        if (tell_ && !tell_(static_cast<double>(n_written_) / static_cast<double>(n_streamed_)))
+        if (report_ && !report_(static_cast<double>(n_written_) / static_cast<double>(n_streamed_)))
             fail(ErrorCode::cancelled, "writing {} was cancelled", path_.string());
         return static_cast<zip_int64_t>(n_read);
     }
@@ -153,7 +153,7 @@ class ZipWriter {
     }
 
     fs::path path_;
-    const std::function<bool(double)> tell_;
+    const std::function<bool(double)> report_;
     zip_t* zip_ = nullptr;
     std::vector<std::vector<std::byte>> held_;
     std::vector<std::unique_ptr<Stream>> streams_;  // libzip keeps their addresses
@@ -230,15 +230,15 @@ class LaneArrays {
     void add_pins() {
         std::vector<std::int32_t> changes;
         std::shared_ptr<const PinList> before;
-        const auto tell = [&](int row, const PinList* those, const PinList* others, int pinned) {
+        const auto report = [&](int row, const PinList* those, const PinList* others, int pinned) {
             for (const Pin& pin : those ? *those : PinList())
                 if (!others || std::find(others->begin(), others->end(), pin) == others->end())
                     changes.insert(changes.end(), {row, pin.kv_head, pin.position, pinned});
         };
         for (const Place& place : places_) {
             if (place.light->pins == before) continue;
-            tell(place.row, before.get(), place.light->pins.get(), 0);
-            tell(place.row, place.light->pins.get(), before.get(), 1);
+            report(place.row, before.get(), place.light->pins.get(), 0);
+            report(place.row, place.light->pins.get(), before.get(), 1);
             before = place.light->pins;
         }
         if (!changes.empty())
@@ -392,11 +392,11 @@ void add_prompt_rows(ZipWriter& zip, const RunInfo& run, const PromptRows& promp
 
 /// light, whole: as in Frames. part: where the file is made before it takes its place.
 void write_trace(const StepList& light, const LaneOf& whole, const fs::path& part, const fs::path& path,
-                 const std::function<bool(double)>& tell) {
+                 const std::function<bool(double)>& report) {
     RunHistory history;
     history.update(light);
     std::vector<std::unique_ptr<LaneArrays>> lanes;  // until the zip is closed
-    ZipWriter zip(part, tell);
+    ZipWriter zip(part, report);
     const std::string json = format_trace_json(light, true);
     const auto bytes = std::as_bytes(std::span(json.data(), json.size()));
     zip.add("run.json", {bytes.begin(), bytes.end()});
@@ -416,11 +416,11 @@ void write_trace(const StepList& light, const LaneOf& whole, const fs::path& par
 }
 
 void write_trace(const Frames& frames, const fs::path& part, const fs::path& path,
-                 const std::function<bool(double)>& tell = {}) {
+                 const std::function<bool(double)>& report = {}) {
     write_trace(
         frames.light(),
         [&](std::size_t step, std::size_t lane, LanePart large) { return frames.lane(step, lane, large); },
-        part, path, tell);
+        part, path, report);
 }
 
 /// Where a trace of this name is written: a link's target. Throws where no file can be made.
@@ -446,12 +446,12 @@ fs::path checked_target(const fs::path& path) {
 
 }  // namespace
 
-void write_trace(const StepList& steps, const fs::path& path, const std::function<bool(double)>& tell) {
+void write_trace(const StepList& steps, const fs::path& path, const std::function<bool(double)>& report) {
     const fs::path target = checked_target(path);
     const UnfinishedFile part(target);
     write_trace(
         steps, [&](std::size_t step, std::size_t lane, LanePart) { return steps[step]->lanes[lane]; },
-        part.path(), target, tell);
+        part.path(), target, report);
 }
 
 namespace {
@@ -504,10 +504,10 @@ void TraceWriter::append(const StepTrace& step) {
     spool_->append(step);
 }
 
-void TraceWriter::finish(const std::function<bool(double)>& tell) {
+void TraceWriter::finish(const std::function<bool(double)>& report) {
     spool_->end();
     try {
-        write_trace(Frames(spool_->frames()), spool_->part(), path_, tell);
+        write_trace(Frames(spool_->frames()), spool_->part(), path_, report);
     } catch (const Error& error) {
         fail(error.code(), "{}; the run is safe in {}: `keyhole replay {}` makes the trace of it",
              error.what(), spool().string(), spool().string());
@@ -515,7 +515,7 @@ void TraceWriter::finish(const std::function<bool(double)>& tell) {
     spool_->remove();
 }
 
-fs::path recover_spool(const fs::path& folder, const std::function<bool(double)>& tell) {
+fs::path recover_spool(const fs::path& folder, const std::function<bool(double)>& report) {
     if (!fs::is_directory(folder))
         fail(ErrorCode::bad_file, "{} is no spool: a folder with frames.bin is needed", folder.string());
     SpoolFolder spool(folder);
@@ -526,7 +526,7 @@ fs::path recover_spool(const fs::path& folder, const std::function<bool(double)>
     path.replace_extension();  // FILE.keyhole.spool -> FILE.keyhole
     if (path.extension().empty()) path += ".keyhole";
     if (fs::exists(path)) path = recovered_path(path);
-    write_trace(frames, spool.part(), checked_target(path), tell);
+    write_trace(frames, spool.part(), checked_target(path), report);
     spool.remove();
     return path;
 }

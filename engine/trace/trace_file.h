@@ -44,7 +44,7 @@ class TraceWriter {
     void append(const StepTrace& step);
     /// Writes the trace file and removes the spool. tell: as in read_trace(). Throws Error(io),
     /// Error(cancelled), and then leaves the spool.
-    void finish(const std::function<bool(double)>& tell = {});
+    void finish(const std::function<bool(double)>& report = {});
 
     const std::filesystem::path& spool() const;
     /// What became of a spool that lay there; empty: there was none.
@@ -57,16 +57,16 @@ class TraceWriter {
 
 /// Records of one run. tell: as in read_trace(). Throws Error(io), Error(wrong_use), Error(cancelled).
 void write_trace(const StepList& steps, const std::filesystem::path& path,
-                 const std::function<bool(double)>& tell = {});
+                 const std::function<bool(double)>& report = {});
 
 /// Records equal to those written. tell: how far it is, 0..1; false from it stops. In memory beside the records: one row of one array.
 /// Throws Error(bad_file) naming file and member, Error(cancelled).
-StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& tell = {});
+StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& report = {});
 
 /// Turns a spool into a trace beside it, up to its last whole record, and removes it; returns the trace's
 /// path. tell: as in read_trace(). Throws Error(bad_file) when nothing can be saved, Error(io) while a program
 /// is writing it.
 std::filesystem::path recover_spool(const std::filesystem::path& spool,
-                                    const std::function<bool(double)>& tell = {});
+                                    const std::function<bool(double)>& report = {});
 
 }  // namespace keyhole

@@ -198,7 +198,7 @@ Json lane_info_json(const LaneInfo& info) {
     }
     if (info.forked_from >= 0) {
         out["forked"] = {{"from", info.forked_from}, {"at", info.forked_at}};
-        if (info.relived) out["forked"]["relived"] = true;
+        if (info.replayed) out["forked"]["relived"] = true;
     }
     return out;
 }
@@ -364,10 +364,10 @@ std::shared_ptr<const LaneInfo> TraceParser::parse_lane_info(const JsonField& js
     info->spec = json["spec"].text(kMostName);
     info->effective = json["effective"].text(kMostName);
     if (const std::optional<JsonField> forked = json.find("forked");
-        forked && forked->find("from")) {  // older files may say "relived" alone
+        forked && forked->find("from")) {  // older files may say "replayed" alone
         info->forked_from = (*forked)["from"].integer(0, kInt);
         info->forked_at = (*forked)["at"].integer(0, kLargest);
-        info->relived = flag_of(*forked, "relived");
+        info->replayed = flag_of(*forked, "relived");
     }
     if (const std::optional<JsonField> kv = json.find("kv")) {
         info->kv = (*kv)["name"].text(kMostName);
@@ -474,7 +474,8 @@ void check_run(const StepList& steps, std::string_view name, ReadBudget& budget)
         for (const LaneRecord& lane : step->lanes) {
             const LaneInfo& info = *lane.info;
             const KvLayout* layout = info.layout != nullptr ? info.layout.get() : &run.layout;
-            const bool is_copy = info.forked_from >= 0 && !info.relived && layouts.contains(info.forked_from);
+            const bool is_copy =
+                info.forked_from >= 0 && !info.replayed && layouts.contains(info.forked_from);
             const auto [known, is_new] =
                 layouts.emplace(info.id, is_copy ? layouts.at(info.forked_from) : layout);
             if (is_new) {

@@ -20,8 +20,8 @@ namespace {
 /// A trace being read: scalars first, then evictions, then rows, each of which needs what came before.
 class TraceReader {
   public:
-    TraceReader(const fs::path& path, std::function<bool(double)> tell)
-        : path_(path), tell_(std::move(tell)), zip_(path) {
+    TraceReader(const fs::path& path, std::function<bool(double)> report)
+        : path_(path), report_(std::move(report)), zip_(path) {
         const std::vector<std::byte> text = zip_.read("run.json");
         TraceParser parser(zip_.where("run.json"), zip_.budget());
         const ParsedTrace parsed =
@@ -196,7 +196,7 @@ class TraceReader {
                            NpyShape{n_rows, layout.n_kv_heads(), n_positions});
 
         for (std::size_t i = 0; i < rows.size(); ++i) {
-            told(++rows_read_);
+            count_row(++rows_read_);
             const auto [to, parts] = record(rows[i], id);
             if (!to || !parts.any || to->rows)
                 zip_.bad(prefix + "rows.npy", fmt::format("row {} has no such record", rows[i]));
@@ -249,8 +249,8 @@ class TraceReader {
             fmt::format("its member {}", name));
     }
 
-    void told(std::int64_t n_rows) const {
-        if (tell_ && !tell_(static_cast<double>(n_rows) / static_cast<double>(n_rows_)))
+    void count_row(std::int64_t n_rows) const {
+        if (report_ && !report_(static_cast<double>(n_rows) / static_cast<double>(n_rows_)))
             fail(ErrorCode::cancelled, "opening {} was cancelled", path_.string());
     }
 
@@ -286,7 +286,7 @@ class TraceReader {
     }
 
     const fs::path path_;
-    const std::function<bool(double)> tell_;
+    const std::function<bool(double)> report_;
     ZipReader zip_;
     std::vector<std::shared_ptr<StepTrace>> steps_;
     std::vector<std::vector<RowParts>> parts_;
@@ -296,8 +296,8 @@ class TraceReader {
 
 }  // namespace
 
-StepList read_trace(const fs::path& path, const std::function<bool(double)>& tell) {
-    return TraceReader(path, tell).read();
+StepList read_trace(const fs::path& path, const std::function<bool(double)>& report) {
+    return TraceReader(path, report).read();
 }
 
 }  // namespace keyhole

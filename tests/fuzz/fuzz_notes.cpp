@@ -1,5 +1,5 @@
 // Fuzzes the notes beside a trace and the view that one of their bookmarks requests.
-#include "app/state/keepsakes.h"
+#include "app/state/annotations.h"
 
 #include "tests/fuzz/structure.h"
 
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static const std::filesystem::path copy =
         std::filesystem::temp_directory_path() / ("keyhole-fuzz-" + std::to_string(getpid()) + ".notes.json");
     expect_error_or_none([&] {
-        const Keepsakes read = load_keepsakes(file.path());
+        const Annotations read = load_annotations(file.path());
         for (const Bookmark& b : read.bookmarks) {
             ViewState view;
             view.lane = b.lane;
@@ -31,8 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             zoom.keep_in_sight(20, 20, 1920, 1200);
         }
         // Accepted notes, written and read again, must be equal.
-        save_keepsakes(read, copy);
-        if (!(load_keepsakes(copy) == read)) std::abort();
+        save_annotations(read, copy);
+        if (!(load_annotations(copy) == read)) std::abort();
     });
     std::error_code ignored;
     std::filesystem::remove(copy, ignored);

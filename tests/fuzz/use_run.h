@@ -5,7 +5,7 @@
 #include "engine/analysis/doctor.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/analysis/run_rows.h"
-#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_lifetime.h"
 #include "engine/analysis/token_state.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/analysis/run_metrics.h"
@@ -71,8 +71,8 @@ inline void use_run(const StepList& steps) {
             look(recording_note(history, lane, 1, 0));
         }
         if (const auto span = find_span(history, lane, "a"))
-            look(span_verdict(span_life(history, lane, *span)));
-        span_life(history, lane, {0, history.last_row()});
+            look(span_verdict(span_lifetime(history, lane, *span)));
+        span_lifetime(history, lane, {0, history.last_row()});
     }
     MeasureCurves curves;
     curves.update(history);

@@ -262,7 +262,7 @@ TEST(Select, TheReleasedKeyformerLosesTheColumnThatLeavesItsWindow) {
     ResolvedPolicy policy = keep(4, 0, 2);
     policy.budget = 5;
     policy.recent = 3;
-    policy.gap = ResolvedPolicy::Gap::dies;
+    policy.gap = ResolvedPolicy::Gap::dropped;
     policy.counts_columns = true;
     const std::vector<std::int32_t> positions = {0, 1, 3, 4, 5, 6, 7};
     const std::vector<float> score = {1, 4, 3, 2, 9, 0, 0};

@@ -109,7 +109,7 @@ struct Cache {
 
 TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
     std::mt19937 random(3);
-    int n_evictions = 0, n_dying = 0, n_pinned = 0;
+    int n_evictions = 0, n_dropped = 0, n_pinned = 0;
     for (int round = 0; round < 600; ++round) {
         const int n = 1 + static_cast<int>(random() % 90);
         Cache cache(n, n + static_cast<int>(random() % 40), random, round % 3 == 0);
@@ -118,7 +118,7 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         policy.sinks = static_cast<int>(random() % at(std::min(policy.stored, 5) + 1));
         policy.recent = policy.newest = static_cast<int>(random() % at(policy.stored - policy.sinks + 1));
         if (round % 5 == 0 && policy.recent > 0 && policy.stored > 1) {
-            policy.gap = ResolvedPolicy::Gap::dies;
+            policy.gap = ResolvedPolicy::Gap::dropped;
             policy.counts_columns = true;
             policy.newest = policy.recent - 1;
             --policy.stored;
@@ -144,11 +144,11 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         for (int& index : expected) index = by_position[at(index)];
 
         RowRule rule{};
-        rule.dying_position = -1;
+        rule.dropped_position = -1;
         rule.stored = policy.stored;
         rule.newest = policy.newest;
         rule.sinks = policy.sinks;
-        if (policy.gap == ResolvedPolicy::Gap::dies) rule.dying_position = cache.row - policy.recent + 1;
+        if (policy.gap == ResolvedPolicy::Gap::dropped) rule.dropped_position = cache.row - policy.recent + 1;
         rule.evicts = must_select(policy, n, cache.row) ? 1 : 0;
         rule.accumulator = kScores - 1;
         float threshold = -1;
@@ -160,11 +160,11 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         EXPECT_EQ(cache.head.count, n - static_cast<int>(victims.size()));
         cache.expect_consistent(score_of);
         n_evictions += static_cast<int>(victims.size());
-        n_dying += policy.gap == ResolvedPolicy::Gap::dies && !victims.empty();
+        n_dropped += policy.gap == ResolvedPolicy::Gap::dropped && !victims.empty();
         n_pinned += !pinned.empty() && !victims.empty();
     }
     EXPECT_GT(n_evictions, 1000);
-    EXPECT_GT(n_dying, 30);
+    EXPECT_GT(n_dropped, 30);
     EXPECT_GT(n_pinned, 30);
 }
 

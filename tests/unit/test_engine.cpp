@@ -183,15 +183,16 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
     engine_.step(8);
     ASSERT_TRUE(wait_for_row(18 + 8));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
-    engine_.ask_token_back(1, 5);
-    ASSERT_TRUE(wait_for([&] { return engine_.status().token_back != nullptr; })) << engine_.status().message;
+    engine_.request_counterfactual(1, 5);
+    ASSERT_TRUE(wait_for([&] { return engine_.status().counterfactual != nullptr; }))
+        << engine_.status().message;
     engine_.send(keyhole::parse_command("pin 1 24"));
     ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
-    EXPECT_NE(engine_.status().token_back, nullptr);
+    EXPECT_NE(engine_.status().counterfactual, nullptr);
     engine_.send(keyhole::parse_command("rewind 22"));
     ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
     EXPECT_EQ(engine_.status().message, "");
-    EXPECT_EQ(engine_.status().token_back, nullptr);
+    EXPECT_EQ(engine_.status().counterfactual, nullptr);
 }
 
 // Lanes that replay a long history: the status shows it once it takes a while, a stop takes effect within one
@@ -245,14 +246,14 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
         std::this_thread::sleep_for(20ms);
         EXPECT_NE(engine_.status().message.find(command), std::string::npos) << engine_.status().message;
     }
-    engine_.ask_token_back(1, 5);
+    engine_.request_counterfactual(1, 5);
     engine_.stop(true);
     ASSERT_TRUE(wait_for(settled));
     EXPECT_TRUE(
         wait_for([&] { return engine_.status().message.find("token 5 of lane 1") != std::string::npos; }));
     const keyhole::EngineStatus status = engine_.status();
     EXPECT_EQ(status.work, "");
-    EXPECT_EQ(status.token_back, nullptr);
+    EXPECT_EQ(status.counterfactual, nullptr);
     EXPECT_EQ(status.run.commands.size(), n_commands);
     EXPECT_EQ(status.phase, EnginePhase::idle);
     engine_.step();

@@ -150,7 +150,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
         {"a rewind", [&](auto& engine) { send(engine, "rewind 21"); }},
         {"a prompt", [&](auto& engine) { start(engine); }},
         {"a token back", [&](auto& engine) {
-             engine.ask_token_back(1, 5);
+             engine.request_counterfactual(1, 5);
              EXPECT_TRUE(wait_for([&] { return engine.status().pending_commands == 0; }));
          }}};
     /// Makes a request and returns the number of device calls; nth > 0: that call fails.

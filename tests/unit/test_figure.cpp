@@ -127,7 +127,7 @@ TEST(Figure, WhatTheMapCannotShowHasColoursThatTheLegendNames) {
     figure.states.assign(45, CellState::kept);
     figure.states[2 * 9 + 7] = CellState::evicted;
     check({0});
-    figure.states[2 * 9 + 7] = CellState::unborn;
+    figure.states[2 * 9 + 7] = CellState::future;
     check({0});
     figure.states[2 * 9 + 7] = CellState::kept;
     check({0, 3});
@@ -154,7 +154,7 @@ TEST(Figure, EvictedCellsAreHatchedByPatternAndColour) {
     figure.n_columns = 4;
     figure.n_rows = 2;
     using enum CellState;
-    figure.states = {kept, last_seen, unborn, unborn, kept, evicted, kept, unborn};
+    figure.states = {kept, last_seen, future, future, kept, evicted, kept, future};
     const Image image = draw_mask(figure);
     // Below the legend, whose swatches have the same colours.
     int legend_bottom = 0;
@@ -166,7 +166,7 @@ TEST(Figure, EvictedCellsAreHatchedByPatternAndColour) {
         return image.at(left + column * 12 + dx, top + row * 12 + dy);
     };
     EXPECT_EQ(at(1, 0, 6, 6), kLastSeenColor);
-    EXPECT_EQ(at(2, 0, 6, 6), kUnbornColor);
+    EXPECT_EQ(at(2, 0, 6, 6), kFutureColor);
     EXPECT_EQ(at(2, 1, 6, 6), kKeptColor);
     int stripes = 0;
     for (int dy = 0; dy < 12; ++dy)

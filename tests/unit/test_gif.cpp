@@ -3,7 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/export/exporter.h"
-#include "engine/export/films.h"
+#include "engine/export/animation.h"
 
 #include "tests/reference/gif_pictures.h"
 #include "tests/reference/temp_folder.h"

@@ -97,7 +97,7 @@ TEST(Kernels, AttentionOfOneHeadMatchesDouble) {
                 out(static_cast<std::size_t>(head_dim));
             dot_keys(q.data(), k.data(), n, head_dim, 0.25f, logits.data());
             softmax(logits.data(), n, p.data());
-            weigh_values(p.data(), v.data(), n, head_dim, out.data());
+            weighted_sum(p.data(), v.data(), n, head_dim, out.data());
             std::vector<double> expected(static_cast<std::size_t>(n));
             double highest = -1e30, total = 0;
             for (int s = 0; s < n; ++s) {

@@ -89,7 +89,7 @@ TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
         {"a copy with other KV heads", command("fork 3 h2o:budget=5,kv=mqa")},
         {"a lane that joins", command("add tova:budget=5")},
         {"going back", command("rewind 18")},
-        {"a token back", [](keyhole::Session& s, const Told& told) { s.with_token_back(3, 2, told); }},
+        {"a token back", [](keyhole::Session& s, const Told& told) { s.with_token_restored(3, 2, told); }},
     };
     for (const auto& [what, ask] : asks) {
         std::vector<double> told;

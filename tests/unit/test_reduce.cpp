@@ -88,7 +88,7 @@ TEST(Reduce, UpdatedPyramidEqualsANewOne) {
 
 TEST(Reduce, MaskCellsCountBornCellsOnly) {
     using enum CellState;
-    const std::vector<CellState> states{kept,    evicted,   unborn,  //
+    const std::vector<CellState> states{kept,    evicted,   future,  //
                                         kept,    last_seen, kept,    //
                                         evicted, evicted,   evicted};
     const auto cells = reduce_mask(states, 3, 3, 2);
@@ -98,10 +98,10 @@ TEST(Reduce, MaskCellsCountBornCellsOnly) {
     EXPECT_TRUE(cells[0].any_last_seen);
     EXPECT_FLOAT_EQ(cells[1].kept_fraction, 1);
     EXPECT_FALSE(cells[1].any_evicted);
-    EXPECT_FALSE(cells[1].unborn);
+    EXPECT_FALSE(cells[1].future);
     EXPECT_FLOAT_EQ(cells[2].kept_fraction, 0);
     EXPECT_TRUE(cells[3].any_evicted);
-    EXPECT_TRUE(reduce_mask({unborn, unborn}, 2, 1, 2)[0].unborn);
+    EXPECT_TRUE(reduce_mask({future, future}, 2, 1, 2)[0].future);
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
     const SessionRun began = run({"full", "h2o:budget=6,kv=mqa,compensate=on"});
     const keyhole::RunHistory history = history_of(live), straight = history_of(began);
     ASSERT_EQ(history.lanes().size(), 3u);
-    EXPECT_TRUE(history.lanes()[2].relived);
+    EXPECT_TRUE(history.lanes()[2].replayed);
     int n_differ = 0;
     for (int g = 0; g < history.layout(2).n_kv_heads(); ++g)
         for (int p = 0; p <= history.last_row(); ++p) {
@@ -168,7 +168,7 @@ TEST_F(SharingSession, ALaneSharedAnewBeforeItsFirstRecordIsANewLane) {
         ASSERT_EQ(history.lanes().size(), 4u);
         for (int lane = 1; lane < 4; ++lane) {
             EXPECT_EQ(history.lanes()[static_cast<std::size_t>(lane)].forked_from, -1) << lane;
-            EXPECT_FALSE(history.lanes()[static_cast<std::size_t>(lane)].relived) << lane;
+            EXPECT_FALSE(history.lanes()[static_cast<std::size_t>(lane)].replayed) << lane;
         }
         for (const int lane : {1, 2})
             for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)

@@ -15,9 +15,9 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 24;
 
-class TokenBack : public testing::Test {
+class Counterfactual : public testing::Test {
   protected:
-    TokenBack()
+    Counterfactual()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 11}),
           model_(keyhole::load_model(tiny_.folder())) {
         std::string notice;
@@ -36,7 +36,7 @@ class TokenBack : public testing::Test {
 
 /// A full lane that lost a token by command: with the token back it equals, to the bit, the lane without the
 /// eviction.
-TEST_F(TokenBack, GivesTheLaneThatNeverLostIt) {
+TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
     for (const char* where : {"", " L1", " L0.H1"}) {
         keyhole::Session bent = session({"full"}), straight = session({"full"});
         bent.prefill();
@@ -50,7 +50,7 @@ TEST_F(TokenBack, GivesTheLaneThatNeverLostIt) {
             without = bent.step();
             as_it_is = straight.step();
         }
-        const keyhole::TokenBack back = bent.with_token_back(0, 5);
+        const keyhole::Counterfactual back = bent.with_token_restored(0, 5);
         EXPECT_EQ(back.row, kPrompt + 7);
         EXPECT_EQ(back.kv_heads.size(), std::string(where).empty()    ? 4u
                                         : where == std::string(" L1") ? 2u
@@ -66,7 +66,7 @@ TEST_F(TokenBack, GivesTheLaneThatNeverLostIt) {
 
 /// Policies evict in many rows and by many rules. A token that the text no longer attends to changes little,
 /// and the question leaves no trace.
-TEST_F(TokenBack, LeavesTheSessionAsItWas) {
+TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
     const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise",
                                             "tova:budget=9,scope=layer"};
     keyhole::Session asked = session(lanes), plain = session(lanes);
@@ -82,7 +82,7 @@ TEST_F(TokenBack, LeavesTheSessionAsItWas) {
         }
         for (const int lane : {1, 2, 3})
             for (const keyhole::Eviction& e : a->lanes[static_cast<std::size_t>(lane)].evictions) {
-                const keyhole::TokenBack back = asked.with_token_back(lane, e.position);
+                const keyhole::Counterfactual back = asked.with_token_restored(lane, e.position);
                 EXPECT_GE(back.kl, 0) << lane;
                 EXPECT_TRUE(std::isfinite(back.kl));
                 // The token was evicted after this row, which still attended to it, so nothing differs yet if
@@ -98,19 +98,20 @@ TEST_F(TokenBack, LeavesTheSessionAsItWas) {
 
 /// A later question about an earlier row gives the earlier answer; the part with the token back is equal to
 /// the bit.
-TEST_F(TokenBack, OfAnEarlierRowIsWhatItWasThere) {
+TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
     const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise"};
     for (const int lane : {1, 2}) {
         keyhole::Session s = session(lanes);
         s.prefill();
-        std::vector<keyhole::TokenBack> there;
+        std::vector<keyhole::Counterfactual> there;
         for (int i = 0; i < 10; ++i) {
             s.step();
-            there.push_back(s.with_token_back(lane, 7));
+            there.push_back(s.with_token_restored(lane, 7));
         }
         double largest = 0;
         for (std::size_t i = 0; i < there.size(); ++i) {
-            const keyhole::TokenBack later = s.with_token_back(lane, 7, {}, kPrompt + static_cast<int>(i));
+            const keyhole::Counterfactual later =
+                s.with_token_restored(lane, 7, {}, kPrompt + static_cast<int>(i));
             EXPECT_EQ(later.row, there[i].row);
             EXPECT_EQ(later.kv_heads, there[i].kv_heads) << i;
             // The lane itself sums its slots in another order than a copy.
@@ -130,23 +131,23 @@ TEST_F(TokenBack, OfAnEarlierRowIsWhatItWasThere) {
             told.push_back(done);
             return true;
         };
-        s.with_token_back(lane, 7, tell, kPrompt + 4);
+        s.with_token_restored(lane, 7, tell, kPrompt + 4);
         EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
         EXPECT_GT(told.back(), 0.9);
         EXPECT_LE(told.back(), 1);
         for (const double until : {0.3, 0.7})
             error_of(
                 [&] {
-                    s.with_token_back(
+                    s.with_token_restored(
                         lane, 7, [&](double done) { return done < until; }, kPrompt + 4);
                 },
                 keyhole::ErrorCode::cancelled);
-        EXPECT_EQ(s.with_token_back(lane, 7).kl, there.back().kl);
+        EXPECT_EQ(s.with_token_restored(lane, 7).kl, there.back().kl);
     }
 }
 
 /// A lane that gets back all its lost tokens equals the full lane.
-TEST_F(TokenBack, OfAllTokensGivesTheFullLane) {
+TEST_F(Counterfactual, OfAllTokensGivesTheFullLane) {
     for (const char* spec : {"h2o:budget=10", "window:budget=8", "tova:budget=9,scope=layer"}) {
         keyhole::RunSpec run = run_spec(random_text(kPrompt - 1, 3), {"full", spec}, 40);
         run.follow = true;
@@ -155,7 +156,7 @@ TEST_F(TokenBack, OfAllTokensGivesTheFullLane) {
         std::shared_ptr<const keyhole::StepTrace> step;
         for (int i = 0; i < 10; ++i) step = s.step();
         const std::vector<keyhole::TopToken>& full = step->lanes[0].top;
-        const auto expect_full = [&](const keyhole::TokenBack& back, bool same) {
+        const auto expect_full = [&](const keyhole::Counterfactual& back, bool same) {
             ASSERT_EQ(back.with.size(), full.size());
             double apart = 0;
             for (std::size_t k = 0; k < full.size(); ++k)
@@ -163,32 +164,32 @@ TEST_F(TokenBack, OfAllTokensGivesTheFullLane) {
             EXPECT_EQ(apart < 1e-5, same) << spec << " " << apart;
             EXPECT_EQ(back.kv_heads.size(), 4u);
         };
-        const keyhole::TokenBack all = s.with_token_back(1, 0, {}, -1, step->row + 1);
+        const keyhole::Counterfactual all = s.with_token_restored(1, 0, {}, -1, step->row + 1);
         expect_full(all, true);
         EXPECT_EQ(all.position, 0);
         EXPECT_EQ(all.n_tokens, step->row + 1);
-        expect_full(s.with_token_back(1, 0, {}, -1, 6), false);
+        expect_full(s.with_token_restored(1, 0, {}, -1, 6), false);
     }
 }
 
-TEST_F(TokenBack, SaysWhatItCannot) {
+TEST_F(Counterfactual, SaysWhatItCannot) {
     keyhole::Session s = session({"full", "sink:budget=8,positions=cache", "sink:budget=8", "sink:budget=8"});
     s.prefill();
     s.step();
     const auto refused = [&](int lane, int position, keyhole::ErrorCode code) {
-        return error_of([&] { s.with_token_back(lane, position); }, code);
+        return error_of([&] { s.with_token_restored(lane, position); }, code);
     };
     EXPECT_NE(refused(0, 3, keyhole::ErrorCode::wrong_use).find("held everywhere"), std::string::npos);
     EXPECT_NE(refused(0, 300, keyhole::ErrorCode::wrong_use).find("no token 300"), std::string::npos);
-    EXPECT_NE(error_of([&] { s.with_token_back(0, 3, {}, -1, 4); }, keyhole::ErrorCode::wrong_use)
+    EXPECT_NE(error_of([&] { s.with_token_restored(0, 3, {}, -1, 4); }, keyhole::ErrorCode::wrong_use)
                   .find("tokens 3 to 6 of lane 0 are held everywhere"),
               std::string::npos);
-    EXPECT_NE(error_of([&] { s.with_token_back(0, kPrompt, {}, -1, 2); }, keyhole::ErrorCode::wrong_use)
+    EXPECT_NE(error_of([&] { s.with_token_restored(0, kPrompt, {}, -1, 2); }, keyhole::ErrorCode::wrong_use)
                   .find(fmt::format("no token {}", kPrompt + 1)),
               std::string::npos);
-    EXPECT_THROW(s.with_token_back(2, 3, {}, -1, 0), keyhole::Error);
+    EXPECT_THROW(s.with_token_restored(2, 3, {}, -1, 0), keyhole::Error);
     for (const int row : {kPrompt - 2, kPrompt + 1})
-        EXPECT_NE(error_of([&] { s.with_token_back(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
+        EXPECT_NE(error_of([&] { s.with_token_restored(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
                       .find("rows that say a next token"),
                   std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
@@ -203,7 +204,7 @@ TEST_F(TokenBack, SaysWhatItCannot) {
         EXPECT_NE(refused(lane, 6, keyhole::ErrorCode::unsupported).find("hid tokens or turned"),
                   std::string::npos)
             << lane;
-    EXPECT_FALSE(s.with_token_back(3, 6).kv_heads.empty());
+    EXPECT_FALSE(s.with_token_restored(3, 6).kv_heads.empty());
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
     EXPECT_FALSE(fs::exists(path_.string() + ".scratch"));
 }
 
-// Only a lane with a parent can be marked `relived`. Files that mark a lane without a parent still open.
+// Only a lane with a parent can be marked `replayed`. Files that mark a lane without a parent still open.
 TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
     const auto info_of = [](const std::string& json) {
         ReadBudget budget("a trace", json.size());
@@ -206,15 +206,15 @@ TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
     };
     StepTrace step = *everything(1).front();
     auto info = std::make_shared<LaneInfo>(*step.lanes.back().info);
-    info->relived = true;
+    info->replayed = true;
     step.lanes.back().info = info;
     std::string json = format_trace_json({std::make_shared<const StepTrace>(step)}, true);
     EXPECT_EQ(json.find("relived"), std::string::npos);
-    EXPECT_FALSE(info_of(json)->relived);
+    EXPECT_FALSE(info_of(json)->replayed);
     const std::string id = fmt::format("\"id\":{},\"spec\"", info->id);
     ASSERT_NE(json.rfind(id), std::string::npos);
     json.insert(json.rfind(id), "\"forked\":{\"relived\":true},");
-    EXPECT_FALSE(info_of(json)->relived);
+    EXPECT_FALSE(info_of(json)->replayed);
     EXPECT_EQ(info_of(json)->forked_from, -1);
 }
 

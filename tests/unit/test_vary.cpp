@@ -3,7 +3,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
-#include "engine/eval/vary.h"
+#include "engine/eval/sweep_grid.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 /// window thread; the engine has its own.
 #pragma once
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class LiveRun : public ::testing::Test {
         app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
         app.start();
         settle();
-        run_command(app, "step 4");
+        run_action(app, "step 4");
         settle();
     }
     void settle() {

@@ -1,4 +1,4 @@
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/analysis/compare.h"
 #include "app/view/heat_data.h"
 #include "app/gl/heat_painter.h"
@@ -150,58 +150,58 @@ class CompareCommands : public ::testing::Test {
 };
 
 TEST_F(CompareCommands, ChangeTheView) {
-    run_command(app, "view.compare");
+    run_action(app, "view.compare");
     EXPECT_EQ(app.view.arrangement, Arrangement::compare);
     EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
-    run_command(app, "compare.next");
+    run_action(app, "compare.next");
     EXPECT_EQ(app.other_card(), 0);
-    run_command(app, "compare.next");
+    run_action(app, "compare.next");
     EXPECT_EQ(app.other_card(), 2);
-    run_command(app, "compare.with 2");
+    run_action(app, "compare.with 2");
     EXPECT_EQ(app.other_card(), 2);
-    EXPECT_THROW(run_command(app, "compare.with 1"), Error);
-    EXPECT_THROW(run_command(app, "compare.with 3"), Error);
-    run_command(app, "compare.all on");
+    EXPECT_THROW(run_action(app, "compare.with 1"), Error);
+    EXPECT_THROW(run_action(app, "compare.with 3"), Error);
+    run_action(app, "compare.all on");
     EXPECT_EQ(app.compared_cards(), (std::vector<int>{2, 0}));
     app.update_heat(1e6);
     EXPECT_EQ(app.others.size(), 2u);
     EXPECT_TRUE(app.heat_complete);
     EXPECT_GT(app.difference.focus().largest(true), 0);
-    run_command(app, "view.explore");
+    run_action(app, "view.explore");
     EXPECT_TRUE(app.compared_cards().empty());
-    run_command(app, "blink on");
+    run_action(app, "blink on");
     EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
-    run_command(app, "blink off");
-    run_command(app, "diff");
+    run_action(app, "blink off");
+    run_action(app, "diff");
     EXPECT_TRUE(app.view.difference && app.shows_difference());
-    run_command(app, "view.teach");
+    run_action(app, "view.teach");
     EXPECT_EQ(app.view.arrangement, Arrangement::teach);
-    run_command(app, "view.arrange explore");
+    run_action(app, "view.arrange explore");
     EXPECT_EQ(app.view.arrangement, Arrangement::explore);
-    EXPECT_THROW(run_command(app, "view.arrange sideways"), Error);
+    EXPECT_THROW(run_action(app, "view.arrange sideways"), Error);
 }
 
 TEST_F(CompareCommands, AFullLaneStepsBackForTwoPolicies) {
     app.view.lane = 0;
-    run_command(app, "view.compare");
+    run_action(app, "view.compare");
     EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 2));
     app.update_heat(1e6);
-    run_command(app, "compare.with 0");
-    run_command(app, "view.explore");
-    run_command(app, "view.compare");
+    run_action(app, "compare.with 0");
+    run_action(app, "view.explore");
+    run_action(app, "view.compare");
     EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 0));  // the user's choice
 }
 
 TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
     EXPECT_FALSE(app.compares_watched());
-    EXPECT_THROW(run_command(app, "compare.watched on"), Error);
-    run_command(app, "watch 12 15");
+    EXPECT_THROW(run_action(app, "compare.watched on"), Error);
+    run_action(app, "watch 12 15");
     EXPECT_TRUE(app.compares_watched());
-    run_command(app, "compare.watched off");
+    run_action(app, "compare.watched off");
     EXPECT_FALSE(app.compares_watched());
-    run_command(app, "compare.watched");
+    run_action(app, "compare.watched");
     EXPECT_TRUE(app.compares_watched());
-    run_command(app, "watch.clear");
+    run_action(app, "watch.clear");
     EXPECT_FALSE(app.compares_watched());
 }
 
@@ -223,40 +223,40 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     const int from_prompt = app.history.n_prompt() - 1;
     EXPECT_EQ(app.first_fitted_row(), 0);  // attention
     for (const char* mode : {"mode.mask", "mode.score"}) {
-        run_command(app, mode);
+        run_action(app, mode);
         EXPECT_EQ(app.first_fitted_row(), from_prompt) << mode;
     }
-    run_command(app, "mode.attention");
-    run_command(app, "diff on");
+    run_action(app, "mode.attention");
+    run_action(app, "diff on");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
-    run_command(app, "diff off");
+    run_action(app, "diff off");
     EXPECT_EQ(app.first_fitted_row(), 0);
-    run_command(app, "view.compare");
+    run_action(app, "view.compare");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
 
-    run_command(app, "view.zoom 9 50 20");
-    run_command(app, "mode.mask");
+    run_action(app, "view.zoom 9 50 20");
+    run_action(app, "mode.mask");
     EXPECT_FALSE(app.view.heat.fitted);  // keeps the user's zoom
-    run_command(app, "view.fit");
+    run_action(app, "view.fit");
     EXPECT_TRUE(app.view.heat.fitted);
     EXPECT_EQ(app.first_fitted_row(), 0);
-    run_command(app, "mode.score");
+    run_action(app, "mode.score");
     EXPECT_EQ(app.first_fitted_row(), 0);  // a choice holds in every mode
-    run_command(app, "view.decoded");
+    run_action(app, "view.decoded");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
-    run_command(app, "view.explore");
-    run_command(app, "mode.attention");
+    run_action(app, "view.explore");
+    run_action(app, "mode.attention");
     EXPECT_EQ(app.first_fitted_row(), 0);  // the default fit of scores was not a choice
-    run_command(app, "view.decoded");
+    run_action(app, "view.decoded");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     app.remember_changes();
-    run_command(app, "view.fit");
+    run_action(app, "view.fit");
     EXPECT_TRUE(app.undo());
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
 }
 
 TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
-    run_command(app, "mode.mask");
+    run_action(app, "mode.mask");
     app.show_run(opened_run(testing::synthetic_run({.n_decoded = 3}), "short"));
     app.refresh();
     EXPECT_EQ(app.first_fitted_row(), 0);
@@ -277,7 +277,7 @@ TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
 }
 
 TEST_F(CompareCommands, PartingIsShownAtItsRow) {
-    run_command(app, "compare.parting");
+    run_action(app, "compare.parting");
     EXPECT_EQ(app.view.row, parting);
 }
 

@@ -1,7 +1,7 @@
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/analysis/doctor.h"
 #include "app/view/memory_plan.h"
-#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_lifetime.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
 
@@ -171,22 +171,22 @@ TEST(MemoryPlan, CountsBytes) {
               memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().full_bytes);
 }
 
-TEST(TokenLife, SaysWhereAndWhenItWent) {
+TEST(TokenLifetime, SaysWhereAndWhenItWent) {
     const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
     int told = 0;
     for (const int position : {0, 5, 13, 39, 55}) {
-        const TokenLife life = token_life(history, 1, position);
+        const TokenLifetime lifetime = token_lifetime(history, 1, position);
         int n = 0, first = -1, last = -1;
         for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
             const int at = history.evicted_at(1, g, position);
-            EXPECT_EQ(life.heads[static_cast<std::size_t>(g)].evicted_at, at);
+            EXPECT_EQ(lifetime.heads[static_cast<std::size_t>(g)].evicted_at, at);
             n += history.stored(1, g, position, kRow) ? 1 : 0;
             if (at >= 0) first = first < 0 ? at : std::min(first, at), last = std::max(last, at);
         }
-        EXPECT_EQ(life.n_holding(kRow), n) << position;
-        EXPECT_EQ(life.first_gone(), first);
-        EXPECT_EQ(life.last_gone(), last);
-        EXPECT_TRUE(life.full_known);
+        EXPECT_EQ(lifetime.n_holding(kRow), n) << position;
+        EXPECT_EQ(lifetime.first_gone(), first);
+        EXPECT_EQ(lifetime.last_gone(), last);
+        EXPECT_TRUE(lifetime.full_known);
         for (std::size_t i = 0; i < history.steps().size(); ++i) {
             const int row = history.steps()[i]->row;
             // The full lane's attention, averaged over the heads that had lost the token before the row.
@@ -201,16 +201,16 @@ TEST(TokenLife, SaysWhereAndWhenItWent) {
                     ++lost;
                 }
             if (lost == 0)
-                EXPECT_TRUE(std::isnan(life.full_attention[i])) << row;
+                EXPECT_TRUE(std::isnan(lifetime.full_attention[i])) << row;
             else
-                EXPECT_NEAR(life.full_attention[i], sum / lost, 1e-3 * sum / lost + 1e-6) << row;
+                EXPECT_NEAR(lifetime.full_attention[i], sum / lost, 1e-3 * sum / lost + 1e-6) << row;
             told += lost > 0 ? 1 : 0;
         }
     }
     EXPECT_GT(told, 20);
 }
 
-TEST(TokenLife, StoriesNameRuleAndRank) {
+TEST(TokenLifetime, StoriesNameRuleAndRank) {
     const RunHistory history = history_of(testing::synthetic_run({.budgets = {0, 16}}));
     const StepList& steps = history.steps();
     const Eviction& gone = steps.back()->lanes[1].evictions.front();
@@ -222,21 +222,21 @@ TEST(TokenLife, StoriesNameRuleAndRank) {
     EXPECT_EQ(eviction_story(history, 0, 0, 0, 5), "");
 }
 
-TEST(TokenLife, CommandsNeedAPick) {
+TEST(TokenLifetime, CommandsNeedAPick) {
     AppState app({}, {});
     app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), ""));
     app.refresh();
     app.opened_file = "synthetic";
-    EXPECT_THROW(run_command(app, "why"), Error);
-    run_command(app, "pick 50 12");
-    run_command(app, "why");
+    EXPECT_THROW(run_action(app, "why"), Error);
+    run_action(app, "pick 50 12");
+    run_action(app, "why");
     EXPECT_EQ(app.dialog, Dialog::why);
-    run_command(app, "why");
+    run_action(app, "why");
     EXPECT_EQ(app.dialog, Dialog::none);
-    EXPECT_THROW(run_command(app, "why.back"), Error);  // a trace has no model
-    run_command(app, "doctor");
+    EXPECT_THROW(run_action(app, "why.back"), Error);  // a trace has no model
+    run_action(app, "doctor");
     EXPECT_EQ(app.dialog, Dialog::doctor);
-    run_command(app, "bookmarks");
+    run_action(app, "bookmarks");
     EXPECT_EQ(app.dialog, Dialog::notes);
 }
 

@@ -1,6 +1,6 @@
 // Every command of the command table does what its title says: it changes a view state, a record, the log or
 // a file. A command without a test here fails HasATest.
-#include "app/state/keepsakes.h"
+#include "app/state/annotations.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "tests/reference/source_folder.h"
@@ -25,7 +25,7 @@ class EveryCommand : public testing::LiveRun {
     }
     /// Runs the command and waits for its results.
     void run(const std::string& text) {
-        run_command(app, text);
+        run_action(app, text);
         settle();
         app.update_heat(1e6);
         app.remember_changes();
@@ -44,7 +44,7 @@ class EveryCommand : public testing::LiveRun {
     }
     /// Names the commands that a test covers. HasATest finds the names in this source file.
     static void cover(std::initializer_list<std::string_view> ids) {
-        for (const std::string_view id : ids) EXPECT_NE(find_command(id), nullptr) << id;
+        for (const std::string_view id : ids) EXPECT_NE(find_action(id), nullptr) << id;
     }
     reference::TempFolder folder{"commands"};
 };
@@ -54,7 +54,7 @@ TEST(EveryCommandOfTheTable, HasATest) {
     std::ifstream file(reference::source_folder() / "tests/window/test_every_command.cpp");
     const std::string source(std::istreambuf_iterator<char>(file), {});
     ASSERT_FALSE(source.empty());
-    for (const UserCommand& command : command_table()) {
+    for (const UserAction& command : action_table()) {
         const std::string id(command.id.starts_with("run.speed") ? "run.speed"
                                                                  : command.id);  // ten commands share this id
         EXPECT_NE(source.find('"' + id + '"'), std::string::npos) << id;
@@ -65,7 +65,7 @@ TEST_F(EveryCommand, OfTheRun) {
     cover({"run.toggle", "run.play", "run.stop", "step", "run.step", "run.step10", "run.restart", "prompt"});
     for (const auto& [on, off] : {std::pair("run.toggle", "run.toggle"), {"run.play", "run.stop"}}) {
         const int before = app.last_row();
-        run_command(app, on);
+        run_action(app, on);
         refreshed_until([&] { return app.last_row() > before; });
         run(off);
         EXPECT_FALSE(app.running()) << on;
@@ -117,7 +117,7 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_EQ(app.last_row(), last);
 
     // A rewind also restores the settings, unless they are kept.
-    const LaneSpec before = app.desk.lanes()[1], after = parse_lane_spec("h2o:budget=9");
+    const LaneSpec before = app.lane_editor.lanes()[1], after = parse_lane_spec("h2o:budget=9");
     run("lane 1 h2o:budget=9");
     run("follow off");
     run("step 2");
@@ -126,27 +126,27 @@ TEST_F(EveryCommand, OfTime) {
     run("rewind " + std::to_string(last));
     EXPECT_NE(app.notice.find("as they were set at row " + std::to_string(last)), std::string::npos)
         << app.notice;
-    EXPECT_EQ(app.desk.lanes()[1], before);
-    EXPECT_TRUE(app.desk.follow());
+    EXPECT_EQ(app.lane_editor.lanes()[1], before);
+    EXPECT_TRUE(app.lane_editor.follow());
     run("branch " + std::to_string(app.status.other_branches.back().id));
-    EXPECT_EQ(app.desk.lanes()[1], after);
+    EXPECT_EQ(app.lane_editor.lanes()[1], after);
     run("row " + std::to_string(last - 1));
     run("rewind keep");
     EXPECT_EQ(app.last_row(), last - 1);
-    EXPECT_EQ(app.desk.lanes()[1], after);
-    EXPECT_FALSE(app.desk.follow());
+    EXPECT_EQ(app.lane_editor.lanes()[1], after);
+    EXPECT_FALSE(app.lane_editor.follow());
     EXPECT_EQ(app.status.run.commands.back().row, last - 1);
     run("step");
     EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
     run("rewind " + std::to_string(last - 2) + " keep");
-    EXPECT_EQ(app.desk.lanes()[1], after);
-    EXPECT_THROW(run_command(app, "rewind keep keep"), Error);
+    EXPECT_EQ(app.lane_editor.lanes()[1], after);
+    EXPECT_THROW(run_action(app, "rewind keep keep"), Error);
 
     run("fork 1 tova:budget=9");
-    EXPECT_EQ(app.desk.n_lanes(), 3);
+    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
     EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
     run("fork.here");
-    EXPECT_EQ(app.desk.n_lanes(), 4);
+    EXPECT_EQ(app.lane_editor.n_lanes(), 4);
 }
 
 TEST_F(EveryCommand, OfTokens) {
@@ -219,19 +219,19 @@ TEST_F(EveryCommand, OfTokens) {
     run("why");
     EXPECT_EQ(app.dialog, Dialog::why);
     run("why.back");
-    ASSERT_NE(app.status.token_back, nullptr);
-    EXPECT_EQ(app.status.token_back->row, app.last_row());
+    ASSERT_NE(app.status.counterfactual, nullptr);
+    EXPECT_EQ(app.status.counterfactual->row, app.last_row());
     run("why.back " + std::to_string(app.last_row() - 1));
-    EXPECT_EQ(app.status.token_back->row, app.last_row() - 1);
-    EXPECT_EQ(app.status.token_back->n_tokens, 1);
+    EXPECT_EQ(app.status.counterfactual->row, app.last_row() - 1);
+    EXPECT_EQ(app.status.counterfactual->n_tokens, 1);
     run(fmt::format("watch {} {}", gone, gone + 2));
     run(fmt::format("why.back watched {}", app.last_row() - 1));
-    EXPECT_EQ(app.status.token_back->position, gone);
-    EXPECT_EQ(app.status.token_back->n_tokens, 3);
-    EXPECT_EQ(app.status.token_back->row, app.last_row() - 1);
+    EXPECT_EQ(app.status.counterfactual->position, gone);
+    EXPECT_EQ(app.status.counterfactual->n_tokens, 3);
+    EXPECT_EQ(app.status.counterfactual->row, app.last_row() - 1);
     run("watch.clear");
-    EXPECT_THROW(run_command(app, "why.back watched"), Error);
-    EXPECT_THROW(run_command(app, "why.shadow"), Error);  // the lane has no shadow
+    EXPECT_THROW(run_action(app, "why.back watched"), Error);
+    EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
     run("lane.set shadow=on");
     run("step");
     run("why.shadow");
@@ -240,7 +240,7 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_EQ(app.shadow_job.result()->last_row, app.last_row());
     // A second call stops the job, unless it has already finished.
     for (int i = 0; i < 50 && app.notice.find("stopped") == std::string::npos; ++i) {
-        run_command(app, "why.shadow");
+        run_action(app, "why.shadow");
         run("why.shadow");
     }
     EXPECT_NE(app.notice.find("stopped"), std::string::npos) << app.notice;
@@ -279,7 +279,7 @@ TEST_F(EveryCommand, OfTheView) {
     run("range.gamma 0.5");
     EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
     EXPECT_EQ(difference_scale(app.view, 1).gamma, 0.5f);
-    EXPECT_THROW(run_command(app, "range.gamma 0"), Error);
+    EXPECT_THROW(run_action(app, "range.gamma 0"), Error);
     run("range.gamma 1");
     run("range.fit");
     EXPECT_NE(app.view.range().high, 0.5f);
@@ -376,7 +376,7 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.focus 0");
     EXPECT_EQ(app.view.lane, 0);
     run("lane.focus 1");
-    const auto spec = [&] { return format_lane_spec(app.desk.lanes()[1]); };
+    const auto spec = [&] { return format_lane_spec(app.lane_editor.lanes()[1]); };
     run("lane 1 h2o:budget=9");
     EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
     run("step");
@@ -396,14 +396,14 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.paste");
     EXPECT_EQ(app.paste_to_lane, 1);
     run("add tova:budget=9");
-    EXPECT_EQ(app.desk.n_lanes(), 3);
+    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
     run("lane.duplicate");
-    EXPECT_EQ(app.desk.n_lanes(), 4);
+    EXPECT_EQ(app.lane_editor.n_lanes(), 4);
     run("remove 3");
-    EXPECT_EQ(app.desk.n_lanes(), 3);
-    const bool followed = app.desk.follow();
+    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
+    const bool followed = app.lane_editor.follow();
     run("follow");
-    EXPECT_NE(app.desk.follow(), followed);
+    EXPECT_NE(app.lane_editor.follow(), followed);
     run("shadow on");
     run("step");
     EXPECT_NE(app.record(1)->shadow, nullptr);
@@ -438,7 +438,7 @@ TEST_F(EveryCommand, OfFiles) {
     expect_file("out/lane1/heatmap_L2_H3.gif");
     run("file.export " + file("whole") + " run,mask");
     expect_file("whole/run.json");
-    run_command(app, "file.export " + file("never") + " all");
+    run_action(app, "file.export " + file("never") + " all");
     run("export.cancel");
     EXPECT_TRUE(app.export_job.failed());
     EXPECT_NE(app.export_job.result().find("cancelled"), std::string::npos) << app.export_job.result();
@@ -452,10 +452,10 @@ TEST_F(EveryCommand, OfFiles) {
     run("file.save " + file("run.keyhole"));
     expect_file("run.keyhole");
     run("step");
-    run_command(app, "file.open " + file("run.keyhole"));
+    run_action(app, "file.open " + file("run.keyhole"));
     EXPECT_TRUE(app.live()) << "what is on show stays until the trace is there";
     EXPECT_TRUE(app.opening());
-    EXPECT_THROW(run_command(app, "file.open " + file("run.keyhole")), Error);
+    EXPECT_THROW(run_action(app, "file.open " + file("run.keyhole")), Error);
     run("export.cancel");
     EXPECT_TRUE(app.live());
     refreshed_until([&] { return !app.open_job.running(); });
@@ -463,7 +463,7 @@ TEST_F(EveryCommand, OfFiles) {
     EXPECT_FALSE(app.live());
     EXPECT_EQ(app.last_row(), last);
     EXPECT_EQ(app.open_job.result(), nullptr) << "the window's history alone holds the records";
-    run_command(app, "file.open " + file("nowhere.keyhole"));
+    run_action(app, "file.open " + file("nowhere.keyhole"));
     refreshed_until([&] { return app.idle(); });
     EXPECT_TRUE(app.notice_is_fault);
     EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole: No such file"), std::string::npos)
@@ -486,18 +486,18 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
     run("file.open " + file("run.keyhole"));
     run("goto 2 1");
     run("bookmark here");
-    ASSERT_EQ(app.keepsakes.bookmarks.size(), 1u);
+    ASSERT_EQ(app.annotations.bookmarks.size(), 1u);
     run("goto 0 0");
     run("bookmark.go 1");
     EXPECT_EQ(app.view.layer, 2);
     run("bookmark.drop 1");
-    EXPECT_TRUE(app.keepsakes.bookmarks.empty());
+    EXPECT_TRUE(app.annotations.bookmarks.empty());
     run("note it tips");
-    EXPECT_EQ(app.keepsakes.notes, "it tips");
+    EXPECT_EQ(app.annotations.notes, "it tips");
     expect_file("run.notes.json");
-    app.keepsakes.notes = "it tips here";
+    app.annotations.notes = "it tips here";
     run("notes.keep");
-    EXPECT_EQ(load_keepsakes(file("run.notes.json")).notes, "it tips here");
+    EXPECT_EQ(load_annotations(file("run.notes.json")).notes, "it tips here");
     for (const auto& [id, dialog] : {std::pair("bookmarks", Dialog::notes),
                                      {"doctor", Dialog::doctor},
                                      {"palette", Dialog::palette},

@@ -204,7 +204,7 @@ TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
                 const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                 const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                 if (p > i) {
-                    EXPECT_TRUE(close(seen, HeatGround::kUnborn));
+                    EXPECT_TRUE(close(seen, HeatGround::kFuture));
                 } else if (!history.attended(1, g, p, i)) {
                     EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
                         << i << " " << p;
@@ -455,7 +455,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                     const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                     const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                     if (p > i) {
-                        EXPECT_TRUE(close(seen, HeatGround::kUnborn) && drawn == kUnbornColor);
+                        EXPECT_TRUE(close(seen, HeatGround::kFuture) && drawn == kFutureColor);
                     } else if (drawn == kEvictedColor || drawn == kHatchColor) {
                         ++n_hatched;
                         EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))

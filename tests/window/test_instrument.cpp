@@ -1,12 +1,12 @@
 // The instrument parts of the window: ranges, undo, bookmarks, notes, settings, recent files, and views
 // copied as a command.
 #include "app/actions/command_line.h"
-#include "app/actions/command_table.h"
-#include "app/state/keepsakes.h"
+#include "app/actions/action_table.h"
+#include "app/state/annotations.h"
 #include "app/view/range_histogram.h"
 #include "app/state/settings.h"
 #include "engine/base/error.h"
-#include "engine/export/films.h"
+#include "engine/export/animation.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -51,28 +51,28 @@ class Instrument : public ::testing::Test {
 };
 
 TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
-    run_command(app, "goto 2 3");
+    run_action(app, "goto 2 3");
     app.remember_changes();
-    run_command(app, "mode.mask");
+    run_action(app, "mode.mask");
     app.remember_changes();
-    run_command(app, "row 50");
+    run_action(app, "row 50");
     app.remember_changes();  // a change of row is no undo step
-    run_command(app, "undo");
+    run_action(app, "undo");
     EXPECT_EQ(app.view.mode, HeatMode::attention);
     EXPECT_EQ(app.view.row, 50);
-    run_command(app, "undo");
+    run_action(app, "undo");
     EXPECT_EQ(app.view.layer, 0);
-    run_command(app, "undo");
+    run_action(app, "undo");
     EXPECT_EQ(app.notice, "nothing to undo");
-    run_command(app, "redo");
-    run_command(app, "redo");
+    run_action(app, "redo");
+    run_action(app, "redo");
     EXPECT_EQ(app.view.layer, 2);
     EXPECT_EQ(app.view.head, 3);
     EXPECT_EQ(app.view.mode, HeatMode::mask);
-    run_command(app, "undo");
-    run_command(app, "mode.score");
+    run_action(app, "undo");
+    run_action(app, "mode.score");
     app.remember_changes();
-    run_command(app, "redo");  // the new change dropped the redo steps
+    run_action(app, "redo");  // the new change dropped the redo steps
     EXPECT_EQ(app.view.mode, HeatMode::score);
 }
 
@@ -92,58 +92,58 @@ TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
 TEST_F(Instrument, SettingsAndViewAreUndoneInTheirOrder) {
     app.view.lane = 1;
     app.remember_changes();
-    const LaneSpec before = app.desk.lanes()[1];
+    const LaneSpec before = app.lane_editor.lanes()[1];
     LaneSpec other = before;
     other.policy.budget.value = 8;
-    app.desk.set(1, other);
+    app.lane_editor.set(1, other);
     app.remember_changes();
-    run_command(app, "goto 1 1");
+    run_action(app, "goto 1 1");
     app.remember_changes();
-    run_command(app, "undo");
+    run_action(app, "undo");
     EXPECT_EQ(app.view.layer, 0);
-    EXPECT_EQ(app.desk.lanes()[1], other);
-    run_command(app, "undo");
-    EXPECT_EQ(app.desk.lanes()[1], before);
-    run_command(app, "redo");
-    EXPECT_EQ(app.desk.lanes()[1], other);
+    EXPECT_EQ(app.lane_editor.lanes()[1], other);
+    run_action(app, "undo");
+    EXPECT_EQ(app.lane_editor.lanes()[1], before);
+    run_action(app, "redo");
+    EXPECT_EQ(app.lane_editor.lanes()[1], other);
 }
 
 TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
-    run_command(app, "goto 2 1 55");
-    run_command(app, "mode.score");
-    run_command(app, "pick 55 12");
-    run_command(app, "bookmark where it tips");
-    run_command(app, "note H2O forgets the gate");
-    run_command(app, "note at row 55");
-    run_command(app, "goto 0 0 40");
-    run_command(app, "mode.mask");
-    run_command(app, "pick.clear");
-    run_command(app, "bookmark.go 1");
+    run_action(app, "goto 2 1 55");
+    run_action(app, "mode.score");
+    run_action(app, "pick 55 12");
+    run_action(app, "bookmark where it tips");
+    run_action(app, "note H2O forgets the gate");
+    run_action(app, "note at row 55");
+    run_action(app, "goto 0 0 40");
+    run_action(app, "mode.mask");
+    run_action(app, "pick.clear");
+    run_action(app, "bookmark.go 1");
     EXPECT_EQ(app.view.layer, 2);
     EXPECT_EQ(app.view.head, 1);
     EXPECT_EQ(app.view.row, 55);
     EXPECT_EQ(app.view.mode, HeatMode::score);
     EXPECT_EQ(app.view.pick, (Pick{55, 12}));
-    EXPECT_THROW(run_command(app, "bookmark.go 2"), Error);
+    EXPECT_THROW(run_action(app, "bookmark.go 2"), Error);
 
-    const Keepsakes kept = load_keepsakes(folder / "run.notes.json");
-    EXPECT_EQ(kept, app.keepsakes);
+    const Annotations kept = load_annotations(folder / "run.notes.json");
+    EXPECT_EQ(kept, app.annotations);
     EXPECT_EQ(kept.notes, "H2O forgets the gate\nat row 55");
-    run_command(app, "bookmark.drop 1");
-    EXPECT_TRUE(load_keepsakes(folder / "run.notes.json").bookmarks.empty());
-    app.keepsakes = {};
-    run_command(app, "notes.keep");
+    run_action(app, "bookmark.drop 1");
+    EXPECT_TRUE(load_annotations(folder / "run.notes.json").bookmarks.empty());
+    app.annotations = {};
+    run_action(app, "notes.keep");
     EXPECT_FALSE(std::filesystem::exists(folder / "run.notes.json"));
     std::ofstream(folder / "run.notes.json") << "{\"notes\": 3}";
-    EXPECT_THROW(load_keepsakes(folder / "run.notes.json"), Error);
+    EXPECT_THROW(load_annotations(folder / "run.notes.json"), Error);
     // The new file replaces the old one: a reader that has the old file open sees it whole.
-    app.keepsakes.notes = "whole";
-    run_command(app, "notes.keep");
+    app.annotations.notes = "whole";
+    run_action(app, "notes.keep");
     std::filesystem::create_hard_link(folder / "run.notes.json", folder / "old.notes.json");
-    app.keepsakes.notes = "new";
-    run_command(app, "notes.keep");
-    EXPECT_EQ(load_keepsakes(folder / "run.notes.json").notes, "new");
-    EXPECT_EQ(load_keepsakes(folder / "old.notes.json").notes, "whole");
+    app.annotations.notes = "new";
+    run_action(app, "notes.keep");
+    EXPECT_EQ(load_annotations(folder / "run.notes.json").notes, "new");
+    EXPECT_EQ(load_annotations(folder / "old.notes.json").notes, "whole");
 }
 
 // Each bookmark value is limited to what a run can have, so that the view may use it. The message names file
@@ -157,7 +157,7 @@ TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
         if (!key.empty()) one[key] = nlohmann::json::parse(value);
         std::ofstream(file) << nlohmann::json{{"version", 1}, {"notes", "x"}, {"bookmarks", {one}}};
         try {
-            (void)load_keepsakes(file);
+            (void)load_annotations(file);
         } catch (const Error& error) {
             EXPECT_EQ(error.code(), ErrorCode::bad_file);
             return error.what();
@@ -183,53 +183,53 @@ TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
         EXPECT_NE(message.find(file.string()), std::string::npos) << message;
     }
     std::ofstream(file) << "{\"notes\": \"x\"}";
-    EXPECT_THROW((void)load_keepsakes(file), Error);
+    EXPECT_THROW((void)load_annotations(file), Error);
     std::filesystem::remove(file);
     ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // an open of a pipe would block
-    EXPECT_THROW((void)load_keepsakes(file), Error);
+    EXPECT_THROW((void)load_annotations(file), Error);
     std::filesystem::remove(file);
 }
 
 TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
-    run_command(app, "note kept");
-    run_command(app, "file.save " + (folder / "copy.keyhole").string());
+    run_action(app, "note kept");
+    run_action(app, "file.save " + (folder / "copy.keyhole").string());
     if (app.export_job.running()) {  // in the background, one file at a time
-        EXPECT_THROW(run_command(app, "file.save " + (folder / "other.keyhole").string()), Error);
+        EXPECT_THROW(run_action(app, "file.save " + (folder / "other.keyhole").string()), Error);
     }
     wait_for_files();
     EXPECT_EQ(app.notice, "saved " + (folder / "copy.keyhole").string());
-    EXPECT_EQ(load_keepsakes(folder / "copy.notes.json").notes, "kept");
+    EXPECT_EQ(load_annotations(folder / "copy.notes.json").notes, "kept");
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
-    run_command(app, "file.save " + (folder / "copy.keyhole/in-a-file.keyhole").string());
+    run_action(app, "file.save " + (folder / "copy.keyhole/in-a-file.keyhole").string());
     wait_for_files();
     EXPECT_TRUE(app.notice_is_fault) << app.notice;
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
-    app.keepsakes = {};
-    run_command(app, "recent 1");
+    app.annotations = {};
+    run_action(app, "recent 1");
     wait_for_files();
-    EXPECT_EQ(app.keepsakes.notes, "kept");
-    EXPECT_THROW(run_command(app, "recent 9"), Error);
-    EXPECT_THROW(run_command(app, "open " + (folder / "nothing.odt").string()), Error);
+    EXPECT_EQ(app.annotations.notes, "kept");
+    EXPECT_THROW(run_action(app, "recent 9"), Error);
+    EXPECT_THROW(run_action(app, "open " + (folder / "nothing.odt").string()), Error);
 }
 
 TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
-    run_command(app, "range.fit");
+    run_action(app, "range.fit");
     const RangeChoice& range = app.view.attention_range;
     EXPECT_FALSE(range.automatic);
     int inside = 0, n = 0;
     for (const float v : app.heat.focus().pyramid().front().values)
         if (v > 0) ++n, inside += v >= range.low && v <= range.high ? 1 : 0;
     EXPECT_NEAR(double(inside) / n, 0.99, 0.01);
-    run_command(app, "colors");
+    run_action(app, "colors");
     EXPECT_EQ(app.view.colors, Colormap::cividis);
     EXPECT_EQ(color_scale(app.view, 1).map, Colormap::cividis);
-    run_command(app, "colors gray");
+    run_action(app, "colors gray");
     EXPECT_EQ(app.view.colors, Colormap::gray);
-    EXPECT_THROW(run_command(app, "colors rdbu"), Error);
-    run_command(app, "range.clips on");
+    EXPECT_THROW(run_action(app, "colors rdbu"), Error);
+    run_action(app, "range.clips on");
     EXPECT_TRUE(app.view.marks_clips);
     EXPECT_TRUE(color_scale(app.view, 1).marks_clips);
-    run_command(app, "range.nan");
+    run_action(app, "range.nan");
     EXPECT_FALSE(app.view.marks_nan);
     EXPECT_FALSE(difference_scale(app.view, 1).marks_nan);
 }
@@ -320,30 +320,30 @@ TEST(CommandLine, SaysWhatWasDone) {
 }
 
 TEST_F(Instrument, CopiesTheCommandOfTheView) {
-    run_command(app, "goto 2 1");
-    run_command(app, "file.copy");
+    run_action(app, "goto 2 1");
+    run_action(app, "file.copy");
     EXPECT_EQ(app.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
                                      " --export view --out keyhole-out --layers 2 --heads 1");
-    run_command(app, "file.copy frames");
+    run_action(app, "file.copy frames");
     EXPECT_NE(app.clipboard_out.find("--export frames"), std::string::npos);
-    run_command(app, "mode.mask");
-    run_command(app, "file.copy gif-view");
+    run_action(app, "mode.mask");
+    run_action(app, "file.copy gif-view");
     EXPECT_NE(app.clipboard_out.find("--export gif-mask --out keyhole-out --layers 2 --heads 1"),
               std::string::npos)
         << app.clipboard_out;
-    EXPECT_THROW(run_command(app, "file.copy everything"), Error);
-    run_command(app, "file.gif-view " + (folder / "out").string());  // from the trace
+    EXPECT_THROW(run_action(app, "file.copy everything"), Error);
+    run_action(app, "file.gif-view " + (folder / "out").string());  // from the trace
     wait_for_files();
     EXPECT_TRUE(std::filesystem::exists(folder / "out/lane0/mask_L2_G1.gif"));
-    EXPECT_EQ(app.export_job.wish.list, ExportWish().list);  // the dialog's choice is unchanged
+    EXPECT_EQ(app.export_job.request.list, ExportRequest().list);  // the dialog's choice is unchanged
 }
 
 TEST_F(Instrument, PicturesOfDifferencesAreFiles) {
     app.view.lane = 1;
-    run_command(app, "diff on");
-    run_command(app, "mode.mask");
+    run_action(app, "diff on");
+    run_action(app, "mode.mask");
     app.update_heat(1e6);
-    run_command(app, "file.picture " + (folder / "difference.png").string());
+    run_action(app, "file.picture " + (folder / "difference.png").string());
     EXPECT_GT(std::filesystem::file_size(folder / "difference.png"), 3000u);
 }
 
@@ -357,12 +357,12 @@ TEST_F(Instrument, EveryViewIsAFile) {
     app.view.pick_cell({60, 12}, false);
     for (const char* what : {"scores", "kl", "agreement", "watched"}) {
         if (what == std::string("watched"))
-            run_command(app, "watch 12 15");
+            run_action(app, "watch 12 15");
         else
-            run_command(app, std::string("curves ") + what);
+            run_action(app, std::string("curves ") + what);
         const std::string file = (folder / (std::string(what))).string();
-        run_command(app, "file.curves " + file + ".svg");
-        run_command(app, "file.curves " + file + ".csv");
+        run_action(app, "file.curves " + file + ".svg");
+        run_action(app, "file.curves " + file + ".csv");
         EXPECT_NE(text_of(std::string(what) + ".svg").find("</svg>"), std::string::npos) << what;
         const std::string table = text_of(std::string(what) + ".csv");
         EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
@@ -376,18 +376,18 @@ TEST_F(Instrument, EveryViewIsAFile) {
         fmt::format("{},{:.9g},", app.last_row(), double(*app.history.steps().back()->lanes[1].kl))))
         << last;
 
-    run_command(app, "file.atlas " + (folder / "atlas.png").string());
+    run_action(app, "file.atlas " + (folder / "atlas.png").string());
     wait_for_files();
     EXPECT_GT(std::filesystem::file_size(folder / "atlas.png"), 5000u);
-    run_command(app, "file.overlap " + (folder / "overlap.csv").string());
+    run_action(app, "file.overlap " + (folder / "overlap.csv").string());
     const std::string overlap = text_of("overlap.csv");
     EXPECT_EQ(std::count(overlap.begin(), overlap.end(), '\n'), 17);
     EXPECT_NE(overlap.find("\n0,0,16,0,"), std::string::npos)
         << overlap;  // lane 0 holds everything that lane 1 holds
-    run_command(app, "watch.clear");
-    run_command(app, "curves scores");
-    run_command(app, "pick.clear");
-    EXPECT_THROW(run_command(app, "file.curves nothing.svg"), Error);
+    run_action(app, "watch.clear");
+    run_action(app, "curves scores");
+    run_action(app, "pick.clear");
+    EXPECT_THROW(run_action(app, "file.curves nothing.svg"), Error);
 }
 
 TEST_F(Instrument, FramesOfTheMaskAreOfOneSizeAndShowTheRow) {

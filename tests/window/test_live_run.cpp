@@ -1,6 +1,6 @@
 // Commands on a live run of the demo model, without a window. The engine thread's results arrive in records
 // and status.
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/analysis/doctor.h"
 #include "app/actions/steer.h"
 #include "app/view/focus_picture.h"
@@ -24,8 +24,8 @@ using testing::LiveRun;
 
 TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     const int before = app.last_row();
-    run_command(app, "force 7,9");
-    run_command(app, "step 2");
+    run_action(app, "force 7,9");
+    run_action(app, "step 2");
     settle();
     EXPECT_EQ(token_at(before + 1), 7);
     EXPECT_EQ(token_at(before + 2), 9);
@@ -33,16 +33,16 @@ TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
 
     app.view.lane = 1;
     const int third = app.record(1)->top[2].id, row = app.last_row();
-    run_command(app, "candidate 3");
+    run_action(app, "candidate 3");
     settle();
     EXPECT_EQ(app.last_row(), row + 1);
     EXPECT_EQ(token_at(row + 1), third);
-    EXPECT_THROW(run_command(app, "candidate 99"), Error);
+    EXPECT_THROW(run_action(app, "candidate 99"), Error);
 
     // At an earlier row the run first rewinds there.
-    run_command(app, "row " + std::to_string(before));
+    run_action(app, "row " + std::to_string(before));
     const int second = app.record(1)->top[1].id;
-    run_command(app, "candidate 2");
+    run_action(app, "candidate 2");
     settle();
     EXPECT_EQ(app.last_row(), before + 1);
     EXPECT_EQ(token_at(before + 1), second);
@@ -53,7 +53,7 @@ TEST_F(LiveRun, TurnsKeepTheCaches) {
     const int row = app.last_row();
     const auto stored = [&](int r) { return app.history.lane_record(r, 0)->use.stored_tokens; };
     const std::int64_t before = stored(row);
-    run_command(app, "say \" Thank you.\"");
+    run_action(app, "say \" Thank you.\"");
     settle();
     const int said = app.last_row() - row;
     EXPECT_GT(said, 0);
@@ -63,30 +63,30 @@ TEST_F(LiveRun, TurnsKeepTheCaches) {
         text += app.history.run().token_bytes[static_cast<std::size_t>(token_at(p))];
     EXPECT_EQ(text, " Thank you.");
 
-    run_command(app, "token.edit " + std::to_string(row) + " \" No\"");
+    run_action(app, "token.edit " + std::to_string(row) + " \" No\"");
     settle();
     EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
     EXPECT_EQ(last_command(), "say! \" No\"");
-    EXPECT_THROW(run_command(app, "token.edit 2 nothing"), Error);  // of the prompt
+    EXPECT_THROW(run_action(app, "token.edit 2 nothing"), Error);  // of the prompt
 }
 
 // Pending tokens of a turn are not read before the words that replace a part of it.
 TEST_F(LiveRun, EditsInsideATurn) {
     const int row = app.last_row();
-    run_command(app, "say \" one two three four five six\"");
+    run_action(app, "say \" one two three four five six\"");
     settle();
-    run_command(app, "token.edit " + std::to_string(row + 2) + " \" No\"");
+    run_action(app, "token.edit " + std::to_string(row + 2) + " \" No\"");
     settle();
     EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row + 2))].substr(0, 1), " ");
     const auto token = token_at(row + 2);
-    run_command(app, "say \" one two three four five six\"");
+    run_action(app, "say \" one two three four five six\"");
     settle();
-    run_command(app, "token.edit " + std::to_string(row + 4) + " \" No\"");
+    run_action(app, "token.edit " + std::to_string(row + 4) + " \" No\"");
     settle();
     EXPECT_EQ(token_at(row + 4), token);
     const int third = app.history.lane_record(row + 3, 0)->top[2].id;
-    run_command(app, "row " + std::to_string(row + 3));
-    run_command(app, "candidate 3");
+    run_action(app, "row " + std::to_string(row + 3));
+    run_action(app, "candidate 3");
     settle();
     EXPECT_EQ(token_at(row + 4), third);
 }
@@ -107,25 +107,25 @@ TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
     for (int p = 0; p < app.history.n_prompt() && gone < 0; ++p)
         if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
     ASSERT_GE(gone, 0);
-    run_command(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(gone));
-    run_command(app, "why.back");
+    run_action(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(gone));
+    run_action(app, "why.back");
     settle();
-    ASSERT_NE(app.status.token_back, nullptr) << app.notice;
-    EXPECT_EQ(app.status.token_back->position, gone);
-    EXPECT_EQ(app.status.token_back->row, app.last_row());
-    EXPECT_FALSE(app.status.token_back->kv_heads.empty());
-    EXPECT_TRUE(std::isfinite(app.status.token_back->kl));
+    ASSERT_NE(app.status.counterfactual, nullptr) << app.notice;
+    EXPECT_EQ(app.status.counterfactual->position, gone);
+    EXPECT_EQ(app.status.counterfactual->row, app.last_row());
+    EXPECT_FALSE(app.status.counterfactual->kv_heads.empty());
+    EXPECT_TRUE(std::isfinite(app.status.counterfactual->kl));
     EXPECT_TRUE(app.status.run.commands.empty());  // a question is not logged
     // A token that is held everywhere cannot be put back: the status line says so.
-    run_command(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(app.last_row()));
-    run_command(app, "why.back");
+    run_action(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(app.last_row()));
+    run_action(app, "why.back");
     settle();
     EXPECT_NE(app.notice.find("held everywhere"), std::string::npos) << app.notice;
 }
 
 TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
-    run_command(app, "shadow on");
-    run_command(app, "step 3");
+    run_action(app, "shadow on");
+    run_action(app, "step 3");
     settle();
     for (const int lane : {0, 1})
         for (const auto& step : app.history.steps())
@@ -136,9 +136,9 @@ TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
 }
 
 TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
-    run_command(app, "evict 1 " + std::to_string(app.last_row()));
+    run_action(app, "evict 1 " + std::to_string(app.last_row()));
     settle();
-    run_command(app, "file.copy run");
+    run_action(app, "file.copy run");
     for (const char* part : {"keyhole decode --model ", " --lane full --lane h2o:budget=12 ", " --tokens 4 ",
                              " --script <(printf "})
         EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
@@ -147,10 +147,10 @@ TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
 
 /// Characters that the fonts cannot draw are shown escaped and copied unchanged.
 TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
-    run_command(app, "prompt The cat \U0001f600 sat on \u4e2d.");
+    run_action(app, "prompt The cat \U0001f600 sat on \u4e2d.");
     settle();
     (void)app.glyphs.learn(app.history);
-    run_command(app, "file.copy run");
+    run_action(app, "file.copy run");
     EXPECT_NE(app.clipboard_out.find(" --prompt 'The cat \U0001f600 sat on \u4e2d.' "), std::string::npos)
         << app.clipboard_out;
     EXPECT_EQ(app.glyphs.text(app.history.run().prompt), "The cat \\u{1F600} sat on \u4e2d.");
@@ -167,41 +167,41 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     const std::string words = app.setup.prompt;
     while (app.setup.prompt.size() < 3000) app.setup.prompt += " " + words;
     app.start();
-    run_command(app, "run.stop");  // sent before the engine begins: the prompt must find the request
+    run_action(app, "run.stop");  // sent before the engine begins: the prompt must find the request
     settle();
     EXPECT_EQ(app.status.phase, EnginePhase::idle);
     EXPECT_NE(app.status.message.find("was stopped"), std::string::npos) << app.status.message;
-    run_command(app, "step 3");  // must not wait for something that never comes
+    run_action(app, "step 3");  // must not wait for something that never comes
     settle();
     EXPECT_NE(app.status.message.find("start one first"), std::string::npos) << app.status.message;
     app.setup.prompt = words;
     app.start();
     settle();
-    run_command(app, "step 3");
+    run_action(app, "step 3");
     settle();
     EXPECT_EQ(app.n_decoded(), 3);
 }
 
 /// Returns the mean over the heads that lost the token, from the rows that an export writes.
 TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
-    run_command(app, "lane.focus 1");
-    run_command(app, "lane.set shadow=on");
+    run_action(app, "lane.focus 1");
+    run_action(app, "lane.set shadow=on");
     settle();
-    run_command(app, "step 4");
+    run_action(app, "step 4");
     settle();
     int gone = -1;
     for (int p = 4; p < app.history.n_prompt() && gone < 0; ++p)
         if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
     ASSERT_GE(gone, 0);
     app.view.pick_cell({app.last_row(), gone}, false);
-    run_command(app, "why.shadow");
+    run_action(app, "why.shadow");
     settle();
     const auto known = app.shadow_job.result();
     ASSERT_NE(known, nullptr) << app.notice;
     ASSERT_EQ(known->by_row.size(), static_cast<std::size_t>(app.last_row()) + 1);
 
     const reference::TempFolder folder("shadow");
-    run_command(app, "file.export " + folder.path().string() + " shadow");
+    run_action(app, "file.export " + folder.path().string() + " shadow");
     settle();
     const NpyArray rows = read_npy(folder.path() / "lane1" / "shadow.npy");
     const std::int64_t n_layers = rows.shape[1], n_heads = rows.shape[2], n = rows.shape[3];
@@ -247,18 +247,18 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     settle();
     EXPECT_NE(app.status.message.find("model.layers.1.self_attn.k_proj.weight"), std::string::npos)
         << app.status.message;
-    run_command(app, "step 3");
+    run_action(app, "step 3");
     settle();
     for (const int card : {0, 1})
         EXPECT_TRUE(std::isnan(app.record(card)->entropy)) << card;  // the card reports it
     // Layer 0 has valid values; the row of layer 1 contains NaN.
     for (const int layer : {0, 1}) {
-        run_command(app, "goto " + std::to_string(layer) + " 0");
+        run_action(app, "goto " + std::to_string(layer) + " 0");
         app.update_heat(1e6);
         EXPECT_EQ(app.heat.focus().has_not_finite(), layer == 1);
         EXPECT_TRUE(std::isfinite(app.heat.focus().largest(true)) || layer == 1);
         for (const bool marked : {true, false}) {
-            run_command(app, marked ? "range.nan on" : "range.nan off");
+            run_action(app, marked ? "range.nan on" : "range.nan off");
             const Image picture = focus_picture(app.history, 0, app.view, color_scale(app.view, 1));
             int n = 0;
             for (int y = 0; y < picture.height(); ++y)

@@ -3,13 +3,13 @@
 #include "app/cli/commands.h"
 #include "app/manual/page.h"
 #include "app/manual/terminal.h"
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "app/view/view_export.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/bench/papers.h"
 #include "engine/eval/tasks.h"
-#include "engine/eval/vary.h"
+#include "engine/eval/sweep_grid.h"
 #include "engine/export/options.h"
 #include "engine/analysis/measures.h"
 #include "engine/model/families/family.h"
@@ -300,7 +300,7 @@ std::map<std::string, Words> words_of_program() {
     for (const ExportWord& word : export_words()) words["export"].emplace(word.name);
     words["export"].insert("all");
     words["view"] = split_words(view_word_list(), ',');
-    for (const UserCommand& action : command_table()) words["action"].emplace(action.id);
+    for (const UserAction& action : action_table()) words["action"].emplace(action.id);
     for (const Measure& measure : measures()) words["measure"].emplace(measure.name);
     for (int i = 0; i < kTaskKinds; ++i) words["task"].emplace(task_name(static_cast<TaskKind>(i)));
     words["task"].insert({"recall", "all"});
@@ -341,7 +341,7 @@ TEST(Manual, ActionsStandWithTheirKeys) {
         for (const ManualBlock& block : page.blocks) {
             if (block.kind != Kind::table || plain_text(block.rows[0][0]) != "action") continue;
             for (std::size_t r = 1; r < block.rows.size(); ++r) {
-                const UserCommand* action = find_command(plain_text(block.rows[r][0]));
+                const UserAction* action = find_action(plain_text(block.rows[r][0]));
                 ASSERT_NE(action, nullptr) << plain_text(block.rows[r][0]);
                 EXPECT_EQ(plain_text(block.rows[r][1]), shortcut_text(action->shortcut)) << action->id;
                 n_keys += action->shortcut.code != 0;

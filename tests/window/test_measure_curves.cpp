@@ -1,7 +1,7 @@
 // Curves of measures against the means in run.json, which other code computes, and against plain sets.
 #include "engine/analysis/measure_curves.h"
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/base/error.h"
 #include "engine/analysis/run_metrics.h"
 #include "tests/window/synthetic_run.h"
@@ -103,15 +103,15 @@ TEST(MeasureCurves, MeasuresOfHeadsComeFromTheShadow) {
 
 TEST(MeasureCurves, CommandsChooseThem) {
     AppState app({}, {});
-    run_command(app, "curves jaccard");
+    run_action(app, "curves jaccard");
     EXPECT_EQ(app.view.measure_curve, curve_index("jaccard"));
-    run_command(app, "curves scores");
+    run_action(app, "curves scores");
     EXPECT_EQ(app.view.measure_curve, -1);
-    run_command(app, "curves");
+    run_action(app, "curves");
     EXPECT_EQ(app.view.measure_curve, 0);
-    run_command(app, "atlas.color");  // the first measure that has values per head
+    run_action(app, "atlas.color");  // the first measure that has values per head
     EXPECT_EQ(app.view.atlas_measure, curve_index("retained_mass"));
-    EXPECT_THROW(run_command(app, "atlas.color kl"), Error);
+    EXPECT_THROW(run_action(app, "atlas.color kl"), Error);
 }
 
 }  // namespace

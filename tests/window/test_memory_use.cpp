@@ -49,7 +49,7 @@ TEST_F(MemoryUse, PartsAddUpToTheProcess) {
 TEST_F(MemoryUse, MatricesGrowWithTheTextAndAreCounted) {
     app.update_heat(1e6);
     const std::int64_t before = part(app, "matrices");
-    run_command(app, "step 80");
+    run_action(app, "step 80");
     settle();
     app.update_heat(1e6);
     EXPECT_GT(part(app, "matrices"), before) << "more than 64 tokens";

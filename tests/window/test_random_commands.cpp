@@ -1,6 +1,6 @@
 // Thousands of random commands with random arguments and fixed seeds. In any order a command either does its
 // work or says why not, and the view stays within the run.
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/base/error.h"
 #include "tests/window/program_run.h"
 #include "tests/window/synthetic_run.h"
@@ -42,8 +42,8 @@ void expect_sound(const AppState& app, const std::string& after) {
     const ModelConfig& config = app.history.run().config;
     ASSERT_TRUE(view.layer >= 0 && view.layer < config.n_layers) << after;
     ASSERT_TRUE(view.head >= 0 && view.head < config.n_heads) << after;
-    ASSERT_TRUE(view.lane >= 0 && view.lane < app.desk.n_lanes()) << after;
-    ASSERT_TRUE(app.other_card() >= 0 && app.other_card() < app.desk.n_lanes()) << after;
+    ASSERT_TRUE(view.lane >= 0 && view.lane < app.lane_editor.n_lanes()) << after;
+    ASSERT_TRUE(app.other_card() >= 0 && app.other_card() < app.lane_editor.n_lanes()) << after;
     ASSERT_TRUE(view.row >= app.first_row() && view.row <= app.last_row()) << after;
     ASSERT_TRUE(!view.pick || (view.pick->position <= view.pick->row && view.pick->row <= app.last_row()))
         << after;
@@ -54,8 +54,8 @@ void expect_sound(const AppState& app, const std::string& after) {
 }
 
 TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
-    std::vector<const UserCommand*> commands;
-    for (const UserCommand& command : command_table())
+    std::vector<const UserAction*> commands;
+    for (const UserAction& command : action_table())
         if (!is_left_out(command.id)) commands.push_back(&command);
     ASSERT_GT(commands.size(), 90u);
     std::set<std::string_view> worked;
@@ -68,12 +68,12 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
         app.opened_file = "synthetic";
         std::mt19937 random(seed);
         for (int i = 0; i < 1500; ++i) {
-            const UserCommand& command = *commands[random() % commands.size()];
+            const UserAction& command = *commands[random() % commands.size()];
             const std::string text =
                 std::string(command.id) + " " +
                 std::string(random() % 2 == 0 ? "" : kArguments[random() % kArguments.size()]);
             try {
-                run_command(app, text);
+                run_action(app, text);
                 worked.insert(command.id);
             } catch (const Error& error) {
                 ASSERT_FALSE(std::string_view(error.what()).empty()) << text;
@@ -98,7 +98,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
                                                testing::kModel, "nowhere/x"};
     std::mt19937 random(seed);
     std::vector<std::string> ids;
-    for (const UserCommand& command : command_table())
+    for (const UserAction& command : action_table())
         if (command.id != "quit") ids.emplace_back(command.id);
     for (std::size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random() % i]);
     std::ostringstream script;

@@ -152,14 +152,15 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
     ASSERT_EQ(pictures.size(), 3u);
     std::sort(pictures.begin(), pictures.end());
     // The film contains the pictures pixel by pixel, and the command line makes the same file.
-    const std::vector<testing::GifFrame> film = testing::read_gif(path("film/lane1/mask.gif"));
-    ASSERT_EQ(film.size(), 3u);
+    const std::vector<testing::GifFrame> animation = testing::read_gif(path("film/lane1/mask.gif"));
+    ASSERT_EQ(animation.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {
         int width = 0, height = 0, channels = 0;
         stbi_uc* pixels = stbi_load(pictures[i].c_str(), &width, &height, &channels, 3);
         ASSERT_NE(pixels, nullptr);
-        ASSERT_EQ(film[i].image.rgb().size(), static_cast<std::size_t>(width * height * 3));
-        EXPECT_TRUE(std::equal(film[i].image.rgb().begin(), film[i].image.rgb().end(), pixels)) << i;
+        ASSERT_EQ(animation[i].image.rgb().size(), static_cast<std::size_t>(width * height * 3));
+        EXPECT_TRUE(std::equal(animation[i].image.rgb().begin(), animation[i].image.rgb().end(), pixels))
+            << i;
         stbi_image_free(pixels);
     }
     ASSERT_EQ(run("decode --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +

@@ -1,6 +1,6 @@
 // Files of what views show: their widths, their extents, their captions; and the --export words that make the
 // same files.
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/analysis/compare.h"
 #include "app/view/focus_picture.h"
 #include "engine/analysis/run_rows.h"
@@ -54,7 +54,7 @@ class ViewFiles : public ::testing::Test {
     /// Returns the refusal's one sentence.
     std::string refusal(const std::string& command) {
         try {
-            run_command(app, command);
+            run_action(app, command);
         } catch (const Error& error) {
             return error.what();
         }
@@ -85,13 +85,13 @@ class ViewFiles : public ::testing::Test {
 
 TEST_F(ViewFiles, PicturesAreAsWideAsAsked) {
     for (const int width : {400, 1000, 3000}) {
-        run_command(app, "file.picture " + path("a b.png") + " " + std::to_string(width));
+        run_action(app, "file.picture " + path("a b.png") + " " + std::to_string(width));
         const auto [w, h] = size_of("a b.png");
         EXPECT_EQ(w, width);
         EXPECT_GT(h, width * 3 / 4);  // a square matrix with text
         EXPECT_LT(h, width * 5 / 3);
     }
-    run_command(app, "file.picture " + path("usual.png"));
+    run_action(app, "file.picture " + path("usual.png"));
     EXPECT_GT(size_of("usual.png").first, 720);
     for (const char* width : {"10", "99999"})
         EXPECT_NE(refusal("file.picture " + path("x.png") + " " + width).find("320 to 12000"),
@@ -104,7 +104,7 @@ TEST_F(ViewFiles, TextGrowsWithThePictureAndCellsFillIt) {
     const int n = app.view.row + 1;
     for (const int width : {600, 1900}) {
         const Image image = focus_picture(app.history, 1, app.view, color_scale(app.view, 1),
-                                          PictureWish{width, {}, 1, 1, 0});
+                                          PictureOptions{width, {}, 1, 1, 0});
         ASSERT_EQ(image.width(), width);
         // The diagonal is kept: its colour reaches from the plot's left edge to its right edge.
         int first = width, last = -1, top = image.height(), bottom = -1;
@@ -138,7 +138,7 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
     app.view.mode = HeatMode::attention;
     const ColorScale scale = color_scale(app.view, 1);
     const CellRect part{40, 49, 30, 49};
-    const Image image = focus_picture(app.history, 0, app.view, scale, PictureWish{0, part, 1, 1, 0});
+    const Image image = focus_picture(app.history, 0, app.view, scale, PictureOptions{0, part, 1, 1, 0});
     std::vector<float> row(50);
     ASSERT_TRUE(picture_values(app.history, 0, 45, 0, 0, HeatMode::attention, row));
     int seen = 0;
@@ -147,7 +147,7 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
     EXPECT_GE(seen, 12 * 12) << "a cell of 12 pixels a side";
     app.view.heat = {30, 40, 20, 20, false};
     app.heat_canvas = {400, 200};
-    run_command(app, "file.picture " + path("shown.png") + " 900 shown");
+    run_action(app, "file.picture " + path("shown.png") + " 900 shown");
     const auto [w, h] = size_of("shown.png");
     EXPECT_EQ(w, 900);
     EXPECT_LT(h, 750) << "twice as many columns as rows";
@@ -155,7 +155,7 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
 }
 
 TEST_F(ViewFiles, OtherEndingsAreRefusedWithThoseThatArePossible) {
-    run_command(app, "curves kl");
+    run_action(app, "curves kl");
     const auto expect = [&](const std::string& command, const std::string& file, const std::string& words) {
         EXPECT_NE(refusal(command + " " + path(file)).find(words), std::string::npos) << command;
         EXPECT_FALSE(std::filesystem::exists(folder / file));
@@ -164,18 +164,18 @@ TEST_F(ViewFiles, OtherEndingsAreRefusedWithThoseThatArePossible) {
     expect("file.overlap", "x.png", ".csv");
     expect("file.atlas", "x.svg", ".png");
     expect("file.picture", "x.svg", ".png");
-    run_command(app, "file.curves " + path("kl.png"));
+    run_action(app, "file.curves " + path("kl.png"));
     EXPECT_GT(size_of("kl.png").first, 500);
     EXPECT_EQ(bytes("kl.png").substr(1, 3), "PNG");
 }
 
 TEST_F(ViewFiles, AnOpenedTraceGivesWhatItHolds) {
-    run_command(app, "file.export " + path("data") + " run,mask,scores");
+    run_action(app, "file.export " + path("data") + " run,mask,scores");
     wait_for_files();
     EXPECT_NE(app.export_job.result().find("half precision"), std::string::npos) << app.export_job.result();
     for (const char* file : {"run.json", "lane1/evicted_at.npy", "lane1/scores.npy"})
         EXPECT_TRUE(std::filesystem::exists(folder / "data" / file)) << file;
-    run_command(app, "file.export " + path("data") + " logits");
+    run_action(app, "file.export " + path("data") + " logits");
     wait_for_files();
     EXPECT_TRUE(app.export_job.failed());
     EXPECT_NE(app.export_job.result().find("records hold no logits"), std::string::npos);
@@ -183,26 +183,26 @@ TEST_F(ViewFiles, AnOpenedTraceGivesWhatItHolds) {
 
 TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
     app.view.lane = 1;
-    run_command(app, "goto 2 3 61");
+    run_action(app, "goto 2 3 61");
     app.view.colors = Colormap::cividis;
     app.view.marks_clips = true;
     for (const char* mode : {"mode.attention", "mode.mask", "mode.score"})
         for (const bool differs : {false, true}) {
-            run_command(app, mode);
-            run_command(app, differs ? "diff on" : "diff off");
+            run_action(app, mode);
+            run_action(app, differs ? "diff on" : "diff off");
             app.update_heat(1e6);
-            run_command(app, "file.picture " + path("window.png"));
-            run_command(app, "file.copy");
+            run_action(app, "file.picture " + path("window.png"));
+            run_action(app, "file.copy");
             const auto files = views_of(app.clipboard_out);
             ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
             EXPECT_EQ(files[0].starts_with("difference"), differs) << files[0];
             EXPECT_TRUE(bytes("window.png") == bytes("out/" + files[0])) << app.clipboard_out;
         }
-    run_command(app, "diff off");
+    run_action(app, "diff off");
     const auto same = [&](const std::string& what, const std::string& save, const std::string& ending) {
-        run_command(app, save + " " + path("window" + ending));
+        run_action(app, save + " " + path("window" + ending));
         wait_for_files();
-        run_command(app, "file.copy " + what);
+        run_action(app, "file.copy " + what);
         std::vector<std::string> files = views_of(app.clipboard_out);
         std::erase_if(files, [&](const std::string& name) { return !name.ends_with(ending); });
         ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
@@ -211,15 +211,15 @@ TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
     };
     same("overlap", "file.overlap", ".csv");
     same("atlas", "file.atlas", ".png");
-    run_command(app, "curves agreement");
+    run_action(app, "curves agreement");
     same("curves", "file.curves", ".svg");
     same("curves", "file.curves", ".csv");
-    run_command(app, "watch 12 15");
+    run_action(app, "watch 12 15");
     same("curves", "file.curves", ".svg");
-    run_command(app, "pick 60 12");
-    run_command(app, "curves scores");
+    run_action(app, "pick 60 12");
+    run_action(app, "curves scores");
     same("curves", "file.curves", ".svg");
-    run_command(app, "pick.clear");
+    run_action(app, "pick.clear");
     EXPECT_NE(refusal("file.copy curves").find("no tokens are picked"), std::string::npos);
 }
 
@@ -228,9 +228,9 @@ class LiveViews : public testing::LiveRun {};
 TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
     app.view.lane = 1;
     EXPECT_EQ(recording_note(app.history, app.shown_lane(), 1, 0), "");
-    run_command(app, "lane.set kv=gqa:2");
+    run_action(app, "lane.set kv=gqa:2");
     settle();
-    run_command(app, "step 2");
+    run_action(app, "step 2");
     settle();
     const int lane = app.shown_lane(), first = app.history.lanes()[static_cast<std::size_t>(lane)].first_row,
               begin = app.history.n_prompt() - 1;
@@ -248,13 +248,13 @@ TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
 TEST_F(LiveViews, TheCommandOfALiveRunNamesItsViews) {
     app.view.lane = 1;
     app.view.mode = HeatMode::score;
-    run_command(app, "diff on");
-    run_command(app, "file.copy");
+    run_action(app, "diff on");
+    run_action(app, "file.copy");
     for (const char* part :
          {"keyhole decode ", " --tokens 4 ", " --export difference-scores:1-0 ", " --layers 0 --heads 0"})
         EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
-    run_command(app, "diff off");
-    run_command(app, "file.copy");
+    run_action(app, "diff off");
+    run_action(app, "file.copy");
     for (const char* part : {" --export view-scores ", " --focus 1"})
         EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
 }
@@ -305,15 +305,15 @@ TEST_F(ViewFiles, BookmarksKeepZoomArrangementAndTheOtherLane) {
     app.view.difference = true;
     app.view.arrangement = Arrangement::compare;
     app.view.heat = {12.5, 30, 9, 8, false};
-    run_command(app, "bookmark");
+    run_action(app, "bookmark");
     const ViewState before = app.view;
-    run_command(app, "mode.mask");
+    run_action(app, "mode.mask");
     app.view.lane = app.view.other = 0;
     app.view.difference = false;
     app.view.arrangement = Arrangement::explore;
     app.view.heat = {};
-    app.keepsakes = load_keepsakes(folder / "run.notes.json");
-    run_command(app, "bookmark.go 1");
+    app.annotations = load_annotations(folder / "run.notes.json");
+    run_action(app, "bookmark.go 1");
     EXPECT_EQ(app.view.lane, 1);
     EXPECT_EQ(app.view.other, 2);
     EXPECT_TRUE(app.view.difference);
@@ -322,7 +322,7 @@ TEST_F(ViewFiles, BookmarksKeepZoomArrangementAndTheOtherLane) {
     // A file of an older version has none of these.
     std::ofstream(folder / "old.notes.json")
         << R"({"notes": "", "bookmarks": [{"name": "a", "lane": 0, "layer": 1, "head": 2, "row": 45, "mode": "mask"}]})";
-    const Keepsakes old = load_keepsakes(folder / "old.notes.json");
+    const Annotations old = load_annotations(folder / "old.notes.json");
     ASSERT_EQ(old.bookmarks.size(), 1u);
     EXPECT_EQ(old.bookmarks[0].head, 2);
     EXPECT_FALSE(old.bookmarks[0].zoom);

@@ -1,4 +1,4 @@
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "tests/window/synthetic_run.h"
@@ -48,8 +48,8 @@ TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
     const TokenSpan span{kFirst, kLast};
     const int n_kv = history.run().layout.n_kv_heads();
     for (const int lane : {1, 2}) {
-        const SpanLife life = span_life(history, lane, span);
-        ASSERT_EQ(life.share.size(), history.steps().size());
+        const SpanLifetime lifetime = span_lifetime(history, lane, span);
+        ASSERT_EQ(lifetime.share.size(), history.steps().size());
         std::optional<int> lost, gone;
         for (const auto& step : history.steps()) {
             bool whole = false, some = false;
@@ -59,21 +59,21 @@ TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
             }
             float sum = 0;
             for (int g = 0; g < n_kv; ++g) sum += span_share(history, lane, g, span, step->row);
-            EXPECT_NEAR(life.share[static_cast<std::size_t>(step->row - history.steps().front()->row)],
+            EXPECT_NEAR(lifetime.share[static_cast<std::size_t>(step->row - history.steps().front()->row)],
                         sum / static_cast<float>(n_kv), 1e-6);
             if (!whole && !lost) lost = step->row;
             if (!some && !gone) gone = step->row;
         }
-        EXPECT_EQ(life.no_head_has_all, lost) << lane;
-        EXPECT_EQ(life.all_gone, gone) << lane;
+        EXPECT_EQ(lifetime.no_head_has_all, lost) << lane;
+        EXPECT_EQ(lifetime.all_gone, gone) << lane;
         int n_whole = 0;
         for (int g = 0; g < n_kv; ++g)
             n_whole += span_share(history, lane, g, span, history.last_row()) == 1 ? 1 : 0;
-        EXPECT_EQ(life.n_heads_with_all, n_whole);
-        EXPECT_EQ(life.n_heads, n_kv);
+        EXPECT_EQ(lifetime.n_heads_with_all, n_whole);
+        EXPECT_EQ(lifetime.n_heads, n_kv);
     }
-    EXPECT_TRUE(span_life(history, 1, span).no_head_has_all.has_value());
-    const SpanLife full = span_life(history, 0, span);
+    EXPECT_TRUE(span_lifetime(history, 1, span).no_head_has_all.has_value());
+    const SpanLifetime full = span_lifetime(history, 0, span);
     EXPECT_FALSE(full.no_head_has_all || full.all_gone || full.says_other);
     EXPECT_EQ(full.share.back(), 1);
 }
@@ -83,48 +83,48 @@ TEST(WatchedSpan, SaysWhenTheLaneFirstSaysAnother) {
     auto changed = std::make_shared<StepTrace>(*steps[9]);
     changed->lanes[1].predicted = (changed->lanes[1].predicted + 1) % 12;
     steps[9] = changed;
-    EXPECT_EQ(span_life(history_of(steps), 1, {kFirst, kLast}).says_other, changed->row);
+    EXPECT_EQ(span_lifetime(history_of(steps), 1, {kFirst, kLast}).says_other, changed->row);
 }
 
 TEST(WatchedSpan, VerdictSaysWhatWasLostAndWhatWasSaid) {
-    SpanLife life;
-    life.n_heads = life.n_heads_with_all = 48;
-    EXPECT_EQ(span_verdict(life), "held");
-    life.n_heads_with_all = 1;
-    EXPECT_EQ(span_verdict(life), "whole in 1/48 heads");
-    life.says_other = 370;
-    EXPECT_EQ(span_verdict(life), "○ other word at 370 · whole in 1/48 heads");
-    life.n_heads_with_all = 0;
-    life.no_head_has_all = 381;
-    EXPECT_EQ(span_verdict(life), "○ other word at 370 · × in no head from 381");
+    SpanLifetime lifetime;
+    lifetime.n_heads = lifetime.n_heads_with_all = 48;
+    EXPECT_EQ(span_verdict(lifetime), "held");
+    lifetime.n_heads_with_all = 1;
+    EXPECT_EQ(span_verdict(lifetime), "whole in 1/48 heads");
+    lifetime.says_other = 370;
+    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · whole in 1/48 heads");
+    lifetime.n_heads_with_all = 0;
+    lifetime.no_head_has_all = 381;
+    EXPECT_EQ(span_verdict(lifetime), "○ other word at 370 · × in no head from 381");
 }
 
 TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
     AppState app({}, {});
-    EXPECT_THROW(run_command(app, "watch 1 2"), Error);  // no run
+    EXPECT_THROW(run_action(app, "watch 1 2"), Error);  // no run
     app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), "synthetic"));
     app.refresh();
-    EXPECT_THROW(run_command(app, "watch"), Error);  // nothing picked
-    run_command(app, "pick 50 12");
-    run_command(app, "pick 50 15");
-    run_command(app, "watch");
+    EXPECT_THROW(run_action(app, "watch"), Error);  // nothing picked
+    run_action(app, "pick 50 12");
+    run_action(app, "pick 50 15");
+    run_action(app, "watch");
     EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
     EXPECT_EQ(app.view.measure_curve, ViewState::kWatchedSpan);
-    run_command(app, "watch gate code");
+    run_action(app, "watch gate code");
     EXPECT_EQ(app.view.watched, (TokenSpan{2, 3}));
-    run_command(app, "watch 4 9");
+    run_action(app, "watch 4 9");
     EXPECT_EQ(app.view.watched, (TokenSpan{4, 9}));
     for (const char* text : {"watch 9 4", "watch 4 900", "watch castle"})
-        EXPECT_THROW(run_command(app, text), Error);
-    run_command(app, "atlas.color watched");
+        EXPECT_THROW(run_action(app, text), Error);
+    run_action(app, "atlas.color watched");
     EXPECT_EQ(app.view.atlas_measure, ViewState::kWatchedSpan);
-    run_command(app, "watch.clear");
+    run_action(app, "watch.clear");
     EXPECT_FALSE(app.view.watched);
     EXPECT_EQ(app.view.measure_curve, -1);
     EXPECT_EQ(app.view.atlas_measure, -1);
     // An opened trace cannot be steered.
     for (const char* text : {"candidate 1", "force 3", "say hello", "token.edit 50 hello"})
-        EXPECT_THROW(run_command(app, text), Error) << text;
+        EXPECT_THROW(run_action(app, text), Error) << text;
 }
 
 }  // namespace

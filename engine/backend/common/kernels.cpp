@@ -283,7 +283,7 @@ HWY_INLINE void weigh_block(const float* p, const float* v, int n, int head_dim,
         store(hn::Add(hn::Add(total[0][i], total[1][i]), hn::Add(total[2][i], total[3][i])), out + i * step);
 }
 
-void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
+void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
     const int step = static_cast<int>(lanes());
     constexpr int kVectors = hn::MaxLanes(FloatTag()) >= 16 ? 4 : 2;  // as many as there are registers for
     int d = 0;
@@ -564,7 +564,7 @@ HWY_EXPORT(multiply);
 HWY_EXPORT(widen_all);
 HWY_EXPORT(dot_keys);
 HWY_EXPORT(softmax);
-HWY_EXPORT(weigh_values);
+HWY_EXPORT(weighted_sum);
 HWY_EXPORT(fold_scores);
 HWY_EXPORT(lowest_slot);
 HWY_EXPORT(index_of);
@@ -592,8 +592,8 @@ void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, 
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon) {
     HWY_DYNAMIC_DISPATCH(softmax)(x, n, p, soon.data(), soon.size());
 }
-void weigh_values(const float* p, const float* v, int n, int head_dim, float* out) {
-    HWY_DYNAMIC_DISPATCH(weigh_values)(p, v, n, head_dim, out);
+void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out) {
+    HWY_DYNAMIC_DISPATCH(weighted_sum)(p, v, n, head_dim, out);
 }
 void fold_scores(const float* p, int n, float alpha, float weight, float* score) {
     HWY_DYNAMIC_DISPATCH(fold_scores)(p, n, alpha, weight, score);

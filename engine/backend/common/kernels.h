@@ -27,7 +27,7 @@ void dot_keys(const float* q, const float* k, int n, int head_dim, float scale, 
 void softmax(const float* x, int n, float* p, std::span<const void* const> soon = {});
 
 /// out[d] = sum_s p[s] * v[s, d]      v [n, head_dim]
-void weigh_values(const float* p, const float* v, int n, int head_dim, float* out);
+void weighted_sum(const float* p, const float* v, int n, int head_dim, float* out);
 
 /// score[s] <- alpha * score[s] + weight * p[s], explicit multiply and add (folded_score in policy/math.h).
 void fold_scores(const float* p, int n, float alpha, float weight, float* score);

@@ -55,8 +55,8 @@ void ModelTables::normalize(const Norm& norm, std::span<const float> x, float* o
     }
 }
 
-void ModelTables::finish_head(float* x, const std::vector<float>& norm, const float* cosine,
-                              const float* sine) const {
+void ModelTables::norm_and_rotate(float* x, const std::vector<float>& norm, const float* cosine,
+                                  const float* sine) const {
     if (config_->clip_qkv > 0) clip(x, config_->clip_qkv, config_->head_dim);
     if (!norm.empty()) rms_norm({x, norm.size()}, norm.data(), config_->norm_eps, x);
     if (config_->rotary.dims > 0 && cosine != nullptr) rotate_head(x, cosine, sine, config_->rotary);

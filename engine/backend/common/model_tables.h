@@ -30,7 +30,8 @@ struct ModelTables {
     void normalize(const Norm& norm, std::span<const float> x, float* out) const;
     /// Clips, normalises and rotates one head's query or key as the model does it, in place. norm: q_norm or k_norm. cosine null: does
     /// not rotate.
-    void finish_head(float* x, const std::vector<float>& norm, const float* cosine, const float* sine) const;
+    void norm_and_rotate(float* x, const std::vector<float>& norm, const float* cosine,
+                         const float* sine) const;
 
   private:
     const ModelConfig* config_;

@@ -34,14 +34,14 @@ std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
 
 bool must_select(const ResolvedPolicy& policy, int n, int row) {
     return policy.exceeded(n, row) ||
-           (policy.gap == ResolvedPolicy::Gap::dies && policy.evicts() && row + 1 > policy.budget);
+           (policy.gap == ResolvedPolicy::Gap::dropped && policy.evicts() && row + 1 > policy.budget);
 }
 
 namespace {
 
 /// Index of the column that the released Keyformer loses with this row, -1 when there is none.
-int dying_index(std::span<const std::int32_t> positions, const ResolvedPolicy& policy, int row) {
-    if (policy.gap != ResolvedPolicy::Gap::dies) return -1;
+int dropped_index(std::span<const std::int32_t> positions, const ResolvedPolicy& policy, int row) {
+    if (policy.gap != ResolvedPolicy::Gap::dropped) return -1;
     const auto at = std::lower_bound(positions.begin(), positions.end(), row - policy.recent + 1);
     return at != positions.end() && *at == row - policy.recent + 1 ? static_cast<int>(at - positions.begin())
                                                                    : -1;
@@ -60,9 +60,9 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     const auto is_pinned = [&](int i) {
         return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[at(i)]);
     };
-    int dying = dying_index(positions, policy, row);
-    if (dying >= 0 && is_pinned(dying)) dying = -1;
-    if (dying >= 0) n_victims = std::max(0, n_victims - 1);
+    int dropped = dropped_index(positions, policy, row);
+    if (dropped >= 0 && is_pinned(dropped)) dropped = -1;
+    if (dropped >= 0) n_victims = std::max(0, n_victims - 1);
     int first = 0;
     while (first < n && positions[at(first)] < policy.sinks) ++first;
     const int last = std::max(first, n - policy.newest);
@@ -73,7 +73,7 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     };
     auto worse = [&](int a, int b) { return rank(a) < rank(b) || (rank(a) == rank(b) && a < b); };
     for (int i = first; i < last; ++i)
-        if (i != dying && !is_pinned(i)) victims.push_back(i);
+        if (i != dropped && !is_pinned(i)) victims.push_back(i);
     float threshold = kNone;
     const int n_competing = static_cast<int>(victims.size());
     if (n_victims < n_competing) {
@@ -84,11 +84,11 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     } else {  // pins leave too few that compete: the oldest of the newest yield, then the newest of the sinks
         int missing = n_victims - n_competing;
         for (int i = last; i < n && missing > 0; ++i)
-            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
+            if (i != dropped && !is_pinned(i)) victims.push_back(i), --missing;
         for (int i = first - 1; i >= 0 && missing > 0; --i)
-            if (i != dying && !is_pinned(i)) victims.push_back(i), --missing;
+            if (i != dropped && !is_pinned(i)) victims.push_back(i), --missing;
     }
-    if (dying >= 0) victims.push_back(dying);
+    if (dropped >= 0) victims.push_back(dropped);
     std::sort(victims.begin(), victims.end());
     return threshold;
 }

@@ -65,7 +65,7 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
     for (int p = 0; p < n_positions && rule.hides(n_positions - 1, p); ++p)
         scratch.full[static_cast<std::size_t>(p)] = -std::numeric_limits<float>::infinity();
     softmax(scratch.full.data(), n_positions, scratch.full.data());
-    weigh_values(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
+    weighted_sum(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
 
     scratch.seen.assign(n, 0.0f);
     scratch.attended.clear();

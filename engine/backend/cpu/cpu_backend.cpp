@@ -66,7 +66,7 @@ std::unique_ptr<KvCache> CpuBackend::make_cache(std::shared_ptr<const Model> var
     return std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
 }
 
-void CpuBackend::share(std::int64_t n, const std::function<void(std::int64_t)>& body) {
+void CpuBackend::parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
     pool_.parallel_for(n, [&](std::int64_t i, int) { body(i); });
 }
 
@@ -390,9 +390,9 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         float *key = scratch_.k.data() + at, *value = scratch_.v.data() + at;
         if (raw_key != nullptr) {
             std::copy_n(key, d, raw_key);
-            model_tables.finish_head(raw_key, tables.k_norm, nullptr, nullptr);
+            model_tables.norm_and_rotate(raw_key, tables.k_norm, nullptr, nullptr);
         }
-        model_tables.finish_head(key, tables.k_norm, cosine, sine);
+        model_tables.norm_and_rotate(key, tables.k_norm, cosine, sine);
         if (config.clip_qkv > 0) clip(value, config.clip_qkv, d);
         std::copy_n(key, d, cache.keys(g) + static_cast<std::int64_t>(slot) * d);
         std::copy_n(value, d, cache.values(g) + static_cast<std::int64_t>(slot) * d);
@@ -431,17 +431,17 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
         const std::int64_t q_at = (static_cast<std::int64_t>(lane) * layout.n_heads() + reader.head) * d;
         float* q = scratch_.q.data() + q_at;
         if (cache.shadow() != nullptr) scratch.shadow.query.assign(q, q + d);
-        model_tables.finish_head(q, tables.q_norm, cosine_here, sine_here);
+        model_tables.norm_and_rotate(q, tables.q_norm, cosine_here, sine_here);
         dot_keys(q, keys, n, d, rule.scale, row.logits.data());
         if (raw_key != nullptr) dot_keys(q, raw_key, 1, d, rule.scale, row.logits.data() + n - 1);
         if (rule.slope != 0)
             add_distances(cache.positions(g), steps, n, rule.slope, place, row.logits.data());
         const ScoredRow scored = score_row(cache, reader, step.row, row, rule.window);
-        weigh_values(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
+        weighted_sum(row.probabilities.data(), cache.values(g), n, d, scratch_.attended.data() + q_at);
         write_values(step, g, head, row, scored);
         if (cache.shadow() == nullptr) continue;
         scratch.shadow.own_key = raw_key;
-        model_tables.finish_head(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
+        model_tables.norm_and_rotate(scratch.shadow.query.data(), tables.q_norm, cosine, sine);
         measure_shadow(step, g, reader, scratch_.attended.data() + q_at, scored, row, scratch.shadow);
     }
     laps.end(laps.attention);

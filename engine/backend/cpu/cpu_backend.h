@@ -43,7 +43,7 @@ class CpuBackend final : public Backend {
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;
     std::vector<Eviction> apply_policy(KvCache& cache, const ResolvedPolicy& policy, int last_row) override;
-    void share(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
+    void parallel_for(std::int64_t n, const std::function<void(std::int64_t i)>& body) override;
     bool time_parts(StepTimes* times) override;
 
   private:

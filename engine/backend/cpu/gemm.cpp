@@ -54,7 +54,7 @@ void multiply_plain(std::int64_t m, std::int64_t n, std::int64_t k, const float*
                     const float* b, std::int64_t ldb, float* c, std::int64_t ldc) {
     KH_ASSERT(ldb == n, "ldb={} n={}", ldb, n);
     for (std::int64_t i = 0; i < m; ++i)
-        weigh_values(a + i * lda, b, static_cast<int>(k), static_cast<int>(n), c + i * ldc);
+        weighted_sum(a + i * lda, b, static_cast<int>(k), static_cast<int>(n), c + i * ldc);
 }
 
 #endif

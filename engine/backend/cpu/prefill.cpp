@@ -241,16 +241,17 @@ void Prefill::project(int layer, LayerStore& store) {
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
             tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
             for (std::int64_t h = 0; h < c.n_heads; ++h)
-                tables_.finish_head(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine.data(), sine.data());
+                tables_.norm_and_rotate(data(q_) + (i * c.n_heads + h) * d, t.q_norm, cosine.data(),
+                                        sine.data());
             for (std::int64_t g = 0; g < n_kv_heads; ++g) {
                 float* key = data(k_) + (i * n_kv_heads + g) * d;
                 float* value = data(v_) + (i * n_kv_heads + g) * d;
                 if (raw) {
                     float* raw_key = data(store.raw_keys) + (g * n + i) * d;
                     std::copy_n(key, d, raw_key);
-                    tables_.finish_head(raw_key, t.k_norm, nullptr, nullptr);
+                    tables_.norm_and_rotate(raw_key, t.k_norm, nullptr, nullptr);
                 }
-                tables_.finish_head(key, t.k_norm, cosine.data(), sine.data());
+                tables_.norm_and_rotate(key, t.k_norm, cosine.data(), sine.data());
                 if (c.clip_qkv > 0) clip(value, c.clip_qkv, d);
                 std::copy_n(key, d, data(store.keys) + (g * n + i) * d);
                 std::copy_n(value, d, data(store.values) + (g * n + i) * d);

@@ -134,7 +134,7 @@ const float* pool_slots(const CpuKvCache& cache, const Unit& unit, UnitScores& o
 int single_victim(const CpuKvCache& cache, const Unit& unit, const ResolvedPolicy& policy,
                   UnitScores& scores) {
     const int g = unit.first, n = cache.count(g);
-    if (n - policy.stored != 1 || policy.gap == ResolvedPolicy::Gap::dies) return -1;
+    if (n - policy.stored != 1 || policy.gap == ResolvedPolicy::Gap::dropped) return -1;
     for (int other = unit.first; other < unit.last; ++other)
         if (!cache.pinned(other).empty()) return -1;
     const std::int32_t* positions = cache.positions(g);

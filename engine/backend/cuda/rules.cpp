@@ -27,8 +27,9 @@ RowRule rule_of(const ResolvedPolicy& policy, int row, Pool pool, bool wants_sco
     // exceeded() and must_select(), but for the number stored, which the device knows.
     rule.evicts =
         policy.evicts() && policy.evicts_after(row) && (!policy.counts_columns || row + 1 > policy.budget);
-    rule.dying_position =
-        policy.gap == Gap::dies && rule.evicts != 0 && row + 1 > policy.budget ? row - policy.recent + 1 : -1;
+    rule.dropped_position = policy.gap == Gap::dropped && rule.evicts != 0 && row + 1 > policy.budget
+                                ? row - policy.recent + 1
+                                : -1;
     rule.wants_scores = wants_scores ? 1 : 0;
     rule.accumulator = accumulator_of(policy);
     rule.pool = static_cast<std::int32_t>(pool);

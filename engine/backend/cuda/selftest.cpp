@@ -317,7 +317,7 @@ RowRule plain_rule() {
     rule.seed = 5;
     rule.alpha = 0.5f;
     rule.gain = rule.tau = rule.weight = 1;
-    rule.hidden_position = rule.dying_position = -1;
+    rule.hidden_position = rule.dropped_position = -1;
     rule.stored = ResolvedPolicy::kUnlimited;
     return rule;
 }
@@ -440,14 +440,14 @@ void attention_cases(Side& side) {
 }
 
 template <class T>
-void selection(Side& side, int stored_after, int dying, bool one_unit) {
+void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     const int n = 300;
     RowRule rule = plain_rule();
     rule.stored = stored_after;
     rule.newest = 20;
     rule.sinks = 5;
     rule.evicts = rule.wants_scores = 1;
-    rule.dying_position = dying;
+    rule.dropped_position = dropped;
     const LaneCase<T> c(side, 64, n, rule, false, one_unit);
     const int kv = LaneCase<T>::kKv, most = 256, max_units = 2;
     const Buffer<float> pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units);

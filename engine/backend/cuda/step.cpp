@@ -744,8 +744,8 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
         std::copy_n(of_layer + parts.k + kv_at, d, key.data());
         raw_key = key;
         const std::vector<float>& k_norm = tables.layers[at(kv.owner_layer)].k_norm;
-        tables.finish_head(raw_key.data(), k_norm, nullptr, nullptr);
-        tables.finish_head(key.data(), k_norm, cosine.data(), sine.data());
+        tables.norm_and_rotate(raw_key.data(), k_norm, nullptr, nullptr);
+        tables.norm_and_rotate(key.data(), k_norm, cosine.data(), sine.data());
         std::copy_n(of_layer + parts.v + kv_at, d, value.data());
         if (c.clip_qkv > 0) clip(value.data(), c.clip_qkv, d);
         cache.shadow()->append(g, key.data(), value.data(), 1);
@@ -761,8 +761,8 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
             const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
             const float* of_reader = host_.shadow.data() + at(reader.layer) * parts.end;
             shadow_scratch_.query.assign(of_reader + parts.q + q_at, of_reader + parts.q + q_at + at(d));
-            tables.finish_head(shadow_scratch_.query.data(), tables.layers[at(reader.layer)].q_norm,
-                               cosine.data(), sine.data());
+            tables.norm_and_rotate(shadow_scratch_.query.data(), tables.layers[at(reader.layer)].q_norm,
+                                   cosine.data(), sine.data());
             const bool borrows_raw = c.borrows_unrotated && reader.layer != kv.owner_layer;
             shadow_scratch_.own_key = borrows_raw ? raw_key.data() : nullptr;
             const std::size_t row_at =

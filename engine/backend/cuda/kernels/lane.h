@@ -47,7 +47,7 @@ struct RowRule {
     std::int32_t hidden_position, dilation, span;
     // Selection.
     std::int32_t stored, newest, sinks;  ///< kept after the eviction, and what of it is protected
-    std::int32_t dying_position;         ///< leaves in any case (released Keyformer), -1: none
+    std::int32_t dropped_position;       ///< leaves in any case (released Keyformer), -1: none
     std::int32_t evicts;                 ///< this row evicts when too many are stored
     std::int32_t wants_scores;           ///< pooled scores are asked for even where nothing leaves
     std::int32_t accumulator, pool;      ///< by which a unit is judged

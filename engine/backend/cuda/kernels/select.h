@@ -73,11 +73,11 @@ struct SelectVictims {
     KH_FN LeaveOrder order_of(const RowRule& rule, const DeviceHead<T>& head, const float* score,
                               int newest_from, int slot) const {
         const int position = head.positions[slot];
-        const int standing = head.pinned[slot] != 0            ? 4
-                             : position == rule.dying_position ? 0
-                             : position < rule.sinks           ? 3
-                             : position >= newest_from         ? 2
-                                                               : 1;
+        const int standing = head.pinned[slot] != 0              ? 4
+                             : position == rule.dropped_position ? 0
+                             : position < rule.sinks             ? 3
+                             : position >= newest_from           ? 2
+                                                                 : 1;
         return {standing, score[slot], position, slot};
     }
 
@@ -103,7 +103,7 @@ struct SelectVictims {
         const int n = head.count;
         const bool may_evict = rule.evicts != 0 && unit.on_host == 0;
         const int n_victims = may_evict && n > rule.stored ? n - rule.stored : 0;
-        const bool selects = n_victims > 0 || (may_evict && rule.dying_position >= 0);
+        const bool selects = n_victims > 0 || (may_evict && rule.dropped_position >= 0);
         if (p == 0) {
             int recent = 0;
             if (selects || (rule.wants_scores != 0 && unit.on_host == 0)) {

@@ -24,18 +24,18 @@ struct Bookmark {
     bool operator==(const Bookmark&) const = default;
 };
 
-struct Keepsakes {
+struct Annotations {
     std::vector<Bookmark> bookmarks;
     std::string notes;
     bool empty() const { return bookmarks.empty() && notes.empty(); }
-    bool operator==(const Keepsakes&) const = default;
+    bool operator==(const Annotations&) const = default;
 };
 
 /// "run.keyhole" has "run.notes.json" beside it.
-std::filesystem::path keepsakes_file(const std::filesystem::path& trace);
+std::filesystem::path annotations_file(const std::filesystem::path& trace);
 /// Whole or not at all. Throws Error(io). Nothing to keep: no file, and an old one goes.
-void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& file);
+void save_annotations(const Annotations& annotations, const std::filesystem::path& file);
 /// Empty where there is no file. Throws Error(bad_file) naming file and field.
-Keepsakes load_keepsakes(const std::filesystem::path& file);
+Annotations load_annotations(const std::filesystem::path& file);
 
 }  // namespace keyhole

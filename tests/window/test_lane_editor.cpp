@@ -1,4 +1,4 @@
-#include "app/state/lane_desk.h"
+#include "app/state/lane_editor.h"
 #include "app/actions/script.h"
 
 #include "engine/base/error.h"
@@ -8,31 +8,31 @@
 namespace keyhole {
 namespace {
 
-TEST(LaneDesk, SendsWhatChangesAndUndoes) {
+TEST(LaneEditor, SendsWhatChangesAndUndoes) {
     std::vector<std::string> sent;
-    LaneDesk desk([&](Command command) { sent.push_back(format_command(command)); });
-    desk.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
-    desk.set(1, parse_lane_spec("h2o:budget=64"));
+    LaneEditor lane_editor([&](Command command) { sent.push_back(format_command(command)); });
+    lane_editor.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
+    lane_editor.set(1, parse_lane_spec("h2o:budget=64"));
     EXPECT_TRUE(sent.empty());  // nothing changed
-    desk.set(1, parse_lane_spec("h2o:budget=32"));
-    desk.add(parse_lane_spec("tova:budget=8"));
-    desk.set_follow(false);
+    lane_editor.set(1, parse_lane_spec("h2o:budget=32"));
+    lane_editor.add(parse_lane_spec("tova:budget=8"));
+    lane_editor.set_follow(false);
     EXPECT_EQ(sent, (std::vector<std::string>{"lane 1 h2o:budget=32", "add tova:budget=8", "follow off"}));
-    EXPECT_TRUE(desk.undo());
-    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("h2o:budget=64"));
-    EXPECT_TRUE(desk.redo());
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("h2o:budget=64"));
+    EXPECT_TRUE(lane_editor.redo());
     EXPECT_EQ(sent.back(), "lane 1 h2o:budget=32");
-    EXPECT_FALSE(desk.redo());
-    desk.remove(0);
-    EXPECT_EQ(desk.n_lanes(), 3);  // the reference stays
-    desk.remove(1);
-    EXPECT_EQ(desk.n_lanes(), 2);
-    EXPECT_FALSE(desk.undo());  // indices moved
-    EXPECT_THROW(desk.run(SetLane{5, parse_lane_spec("full")}), Error);
+    EXPECT_FALSE(lane_editor.redo());
+    lane_editor.remove(0);
+    EXPECT_EQ(lane_editor.n_lanes(), 3);  // the reference stays
+    lane_editor.remove(1);
+    EXPECT_EQ(lane_editor.n_lanes(), 2);
+    EXPECT_FALSE(lane_editor.undo());  // indices moved
+    EXPECT_THROW(lane_editor.run(SetLane{5, parse_lane_spec("full")}), Error);
 }
 
-TEST(LaneDesk, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
-    LaneDesk desk([](Command) {});
+TEST(LaneEditor, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
+    LaneEditor lane_editor([](Command) {});
     RunSpec run;
     run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
     run.follow = true;
@@ -40,32 +40,32 @@ TEST(LaneDesk, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
                     {11, AddLane{parse_lane_spec("tova:budget=9")}},
                     {12, RemoveLane{1}},
                     {13, SetFollow{false}}};
-    desk.reset(run.lanes, true);
-    desk.set(1, parse_lane_spec("window:budget=5"));
-    desk.adopt(run, 1);
-    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("window:budget=5"));
-    desk.adopt(run, 0);
-    ASSERT_EQ(desk.n_lanes(), 2);
-    EXPECT_EQ(desk.lanes()[1], parse_lane_spec("tova:budget=9"));
-    EXPECT_FALSE(desk.follow());
+    lane_editor.reset(run.lanes, true);
+    lane_editor.set(1, parse_lane_spec("window:budget=5"));
+    lane_editor.adopt(run, 1);
+    EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("window:budget=5"));
+    lane_editor.adopt(run, 0);
+    ASSERT_EQ(lane_editor.n_lanes(), 2);
+    EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("tova:budget=9"));
+    EXPECT_FALSE(lane_editor.follow());
 }
 
-TEST(LaneDesk, ForksJoinAndARewindForgetsUndo) {
+TEST(LaneEditor, ForksJoinAndARewindForgetsUndo) {
     std::vector<std::string> sent;
-    LaneDesk desk([&](Command command) { sent.push_back(format_command(command)); });
-    desk.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
-    desk.run(parse_command("fork 1"));
-    desk.run(parse_command("fork 1 tova:budget=16"));
-    ASSERT_EQ(desk.n_lanes(), 4);
-    EXPECT_EQ(desk.lanes()[2], desk.lanes()[1]);
-    EXPECT_EQ(desk.lanes()[3], parse_lane_spec("tova:budget=16"));
-    EXPECT_THROW(desk.run(parse_command("fork 9")), Error);
-    EXPECT_THROW(desk.run(parse_command("evict 9 3")), Error);
-    desk.run(parse_command("pin 3 5 L1"));
+    LaneEditor lane_editor([&](Command command) { sent.push_back(format_command(command)); });
+    lane_editor.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")}, true);
+    lane_editor.run(parse_command("fork 1"));
+    lane_editor.run(parse_command("fork 1 tova:budget=16"));
+    ASSERT_EQ(lane_editor.n_lanes(), 4);
+    EXPECT_EQ(lane_editor.lanes()[2], lane_editor.lanes()[1]);
+    EXPECT_EQ(lane_editor.lanes()[3], parse_lane_spec("tova:budget=16"));
+    EXPECT_THROW(lane_editor.run(parse_command("fork 9")), Error);
+    EXPECT_THROW(lane_editor.run(parse_command("evict 9 3")), Error);
+    lane_editor.run(parse_command("pin 3 5 L1"));
     EXPECT_EQ(sent.back(), "pin 3 5 L1");
-    desk.set(1, parse_lane_spec("h2o:budget=32"));
-    desk.run(Rewind{12});
-    EXPECT_FALSE(desk.undo());
+    lane_editor.set(1, parse_lane_spec("h2o:budget=32"));
+    lane_editor.run(Rewind{12});
+    EXPECT_FALSE(lane_editor.undo());
     RunSpec run;
     run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
     run.commands = {{10, parse_command("fork 1")}, {11, parse_command("fork 0 key:budget=8")}};
@@ -73,7 +73,7 @@ TEST(LaneDesk, ForksJoinAndARewindForgetsUndo) {
                                                            parse_lane_spec("key:budget=8")}));
 }
 
-TEST(LaneDesk, SettingsSinceARowMakeTheLanesOfNow) {
+TEST(LaneEditor, SettingsSinceARowMakeTheLanesOfNow) {
     RunSpec run;
     run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64"), parse_lane_spec("tova:budget=9")};
     run.follow = true;

@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 
 #include "app/actions/command_line.h"
 #include "app/view/view_export.h"
@@ -33,27 +33,27 @@ void export_run(AppState& app, std::string_view arguments) {
         return;
     }
     const std::size_t blank = arguments.find(' ');
-    app.export_job.wish.folder = std::filesystem::path(arguments.substr(0, blank));
-    if (blank != std::string_view::npos) app.export_job.wish.list = arguments.substr(blank + 1);
+    app.export_job.request.folder = std::filesystem::path(arguments.substr(0, blank));
+    if (blank != std::string_view::npos) app.export_job.request.list = arguments.substr(blank + 1);
     start_export(app);
 }
 
 /// What a word of the user's stands for: "run": all that the export dialog has; "frames" and "gif": the mask over time; "gif-view": the
 /// focused view over time.
-ExportWish wish_of(const AppState& app, std::string_view what) {
-    ExportWish wish = app.export_job.wish;
-    if (what == "run") return wish;
+ExportRequest request_of(const AppState& app, std::string_view what) {
+    ExportRequest request = app.export_job.request;
+    if (what == "run") return request;
     if (what == "frames" || what == "gif") {
-        wish.list = what;
+        request.list = what;
     } else if (what == "gif-view") {
-        wish.list = gif_of_mode(app.view.mode);
-        wish.layers = {app.view.layer};
-        wish.heads = {app.view.head};
+        request.list = gif_of_mode(app.view.mode);
+        request.layers = {app.view.layer};
+        request.heads = {app.view.head};
     } else {
         fail(ErrorCode::wrong_use, "'{}': nothing, curves, overlap, atlas, run, frames, gif or gif-view",
              what);
     }
-    return wish;
+    return request;
 }
 
 /// The curves panel as a word of --export. Throws Error(wrong_use) where it shows nothing.
@@ -82,7 +82,8 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     word.a = app.view.lane;
     word.b = app.other_card();
     if (what == "overlap") {
-        if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+        if (app.lane_editor.n_lanes() < 2)
+            fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
         word.kind = ViewWord::Kind::overlap;
     } else if (what == "atlas") {
         word.kind = ViewWord::Kind::atlas;
@@ -121,14 +122,14 @@ void copy_command(AppState& app, std::string_view what) {
         list = format_view_word(*word);
         extra = view_options(app, *word);
     } else {
-        const ExportWish wish = wish_of(app, what);
-        list = wish.list;
-        if (!wish.layers.empty())
-            extra = fmt::format("--layers {} --heads {}", fmt::join(wish.layers, ","),
-                                fmt::join(wish.heads, ","));
-        if (wish.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
+        const ExportRequest request = request_of(app, what);
+        list = request.list;
+        if (!request.layers.empty())
+            extra = fmt::format("--layers {} --heads {}", fmt::join(request.layers, ","),
+                                fmt::join(request.heads, ","));
+        if (request.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
     }
-    const std::filesystem::path& folder = app.export_job.wish.folder;
+    const std::filesystem::path& folder = app.export_job.request.folder;
     if (app.live())
         app.clipboard_out =
             decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), list, folder, extra);
@@ -141,15 +142,15 @@ void copy_command(AppState& app, std::string_view what) {
 
 /// One thing of all lanes, in the background; the dialog's own choice stays as it is but for the folder.
 void export_one(AppState& app, std::string_view what, std::string_view folder) {
-    if (!folder.empty()) app.export_job.wish.folder = std::filesystem::path(folder);
-    const ExportWish before = std::exchange(app.export_job.wish, wish_of(app, what));
+    if (!folder.empty()) app.export_job.request.folder = std::filesystem::path(folder);
+    const ExportRequest before = std::exchange(app.export_job.request, request_of(app, what));
     try {
         start_export(app);
     } catch (...) {
-        app.export_job.wish = before;
+        app.export_job.request = before;
         throw;
     }
-    app.export_job.wish = before;
+    app.export_job.request = before;
 }
 
 /// The file that a command writes. Throws Error(wrong_use) for an ending that it does not write: which says what it can be.
@@ -194,7 +195,7 @@ void save_atlas(AppState& app, std::string_view file) {
 
 void save_overlap(AppState& app, std::string_view file) {
     (void)config_of(app);
-    if (app.desk.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+    if (app.lane_editor.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
     const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
     write_text_file(path, overlap_table(app.history, app.shown_lane(),
                                         app.history_lane(app.other_card()).value_or(0), app.view.row));
@@ -221,51 +222,51 @@ void save_picture(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"file.curves",
-                menu::kFile,
-                "Save the curves",
-                "[FILE.svg|FILE.png|FILE.csv]: what the curves panel draws, or its numbers.",
-                {},
-                save_curves},
-    UserCommand{"file.atlas",
-                menu::kFile,
-                "Save the atlas",
-                "[FILE.png]: all heads of the focused lane up to the shown row.",
-                {},
-                save_atlas},
-    UserCommand{"file.overlap",
-                menu::kFile,
-                "Save the overlap of two lanes",
-                "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
-                {},
-                save_overlap},
-    UserCommand{"file.copy",
-                menu::kFile,
-                "Copy as command",
-                "[curves|overlap|atlas|run|frames|gif|gif-view]: the command line that makes the same file "
-                "as the focused "
-                "view's, or those of the export.",
-                {'C', kCtrl | kShift},
-                copy_command},
-    UserCommand{"file.frames",
-                menu::kFile,
-                "Export the mask over time",
-                "[FOLDER]: a picture a row, for a film.",
-                {},
-                [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
-    UserCommand{"file.gif",
-                menu::kFile,
-                "Export the mask over time as GIF",
-                "[FOLDER]: lane0/mask.gif and so on, all heads.",
-                {},
-                [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
-    UserCommand{"file.gif-view",
-                menu::kFile,
-                "Export the focused view as GIF",
-                "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
-                {},
-                [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
-    UserCommand{
+    UserAction{"file.curves",
+               menu::kFile,
+               "Save the curves",
+               "[FILE.svg|FILE.png|FILE.csv]: what the curves panel draws, or its numbers.",
+               {},
+               save_curves},
+    UserAction{"file.atlas",
+               menu::kFile,
+               "Save the atlas",
+               "[FILE.png]: all heads of the focused lane up to the shown row.",
+               {},
+               save_atlas},
+    UserAction{"file.overlap",
+               menu::kFile,
+               "Save the overlap of two lanes",
+               "[FILE.csv]: tokens that both, one or neither hold, by KV head.",
+               {},
+               save_overlap},
+    UserAction{"file.copy",
+               menu::kFile,
+               "Copy as command",
+               "[curves|overlap|atlas|run|frames|gif|gif-view]: the command line that makes the same file "
+               "as the focused "
+               "view's, or those of the export.",
+               {'C', kCtrl | kShift},
+               copy_command},
+    UserAction{"file.frames",
+               menu::kFile,
+               "Export the mask over time",
+               "[FOLDER]: a picture a row, for a film.",
+               {},
+               [](AppState& app, std::string_view a) { export_one(app, "frames", a); }},
+    UserAction{"file.gif",
+               menu::kFile,
+               "Export the mask over time as GIF",
+               "[FOLDER]: lane0/mask.gif and so on, all heads.",
+               {},
+               [](AppState& app, std::string_view a) { export_one(app, "gif", a); }},
+    UserAction{"file.gif-view",
+               menu::kFile,
+               "Export the focused view as GIF",
+               "[FOLDER]: attention, mask or scores of the focused head, a frame a row.",
+               {},
+               [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
+    UserAction{
         "export.cancel",
         menu::kFile,
         "Cancel export or opening",
@@ -275,68 +276,68 @@ constexpr std::array kTable = {
             app.export_job.cancel();
             app.cancel_opening();
         }},
-    UserCommand{"file.open",
-                menu::kFile,
-                "Open a trace…",
-                "[FILE.keyhole]",
-                {'O', kCtrl},
-                [](AppState& app, std::string_view a) {
-                    a.empty() ? open_dialog<Dialog::open_trace>(app, {})
-                              : app.open_trace(std::filesystem::path(a));
-                }},
-    UserCommand{"file.save",
-                menu::kFile,
-                "Save the trace…",
-                "[FILE.keyhole]",
-                {'S', kCtrl},
-                [](AppState& app, std::string_view a) {
-                    a.empty() ? open_dialog<Dialog::save_trace>(app, {})
-                              : app.save_trace(std::filesystem::path(a));
-                }},
-    UserCommand{"file.export",
-                menu::kFile,
-                "Export the run…",
-                "[FOLDER [LIST]]: the same files as keyhole decode; of an opened trace as keyhole replay.",
-                {'E', kCtrl},
-                export_run},
-    UserCommand{"file.picture",
-                menu::kFile,
-                "Save a picture of the focused view…",
-                "[FILE.png [WIDTH] [shown]]: with axes, scale and caption; so many pixels wide; only what "
-                "the zoom shows.",
-                {'E', kCtrl | kShift},
-                save_picture},
-    UserCommand{"screenshot",
-                menu::kFile,
-                "Save a screenshot…",
-                "[FILE.png]: the window as it is.",
-                {kF12, 0},
-                [](AppState& app, std::string_view a) {
-                    if (a.empty())
-                        open_dialog<Dialog::save_screenshot>(app, {});
-                    else
-                        app.screenshot = std::filesystem::path(a);
-                }},
-    UserCommand{"dump-cells",
-                "",
-                "Write cells and their pixels",
-                "FILE: 20 cells of the heat map with value and colour, as JSON.",
-                {},
-                [](AppState& app, std::string_view a) {
-                    if (a.empty()) fail(ErrorCode::wrong_use, "a file is needed");
-                    app.dump_cells = std::filesystem::path(a);
-                }},
-    UserCommand{"quit",
-                menu::kFile,
-                "Quit",
-                "",
-                {'Q', kCtrl},
-                [](AppState& app, std::string_view) { app.quit = true; }},
+    UserAction{"file.open",
+               menu::kFile,
+               "Open a trace…",
+               "[FILE.keyhole]",
+               {'O', kCtrl},
+               [](AppState& app, std::string_view a) {
+                   a.empty() ? open_dialog<Dialog::open_trace>(app, {})
+                             : app.open_trace(std::filesystem::path(a));
+               }},
+    UserAction{"file.save",
+               menu::kFile,
+               "Save the trace…",
+               "[FILE.keyhole]",
+               {'S', kCtrl},
+               [](AppState& app, std::string_view a) {
+                   a.empty() ? open_dialog<Dialog::save_trace>(app, {})
+                             : app.save_trace(std::filesystem::path(a));
+               }},
+    UserAction{"file.export",
+               menu::kFile,
+               "Export the run…",
+               "[FOLDER [LIST]]: the same files as keyhole decode; of an opened trace as keyhole replay.",
+               {'E', kCtrl},
+               export_run},
+    UserAction{"file.picture",
+               menu::kFile,
+               "Save a picture of the focused view…",
+               "[FILE.png [WIDTH] [shown]]: with axes, scale and caption; so many pixels wide; only what "
+               "the zoom shows.",
+               {'E', kCtrl | kShift},
+               save_picture},
+    UserAction{"screenshot",
+               menu::kFile,
+               "Save a screenshot…",
+               "[FILE.png]: the window as it is.",
+               {kF12, 0},
+               [](AppState& app, std::string_view a) {
+                   if (a.empty())
+                       open_dialog<Dialog::save_screenshot>(app, {});
+                   else
+                       app.screenshot = std::filesystem::path(a);
+               }},
+    UserAction{"dump-cells",
+               "",
+               "Write cells and their pixels",
+               "FILE: 20 cells of the heat map with value and colour, as JSON.",
+               {},
+               [](AppState& app, std::string_view a) {
+                   if (a.empty()) fail(ErrorCode::wrong_use, "a file is needed");
+                   app.dump_cells = std::filesystem::path(a);
+               }},
+    UserAction{"quit",
+               menu::kFile,
+               "Quit",
+               "",
+               {'Q', kCtrl},
+               [](AppState& app, std::string_view) { app.quit = true; }},
 };
 
 }  // namespace
 
-std::span<const UserCommand> export_commands() {
+std::span<const UserAction> export_actions() {
     return kTable;
 }
 

@@ -1,4 +1,4 @@
-#include "engine/analysis/token_life.h"
+#include "engine/analysis/token_lifetime.h"
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
@@ -23,43 +23,43 @@ bool reference_is_full(const RunHistory& history, int lane) {
 
 }  // namespace
 
-int TokenLife::n_holding(int row) const {
+int TokenLifetime::n_holding(int row) const {
     return static_cast<int>(std::count_if(heads.begin(), heads.end(), [&](const Head& head) {
         return position <= row && (head.evicted_at < 0 || head.evicted_at > row);
     }));
 }
 
-int TokenLife::first_gone() const {
+int TokenLifetime::first_gone() const {
     int first = -1;
     for (const Head& head : heads)
         if (head.evicted_at >= 0) first = first < 0 ? head.evicted_at : std::min(first, head.evicted_at);
     return first;
 }
 
-int TokenLife::last_gone() const {
+int TokenLifetime::last_gone() const {
     int last = -1;
     for (const Head& head : heads) last = std::max(last, head.evicted_at);
     return last;
 }
 
-TokenLife token_life(const RunHistory& history, int lane, int position) {
+TokenLifetime token_lifetime(const RunHistory& history, int lane, int position) {
     const KvLayout& layout = history.layout(lane);
-    TokenLife life;
-    life.lane = lane;
-    life.position = position;
+    TokenLifetime lifetime;
+    lifetime.lane = lane;
+    lifetime.position = position;
     const std::size_t n = history.steps().size();
     for (int g = 0; g < layout.n_kv_heads(); ++g)
-        life.heads.push_back({history.evicted_at(lane, g, position), std::vector<float>(n, kNone),
-                              std::vector<float>(n, kNone)});
-    life.full_known = reference_is_full(history, lane);
-    life.full_attention.assign(n, kNone);
+        lifetime.heads.push_back({history.evicted_at(lane, g, position), std::vector<float>(n, kNone),
+                                  std::vector<float>(n, kNone)});
+    lifetime.full_known = reference_is_full(history, lane);
+    lifetime.full_attention.assign(n, kNone);
     std::vector<float> scores;
     for (std::size_t i = 0; i < n; ++i) {
         const int row = history.steps()[i]->row;
         if (position > row) continue;
         scores.resize(static_cast<std::size_t>(row) + 1);
         for (int g = 0; g < layout.n_kv_heads(); ++g) {
-            TokenLife::Head& head = life.heads[static_cast<std::size_t>(g)];
+            TokenLifetime::Head& head = lifetime.heads[static_cast<std::size_t>(g)];
             head.threshold[i] = threshold_at(history, lane, row, g);
             if (head.evicted_at >= 0 && head.evicted_at < row) continue;
             if (score_values(history, lane, row, g, scores))
@@ -70,20 +70,20 @@ TokenLife token_life(const RunHistory& history, int lane, int position) {
             row < static_cast<int>(history.lanes()[static_cast<std::size_t>(lane)].tokens.size()) &&
             history.lanes()[0].tokens[static_cast<std::size_t>(row)] ==
                 history.lanes()[static_cast<std::size_t>(lane)].tokens[static_cast<std::size_t>(row)];
-        if (!life.full_known || !same_text) continue;
+        if (!lifetime.full_known || !same_text) continue;
         double sum = 0;
         int lost = 0;
         attention_values_of_all(history, 0, row, [&](int layer, int head, std::span<const float> values) {
             const int gone =
-                life.heads[static_cast<std::size_t>(layout.kv_head_from_head(layer, head))].evicted_at;
+                lifetime.heads[static_cast<std::size_t>(layout.kv_head_from_head(layer, head))].evicted_at;
             const float value = values[static_cast<std::size_t>(position)];
             if (gone < 0 || gone >= row || !std::isfinite(value)) return;
             sum += value == kHiddenValue ? 0.0 : double(value);
             ++lost;
         });
-        if (lost > 0) life.full_attention[i] = static_cast<float>(sum / lost);
+        if (lost > 0) lifetime.full_attention[i] = static_cast<float>(sum / lost);
     }
-    return life;
+    return lifetime;
 }
 
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position) {

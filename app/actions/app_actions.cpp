@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 
 #include "app/state/memory_use.h"
 #include "engine/base/mapped_file.h"
@@ -48,27 +48,27 @@ void end_measurement(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"palette", menu::kHelp, "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
-    UserCommand{"help.keys", menu::kHelp, "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
-    UserCommand{"measure.begin",
-                "",
-                "Measure frame times",
-                "From now on: what frames cost, until Frame times shows it.",
-                {},
-                begin_measurement},
-    UserCommand{
+    UserAction{"palette", menu::kHelp, "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
+    UserAction{"help.keys", menu::kHelp, "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
+    UserAction{"measure.begin",
+               "",
+               "Measure frame times",
+               "From now on: what frames cost, until Frame times shows it.",
+               {},
+               begin_measurement},
+    UserAction{
         "measure.end",
         "",
         "Frame times",
         "[FILE.json]: frames since Measure frame times, how long they took, bytes of textures and records.",
         {},
         end_measurement},
-    UserCommand{"help.about", menu::kHelp, "What you see", "", {kF1, 0}, open_dialog<Dialog::about>},
+    UserAction{"help.about", menu::kHelp, "What you see", "", {kF1, 0}, open_dialog<Dialog::about>},
 };
 
 }  // namespace
 
-std::span<const UserCommand> app_commands() {
+std::span<const UserAction> app_actions() {
     return kTable;
 }
 

@@ -1,4 +1,4 @@
-#include "app/state/keepsakes.h"
+#include "app/state/annotations.h"
 
 #include "engine/base/error.h"
 #include "engine/base/json_field.h"
@@ -50,18 +50,19 @@ Bookmark bookmark_of(const JsonField& in) {
 
 }  // namespace
 
-std::filesystem::path keepsakes_file(const std::filesystem::path& trace) {
+std::filesystem::path annotations_file(const std::filesystem::path& trace) {
     return std::filesystem::path(trace).replace_extension(".notes.json");
 }
 
-void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& file) {
-    if (keepsakes.empty()) {
+void save_annotations(const Annotations& annotations, const std::filesystem::path& file) {
+    if (annotations.empty()) {
         std::error_code ignored;
         std::filesystem::remove(file, ignored);
         return;
     }
-    nlohmann::json out = {{"version", 1}, {"notes", keepsakes.notes}, {"bookmarks", nlohmann::json::array()}};
-    for (const Bookmark& b : keepsakes.bookmarks) {
+    nlohmann::json out = {
+        {"version", 1}, {"notes", annotations.notes}, {"bookmarks", nlohmann::json::array()}};
+    for (const Bookmark& b : annotations.bookmarks) {
         nlohmann::json one = {{"name", b.name}, {"lane", b.lane}, {"layer", b.layer},
                               {"head", b.head}, {"row", b.row},   {"mode", mode_name(b.mode)}};
         one["other"] = b.other;
@@ -75,17 +76,17 @@ void save_keepsakes(const Keepsakes& keepsakes, const std::filesystem::path& fil
                     Durability::sync);
 }
 
-Keepsakes load_keepsakes(const std::filesystem::path& file) {
+Annotations load_annotations(const std::filesystem::path& file) {
     std::error_code error;
     if (std::filesystem::status(file, error).type() == std::filesystem::file_type::not_found) return {};
     const std::string name = file.string();
     const nlohmann::json root = parse_json(read_text_file(file, kMostBytes), name);
     const JsonField in(root, name), bookmarks = in["bookmarks"];
-    Keepsakes keepsakes;
-    keepsakes.notes = in["notes"].text(kMostBytes);
+    Annotations annotations;
+    annotations.notes = in["notes"].text(kMostBytes);
     for (std::size_t i = 0, n = bookmarks.size(kMostBookmarks); i < n; ++i)
-        keepsakes.bookmarks.push_back(bookmark_of(bookmarks.at(i)));
-    return keepsakes;
+        annotations.bookmarks.push_back(bookmark_of(bookmarks.at(i)));
+    return annotations;
 }
 
 }  // namespace keyhole

@@ -1,4 +1,4 @@
-#include "app/state/lane_desk.h"
+#include "app/state/lane_editor.h"
 
 #include "engine/base/error.h"
 
@@ -93,20 +93,20 @@ std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const
     return commands;
 }
 
-void LaneDesk::reset(std::vector<LaneSpec> lanes, bool follow) {
+void LaneEditor::reset(std::vector<LaneSpec> lanes, bool follow) {
     lanes_ = std::move(lanes);
     follow_ = follow;
     done_.clear();
     undone_.clear();
 }
 
-void LaneDesk::adopt(const RunSpec& run, int pending_commands) {
+void LaneEditor::adopt(const RunSpec& run, int pending_commands) {
     if (pending_commands > 0 || run.lanes.empty()) return;
     lanes_ = lanes_after_log(run);
     follow_ = follows_after_log(run);
 }
 
-void LaneDesk::set(int index, const LaneSpec& spec) {
+void LaneEditor::set(int index, const LaneSpec& spec) {
     if (lanes_[at(index)] == spec) return;
     done_.push_back({index, lanes_[at(index)], spec});
     undone_.clear();
@@ -114,12 +114,12 @@ void LaneDesk::set(int index, const LaneSpec& spec) {
     send_(SetLane{index, spec});
 }
 
-void LaneDesk::add(LaneSpec spec) {
+void LaneEditor::add(LaneSpec spec) {
     lanes_.push_back(spec);
     send_(AddLane{std::move(spec)});
 }
 
-void LaneDesk::remove(int index) {
+void LaneEditor::remove(int index) {
     if (index <= 0 || index >= n_lanes()) return;
     lanes_.erase(lanes_.begin() + index);
     done_.clear();  // indices moved
@@ -127,13 +127,13 @@ void LaneDesk::remove(int index) {
     send_(RemoveLane{index});
 }
 
-void LaneDesk::set_follow(bool on) {
+void LaneEditor::set_follow(bool on) {
     if (follow_ == on) return;
     follow_ = on;
     send_(SetFollow{on});
 }
 
-void LaneDesk::run(const Command& command) {
+void LaneEditor::run(const Command& command) {
     const auto check = [&](int index, int first) {
         if (index < first || index >= n_lanes())
             fail(ErrorCode::wrong_use, "'{}': lanes are {} to {}", format_command(command), first,
@@ -163,14 +163,14 @@ void LaneDesk::run(const Command& command) {
     }
 }
 
-void LaneDesk::rewind(const RunSpec& log, int row, bool keeps) {
+void LaneEditor::rewind(const RunSpec& log, int row, bool keeps) {
     const std::vector<Command> kept =
         keeps ? settings_since(log, row, lanes_, follow_) : std::vector<Command>();
     run(Rewind{row});
     for (const Command& command : kept) send_(command);
 }
 
-bool LaneDesk::undo() {
+bool LaneEditor::undo() {
     if (done_.empty()) return false;
     const Change change = done_.back();
     done_.pop_back();
@@ -180,7 +180,7 @@ bool LaneDesk::undo() {
     return true;
 }
 
-bool LaneDesk::redo() {
+bool LaneEditor::redo() {
     if (undone_.empty()) return false;
     const Change change = undone_.back();
     undone_.pop_back();

@@ -1,7 +1,7 @@
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 
 #include "app/base/crash_report.h"
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
@@ -28,11 +28,11 @@ std::vector<Number> numbers(std::string_view text, std::size_t at_least, std::si
 }
 
 /// All areas, in the order of menus and palette.
-std::vector<UserCommand> whole_table() {
-    std::vector<UserCommand> table;
-    for (const std::span<const UserCommand> area :
-         {run_commands(), steer_commands(), compare_commands(), view_commands(), lane_commands(),
-          export_commands(), desk_commands(), app_commands()})
+std::vector<UserAction> whole_table() {
+    std::vector<UserAction> table;
+    for (const std::span<const UserAction> area :
+         {run_actions(), steer_actions(), compare_actions(), view_actions(), lane_actions(), export_actions(),
+          annotation_actions(), app_actions()})
         table.insert(table.end(), area.begin(), area.end());
     return table;
 }
@@ -61,7 +61,7 @@ const ModelConfig& config_of(const AppState& app) {
 }
 
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments) {
-    app.desk.run(parse_command(std::string(verb) + " " + std::string(arguments)));
+    app.lane_editor.run(parse_command(std::string(verb) + " " + std::string(arguments)));
 }
 
 void move_time(AppState& app, int by) {
@@ -110,33 +110,33 @@ std::string shortcut_text(const Shortcut& shortcut) {
     }
 }
 
-std::span<const UserCommand> command_table() {
-    static const std::vector<UserCommand> table = whole_table();
+std::span<const UserAction> action_table() {
+    static const std::vector<UserAction> table = whole_table();
     return table;
 }
 
-const UserCommand* find_command(std::string_view id) {
-    for (const UserCommand& command : command_table())
+const UserAction* find_action(std::string_view id) {
+    for (const UserAction& command : action_table())
         if (command.id == id) return &command;
     return nullptr;
 }
 
-const UserCommand* find_command(Shortcut shortcut) {
+const UserAction* find_action(Shortcut shortcut) {
     if (shortcut.code == 0) return nullptr;
-    for (const UserCommand& command : command_table())
+    for (const UserAction& command : action_table())
         if (command.shortcut == shortcut) return &command;
     return nullptr;
 }
 
-void run_command(AppState& app, std::string_view text) {
+void run_action(AppState& app, std::string_view text) {
     const std::size_t blank = text.find(' ');
     const std::string_view id = text.substr(0, blank);
     std::string_view arguments = blank == std::string_view::npos ? std::string_view() : text.substr(blank);
     arguments.remove_prefix(std::min(arguments.find_first_not_of(' '), arguments.size()));
-    const UserCommand* command = find_command(id);
+    const UserAction* command = find_action(id);
     if (command == nullptr) {
         std::vector<std::string_view> ids;
-        for (const UserCommand& known : command_table()) ids.push_back(known.id);
+        for (const UserAction& known : action_table()) ids.push_back(known.id);
         fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
              spec_text::nearest_word(id.substr(0, 64), ids));
     }

@@ -10,7 +10,7 @@
 
 namespace keyhole {
 
-struct UserCommand {
+struct UserAction {
     std::string_view id;     ///< of scripts and palette
     std::string_view menu;   ///< File, Run, View, Time, Lanes, Help; empty: palette and scripts alone
     std::string_view title;  ///< sentence case, with an ellipsis when input follows
@@ -19,11 +19,11 @@ struct UserCommand {
     void (*action)(AppState&, std::string_view arguments);
 };
 
-std::span<const UserCommand> command_table();
-const UserCommand* find_command(std::string_view id);
-const UserCommand* find_command(Shortcut shortcut);
+std::span<const UserAction> action_table();
+const UserAction* find_action(std::string_view id);
+const UserAction* find_action(Shortcut shortcut);
 
 /// `id arguments`. Throws Error(wrong_use): unknown id (with the nearest), or arguments that do not fit.
-void run_command(AppState& app, std::string_view text);
+void run_action(AppState& app, std::string_view text);
 
 }  // namespace keyhole

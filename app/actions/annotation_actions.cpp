@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 #include "engine/base/error.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view
 
 /// Beside the trace at once where there is one; else with the next save.
 void keep(AppState& app) {
-    if (!app.live()) save_keepsakes(app.keepsakes, keepsakes_file(app.opened_file));
+    if (!app.live()) save_annotations(app.annotations, annotations_file(app.opened_file));
 }
 
 void add_bookmark(AppState& app, std::string_view name) {
@@ -39,22 +39,22 @@ void add_bookmark(AppState& app, std::string_view name) {
     b.difference = view.difference;
     b.arrangement = view.arrangement;
     if (!view.heat.fitted) b.zoom = view.heat;
-    app.keepsakes.bookmarks.push_back(std::move(b));
+    app.annotations.bookmarks.push_back(std::move(b));
     keep(app);
-    app.say(
-        fmt::format("bookmark {}: {}", app.keepsakes.bookmarks.size(), app.keepsakes.bookmarks.back().name));
+    app.say(fmt::format("bookmark {}: {}", app.annotations.bookmarks.size(),
+                        app.annotations.bookmarks.back().name));
 }
 
 void go_to_bookmark(AppState& app, std::string_view arguments) {
     (void)config_of(app);
     const Bookmark& b =
-        app.keepsakes.bookmarks[index_of(arguments, app.keepsakes.bookmarks.size(), "bookmarks")];
+        app.annotations.bookmarks[index_of(arguments, app.annotations.bookmarks.size(), "bookmarks")];
     app.view.lane = b.lane;
     app.view.layer = b.layer;
     app.view.head = b.head;
     app.view.mode = b.mode;
     app.view.pick = b.pick;
-    app.view.other = std::clamp(b.other, 0, std::max(app.desk.n_lanes() - 1, 0));
+    app.view.other = std::clamp(b.other, 0, std::max(app.lane_editor.n_lanes() - 1, 0));
     app.view.difference = b.difference;
     app.view.arrangement = b.arrangement;
     if (b.zoom)
@@ -62,13 +62,13 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     else
         app.view.heat.fitted = true;
     move_time(app, b.row - app.view.row);
-    app.view.fit_to(app.desk.n_lanes(), config_of(app).n_layers, config_of(app).n_heads, app.first_row(),
-                    app.last_row());
+    app.view.fit_to(app.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
+                    app.first_row(), app.last_row());
     app.say(b.name);
 }
 
 void drop_bookmark(AppState& app, std::string_view arguments) {
-    std::vector<Bookmark>& all = app.keepsakes.bookmarks;
+    std::vector<Bookmark>& all = app.annotations.bookmarks;
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(index_of(arguments, all.size(), "bookmarks")));
     keep(app);
 }
@@ -78,8 +78,8 @@ void write_note(AppState& app, std::string_view text) {
         open_dialog<Dialog::notes>(app, {});
         return;
     }
-    if (!app.keepsakes.notes.empty()) app.keepsakes.notes += "\n";
-    app.keepsakes.notes += text;
+    if (!app.annotations.notes.empty()) app.annotations.notes += "\n";
+    app.annotations.notes += text;
     keep(app);
     app.say("noted");
 }
@@ -91,7 +91,7 @@ void ask_why(AppState& app, std::string_view) {
 }
 
 /// [watched] [ROW]
-void ask_token_back(AppState& app, std::string_view arguments) {
+void request_counterfactual(AppState& app, std::string_view arguments) {
     app.need_live_run();
     constexpr std::string_view kWatched = "watched";
     const bool watched = arguments.starts_with(kWatched);
@@ -99,11 +99,12 @@ void ask_token_back(AppState& app, std::string_view arguments) {
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
         if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some, then W");
-        return app.ask_token_back(app.view.lane, app.view.watched->first, row, app.view.watched->size());
+        return app.request_counterfactual(app.view.lane, app.view.watched->first, row,
+                                          app.view.watched->size());
     }
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.ask_token_back(app.view.lane, app.view.pick->position, row, 1);
+    app.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
 }
 
 /// What the focused lane's shadow went on paying to the picked token.
@@ -130,78 +131,78 @@ void open_path(AppState& app, std::string_view path) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"undo",
-                menu::kView,
-                "Undo",
-                "The last change of the view or of a lane's settings. Evicted tokens stay gone.",
-                {'Z', kCtrl},
-                [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
-    UserCommand{
+    UserAction{"undo",
+               menu::kView,
+               "Undo",
+               "The last change of the view or of a lane's settings. Evicted tokens stay gone.",
+               {'Z', kCtrl},
+               [](AppState& app, std::string_view) { app.say(app.undo() ? "undone" : "nothing to undo"); }},
+    UserAction{
         "redo",
         menu::kView,
         "Redo",
         "What was undone last.",
         {'Y', kCtrl},
         [](AppState& app, std::string_view) { app.say(app.redo() ? "done again" : "nothing to redo"); }},
-    UserCommand{"bookmark",
-                menu::kView,
-                "Bookmark this view",
-                "[NAME]: lane and the other one, head, mode, row, pick, zoom and arrangement.",
-                {'M', kCtrl},
-                add_bookmark},
-    UserCommand{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
-    UserCommand{"bookmark.drop", "", "Drop a bookmark", "N: 1 is the first.", {}, drop_bookmark},
-    UserCommand{"bookmarks",
-                menu::kView,
-                "Bookmarks and notes…",
-                "Places to come back to, notes on the run, files that were open lately.",
-                {'M', kShift},
-                open_dialog<Dialog::notes>},
-    UserCommand{"note", "", "Write a note", "[TEXT]: a line more; kept beside the trace.", {}, write_note},
-    UserCommand{"notes.keep",
-                "",
-                "Keep the notes now",
-                "Beside the opened trace.",
-                {},
-                [](AppState& app, std::string_view) { keep(app); }},
-    UserCommand{"doctor",
-                menu::kHelp,
-                "Eviction doctor and memory…",
-                "What must hold of the focused lane, red where it is broken; memory under other schemes.",
-                {kF1 + 4, 0},
-                open_dialog<Dialog::doctor>},
-    UserCommand{"why",
-                menu::kTokens,
-                "Why did this token go?…",
-                "The life of the picked token in the focused lane, on one page.",
-                {'Y', 0},
-                ask_why},
-    UserCommand{
+    UserAction{"bookmark",
+               menu::kView,
+               "Bookmark this view",
+               "[NAME]: lane and the other one, head, mode, row, pick, zoom and arrangement.",
+               {'M', kCtrl},
+               add_bookmark},
+    UserAction{"bookmark.go", "", "Go to a bookmark", "N: 1 is the first.", {}, go_to_bookmark},
+    UserAction{"bookmark.drop", "", "Drop a bookmark", "N: 1 is the first.", {}, drop_bookmark},
+    UserAction{"bookmarks",
+               menu::kView,
+               "Bookmarks and notes…",
+               "Places to come back to, notes on the run, files that were open lately.",
+               {'M', kShift},
+               open_dialog<Dialog::notes>},
+    UserAction{"note", "", "Write a note", "[TEXT]: a line more; kept beside the trace.", {}, write_note},
+    UserAction{"notes.keep",
+               "",
+               "Keep the notes now",
+               "Beside the opened trace.",
+               {},
+               [](AppState& app, std::string_view) { keep(app); }},
+    UserAction{"doctor",
+               menu::kHelp,
+               "Eviction doctor and memory…",
+               "What must hold of the focused lane, red where it is broken; memory under other schemes.",
+               {kF1 + 4, 0},
+               open_dialog<Dialog::doctor>},
+    UserAction{"why",
+               menu::kTokens,
+               "Why did this token go?…",
+               "The life of the picked token in the focused lane, on one page.",
+               {'Y', 0},
+               ask_why},
+    UserAction{
         "why.back",
         menu::kTokens,
         "What would it say with this token back?",
         "[watched] [ROW]: asks a throw-away copy of the lane; after the shown row without. watched: with all "
         "watched words back.",
         {'Y', kShift},
-        ask_token_back},
-    UserCommand{"why.shadow",
-                menu::kTokens,
-                "What would its shadow still pay?",
-                "Replays the run in the background for the shadow's attention on the token; again: stops.",
-                {},
-                ask_shadow},
-    UserCommand{"recent", "", "Open a recent file", "N: 1 is the last one.", {}, open_recent},
-    UserCommand{"open",
-                "",
-                "Open what it is",
-                "PATH: a trace, a model folder or a prompt; as dropping it on the window.",
-                {},
-                open_path},
+        request_counterfactual},
+    UserAction{"why.shadow",
+               menu::kTokens,
+               "What would its shadow still pay?",
+               "Replays the run in the background for the shadow's attention on the token; again: stops.",
+               {},
+               ask_shadow},
+    UserAction{"recent", "", "Open a recent file", "N: 1 is the last one.", {}, open_recent},
+    UserAction{"open",
+               "",
+               "Open what it is",
+               "PATH: a trace, a model folder or a prompt; as dropping it on the window.",
+               {},
+               open_path},
 };
 
 }  // namespace
 
-std::span<const UserCommand> desk_commands() {
+std::span<const UserAction> annotation_actions() {
     return kTable;
 }
 

@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 
 #include "engine/base/error.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 TEST(CommandTable, NoTwoShortcutsClash) {
     std::map<std::pair<int, int>, std::string> taken;
-    for (const UserCommand& command : command_table()) {
+    for (const UserAction& command : action_table()) {
         if (command.shortcut.code == 0) continue;
         const auto [at, fresh] =
             taken.emplace(std::pair(command.shortcut.code, command.shortcut.mods), command.id);
@@ -25,27 +25,27 @@ TEST(CommandTable, NoTwoShortcutsClash) {
 TEST(CommandTable, IdsAreUniqueAndTitled) {
     const std::set<std::string_view> menus = {"", "File", "Run", "View", "Time", "Token", "Lanes", "Help"};
     std::set<std::string_view> ids;
-    for (const UserCommand& command : command_table()) {
+    for (const UserAction& command : action_table()) {
         EXPECT_TRUE(ids.insert(command.id).second) << command.id;
         EXPECT_FALSE(command.title.empty()) << command.id;
         EXPECT_TRUE(menus.contains(command.menu)) << command.id << ": menu " << command.menu;
         EXPECT_NE(command.action, nullptr) << command.id;
-        EXPECT_EQ(find_command(command.id), &command);
+        EXPECT_EQ(find_action(command.id), &command);
         if (command.shortcut.code != 0) {
-            EXPECT_EQ(find_command(command.shortcut), &command);
+            EXPECT_EQ(find_action(command.shortcut), &command);
             EXPECT_FALSE(shortcut_text(command.shortcut).empty());
         }
     }
 }
 
 TEST(CommandTable, AreasOfThePartsExplainEveryCommand) {
-    for (const std::span<const UserCommand> area : {steer_commands(), compare_commands(), desk_commands()})
-        for (const UserCommand& command : area) EXPECT_FALSE(command.help.empty()) << command.id;
+    for (const std::span<const UserAction> area : {steer_actions(), compare_actions(), annotation_actions()})
+        for (const UserAction& command : area) EXPECT_FALSE(command.help.empty()) << command.id;
 }
 
 TEST(CommandTable, TheKeysThatTheGuidePromises) {
     const auto id_of = [](int code, int mods) {
-        const UserCommand* command = find_command(Shortcut{code, mods});
+        const UserAction* command = find_action(Shortcut{code, mods});
         return command == nullptr ? std::string_view("none") : command->id;
     };
     EXPECT_EQ(id_of(' ', 0), "run.toggle");
@@ -63,19 +63,19 @@ TEST(CommandTable, TheKeysThatTheGuidePromises) {
 
 TEST(CommandTable, RunsByTextAndRefusesWhatDoesNotFit) {
     AppState app({}, {});
-    run_command(app, "mode.mask");
+    run_action(app, "mode.mask");
     EXPECT_EQ(app.view.mode, HeatMode::mask);
-    run_command(app, "ui.scale 150");
+    run_action(app, "ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
-    run_command(app, "strip.color score");
-    run_command(app, "strip.color score");
+    run_action(app, "strip.color score");
+    run_action(app, "strip.color score");
     EXPECT_EQ(app.view.strip, StripColor::score);
-    EXPECT_THROW(run_command(app, "strip.color perhaps"), Error);
-    EXPECT_THROW(run_command(app, "range.set 3 1"), Error);
-    EXPECT_THROW(run_command(app, "layer.next"), Error);  // no run
-    EXPECT_THROW(run_command(app, "lane 4 full"), Error);
+    EXPECT_THROW(run_action(app, "strip.color perhaps"), Error);
+    EXPECT_THROW(run_action(app, "range.set 3 1"), Error);
+    EXPECT_THROW(run_action(app, "layer.next"), Error);  // no run
+    EXPECT_THROW(run_action(app, "lane 4 full"), Error);
     try {
-        run_command(app, "mode.msak");
+        run_action(app, "mode.msak");
         FAIL();
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::wrong_use);

@@ -1,8 +1,8 @@
-/// The parts of the command table, one file each, and what their actions share. Used by *_commands.cpp and command_table.cpp alone.
+/// The parts of the command table, one file each, and what their actions share. Used by *_commands.cpp and action_table.cpp alone.
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
-#include "app/actions/command_table.h"
+#include "app/actions/action_table.h"
 
 #include <span>
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace keyhole {
 
-std::span<const UserCommand> run_commands();      ///< run, time, tokens by hand
-std::span<const UserCommand> steer_commands();    ///< words put into the lanes' mouths, words watched
-std::span<const UserCommand> view_commands();     ///< what is shown of a run, and how
-std::span<const UserCommand> compare_commands();  ///< arrangements, and two lanes against each other
-std::span<const UserCommand> lane_commands();     ///< lanes and their settings
-std::span<const UserCommand> export_commands();   ///< files that go in and out
-std::span<const UserCommand> desk_commands();     ///< undo, bookmarks, notes, recent files
-std::span<const UserCommand> app_commands();      ///< help
+std::span<const UserAction> run_actions();         ///< run, time, tokens by hand
+std::span<const UserAction> steer_actions();       ///< words put into the lanes' mouths, words watched
+std::span<const UserAction> view_actions();        ///< what is shown of a run, and how
+std::span<const UserAction> compare_actions();     ///< arrangements, and two lanes against each other
+std::span<const UserAction> lane_actions();        ///< lanes and their settings
+std::span<const UserAction> export_actions();      ///< files that go in and out
+std::span<const UserAction> annotation_actions();  ///< undo, bookmarks, notes, recent files
+std::span<const UserAction> app_actions();         ///< help
 
 namespace menu {
 inline constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", kTime = "Time",

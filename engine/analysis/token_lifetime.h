@@ -9,7 +9,7 @@
 
 namespace keyhole {
 
-struct TokenLife {
+struct TokenLifetime {
     struct Head {
         int evicted_at = -1;                  ///< row; -1: held
         std::vector<float> score, threshold;  ///< one a record, NaN where there is none
@@ -26,7 +26,7 @@ struct TokenLife {
 };
 
 /// lane: index into history.lanes().
-TokenLife token_life(const RunHistory& history, int lane, int position);
+TokenLifetime token_lifetime(const RunHistory& history, int lane, int position);
 
 /// Rule and place by which a query head let a token go, in sentences: "by the policy h2o: lowest of 41 that competed; ...". Empty while held.
 std::string eviction_story(const RunHistory& history, int lane, int layer, int head, int position);

@@ -1,4 +1,4 @@
-#include "engine/export/films.h"
+#include "engine/export/animation.h"
 
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
@@ -20,29 +20,30 @@ std::pair<int, int> recorded_rows(const LaneRows& rows) {
 }
 
 /// At most kMostGifFrames rows of [first, last], evenly, with the last; and the sentence that says what was left out.
-struct FilmRows {
+struct AnimationRows {
     std::vector<int> rows;
     std::string note;
 
-    FilmRows(int first, int last) {
+    AnimationRows(int first, int last) {
         const int n = last - first + 1, step = (n + kMostGifFrames - 1) / kMostGifFrames;
         for (int row = last; row >= first; row -= step) rows.insert(rows.begin(), row);
         if (step > 1) note = fmt::format(" One row in {} is shown.", step);
     }
 };
 
-void write_film(const FilmRows& film, std::optional<Colormap> map, const std::filesystem::path& path,
-                const ExportProgress& progress, const std::function<Image(int row)>& draw) {
+void write_animation(const AnimationRows& animation, std::optional<Colormap> map,
+                     const std::filesystem::path& path, const ExportProgress& progress,
+                     const std::function<Image(int row)>& draw) {
     // Drawn on all cores a few at a time, written in order.
     ThreadPool pool(0);
-    const std::size_t n = film.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
+    const std::size_t n = animation.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
     // The legend grows with the rows: the last one has most in it.
-    const Image last = draw(film.rows.back());
+    const Image last = draw(animation.rows.back());
     GifWriter gif(last.width(), last.height(), map);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
         std::vector<Image> images(std::min(chunk, n - begin));
         pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
-            images[static_cast<std::size_t>(i)] = draw(film.rows[begin + static_cast<std::size_t>(i)]);
+            images[static_cast<std::size_t>(i)] = draw(animation.rows[begin + static_cast<std::size_t>(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
             Image canvas(last.width(), last.height());
@@ -74,7 +75,7 @@ std::vector<CellState> states_up_to(const std::vector<CellState>& states, int n_
     std::vector<CellState> out = states;
     const auto from = std::min(
         static_cast<std::size_t>(row + 1 - first_row) * static_cast<std::size_t>(n_columns), out.size());
-    std::fill(out.begin() + static_cast<std::ptrdiff_t>(from), out.end(), CellState::unborn);
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(from), out.end(), CellState::future);
     return out;
 }
 
@@ -89,11 +90,11 @@ void each_film(std::size_t n, const ExportProgress& progress,
 
 void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesystem::path& path,
                    const ExportProgress& progress) {
-    const FilmRows film(rows.range().first_row, rows.range().last_row);
+    const AnimationRows animation(rows.range().first_row, rows.range().last_row);
     const std::string title = figure.texts.title;
     figure.texts.caption += fmt::format(" A frame a row; 128 of the 256 colours of {}.{}",
-                                        colormap_name(figure.scale.map), film.note);
-    write_film(film, figure.scale.map, path, progress, [&](int row) {
+                                        colormap_name(figure.scale.map), animation.note);
+    write_animation(animation, figure.scale.map, path, progress, [&](int row) {
         HeatmapFigure frame = figure;
         frame.texts.title = fmt::format("{}, up to row {}", title, row);
         frame.states = states_up_to(figure.states, figure.values.width, rows.range().first_row, row);
@@ -116,7 +117,7 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
         const KvHead& head = history.layout(lane).kv_head(g);
         figure.row_axis.tokens.push_back(fmt::format("{}.{}", head.owner_layer, head.index));
         for (int p = 0; p <= last_row; ++p)
-            figure.states.push_back(p > row                                 ? CellState::unborn
+            figure.states.push_back(p > row                                 ? CellState::future
                                     : history.stored(lane, g, p, row)       ? CellState::kept
                                     : history.evicted_at(lane, g, p) == row ? CellState::last_seen
                                                                             : CellState::evicted);
@@ -149,10 +150,11 @@ void write_mask_gif(const LaneRows& rows, const std::filesystem::path& folder,
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
     const ExportRange& range = rows.range();
-    const FilmRows film(first, last);
+    const AnimationRows animation(first, last);
     const std::string note =
-        film.note + shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
-    write_film(film, std::nullopt, folder / "mask.gif", progress, [&](int row) {
+        animation.note +
+        shades_note(range.n_positions(), static_cast<int>(range.kv_heads.size()), FigureSize{});
+    write_animation(animation, std::nullopt, folder / "mask.gif", progress, [&](int row) {
         return mask_frame(rows.history(), rows.index(), range.kv_heads, row, range.last_row,
                           frame_texts(rows, row, note));
     });
@@ -188,21 +190,22 @@ void write_head_mask_gifs(const LaneRows& rows, const std::filesystem::path& fol
                           const ExportProgress& progress) {
     const ExportRange& range = rows.range();
     if (range.n_rows() == 0) return;
-    const FilmRows film(range.first_row, range.last_row);
+    const AnimationRows animation(range.first_row, range.last_row);
     each_film(range.kv_heads.size(), progress, [&](std::size_t i, const ExportProgress& of_film) {
         const int g = range.kv_heads[i];
         MaskFigure figure = mask_figure(rows, g);
         figure.texts.caption +=
-            " A frame a row." + film.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
+            " A frame a row." + animation.note + shades_note(figure.n_columns, figure.n_rows, figure.size);
         const std::string title = figure.texts.title;
-        write_film(film, std::nullopt,
-                   folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
-                   [&](int row) {
-                       MaskFigure frame = figure;
-                       frame.texts.title = fmt::format("{}, up to row {}", title, row);
-                       frame.states = states_up_to(figure.states, figure.n_columns, range.first_row, row);
-                       return draw_mask(frame);
-                   });
+        write_animation(animation, std::nullopt,
+                        folder / fmt::format("mask_{}.gif", kv_head_name(rows.layout().kv_head(g))), of_film,
+                        [&](int row) {
+                            MaskFigure frame = figure;
+                            frame.texts.title = fmt::format("{}, up to row {}", title, row);
+                            frame.states =
+                                states_up_to(figure.states, figure.n_columns, range.first_row, row);
+                            return draw_mask(frame);
+                        });
     });
 }
 

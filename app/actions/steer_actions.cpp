@@ -1,4 +1,4 @@
-#include "app/actions/command_areas.h"
+#include "app/actions/action_areas.h"
 #include "app/actions/steer.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
@@ -54,7 +54,7 @@ void take_candidate(AppState& app, std::string_view arguments) {
 
 void force_tokens(AppState& app, std::string_view arguments) {
     app.need_live_run();
-    app.desk.run(parse_command("force " + std::string(arguments)));
+    app.lane_editor.run(parse_command("force " + std::string(arguments)));
     app.say("the next rows take these tokens");
 }
 
@@ -79,47 +79,47 @@ void edit_token(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserCommand{"candidate",
-                "",
-                "Force a candidate",
-                "K: the K-th likeliest next token of the focused lane is taken after the shown row.",
-                {},
-                take_candidate},
-    UserCommand{"force",
-                "",
-                "Force tokens",
-                "ID[,ID...]: the next rows of all lanes consume them.",
-                {},
-                force_tokens},
-    UserCommand{"say",
-                menu::kRun,
-                "Append a turn…",
-                "[TEXT]: the lanes read it with their caches as they are, then go on.",
-                {'T', kCtrl},
-                say_text},
-    UserCommand{"token.edit",
-                menu::kTokens,
-                "Put other words here…",
-                "[POSITION TEXT]: the run goes back to before a generated token and reads the text instead.",
-                {'E', 0},
-                edit_token},
-    UserCommand{"watch",
-                menu::kTokens,
-                "Watch the picked tokens",
-                "[FIRST LAST|WORDS]: how long each lane holds them, and when the answer was lost.",
-                {'W', 0},
-                watch},
-    UserCommand{"watch.clear",
-                menu::kTokens,
-                "Watch nothing",
-                "Drops the watched words, their curve and colours.",
-                {'W', kShift},
-                unwatch},
+    UserAction{"candidate",
+               "",
+               "Force a candidate",
+               "K: the K-th likeliest next token of the focused lane is taken after the shown row.",
+               {},
+               take_candidate},
+    UserAction{"force",
+               "",
+               "Force tokens",
+               "ID[,ID...]: the next rows of all lanes consume them.",
+               {},
+               force_tokens},
+    UserAction{"say",
+               menu::kRun,
+               "Append a turn…",
+               "[TEXT]: the lanes read it with their caches as they are, then go on.",
+               {'T', kCtrl},
+               say_text},
+    UserAction{"token.edit",
+               menu::kTokens,
+               "Put other words here…",
+               "[POSITION TEXT]: the run goes back to before a generated token and reads the text instead.",
+               {'E', 0},
+               edit_token},
+    UserAction{"watch",
+               menu::kTokens,
+               "Watch the picked tokens",
+               "[FIRST LAST|WORDS]: how long each lane holds them, and when the answer was lost.",
+               {'W', 0},
+               watch},
+    UserAction{"watch.clear",
+               menu::kTokens,
+               "Watch nothing",
+               "Drops the watched words, their curve and colours.",
+               {'W', kShift},
+               unwatch},
 };
 
 }  // namespace
 
-std::span<const UserCommand> steer_commands() {
+std::span<const UserAction> steer_actions() {
     return kTable;
 }
 

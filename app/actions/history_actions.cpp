@@ -1,4 +1,4 @@
-#include "app/actions/history_commands.h"
+#include "app/actions/history_actions.h"
 
 #include "engine/base/error.h"
 #include "engine/base/number.h"
@@ -7,9 +7,9 @@ namespace keyhole {
 
 void fork_lane(AppState& app, std::string_view arguments) {
     app.need_live_run();
-    app.desk.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
-                                                 : "fork " + std::string(arguments)));
-    app.view.lane = app.desk.n_lanes() - 1;
+    app.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
+                                                        : "fork " + std::string(arguments)));
+    app.view.lane = app.lane_editor.n_lanes() - 1;
     app.say(fmt::format("lane {} goes on from row {} beside the one it was copied from", app.view.lane,
                         app.last_row()));
 }
@@ -44,7 +44,7 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
         if (arguments.empty() || arguments == "head") text += fmt::format(".H{}", app.view.head);
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
-    app.desk.run(command);
+    app.lane_editor.run(command);
     app.say(
         fmt::format("{}, after row {}: shows with the next row", format_command(command), app.last_row()));
 }

@@ -1,4 +1,4 @@
-#include "engine/eval/vary.h"
+#include "engine/eval/sweep_grid.h"
 
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"

@@ -22,10 +22,10 @@ bool follows_after_log(const RunSpec& run, int row = kWholeLog);
 std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const LaneSpec> lanes,
                                     bool follow);
 
-class LaneDesk {
+class LaneEditor {
   public:
     using Send = std::function<void(Command)>;
-    explicit LaneDesk(Send send) : send_(std::move(send)) {}
+    explicit LaneEditor(Send send) : send_(std::move(send)) {}
 
     const std::vector<LaneSpec>& lanes() const { return lanes_; }
     int n_lanes() const { return static_cast<int>(lanes_.size()); }

@@ -1,0 +1,177 @@
+#include "app/actions/action_areas.h"
+
+#include "app/view/override_grid.h"
+#include "engine/base/error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace keyhole {
+
+namespace {
+
+using namespace key;
+
+void duplicate_lane(AppState& app, std::string_view) {
+    if (app.lane_editor.n_lanes() > 0)
+        app.lane_editor.add(app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+}
+
+void remove_lane(AppState& app, std::string_view arguments) {
+    if (arguments.empty()) {
+        if (app.view.lane == 0) fail(ErrorCode::wrong_use, "lane 0 is the reference and stays");
+        app.lane_editor.remove(app.view.lane);
+    } else {
+        engine_command(app, "remove", arguments);
+    }
+}
+
+void set_options(AppState& app, std::string_view items) {
+    if (app.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    if (items.empty()) fail(ErrorCode::wrong_use, "KEY=VALUE is needed, such as dialect=released");
+    const LaneSpec& now = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    app.lane_editor.set(app.view.lane, changed_lane_spec(now, items));
+}
+
+void set_shadows(AppState& app, std::string_view text) {
+    const bool any_off = std::any_of(app.lane_editor.lanes().begin(), app.lane_editor.lanes().end(),
+                                     [](const LaneSpec& lane) { return !lane.policy.shadow; });
+    const bool on = on_or_off(text, !any_off);
+    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
+        LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(i)];
+        spec.policy.shadow = on;
+        app.lane_editor.set(i, spec);
+    }
+    app.say(on ? "shadows on: measures begin with the next row" : "shadows off");
+}
+
+void drop_overrides(AppState& app, std::string_view field) {
+    if (app.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    std::erase_if(spec.policy.overrides,
+                  [&](const Override& o) { return field.empty() || override_field_name(o.field) == field; });
+    app.lane_editor.set(app.view.lane, spec);
+}
+
+void focus_lane(AppState& app, std::string_view arguments) {
+    const int lane = whole_numbers(arguments, 1, 1)[0];
+    if (lane < 0 || lane >= app.lane_editor.n_lanes())
+        fail(ErrorCode::wrong_use, "lanes are 0 to {}", app.lane_editor.n_lanes() - 1);
+    app.view.lane = lane;
+}
+
+void move_lane(AppState& app, int by) {
+    app.view.lane = std::clamp(app.view.lane + by, 0, std::max(app.lane_editor.n_lanes() - 1, 0));
+}
+
+void copy_lane(AppState& app, std::string_view) {
+    if (app.lane_editor.n_lanes() == 0) return;
+    app.clipboard_out = format_lane_spec(app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+    app.say("copied " + app.clipboard_out);
+}
+
+constexpr std::array kTable = {
+    UserAction{"lane.previous",
+               menu::kLanes,
+               "Previous lane",
+               "",
+               {kUp, 0},
+               [](AppState& app, std::string_view) { move_lane(app, -1); }},
+    UserAction{"lane.next",
+               menu::kLanes,
+               "Next lane",
+               "",
+               {kDown, 0},
+               [](AppState& app, std::string_view) { move_lane(app, 1); }},
+    UserAction{"lane.focus", "", "Focus a lane", "INDEX", {}, focus_lane},
+    UserAction{"lane",
+               "",
+               "Change a lane",
+               "INDEX SPEC: takes effect before the next row.",
+               {},
+               [](AppState& app, std::string_view a) { engine_command(app, "lane", a); }},
+    UserAction{"lane.set",
+               "",
+               "Set options of the focused lane",
+               "KEY=VALUE[,KEY=VALUE]: dialect=released, alpha@L0-3=0.5; the others stay.",
+               {},
+               set_options},
+    UserAction{"lane.overrides",
+               menu::kLanes,
+               "Set heads apart…",
+               "Budget, recent, alpha, tau and gain by layer and head.",
+               {'H', 0},
+               open_dialog<Dialog::overrides>},
+    UserAction{"lane.even",
+               "",
+               "Drop the lane's overrides",
+               "[FIELD]: budget, recent, alpha, tau or gain; all without.",
+               {},
+               drop_overrides},
+    UserAction{"add",
+               menu::kLanes,
+               "Add a lane",
+               "[SPEC]: h2o without.",
+               {'N', kCtrl},
+               [](AppState& app, std::string_view a) {
+                   engine_command(app, "add", a.empty() ? "h2o:budget=64" : a);
+               }},
+    UserAction{"lane.duplicate", menu::kLanes, "Duplicate the lane", "", {'D', kCtrl}, duplicate_lane},
+    UserAction{"remove",
+               menu::kLanes,
+               "Remove the lane",
+               "[INDEX]: the focused one without.",
+               {'W', kCtrl},
+               remove_lane},
+    UserAction{"lane.copy", menu::kLanes, "Copy the lane's spec", "", {'C', kCtrl}, copy_lane},
+    UserAction{"lane.paste",
+               menu::kLanes,
+               "Paste a spec into the lane",
+               "",
+               {'V', kCtrl},
+               [](AppState& app, std::string_view) { app.paste_to_lane = app.view.lane; }},
+    UserAction{"lane.undo",
+               menu::kLanes,
+               "Undo a change of settings",
+               "Evicted tokens stay gone.",
+               {},
+               [](AppState& app, std::string_view) {
+                   app.say(app.lane_editor.undo() ? "undone" : "nothing to undo");
+               }},
+    UserAction{"lane.redo",
+               menu::kLanes,
+               "Redo",
+               "",
+               {},
+               [](AppState& app, std::string_view) {
+                   app.say(app.lane_editor.redo() ? "done again" : "nothing to redo");
+               }},
+    UserAction{"follow",
+               menu::kLanes,
+               "All lanes follow lane 0",
+               "[on|off]: all lanes are fed lane 0's token.",
+               {},
+               [](AppState& app, std::string_view a) {
+                   app.lane_editor.set_follow(on_or_off(a, app.lane_editor.follow()));
+               }},
+    UserAction{"shadow",
+               menu::kLanes,
+               "Measure all lanes against full attention",
+               "[on|off]: their shadows. A lane that starts one lives its rows again.",
+               {},
+               set_shadows},
+    UserAction{"sampling",
+               "",
+               "Sampling",
+               "temperature=T,top_k=K,top_p=P",
+               {},
+               [](AppState& app, std::string_view a) { engine_command(app, "sampling", a); }},
+};
+
+}  // namespace
+
+std::span<const UserAction> lane_actions() {
+    return kTable;
+}
+
+}  // namespace keyhole
