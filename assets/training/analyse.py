@@ -1,4 +1,4 @@
-"""Where the heads look: the share of the first token, the entropy, the distance, and which heads look at the needle."""
+"""Measures attention per head: share of the first token, entropy, distance, and attention to the needle."""
 import argparse
 import json
 
@@ -10,7 +10,7 @@ from evaluate import heldout_windows, load, recall_tests
 
 @torch.no_grad()
 def attention(model, ids):
-    """Probabilities of every layer for one window: [layers, heads, rows, columns], float32."""
+    """Returns the probabilities of every layer for one window: [layers, heads, rows, columns], float32."""
     probs = []
     plain = torch.nn.functional.scaled_dot_product_attention
 
@@ -29,7 +29,7 @@ def attention(model, ids):
 
 
 def of_text(model, windows):
-    """Means over rows 64 and up of held-out windows; each [layers, heads]."""
+    """Returns means over rows 64 and up of held-out windows, each [layers, heads]."""
     first, entropy, near, distance = [], [], [], []
     for ids in windows:
         p = attention(model, ids.tolist())[:, :, 64:]
@@ -44,7 +44,8 @@ def of_text(model, windows):
 
 
 def of_needles(model, tests, distance):
-    """Attention to the value's tokens from the row that must say the token, mean over tests: [layers, heads]."""
+    """Returns the attention from the row that predicts a token of the value to that token, mean over tests:
+    [layers, heads]."""
     total = 0
     for ids, answer in tests:
         rows = list(range(len(ids) - 1, len(ids) - 1 + len(answer)))

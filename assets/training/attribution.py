@@ -1,4 +1,5 @@
-"""Write ATTRIBUTION.md: title, author and licence of every document trained on, from the text's MANIFEST.json."""
+"""Writes ATTRIBUTION.md: title, author and licence of every training document, from the text's
+MANIFEST.json."""
 import argparse
 import json
 import os
@@ -27,7 +28,7 @@ def main():
             print(f"\n## {kind}{' (' + origin + ')' if origin else ''}\n", file=out)
             for d in members:
                 line = f"- {d['title']}. {d['author']}."
-                if kind != "CC BY":  # what the manifest knows beyond the heading: source, year, the QA's own terms
+                if kind != "CC BY":  # adds source, year and the QA's own terms, which the heading lacks
                     notes = d["licence"].partition("(")[2]
                     for common in ("; header and licence text removed", "; repository states: all titles from the"
                                    " public domain", "repository licence); "):

@@ -1,4 +1,4 @@
-"""Recall by distance, bits per byte of the held-out text, and unselected samples."""
+"""Measures recall by distance and bits per byte of the held-out text, and prints unselected samples."""
 import argparse
 import functools
 import json
@@ -14,7 +14,8 @@ from text import read_text
 
 
 def heldout_windows(data, tok, count, length):
-    """`count` windows spread evenly over heldout.txt: ids [count, length + 1] and the bytes each one covers."""
+    """Returns `count` windows spread evenly over heldout.txt: ids [count, length + 1] and the bytes of
+    each."""
     text = read_text(data, "heldout")
     rows, sizes = [], []
     for i in range(count):
@@ -28,7 +29,7 @@ def heldout_windows(data, tok, count, length):
 
 @torch.no_grad()
 def heldout_loss(model, held):
-    """Nats per token and bits per byte."""
+    """Returns nats per token and bits per byte."""
     ids, sizes = held
     device = model.embed.weight.device
     total = 0.0
@@ -41,13 +42,15 @@ def heldout_loss(model, held):
     return total / ids[:, 1:].numel(), total / math.log(2) / sum(sizes)
 
 
-KINDS = [k for k in TASKS if k != "passage"]  # small models know no passage's answer; keyhole eval --task passage asks
+# Small models cannot answer passage questions; keyhole eval --task passage has them.
+KINDS = [k for k in TASKS if k != "passage"]
 
 
 def recall_tests(tok, distance, count, kind="needle", seed=7):
-    """Ids of prompts and of their answers: the questions of `keyhole eval --task`, asked at a distance of `distance` tokens.
+    """Returns ids of prompts and of their answers: the questions of `keyhole eval --task` at a distance in
+    tokens.
 
-    Names and nouns are not trained on, nor is the narrative (../tasks/narrative.txt, of the held-out files)."""
+    Names, nouns and the narrative (../tasks/narrative.txt, from the held-out files) were not trained on."""
     global sentences
     if sentences is None:
         sentences = split_sentences((WORDS.parent / "narrative.txt").read_text())
@@ -66,11 +69,13 @@ sentences = None
 
 @torch.no_grad()
 def recall(model, tests, detail=False):
-    """Share of tests where greedy decoding would give exactly the answer.
+    """Returns the share of tests where greedy decoding gives exactly the answer.
 
-    The answer is fed and every token of it must be the model's first choice: the same thing, in one pass."""
+    Feeds the answer and requires every token of it to be the model's first choice, which is equivalent and
+    takes one pass."""
     device = model.embed.weight.device
-    order = sorted(range(len(tests)), key=lambda i: len(tests[i][0]) + len(tests[i][1]))  # like lengths go together
+    # Batches similar lengths.
+    order = sorted(range(len(tests)), key=lambda i: len(tests[i][0]) + len(tests[i][1]))
     good = [False] * len(tests)
     for at in range(0, len(order), 8):
         some = order[at:at + 8]
@@ -85,7 +90,7 @@ def recall(model, tests, detail=False):
 
 
 def interval(share, count):
-    """95 % interval of a share of `count` questions (Wilson)."""
+    """Returns the 95 % interval of a share of `count` questions (Wilson)."""
     z = 1.96
     middle, half = share + z * z / 2 / count, z * math.sqrt(share * (1 - share) / count + z * z / 4 / count / count)
     return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
@@ -93,7 +98,7 @@ def interval(share, count):
 
 @torch.no_grad()
 def generate(model, ids, count, rng=None, temperature=0.8, top_p=0.95):
-    """Greedy without rng. No cache: simple, and fast enough for samples."""
+    """Generates `count` tokens, greedily without rng. Uses no cache: simple, and fast enough for samples."""
     ids = list(ids)
     for _ in range(count):
         logits = model(torch.tensor([ids[-model.cfg.max_positions:]], device=model.embed.weight.device))[0, -1].float()

@@ -1,4 +1,4 @@
-"""Checkpoint -> a Hugging Face LLaMA folder (bf16 safetensors, configuration, tokenizer)."""
+"""Converts a checkpoint to a Hugging Face LLaMA folder (bf16 safetensors, configuration, tokenizer)."""
 import argparse
 import json
 import os
@@ -10,11 +10,12 @@ from safetensors.torch import save_file
 
 from evaluate import load
 
-MLKV = pathlib.Path(__file__).parents[2] / "engine/model/modeling_llama_mlkv.py"  # what transformers lacks, as `keyhole convert` writes it
+# Model code that transformers lacks; `keyhole convert` writes the same file.
+MLKV = pathlib.Path(__file__).parents[2] / "engine/model/modeling_llama_mlkv.py"
 
 
 def tensors(model):
-    """Weights under Hugging Face's names; the fused matrices are cut apart, the tied head is left out."""
+    """Returns the weights under Hugging Face's names. Splits the fused matrices and omits the tied head."""
     out = {"model.embed_tokens.weight": model.embed.weight, "model.norm.weight": model.norm}
     for i, b in enumerate(model.blocks):
         at = f"model.layers.{i}."
@@ -70,7 +71,8 @@ def write_json(folder, name, value):
 
 
 def check(model, folder):
-    """The exported folder, run by transformers, must give this module's logits (float32, bf16-rounded weights)."""
+    """Checks that transformers gives this module's logits for the exported folder (float32, bf16-rounded
+    weights)."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=True).eval()
@@ -99,7 +101,8 @@ def main():
     model, _ = load(a.checkpoint)
     os.makedirs(a.out, exist_ok=True)
     save_file(tensors(model), os.path.join(a.out, "model.safetensors"), metadata={"format": "pt"})
-    os.chmod(os.path.join(a.out, "model.safetensors"), 0o644)  # the library writes it for the owner only
+    # The library makes it readable for its owner only.
+    os.chmod(os.path.join(a.out, "model.safetensors"), 0o644)
     shutil.copyfile(a.tokenizer, os.path.join(a.out, "tokenizer.json"))
     write_json(a.out, "config.json", configuration(model.cfg))
     if model.cfg.kv_layers < model.cfg.layers:

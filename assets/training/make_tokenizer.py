@@ -1,4 +1,4 @@
-"""Train the byte-level BPE tokenizer on the training text and write tokenizer.json."""
+"""Trains the byte-level BPE tokenizer on the training text and writes tokenizer.json."""
 import argparse
 import json
 import os
@@ -9,7 +9,7 @@ from text import EOT, TRAIN_FILES, read_text
 
 
 def make(texts, vocab):
-    # Each digit is its own token, so that a number of four digits is four separate copies for the model to make.
+    # Each digit is its own token, so the model must copy each digit of a number separately.
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),

@@ -1,6 +1,6 @@
-"""The model: LLaMA as Hugging Face's LlamaForCausalLM computes it, with q/k/v and gate/up fused for speed.
+"""The model: LLaMA as in Hugging Face's LlamaForCausalLM, with q/k/v and gate/up fused for speed.
 
-KV heads can be shared by query heads of a layer (GQA, MQA) and by layers (MLKV)."""
+Query heads of a layer can share KV heads (GQA, MQA), and so can layers (MLKV)."""
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -14,8 +14,8 @@ class Config:
     width: int = 256
     layers: int = 6
     heads: int = 8
-    kv_heads: int = 0  # of a layer that has its own; query head h reads KV head h // (heads / kv_heads). 0: heads
-    kv_layers: int = 0  # layers with KV heads of their own; the others read the nearest one below. 0: all
+    kv_heads: int = 0  # per owning layer; query head h reads KV head h // (heads / kv_heads). 0: heads
+    kv_layers: int = 0  # layers that own KV heads; the others read the nearest owner below. 0: all
     mlp: int = 512
     max_positions: int = 1024
     rope_theta: float = 10000.0
@@ -34,18 +34,19 @@ class Config:
         return self.width // self.heads
 
     def owner(self, layer):
-        """The layer whose keys and values `layer` reads (MLKV, equation 17, counted from 0)."""
+        """Returns the layer whose keys and values `layer` reads (MLKV, equation 17, counted from 0)."""
         group = self.layers // self.kv_layers
         return layer // group * group
 
     def qkv_rows(self, layer):
-        """Rows of q, k and v in the fused matrix of a layer."""
+        """Returns the rows of q, k and v in the fused matrix of a layer."""
         own = self.kv_heads * self.head_dim if self.owner(layer) == layer else 0
         return [self.width, own, own]
 
 
 def rope_tables(cfg, length):
-    """cos and sin, each [length, head_dim]: the two halves of a head carry the same angles (rotate-half)."""
+    """Returns cos and sin, each [length, head_dim]. The two halves of a head have the same angles
+    (rotate-half)."""
     dim = cfg.head_dim
     freq = cfg.rope_theta ** (-torch.arange(0, dim, 2).float() / dim)
     angle = torch.outer(torch.arange(length).float(), freq)
@@ -75,7 +76,8 @@ class Block(nn.Module):
         return x.view(*x.shape[:2], count, self.head_dim).transpose(1, 2)
 
     def attend(self, h, kv, cos, sin):
-        """Output of attention, and (k, v) as the query heads read them: this layer's own, or `kv` from below."""
+        """Returns the attention output and (k, v) as the query heads read them: this layer's own, or `kv`
+        from below."""
         q, k, v = self.qkv(h).split(self.rows, dim=-1)
         q = rotate(self.heads_of(q, self.heads), cos, sin).to(h.dtype)
         if self.rows[1]:
@@ -108,7 +110,8 @@ class Model(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                # The two matrices that write into the residual stream start small, so that depth does not inflate it.
+                # The two matrices that write into the residual stream start small, so that it does not grow
+                # with depth.
                 last = name.endswith(("out.weight", "down.weight"))
                 nn.init.normal_(p, std=0.02 / (2 * cfg.layers) ** 0.5 if last else 0.02)
 
@@ -122,7 +125,8 @@ class Model(nn.Module):
         return F.linear(x, self.embed.weight)  # tied embeddings
 
     def loss(self, ids, targets, weights):
-        """The weighted loss to train on; the loss of the tokens of weight 1; the accuracy of heavier ones (answers)."""
+        """Returns the weighted loss to train on, the loss of tokens of weight 1, and the accuracy of tokens
+        of larger weight (answers)."""
         logits = self(ids).float()
         each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         w = weights.flatten()
@@ -134,7 +138,8 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def merged(model, kv_heads, kv_layers):
-    """The model with fewer KV heads: each is the mean of those it stands for, over heads and over layers."""
+    """Returns the model with fewer KV heads: each is the mean of the heads it replaces, over heads and
+    layers."""
     cfg = replace(model.cfg, kv_heads=kv_heads, kv_layers=kv_layers)
     state = model.state_dict()
     for i in range(cfg.layers):
@@ -150,7 +155,8 @@ def merged(model, kv_heads, kv_layers):
 
 
 def read_sharing(text, cfg):
-    """KV heads of a layer, and layers that have them: `gqa:2`, `mqa`, `mlkv:m=3,g=1`."""
+    """Reads `gqa:2`, `mqa` or `mlkv:m=3,g=1`. Returns KV heads per owning layer, and the number of such
+    layers."""
     kind, _, rest = text.partition(":")
     if kind == "mlkv":
         values = dict(part.split("=") for part in rest.split(","))

@@ -1,8 +1,9 @@
-"""Bits per byte of the held-out text by an n-gram model of the training text: what the demo model has to beat.
+"""Computes bits per byte of the held-out text with an n-gram model of the training text: the demo model's
+baseline.
 
-Interpolated modified Kneser-Ney (Chen and Goodman 1999) over the same tokens: the highest order counts n-grams, the
-lower ones count distinct left neighbours, three discounts for each order. It reads every file once; the windows are
-those of evaluate.py, and no n-gram reaches back over the beginning of a window."""
+Interpolated modified Kneser-Ney (Chen and Goodman 1999) over the same tokens: the highest order counts
+n-grams, the lower orders count distinct left neighbours, with three discounts per order. It reads every file
+once. The windows are those of evaluate.py; no n-gram crosses the beginning of a window."""
 import argparse
 import json
 import math
@@ -18,7 +19,7 @@ VOCAB = 1 << BITS
 
 
 class Order:
-    """Counts of one order, and its discounts. N-grams and contexts are sorted codes, to be found by bisection."""
+    """Counts of one order and its discounts. N-grams and contexts are sorted codes, found by bisection."""
 
     def __init__(self, grams, counts):
         self.grams, self.counts = grams, counts
@@ -29,10 +30,12 @@ class Order:
         starts = np.flatnonzero(np.r_[True, contexts[1:] != contexts[:-1]])
         self.contexts = contexts[starts]
         self.totals = np.add.reduceat(counts, starts)
-        self.left = np.add.reduceat(self.discount[np.minimum(counts, 3)], starts)  # what the discounts free
+        # Mass that the discounts free.
+        self.left = np.add.reduceat(self.discount[np.minimum(counts, 3)], starts)
 
     def probability(self, gram, lower):
-        """Of the last token of each code, given those before it; `lower` is the next lower order's."""
+        """Returns the probability of the last token of each code, given those before it. lower: the next
+        lower order's."""
         at = np.minimum(np.searchsorted(self.grams, gram), len(self.grams) - 1)
         count = np.where(self.grams[at] == gram, self.counts[at], 0)
         context = gram >> BITS
@@ -43,7 +46,7 @@ class Order:
 
 
 def orders(streams, order):
-    """From 1 to `order`."""
+    """Returns the orders from 1 to `order`."""
     codes = []
     for ids in streams:
         ids = ids.astype(np.int64)
@@ -60,7 +63,7 @@ def orders(streams, order):
 
 
 def window_probabilities(models, row):
-    """Of every token of a window after its first."""
+    """Returns the probability of every token of a window after its first."""
     p = np.full(len(row) - 1, 1 / VOCAB)
     code = np.zeros(len(row), dtype=np.int64)
     for n, model in enumerate(models):  # the codes of the n + 1 tokens that end at each place

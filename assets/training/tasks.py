@@ -1,21 +1,23 @@
-"""Recall tasks: facts dropped into narrative, asked again later; dialogues, lists to copy, questions about a passage.
+"""Recall tasks: facts placed in narrative and asked for later; dialogues, lists to copy, questions about a
+passage.
 
-All words and templates are in ../tasks/words.json, which the program reads too: `keyhole eval --task` makes exactly the
-prompts that test_task() here makes from the same seed (engine/eval/tasks.cpp is this file's twin; a test compares them).
-Random numbers are Philox4x32-10, counted by (seed, stream, index): question 17 of a seed is the same wherever and in
-whatever order it is made.
+All words and templates are in ../tasks/words.json, which the program reads too. `keyhole eval --task` makes
+exactly the prompts that test_task() makes here from the same seed (engine/eval/tasks.cpp is this file's twin;
+a test compares them). Random numbers are Philox4x32-10, counted by (seed, stream, index): question 17 of a
+seed does not depend on where, or in which order, it is made.
 
-    words = Words("train")                    # or "test": other names and nouns, first templates only
-    draw = Draw(seed, stream, index)          # below(n), pick(list), weighted(options), random(), uniform(a, b)
-    words.fact(draw, "code")                  # Fact: key, statement, ask, answer, and for some an update of it
-    words.facts(draw, "said", 4)              # that do not clash; of this kind: the lines of one dialogue
-    words.listing(draw)                       # Fact: statement "They counted: ...", ask "Once more:", answer
-    test_task("needle", seed, index, context, distance, sentences, passages, count)      # Task: prompt, answer, distance
-    Windows(tok).window(rng, text, length, answer, fill)                                 # ids and weights for training
+    words = Words("train")                # or "test": other names and nouns, first templates only
+    draw = Draw(seed, stream, index)      # below(n), pick(list), weighted(options), random(), uniform(a, b)
+    words.fact(draw, "code")              # Fact: key, statement, ask, answer; an update if the kind has one
+    words.facts(draw, "said", 4)          # facts that do not clash; of this kind: the lines of one dialogue
+    words.listing(draw)                   # Fact: statement "They counted: ...", ask "Once more:", answer
+    test_task("needle", seed, index, context, distance, sentences, passages, count)  # a Task
+    Windows(tok).window(rng, text, length, answer, fill)                             # ids and weights
 
-Tasks (TASKS): needle, one code in narrative; fact, one of three facts in words; needles, one of five codes; latest, the
-newer of two codes of one thing; dialogue, who of four said it; list, a list to be repeated; passage, a question about a
-tale (FairytaleQA). An answer is right when greedy decoding gives all of its tokens."""
+Tasks (TASKS): needle, one code in narrative; fact, one of three facts in words; needles, one of five codes;
+latest, the newer of two codes of one thing; dialogue, who of four said it; list, a list to be repeated;
+passage, a question about a tale (FairytaleQA). An answer is right when greedy decoding gives all of its
+tokens."""
 import bisect
 import itertools
 import json
@@ -24,13 +26,15 @@ import re
 from dataclasses import dataclass
 
 WORDS = pathlib.Path(__file__).parent.parent / "tasks" / "words.json"
-TASKS = ["needle", "fact", "needles", "latest", "dialogue", "list", "passage"]  # a task's place is its Philox stream
+# A task's index is its Philox stream.
+TASKS = ["needle", "fact", "needles", "latest", "dialogue", "list", "passage"]
 TRAINING_STREAM = 1000
-STATED = 0.1  # weight of a value where it is first stated: nobody can know it, but what it looks like is worth learning
+# Weight of a value where it is first stated. The model cannot predict the value, but it can learn its form.
+STATED = 0.1
 
 
 def philox4x32_10(counter, key):
-    """Salmon et al., SC'11; as engine/base/philox.h."""
+    """Returns one block of Philox4x32-10 (Salmon et al., SC'11); as engine/base/philox.h."""
     a, b, c, d = counter
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     for _ in range(10):
@@ -41,7 +45,8 @@ def philox4x32_10(counter, key):
 
 
 class Draw:
-    """Random numbers of one question: words of Philox blocks 0, 1, 2 ... at counter (block, index, stream, 0)."""
+    """Random numbers of one question: words of Philox blocks 0, 1, 2 ... at counter (block, index, stream,
+    0)."""
 
     def __init__(self, seed, stream, index):
         self.seed, self.stream, self.index, self.block, self.left = seed, stream, index, 0, []
@@ -53,18 +58,18 @@ class Draw:
         return self.left.pop()
 
     def below(self, n):
-        """0 .. n - 1."""
+        """Returns a number in 0 .. n - 1."""
         return self.word() * n >> 32
 
     def pick(self, items):
         return items[self.below(len(items))]
 
     def weighted(self, options):
-        """One of options()."""
+        """Returns a random value of options()."""
         ends, values = options
         return values[bisect.bisect_right(ends, self.below(ends[-1]))]
 
-    # For training only; the twin does without.
+    # For training only; the C++ twin has no such functions.
     def random(self):
         return self.word() / 2**32
 
@@ -73,7 +78,7 @@ class Draw:
 
 
 def options(pairs):
-    """[[weight, value], ...] for Draw.weighted()."""
+    """Converts [[weight, value], ...] for Draw.weighted()."""
     pairs = list(pairs)
     return list(itertools.accumulate(w for w, _ in pairs)), [value for _, value in pairs]
 
@@ -81,11 +86,11 @@ def options(pairs):
 @dataclass
 class Fact:
     kind: str
-    key: str        # facts of one text have different keys
+    key: str        # different for all facts of one text
     value: str
-    statement: str  # without the blank before it
-    ask: str        # up to the answer, no blank at its end
-    answer: str     # without the blank before it; a full stop follows
+    statement: str  # without a leading blank
+    ask: str        # up to the answer, without a trailing blank
+    answer: str     # without a leading blank; a full stop follows
     stated: str = ""        # `statement` with its value in [brackets]
     update: str = ""        # a later statement with another value, in [brackets], where the kind has one
     update_ask: str = ""
@@ -96,12 +101,12 @@ class Fact:
 @dataclass
 class Task:
     prompt: str    # ends before the answer, without a blank
-    answer: str    # begins with its blank
-    distance: int  # tokens between what is asked for (the end of its statement) and the answer
+    answer: str    # begins with a blank
+    distance: int  # tokens between the end of the asked statement and the answer
 
 
 def split_value(text):
-    """'The code is [4821].' -> before, value, after; the blank before the value is in none of them."""
+    """Splits 'The code is [4821].' into before, value, after. Drops the blank before the value."""
     before, rest = text.split("[")
     value, after = rest.split("]")
     return before.rstrip(" "), value, after
@@ -121,7 +126,7 @@ class Words:
         self.fact_mix = options(self.data["fact_mix"])
 
     def expand(self, draw, name):
-        """One text of a rule: {rule}, {^rule} with a capital, {#4} four digits, {#2-99} a number."""
+        """Returns one text of a rule: {rule}, {^rule} with a capital, {#4} four digits, {#2-99} a number."""
         if name[0] == "^":
             text = self.expand(draw, name[1:])
             return text[:1].upper() + text[1:]
@@ -137,7 +142,7 @@ class Words:
         return re.sub(r"\{([^}]*)\}", lambda m: value_of(m.group(1)), text) if "{" in text else text
 
     def template(self, draw, templates):
-        """Any in training; the first in tests."""
+        """Returns a random template in training, the first one in tests."""
         return draw.weighted(options(templates)) if self.split == "train" else templates[0][1]
 
     def fact(self, draw, kind):
@@ -157,12 +162,13 @@ class Words:
         return fact
 
     def another_ask(self, draw, fact):
-        """Another question about a fact: ask and answer."""
+        """Returns another question about a fact: ask and answer."""
         text = self.template(draw, self.data["facts"][fact.kind]["questions"])
         return split_value(self.fill(text, fact.slots.__getitem__))[:2]
 
     def facts(self, draw, kind, n):
-        """Facts of one kind with different values whose keys share no word of four letters or more."""
+        """Returns facts of one kind with different values whose keys share no word of four letters or
+        more."""
         found, used, values = [], set(), set()
         while len(found) < n:
             fact = self.fact(draw, kind)
@@ -175,7 +181,7 @@ class Words:
         return found
 
     def listing(self, draw):
-        """Different items of one rule."""
+        """Returns a list of different items of one rule."""
         low, high = self.data["tasks"]["list"]["sizes"][self.split]
         n = low + draw.below(high - low + 1)
         rule = draw.weighted(self.rules["list_item"])
@@ -189,14 +195,15 @@ class Words:
         return Fact("list", first, text, f"{first} {text}.", self.expand(draw, "list_again"), text,
                     f"{first} [{text}].")
 
-# -- test prompts, the twin of engine/eval/tasks.cpp -------------------------------------------------------------------
+# -- test prompts, the twin of engine/eval/tasks.cpp ---------------------------------------------------------
 
 TITLES = {"Mr", "Mrs", "Dr", "St"}
 LONGEST_SENTENCE = 300  # bytes
 
 
 def split_sentences(text):
-    """Sentences as pieces: ' ' or, for the first of a paragraph, an empty line before each. Headings are left out."""
+    """Splits a text into sentences. Each begins with ' ', or with an empty line if it is the first of a
+    paragraph. Drops headings."""
     pieces = []
     for paragraph in text.replace("<|endoftext|>", "\n\n").split("\n\n"):
         words = [w for w in re.split(r"[ \t\r\n]+", paragraph) if w]
@@ -217,7 +224,8 @@ def split_sentences(text):
 
 
 def split_passages(text, longest_answer):
-    """(passage, question, answer) of FairytaleQA text, where the passage has the answer word for word."""
+    """Returns (passage, question, answer) of FairytaleQA text where the passage contains the answer
+    literally."""
     found = []
     for doc in text.split("<|endoftext|>"):
         passage, *rest = doc.strip("\n").split("\n\nQuestion: ")
@@ -230,11 +238,12 @@ def split_passages(text, longest_answer):
 
 
 def test_task(kind, seed, index, context, distance, sentences, passages, count, split="test"):
-    """Question `index` of a kind.
+    """Returns question `index` of a kind.
 
-    context: prompt and answer take at most so many tokens, <|endoftext|> at the front included. distance: (low, high),
-    drawn from uniformly; what comes out is the nearest that the ends of sentences allow. sentences: split_sentences();
-    passages: split_passages(), for `passage` alone. count(text): tokens of a piece of text."""
+    context: largest number of tokens of prompt and answer, with <|endoftext|> in front. distance: (low,
+    high), drawn from uniformly; the result is the nearest distance that the ends of sentences allow.
+    sentences: split_sentences(); passages: split_passages(), for `passage` only. count(text): number of
+    tokens of a piece of text."""
     words = Words(split) if isinstance(split, str) else split
     spec = words.data["tasks"][kind]
     draw = Draw(seed, TASKS.index(kind), index)
@@ -253,7 +262,7 @@ def test_task(kind, seed, index, context, distance, sentences, passages, count, 
         ask, answer = fact.update_ask, fact.update_answer
     question, answer = " " + ask, " " + answer
     block, tail, spread = " " + statement, 0, [" " + o.statement for o in others]
-    if kind == "dialogue":  # the speakers follow each other: one block, in the order they were made
+    if kind == "dialogue":  # one block: the speakers in the order of their facts
         block = "\n\n" + " ".join(f.statement for f in made)
         tail = sum(count(" " + f.statement) for f in made[chosen + 1:])
         spread = []
@@ -266,7 +275,8 @@ def test_task(kind, seed, index, context, distance, sentences, passages, count, 
     low = min(low, high)
     wanted = low + draw.below(high - low + 1)
     places = [draw.below(len(edges)) for _ in spread]
-    # The edge at which the asked block comes nearest to the wanted distance; others at that edge stand before it.
+    # Chooses the edge that brings the asked block nearest to the wanted distance. Other facts at that edge
+    # precede it.
     best = None
     for k, edge in enumerate(edges):
         found = near + edges[-1] - edge + sum(n for n, p in zip(sizes, places) if p > k)
@@ -287,7 +297,8 @@ def test_task(kind, seed, index, context, distance, sentences, passages, count, 
 
 
 def narrative(draw, sentences, room, count):
-    """Consecutive sentences that fit into `room` tokens, from a random one on, and the tokens before each edge."""
+    """Returns consecutive sentences that fit into `room` tokens, from a random one on, and the tokens before
+    each edge."""
     if room < 0:
         raise ValueError("the question does not fit into the context")
     start, filler, edges = draw.below(len(sentences)), [], [0]
@@ -303,7 +314,7 @@ def narrative(draw, sentences, room, count):
 
 
 def passage_task(draw, context, sentences, passages, count):
-    """A passage and a question about it; narrative of something else fills the context before it."""
+    """Returns a passage and a question about it. Other narrative fills the context before it."""
     for _ in range(1000):
         passage, ask, answer = passages[draw.below(len(passages))]
         block, question, reply = "\n\n" + passage, "\n\nQuestion: " + ask + "\nAnswer:", " " + answer
@@ -316,13 +327,15 @@ def passage_task(draw, context, sentences, passages, count):
     raise ValueError("no passage fits into the context")
 
 
-# -- training windows -----------------------------------------------------------------------------------------------
+# -- training windows ----------------------------------------------------------------------------------------
 
 class Windows:
-    """A window is a list of token ids with a weight for each: answers (tokens that can be known only by looking back)
-    count more, values when first stated next to nothing, since nobody can know them. Every piece of text begins with a
-    blank or an empty line and ends without one, so pieces that are encoded one by one and joined give the same tokens as
-    the joined text."""
+    """Makes training windows: lists of token ids with a weight for each id.
+
+    Answers (tokens that only the context determines) have a larger weight. Values when first stated have a
+    small one, since nothing determines them. Every piece of text begins with a blank or an empty line and
+    ends without one, so pieces that are encoded separately and joined give the same tokens as the joined
+    text."""
 
     def __init__(self, tok, words=None):
         self.tok, self.words, self.cache = tok, words or Words("train"), {}
@@ -336,7 +349,8 @@ class Windows:
         return ids
 
     def piece(self, text, weight, lead=" "):
-        """'The code is [4821].' -> ids and weights; `weight` is for the bracketed value, the rest counts 1."""
+        """Encodes 'The code is [4821].' Returns ids and weights: `weight` for the bracketed value, 1 for the
+        rest."""
         before, value, after = split_value(lead + text)
         ids, weights = [], []
         for part, w in ((before, 1.0), (" " + value, weight), (after, 1.0)):  # the blank belongs to the value
@@ -346,7 +360,8 @@ class Windows:
         return ids, weights
 
     def listing(self, draw, ids):
-        """A list of the word lists, or, half the time, of any words of some text: copying should not need known words."""
+        """Returns a list from the word lists or, half the time, of words from a text, so that copying does
+        not depend on known words."""
         items = sorted(set(re.findall(r"\b[A-Za-z]{3,10}\b", self.tok.decode(ids.tolist()))))
         if draw.below(2) or len(items) < 12:
             return self.words.listing(draw)
@@ -355,20 +370,21 @@ class Windows:
         return Fact("list", first, "", "", "", ", ".join(chosen), f"{first} [{', '.join(chosen)}].")
 
     def repeated(self, draw, filler, answer):
-        """A sentence of the filler, and then the same once more: two pieces."""
+        """Returns a sentence of the filler twice: two pieces."""
         sentence = draw.pick(filler)[:60].tolist()
-        known = max(0, len(sentence) - 4)  # nobody asks for it: its beginning has to be seen first
+        known = max(0, len(sentence) - 4)  # no question announces it: the first tokens must be seen
         return (sentence, [1.0] * len(sentence)), (sentence, [1.0] * (len(sentence) - known) + [answer / 2] * known)
 
     KINDS = ((34, "fact"), (14, "repeat"), (22, "list"), (12, "latest"), (18, "dialogue"))
 
     def window(self, rng, text, length, answer, fill, kinds=KINDS):
-        """`length` ids and weights; `fill` is the share of plain narrative, which is also what sets distances."""
+        """Returns `length` ids and weights. fill: share of plain narrative, which also determines the
+        distances."""
         draw, words = Draw(rng.getrandbits(63), TRAINING_STREAM, 0), self.words
         filler = text.filler(rng, int(fill * length) + 8)
         kinds, updated = options(kinds), options([[6, "code"], [2, "keeps"], [2, "lives"]])
         events, used, keys = [], 0, set()  # (position in 0..1, ids, weights)
-        listed = False  # "Once more:" would not say which of two lists
+        listed = False  # at most one list: "Once more:" would be ambiguous
 
         def put(at, piece):
             nonlocal used
@@ -377,7 +393,7 @@ class Windows:
 
         lead = lambda: "\n\n" if draw.below(5) == 0 else " "
         while used < (1 - fill) * length:
-            far = draw.below(10) < 4  # from the beginning to the end: drawn evenly, long distances would be rare
+            far = draw.below(10) < 4  # from beginning to end; uniform draws would make long distances rare
             at, kind = draw.random() * (0.15 if far else 0.8), draw.weighted(kinds)
             after = lambda: 1 - draw.random() * 0.2 if far else at + draw.random() * (1 - at)
             if kind == "list" and not listed:
@@ -397,7 +413,7 @@ class Windows:
             if any((f.kind, f.key) in keys for f in facts):
                 continue
             keys.update((f.kind, f.key) for f in facts)
-            for i, f in enumerate(facts):  # the speakers of a dialogue follow each other
+            for i, f in enumerate(facts):  # the lines of a dialogue stay together
                 put(at + 1e-9 * i, self.piece(f.stated, STATED, lead() if kind != "dialogue" else " " if i else "\n\n"))
             if kind == "latest":
                 at += draw.random() * (0.1 if far else 1 - at)

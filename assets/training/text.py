@@ -1,4 +1,4 @@
-"""Reading the text files, and cutting plain windows and filler sentences from them."""
+"""Reads the text files and cuts plain windows and filler sentences from them."""
 import lzma
 import os
 
@@ -6,7 +6,7 @@ import numpy as np
 
 EOT = "<|endoftext|>"
 
-# How often each file is read relative to its size: simple English counts more, and the classics are cut to a part.
+# Weight of each file relative to its size: simple English counts more, the classics less.
 TRAIN_FILES = {
     "train-childrens": 3.0,
     "train-childrens-uspd": 3.0,
@@ -22,7 +22,7 @@ def read_text(folder, name):
 
 
 def encode_text(tok, text):
-    """Token ids of a whole file, documents separated by EOT."""
+    """Returns the token ids of a whole file. Id 0 (EOT) begins each document."""
     docs = [d.strip("\n") for d in text.split(EOT)]
     ids = []
     for enc in tok.encode_batch_fast([d for d in docs if d], add_special_tokens=False):
@@ -31,7 +31,7 @@ def encode_text(tok, text):
 
 
 class Text:
-    """The tokens of every file, with the places where a paragraph or a sentence can begin."""
+    """The tokens of every file, with the positions where a paragraph or a sentence can begin."""
 
     def __init__(self, folder, tok, cache):
         os.makedirs(cache, exist_ok=True)
@@ -59,7 +59,7 @@ class Text:
         self.share = np.array(share) / sum(share)
 
     def window(self, rng, length):
-        """A run of plain text that begins at a paragraph."""
+        """Returns `length` tokens of plain text that begin at a paragraph."""
         f = rng.choices(range(len(self.files)), self.share)[0]
         ids, starts = self.files[f], self.paragraphs[f]
         while True:
@@ -68,9 +68,9 @@ class Text:
                 return ids[a:a + length].astype(np.int64)
 
     def filler(self, rng, length):
-        """A list of sentence-sized token runs of consecutive text, about `length` tokens, first one at a paragraph.
+        """Returns consecutive sentences as token arrays, about `length` tokens, beginning at a paragraph.
 
-        Only the children's files are used: the questions should live in simple English."""
+        Uses only the children's files: the questions belong in simple English."""
         f = rng.choices((0, 1), self.share[:2])[0]
         ids, starts, cuts = self.files[f], self.paragraphs[f], self.sentences[f]
         while True:

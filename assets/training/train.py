@@ -1,4 +1,4 @@
-"""Train the model. Resumes from the newest checkpoint in --out; every batch is a function of (seed, step) only."""
+"""Trains the model. Resumes from the newest checkpoint in --out. Every batch depends only on (seed, step)."""
 import argparse
 import json
 import math
@@ -16,9 +16,9 @@ from model import Config, Model, merged, read_sharing
 from tasks import Windows
 from text import Text
 
-# stages: window length : last step : share of recall windows : most narrative in one (a share of its tokens).
-# Short windows full of questions come first: looking back forms there soonest. Lengths joined by / take turns from step
-# to step: attention makes long windows slow, and a few of them are enough to learn distance.
+# stages: window length : last step : share of recall windows : largest share of narrative in a window's tokens.
+# Short windows with many questions come first: the model learns retrieval on them soonest. Lengths joined by /
+# alternate by step: attention makes long windows slow, and a few of them are enough to learn distance.
 PRESETS = {
     "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1430:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
     "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024, stages="128:20:0.6:0.5,256/128:40:0.5:0.9"),
@@ -26,7 +26,7 @@ PRESETS = {
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is made nearly orthogonal, for matrices: all directions learn at the same rate."""
+    """Momentum with a nearly orthogonal update, for matrices: all directions learn at the same rate."""
 
     def __init__(self, params, lr, momentum=0.95):
         super().__init__(params, dict(lr=lr, momentum=momentum))
@@ -34,12 +34,13 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
-            shapes = {}  # matrices of one shape go through the iteration together
+            shapes = {}  # matrices of equal shape are processed in one batch
             for p in group["params"]:
                 buf = self.state[p].setdefault("momentum", torch.zeros_like(p))
                 buf.lerp_(p.grad, 1 - group["momentum"])
                 g = p.grad.lerp(buf, group["momentum"])
-                for part, weight in zip(g.split(p.parts), p.data.split(p.parts)):  # fused matrices count as several
+                # Fused matrices count as several.
+                for part, weight in zip(g.split(p.parts), p.data.split(p.parts)):
                     shapes.setdefault(part.shape, []).append((part, weight))
             for shape, pairs in shapes.items():
                 x = orthogonal(torch.stack([g for g, _ in pairs]))
@@ -49,7 +50,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x):
-    """Newton-Schulz: five steps of a quintic that pulls all singular values towards one."""
+    """Orthogonalises by Newton-Schulz: five steps of a quintic that moves all singular values towards one."""
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).bfloat16()
@@ -60,7 +61,7 @@ def orthogonal(x):
 
 
 def batch(text, tasks, seed, step, length, count, share, most_fill, answer):
-    """ids and weights, each [count, length + 1]; every window begins with <|endoftext|>, which becomes the sink."""
+    """Returns ids and weights, each [count, length + 1]. Every window begins with <|endoftext|>, the sink."""
     rng = random.Random(seed * 10_000_000 + step)
     ids = np.zeros((count, length + 1), dtype=np.int64)
     weights = np.ones((count, length + 1), dtype=np.float32)
@@ -81,7 +82,7 @@ def read_stages(text):
 
 
 def stage_at(stages, step):
-    """Window length, recall share and most narrative at a step."""
+    """Returns window length, recall share and largest narrative share at a step."""
     for lengths, last, share, fill in stages:
         if step < last:
             break
@@ -89,7 +90,7 @@ def stage_at(stages, step):
 
 
 def rate_at(a, step):
-    """The learning rate as a share of its highest value."""
+    """Returns the learning rate as a share of its highest value."""
     rate = min(1.0, max(0, step + 1 - a.warm_from) / a.warm_steps)
     if step >= a.decay_from:
         rate *= max(0.0, (a.stop_at - step) / (a.stop_at - a.decay_from))
@@ -141,7 +142,7 @@ def main():
         model = Model(preset["model"]).to(device)
     for p in model.parameters():
         p.parts = p.shape[0]
-    for block in model.blocks:  # the rows of the matrices that are fused into one
+    for block in model.blocks:  # rows of the matrices fused into one
         block.qkv.weight.parts = [n for n in block.rows if n]
         block.gate_up.weight.parts = model.cfg.mlp
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and n != "embed.weight"]
@@ -175,7 +176,7 @@ def main():
          decay_from=a.decay_from, stop_at=a.stop_at, lr=a.lr, seed=a.seed, device=device)
     started, first_rate, stop = time.time(), rate_at(a, step), []
     for s in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(s, lambda *_: stop.append(1))  # finish the step, save, leave
+        signal.signal(s, lambda *_: stop.append(1))  # finishes the step, saves, exits
     saved, since, sums, count = time.time(), time.time(), np.zeros(3), 0
     while step < a.stop_at and not stop:
         began = time.time()

@@ -1,5 +1,6 @@
-// Ratios of the CPU engine, each from one interleaved run (A B A B ...): medians over rounds, with the share of busy time that other
-// processes took. Numbers are for tests/bench/results, never for a timed test.
+// Measures ratios of CPU-engine times. Each ratio comes from one interleaved run (A B A B ...): medians over
+// rounds, with the share of busy time that other processes took. The numbers belong in tests/bench/results.
+// No timed test uses them.
 #include "engine/base/measure.h"
 #include "engine/bench/bench.h"
 #include "engine/model/seeded_model.h"
@@ -30,14 +31,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-    std::string model;  // a folder; empty: the seeded model of the shape of Pythia-160M
+    std::string model;  // a model folder; empty: the seeded model with Pythia-160M's shape
     int context = 2048;
     int rounds = 7;
-    int tokens = 6;  // of each contender in a round
+    int tokens = 6;  // per contender and round
     int threads = 2;
-    bool cpu_time = false;  // in what scores cost
-    int pairs = 9;          // there
-    std::string only;       // "scores", "rows", "lanes", "busy" or "read": that measurement alone
+    bool cpu_time = false;  // compare_scores measures processor time instead of wall time
+    int pairs = 9;          // repetitions in compare_scores
+    std::string only;       // "scores", "rows", "lanes", "busy" or "read": run that measurement alone
 };
 
 double ms_of(const std::function<void()>& body) {
@@ -46,7 +47,8 @@ double ms_of(const std::function<void()>& body) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// Of the processor, which other processes disturb less; with one thread, since waiting threads spin.
+/// Returns the processor time of this process, which other processes disturb less than wall time. Use it with
+/// one thread: waiting threads spin and would count.
 double cpu_ms_of(const std::function<void()>& body) {
     const auto now = [] {
         timespec t{};
@@ -58,7 +60,7 @@ double cpu_ms_of(const std::function<void()>& body) {
     return now() - start;
 }
 
-/// A session that decodes when told, its records kept by a recorder as in the window.
+/// A session that decodes on request. A recorder keeps its records, as in the window.
 class SessionRun {
   public:
     SessionRun(const std::shared_ptr<const Model>& model, Backend& backend, int n_prompt,
@@ -74,7 +76,7 @@ class SessionRun {
         session_->prefill();
         decode(2);
     }
-    /// Milliseconds a row.
+    /// Decodes n_rows rows and returns milliseconds per row.
     double decode(int n_rows) {
         return ms_of([&] {
                    for (int i = 0; i < n_rows; ++i) {
@@ -94,10 +96,10 @@ class SessionRun {
     std::unique_ptr<Session> session_;
     Recorder recorder_;
     std::vector<int> tokens_;
-    std::vector<float> entropies_;  // of the logits: equal when their bits are
+    std::vector<float> entropies_;  // of the next-token logits; stand for them in the comparison
 };
 
-/// Lanes of several policies, one each, driven without a session.
+/// Lanes of several policies, one lane per policy, driven without a session.
 Contender lanes_of(const Model& model, Backend& backend, const Options& options,
                    const std::vector<std::string>& specs, const Contender* follows) {
     ContenderSetup setup;
@@ -111,18 +113,18 @@ Contender lanes_of(const Model& model, Backend& backend, const Options& options,
     return lanes;
 }
 
-/// Milliseconds a row.
+/// Decodes n_rows rows and returns milliseconds per row.
 double decode(Contender& lanes, int n_rows) {
     lanes.restart();
     lanes.decode(n_rows);
     return std::accumulate(lanes.step_ms.begin(), lanes.step_ms.end(), 0.0) / n_rows;
 }
 
-/// A process that uses all it gets of a core while it is let go.
+/// A process that takes all it can get of one core between go() and stop().
 class BusyProcess {
   public:
     BusyProcess() : pid_(fork()) {
-        if (pid_ == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);  // a bench that is killed takes it along
+        if (pid_ == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);  // dies with the bench if the bench is killed
         if (pid_ == 0)
             for (volatile std::uint64_t n = 0;;) n = n + 1;
         stop();
@@ -140,7 +142,7 @@ class BusyProcess {
     pid_t pid_;
 };
 
-/// Rounds of A and B in turn; prints B's time over A's.
+/// Runs rounds of A and B in turn and prints B's time over A's.
 void compare(const Options& options, const std::string& what, const std::function<double()>& a,
              const std::function<double()>& b) {
     std::vector<double> times_a, times_b, ratios;
@@ -158,12 +160,13 @@ void compare(const Options& options, const std::string& what, const std::functio
     std::fflush(stdout);
 }
 
-/// What choosing and evicting costs: B makes scores, chooses and evicts in every row; A makes no scores at all and its cache loses
-/// the same tokens. B comes first in a round, since A follows it.
+/// Measures the cost of scoring, selection and eviction. B scores, selects and evicts in every row. A
+/// computes no scores; its cache evicts the same tokens as B's. B runs first in a round, since A follows it.
 void compare_scores(const Options& options, const Model& model, Backend& backend, const std::string& what,
                     std::vector<std::string> specs) {
     for (std::string& spec : specs) spec += fmt::format("budget={}", options.context);
-    // Where pages come to lie moves a pair by some percent either way: several pairs, each with caches of its own.
+    // Page placement shifts one pair by a few percent either way, so several pairs run, each with its own
+    // caches.
     std::vector<double> ratios;
     bool same = true;
     const CpuTimes before = CpuTimes::now();
@@ -255,7 +258,7 @@ void run(const Options& options) {
 
 int main(int n_args, char** args) {
     keyhole::Options options;
-    std::string clock;  // "cpu": of the processor
+    std::string clock;  // "cpu": measure processor time
     if (!keyhole::read_options(n_args, args,
                                {{"--model", &options.model},
                                 {"--context", &options.context},

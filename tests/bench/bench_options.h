@@ -1,4 +1,5 @@
-/// Options of the bench programs: pairs of a key and a value.
+/// Command-line options of the bench programs: a list of key and value pairs. Read once at the start of main,
+/// before any other thread exists. Does not know what the options mean.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,10 +12,11 @@
 
 namespace keyhole {
 
-/// Where a key's value goes.
+/// Maps a key to the variable that receives its value.
 using OptionPlaces = std::map<std::string, std::variant<int*, std::string*>>;
 
-/// False where a key is unknown, lacks its value or wants a number, after a line on stderr that names all.
+/// Reads the options. Returns false when a key is unknown, has no value, or needs a number and has none;
+/// stderr then lists all keys.
 inline bool read_options(int n_args, char** args, const OptionPlaces& options) {
     for (int i = 1; i < n_args; i += 2) {
         const auto option = options.find(args[i]);

@@ -1,5 +1,6 @@
-// What the window's frames cost: a small and a large run, each in a window of its own, measured in turn (A B A B ...) while the others
-// stand still. Numbers are for tests/bench/results, never for a timed test. Needs a display (xvfb-run).
+// Measures the cost of the window's frames. A small and a large run each have a window of their own. They are
+// measured in turn (A B A B ...) while the others stand still. The numbers belong in tests/bench/results. No
+// timed test uses them. Needs a display (xvfb-run).
 #include "engine/base/measure.h"
 #include "tests/bench/bench_options.h"
 #include "tests/reference/source_folder.h"
@@ -30,11 +31,11 @@ struct Options {
     int rounds = 5;
     int long_prompt = 4096;
     std::string size = "1600x1000", lanes = "full h2o:budget=25% keyformer:budget=25%";
-    std::string only;  ///< name of one contender
-    std::string view;  ///< a command before everything, such as mode.mask
+    std::string only;  ///< name of the only contender to run; empty: all
+    std::string view;  ///< a command to run first, such as mode.mask
 };
 
-/// What a person does meanwhile; each is measured by itself.
+/// What the user does during a measurement; each phase is measured separately.
 constexpr std::array<const char*, 4> kPhases = {"decode", "point", "scrub", "zoom"};
 
 struct Contender {
@@ -50,7 +51,8 @@ struct Contender {
 };
 
 std::string script_of(const Contender& contender, const Options& options) {
-    // Over the heat map, which lies about the middle of the window; the pointer's cell is another one each time.
+    // Points over the heat map, which is near the middle of the window. The cell under the pointer changes
+    // each time.
     const auto points = [](int n) {
         std::string lines;
         for (int i = 0; i < n; ++i)
@@ -64,7 +66,7 @@ std::string script_of(const Contender& contender, const Options& options) {
         const auto measured = [&](const char* phase, const std::string& lines) {
             script += "measure.begin\n" + lines + "measure.end " + contender.file(round, phase) + "\n";
         };
-        script += "wait seconds 0.5\nrun.play\nwait seconds 0.3\n";  // the others stop meanwhile
+        script += "wait seconds 0.5\nrun.play\nwait seconds 0.3\n";  // the other windows stop meanwhile
         measured("decode", points(40));
         script += "run.stop\nwait idle\n";
         measured("point", points(30));
@@ -109,7 +111,8 @@ void start(Contender& contender, const Options& options) {
     }
 }
 
-/// Until the window has written the file; throws with its words when it ended before.
+/// Waits until the window has written the file and returns its content. Throws with the window's output if
+/// the window ends first.
 nlohmann::json wait_for(const Contender& contender, const std::string& path) {
     for (;;) {
         std::ifstream file(path);

@@ -1,4 +1,5 @@
-/// What the fuzz targets share: bytes as a file, and the one way in which a reader may refuse them.
+/// Shared by the fuzz targets: bytes as a file, and the only accepted way for a reader to refuse them. Single
+/// thread.
 #pragma once
 
 #include "engine/base/error.h"
@@ -19,7 +20,7 @@
 
 namespace keyhole {
 
-/// A file in memory with these bytes.
+/// A file in memory that holds these bytes.
 class MemoryFile {
   public:
     explicit MemoryFile(std::string_view bytes) : descriptor_(::memfd_create("fuzz", 0)) {
@@ -36,7 +37,7 @@ class MemoryFile {
     int descriptor_;
 };
 
-/// Runs the body: it may throw Error with a message of one line, and nothing else.
+/// Runs the body. It may throw Error with a one-line message; anything else aborts.
 template <class Body>
 void expect_error_or_none(Body body) {
     try {
@@ -53,7 +54,7 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
     return {reinterpret_cast<const char*>(data), size};
 }
 
-/// A part of an input that is a list of them, each: name '\n' length '\n' bytes
+/// One element of an input that is a list. Each element is: name '\n' length '\n' bytes.
 struct Member {
     std::string name;
     std::string_view bytes;
@@ -80,7 +81,7 @@ inline std::vector<Member> members_of(std::string_view input) {
     return members;
 }
 
-/// A folder with files of plain names, which goes away with the object.
+/// A temporary folder of files with plain names, removed with the object.
 class FuzzFolder {
   public:
     explicit FuzzFolder(const std::string& purpose)
@@ -96,7 +97,7 @@ class FuzzFolder {
     FuzzFolder& operator=(const FuzzFolder&) = delete;
     const std::filesystem::path& path() const { return path_; }
 
-    /// Holds these and nothing else. Names that are none of a file are left out.
+    /// Replaces the folder's files by these. Skips members whose names are not plain file names.
     void fill(const std::vector<Member>& members) const {
         for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove(entry);
         for (const Member& member : members) {

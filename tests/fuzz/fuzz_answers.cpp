@@ -1,4 +1,5 @@
-// answers.csv of a sweep: what is refused keeps its bytes, what is read holds only what eval can have written, and goes round.
+// Fuzzes answers.csv of a sweep. A refused file keeps its bytes. An accepted file holds only what eval can
+// have written, and survives a round trip.
 #include "engine/base/mapped_file.h"
 #include "engine/eval/answer_file.h"
 
@@ -18,7 +19,7 @@ using namespace keyhole;
 
 constexpr std::string_view kHeader = "questions,lane,question,right,nats,tokens,bytes\n";
 
-/// Lines by the one rule of CSV that eval needs, so that every answer in the file is asked for.
+/// Splits lines by the one CSV rule that eval needs, so that every answer in the file is looked up.
 void check_answers(const AnswerFile& file, std::string_view text) {
     while (!text.empty()) {
         const std::size_t end = text.find('\n');

@@ -1,4 +1,4 @@
-// A config.json, read by its own family and by all others.
+// Fuzzes config.json: its own family reads it, and all other families too.
 #include "engine/model/families/family.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// A whole model folder: what one file says is checked against the others.
+// Fuzzes a whole model folder: the loader checks each file against the others.
 #include "engine/model/model.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     folder.fill(members_of(text_of(data, size)));
     expect_error_or_none([&] {
         const auto model = load_model(folder.path());
-        // Whoever uses a model trusts these.
+        // Users of a model rely on these.
         const ModelConfig& config = model->config();
         if (static_cast<int>(model->weights().layers.size()) != config.n_layers) std::abort();
         if (model->tokenizer().n_vocab() > config.n_vocab || config.bos >= config.n_vocab) std::abort();
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             for (std::size_t i = 0; i < n; ++i)
                 sum += std::to_integer<int>(static_cast<const std::byte*>(weight.data)[i]);
         });
-        if (sum < 0) std::abort();  // it is used
+        if (sum < 0) std::abort();  // uses the sum, so that the reads are not optimised away
     });
     return 0;
 }

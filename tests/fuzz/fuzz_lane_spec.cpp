@@ -1,4 +1,5 @@
-// A lane spec: text, parameters and text go round, and what resolves from it can be added up on any model.
+// Fuzzes lane specs. Text to parameters to text is a round trip, and resolved totals can be summed on any
+// model.
 #include "engine/policy/lane_spec.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -15,7 +16,8 @@ using namespace keyhole;
     std::abort();
 }
 
-/// One KV head a query head, some for several, and layers that borrow those of another.
+/// Layouts: one KV head per query head, one for several query heads, and layers that borrow another layer's
+/// heads.
 std::vector<HeadGrid> grids() {
     return {{1, 1, {0}},
             {2, 4, {0, 0, 1, 1, 2, 2, 3, 3}},

@@ -1,4 +1,4 @@
-// The notes beside a trace, and the view that a bookmark of them asks for.
+// Fuzzes the notes beside a trace and the view that one of their bookmarks requests.
 #include "app/state/annotations.h"
 
 #include "tests/fuzz/structure.h"
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 std::abort();
             zoom.keep_in_sight(20, 20, 1920, 1200);
         }
-        // What was read is written, and read again as it was.
+        // Accepted notes, written and read again, must be equal.
         save_annotations(read, copy);
         if (!(load_annotations(copy) == read)) std::abort();
     });

@@ -1,4 +1,4 @@
-// A safetensors file: opened, listed, and every tensor looked at.
+// Fuzzes a safetensors file: opens it, lists its tensors, and reads each tensor.
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_check.h"
 
@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 const StoredTensor tensor = opened.tensor(name);
                 std::size_t n = 1;
                 for (const std::int64_t extent : tensor.shape) n *= static_cast<std::size_t>(extent);
-                find_non_finite(tensor.dtype, tensor.data, n, n % 2 == 0);  // reads it from end to end
+                // reads the tensor from end to end
+                find_non_finite(tensor.dtype, tensor.data, n, n % 2 == 0);
             });
         }
     });

@@ -1,4 +1,5 @@
-// Scripts: the lines of both kinds, commands with their rows as `decode` reads them, and steps as the window does.
+// Fuzzes scripts of both kinds: commands with rows, as `decode` reads them, and steps, as the window reads
+// them.
 #include "app/actions/script_step.h"
 #include "engine/session/script.h"
 

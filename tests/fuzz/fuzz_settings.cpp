@@ -1,4 +1,5 @@
-// The window's settings file: what is refused changes nothing, what is read is within bounds.
+// Fuzzes the window's settings file: a refused file changes nothing, an accepted file gives values within
+// bounds.
 #include "app/state/settings.h"
 
 #include "tests/fuzz/structure.h"

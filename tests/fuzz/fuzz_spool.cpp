@@ -1,5 +1,5 @@
-// The spool of a trace that a crash left. Frames are whole by their hash, so the input is a list of what they
-// hold, and the frames are made of it; the input itself is read as a spool too.
+// Fuzzes the spool that a crash leaves. A hash protects each frame, so the input lists frame contents and the
+// target builds the frames. The target also reads the raw input as a spool.
 #include "engine/trace/spool.h"
 #include "engine/trace/trace_file.h"
 
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const Member& member : members_of(input)) frames << frame_of(member.bytes);
     }
     expect_error_or_none([&] {
-        // What is recovered is a trace: nothing in it may be refused then.
+        // Recovery gives a trace that the reader must accept.
         const fs::path trace = recover_spool(spool);
         try {
             use_run(read_trace(trace));
@@ -43,7 +43,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                unsigned seed) {
     using namespace keyhole;
     Mutator mutator(seed, run_texts());
-    // A frame: the length of its JSON text, that, and arrays with a count of eight bytes before each.
+    // A frame: the length of its JSON text, the text, then arrays, each preceded by an 8-byte count.
     return mutate_members(data, size, max_size, mutator, [&](const std::string&, const std::string& bytes) {
         std::uint64_t n_text = 0;
         if (bytes.size() < sizeof n_text) return bytes;

@@ -1,4 +1,4 @@
-// A tokenizer.json, and what it makes of a hard text and of its own tokens.
+// Fuzzes tokenizer.json: encodes a difficult text and decodes the tokenizer's own tokens.
 #include "engine/model/tokenizer.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// A trace, and what window and exports do with it. What zip files protect by checksums would never be
-// reached, so the input is a list of members, of which a zip is made; and the arrays are read by themselves.
+// Fuzzes a trace and its use by window and exports. Zip checksums would stop most mutations, so the input is
+// a list of members and the target builds the zip. The target also reads the arrays alone.
 #include "engine/base/npy.h"
 #include "engine/trace/trace_file.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace keyhole;
 
-/// False when libzip takes no such zip.
+/// Builds the zip. Returns false when libzip refuses the members.
 bool write_zip(const std::vector<Member>& members, const std::filesystem::path& path) {
     zip_t* zip = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
     if (zip == nullptr) std::abort();

@@ -1,4 +1,5 @@
-// A folder without a tokenizer.json: vocab.json, merges.txt, added_tokens.json and the settings beside them.
+// Fuzzes a folder without tokenizer.json: vocab.json, merges.txt, added_tokens.json and the settings files
+// beside them.
 #include "engine/model/tokenizer.h"
 
 #include "tests/fuzz/fuzz.h"

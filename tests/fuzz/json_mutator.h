@@ -1,12 +1,13 @@
 /// Mutations for fuzz targets whose input is JSON, or a list of members (fuzz.h) of which some are JSON. They
-/// keep the syntax and change what it says, so that a target gets behind the parser. A target uses them as
+/// keep the syntax and change the values, so that the fuzzer gets past the parser. A target uses them like
+/// this:
 ///
 ///     extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
 ///                                                    unsigned seed) {
 ///         return keyhole::mutate_json(data, size, most, seed);
 ///     }
 ///
-/// Include it in one file of a target alone.
+/// Include this header in only one file of a target.
 #pragma once
 
 #include "engine/base/json_text.h"
@@ -27,19 +28,19 @@
 #include <utility>
 #include <vector>
 
-/// libFuzzer's own mutation of bytes.
+/// libFuzzer's own byte mutation.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
 namespace keyhole {
 
-/// One mutation of a JSON value. Members keep their order, and may repeat.
+/// Mutates JSON values. Members keep their order; names may repeat.
 class JsonMutator {
   public:
     using Json = nlohmann::ordered_json;
 
     explicit JsonMutator(unsigned seed) : random_(seed) {}
 
-    /// The text with one to four changes; nothing when it is no JSON of at most 100 levels.
+    /// Returns the text with one to four changes. Returns "" when it is not JSON of at most 100 levels.
     std::string mutated(std::string_view text) {
         if (!is_shallow_json(text)) return {};
         Json root = Json::parse(text, nullptr, false);
@@ -49,10 +50,10 @@ class JsonMutator {
         return written(root);
     }
 
-    /// As many as n, 0 included; n > 0.
+    /// Returns a random number in [0, n]; n > 0.
     std::size_t below(std::size_t n) { return random_() % n; }
 
-    /// The bytes after libFuzzer's mutation, at most `most`.
+    /// Returns the bytes after libFuzzer's mutation, at most `most`.
     std::string mutated_bytes(std::string_view bytes, std::size_t most) {
         std::string out(bytes.substr(0, most));
         const std::size_t size = out.size();
@@ -62,7 +63,7 @@ class JsonMutator {
     }
 
   private:
-    /// Every value of the tree, the root first.
+    /// Collects every value of the tree, the root first.
     static void list(Json& value, std::vector<Json*>& values) {
         values.push_back(&value);
         for (Json& child : value) {
@@ -85,7 +86,7 @@ class JsonMutator {
             case 2:
                 return change_in_type(value);
             case 3:
-                value = Json(other);  // through a copy: one may lie in the other
+                value = Json(other);  // copies first: one value may lie inside the other
                 return;
             case 4:
                 if (!contains(value, &other) && !contains(other, &value)) std::swap(value, other);
@@ -106,7 +107,7 @@ class JsonMutator {
         }
     }
 
-    /// Whether the value is in the tree.
+    /// Returns whether the value is in the tree.
     static bool contains(Json& tree, const Json* value) {
         std::vector<Json*> values;
         list(tree, values);
@@ -191,7 +192,7 @@ class JsonMutator {
         if (value.is_boolean()) {
             value = !value.get<bool>();
         } else if (value.is_number_integer() && below(2) == 0) {
-            // The neighbours of what is right are where a check is wrong by one.
+            // Neighbours of a valid value find checks that are off by one.
             const std::uint64_t near = value.get<std::uint64_t>() + below(5) - 2;
             value = near;
         } else if (value.is_number()) {
@@ -208,7 +209,7 @@ class JsonMutator {
     void change_members(Json& value) {
         if (!value.is_object() || value.empty()) return change_in_type(value);
         Json::object_t& all = members(value);
-        // The keys are const, so that a changed list is built anew.
+        // Keys are const, so a changed list is rebuilt.
         std::vector<std::pair<std::string, Json>> list(all.begin(), all.end());
         const std::size_t i = below(list.size()), j = below(list.size());
         switch (below(6)) {
@@ -219,10 +220,10 @@ class JsonMutator {
                 std::swap(list[i].first, list[j].first);
                 break;
             case 2:
-                list.emplace_back(list[i].first, any_value());  // once more
+                list.emplace_back(list[i].first, any_value());  // repeats a member
                 break;
             case 3:
-                list[i].first = list[j].first;  // two of one name
+                list[i].first = list[j].first;  // gives two members the same name
                 break;
             case 4:
                 list[i].first = mutated_bytes(list[i].first, 40);
@@ -276,7 +277,7 @@ class JsonMutator {
         }
     }
 
-    /// The library's own writer refuses what is no UTF-8.
+    /// Guards against the library's writer, which refuses text that is not UTF-8.
     static void write_text(std::string_view text, std::string& out) {
         out += '"';
         for (const char c : text) {
@@ -319,7 +320,8 @@ class JsonMutator {
     std::mt19937 random_;
 };
 
-/// The size of the text when it was copied over the input, else of the input after a mutation of its bytes.
+/// Copies the text over the input and returns its size. If the text is empty or too long, mutates the input's
+/// bytes instead.
 inline std::size_t replace_input(std::uint8_t* data, std::size_t size, std::size_t most,
                                  const std::string& text) {
     if (text.empty() || text.size() > most) return LLVMFuzzerMutate(data, size, most);
@@ -327,21 +329,22 @@ inline std::size_t replace_input(std::uint8_t* data, std::size_t size, std::size
     return text.size();
 }
 
-/// An input that is one JSON text. One mutation of sixteen is of its bytes.
+/// Mutates an input that is one JSON text. One mutation in sixteen changes raw bytes.
 inline std::size_t mutate_json(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
     JsonMutator mutator(seed);
     if (mutator.below(16) == 0) return LLVMFuzzerMutate(data, size, most);
     return replace_input(data, size, most, mutator.mutated(text_of(data, size)));
 }
 
-/// An input as members_of() reads it.
+/// Writes an input in the form that members_of() reads.
 inline std::string text_of_members(const std::vector<std::pair<std::string, std::string>>& members) {
     std::string text;
     for (const auto& [name, bytes] : members) text += fmt::format("{}\n{}\n{}", name, bytes.size(), bytes);
     return text;
 }
 
-/// The header of a safetensors file is changed as JSON, its length follows. False: it is no such file.
+/// Mutates the header of a safetensors file as JSON and corrects its length field. Returns false when it is
+/// no such file.
 inline bool mutate_safetensors(std::string& bytes, JsonMutator& mutator) {
     std::uint64_t length = 0;
     if (bytes.size() < sizeof length) return false;
@@ -356,11 +359,12 @@ inline bool mutate_safetensors(std::string& bytes, JsonMutator& mutator) {
     return true;
 }
 
-/// Changes the bytes of a member that is neither JSON nor text; false: it does not know them.
+/// Changes the bytes of a member that is neither JSON nor text. Returns false when it does not know the
+/// member.
 using ChangeMember = std::function<bool(const std::string& name, std::string& bytes, JsonMutator& mutator)>;
 
-/// An input that is a list of members: one of them is changed, as JSON where it is JSON. Sometimes one is
-/// removed, repeated, or takes the bytes or the name of another.
+/// Mutates an input that is a list of members. Changes one member, as JSON where it is JSON. Sometimes
+/// removes or repeats a member, or gives it the bytes or the name of another.
 inline std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed,
                                   const ChangeMember& change = {}) {
     JsonMutator mutator(seed);

@@ -1,5 +1,6 @@
 """Makes the seeds of fuzz_config, fuzz_tokenizer, fuzz_vocabulary, fuzz_safetensors and fuzz_folder below
-seeds/: what readers of model folders fell for once, each as small as it can be.
+seeds/: small valid inputs, and inputs on which readers of model folders once failed, as small as possible.
+
     python3 tests/fuzz/make_model_seeds.py
 """
 import json
@@ -15,7 +16,7 @@ def write(target, name, data):
 
 
 def members(files):
-    """A list of members as fuzz.h reads it."""
+    """Returns a list of members in the form that fuzz.h reads."""
     out = b""
     for name, data in files.items():
         data = data if isinstance(data, bytes) else data.encode()
@@ -24,7 +25,7 @@ def members(files):
 
 
 def safetensors(tensors):
-    """tensors: name -> shape; floats of value 1."""
+    """Returns a safetensors file of floats of value 1. tensors: name -> shape."""
     header, data = {}, b""
     for name, shape in tensors.items():
         n = 1

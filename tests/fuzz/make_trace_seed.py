@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Makes seeds of fuzz_trace from a trace file, or of fuzz_spool from the frames of a spool: members one after the other.
+"""Makes seeds of fuzz_trace from a trace file, or of fuzz_spool from the frames of a spool. A seed is a list
+of members.
 
-    keyhole decode --model tests/fixtures/llama_mha --prompt "abc def" --lane full --lane h2o:budget=4,shadow=on \\
-        --lane dilated:budget=3 --tokens 3 --save run.keyhole
+    keyhole decode --model tests/fixtures/llama_mha --prompt "abc def" --lane full \\
+        --lane h2o:budget=4,shadow=on --lane dilated:budget=3 --tokens 3 --save run.keyhole
     python make_trace_seed.py run.keyhole seeds/trace
 
-A spool is there while a run goes on: with --tokens 2000, killed (SIGKILL) on the way, of which three frames are taken.
+A spool exists while a run goes on. For a spool run with --tokens 2000 and kill the program (SIGKILL) on the
+way; the script takes three frames of it.
 
     python make_trace_seed.py run.keyhole.spool/frames.bin seeds/spool
 
-The vocabulary is cut to a few tokens, of which all ids are, and the model's path goes. Beside `run`, which can be read, stand files that
-cannot: one for each way in which a trace has ended the program (case_...).
+The vocabulary is cut to a few tokens, all ids are reduced to it, and the model's path is replaced. `run` is a
+valid seed. The others (case_...) are invalid: one for each fault that has ended the program.
 """
 
 import copy
@@ -33,7 +35,7 @@ def with_small_vocabulary(run):
         about["config"]["n_vocab"] = N_VOCAB
         about["prompt_tokens"] = cut(about["prompt_tokens"])
         about["start"]["forced"] = cut(about["start"]["forced"])
-        about["model"]["path"] = "tests/fixtures/llama_mha"  # wherever it was made
+        about["model"]["path"] = "tests/fixtures/llama_mha"  # independent of where it was made
     for step in run["steps"]:
         for lane in step["lanes"]:
             lane["token"] %= N_VOCAB
@@ -53,7 +55,7 @@ def write(path, members):
 
 
 def cases(run):
-    """What has ended the program, or taken its memory."""
+    """Yields changed runs that have ended the program or exhausted its memory."""
     lane = lambda r: r["steps"][-1]["lanes"][0]
     changes = {
         "token_5000": lambda r: lane(r).update(token=5000),

@@ -1,5 +1,5 @@
-/// A mutation that knows of pieces: texts of words between separators, such as lane specs, scripts and tables. libFuzzer's own changes
-/// bytes, and seldom gets by the first word.
+/// A mutation by pieces, for texts of words between separators: lane specs, scripts, tables. libFuzzer's byte
+/// mutation seldom gets past the first word of such a text.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace keyhole {
 
-/// Numbers that readers have taken for others, or should not take at all.
+/// Numbers that readers have misread or must refuse.
 inline constexpr std::string_view kOddNumbers[] = {"0",
                                                    "1",
                                                    "-1",
@@ -43,8 +43,8 @@ inline constexpr std::string_view kOddNumbers[] = {"0",
                                                    "1..2",
                                                    "50%"};
 
-/// One to four changes at random: a piece is taken away, doubled, exchanged with another, or becomes a word or an odd number; or the
-/// bytes change as libFuzzer changes them.
+/// Makes one to four random changes. A change removes, repeats or swaps a piece, or replaces it by a word or
+/// an odd number. Otherwise libFuzzer mutates the bytes.
 inline std::size_t mutate_pieces(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
                                  std::string_view separators, std::span<const std::string_view> words) {
     std::minstd_rand random(seed);

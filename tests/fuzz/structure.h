@@ -1,6 +1,6 @@
-/// Mutations that keep the form of an input, so that those behind the first checks are reached: values of
-/// JSON texts by their types, elements of NumPy arrays, and members of a list (fuzz.h). For
-/// LLVMFuzzerCustomMutator.
+/// Mutations for LLVMFuzzerCustomMutator that keep the form of an input, so that the fuzzer gets past the
+/// first checks. They change values of JSON texts by type, elements of NumPy arrays, and members of a list
+/// (fuzz.h).
 #pragma once
 
 #include "tests/fuzz/fuzz.h"
@@ -21,13 +21,13 @@ namespace keyhole {
 
 class Mutator {
   public:
-    /// texts: that the format knows, such as lane specs.
+    /// texts: strings that the format knows, such as lane specs.
     Mutator(unsigned seed, std::vector<std::string> texts) : random_(seed), texts_(std::move(texts)) {}
 
     std::size_t below(std::size_t n) { return n == 0 ? 0 : random_() % n; }
     bool one_of(std::size_t n) { return below(n) == 0; }
 
-    /// Changes one to four values. What is no JSON stays as it is.
+    /// Changes one to four values. Returns text that is not JSON unchanged.
     std::string json(std::string_view text) {
         nlohmann::json root = nlohmann::json::parse(text, nullptr, false);
         if (root.is_discarded()) return std::string(text);
@@ -35,7 +35,7 @@ class Mutator {
         return dumped(root);
     }
 
-    /// A .npy array: an extent or the type of its header, or some of its elements.
+    /// Mutates a .npy array: one digit of its shape, or some of its elements.
     std::string npy(std::string_view bytes) {
         std::string out(bytes);
         const std::size_t n_header = out.size() < 10 ? out.size()
@@ -50,7 +50,7 @@ class Mutator {
         return out;
     }
 
-    /// Elements of two, four or eight bytes from `first` on become other numbers.
+    /// Replaces elements of two, four or eight bytes, from offset `first` on, by other numbers.
     void elements(std::string& bytes, std::size_t first) {
         for (std::size_t i = 0, n = 1 + below(4); i < n; ++i) {
             const std::size_t width = std::array<std::size_t, 4>{2, 4, 4, 8}[below(4)];
@@ -61,7 +61,7 @@ class Mutator {
         }
     }
 
-    /// Members come twice, change places or names, or go.
+    /// Repeats, exchanges, renames or removes a member.
     void members(std::vector<std::pair<std::string, std::string>>& list) {
         if (list.empty()) return;
         const std::size_t a = below(list.size()), b = below(list.size());
@@ -83,7 +83,7 @@ class Mutator {
   private:
     using Json = nlohmann::json;
 
-    /// Texts may have become other bytes than UTF-8.
+    /// Texts may no longer be UTF-8 after a mutation.
     static std::string dumped(const Json& value) {
         return value.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
@@ -116,7 +116,7 @@ class Mutator {
         return one_of(3) ? static_cast<std::int64_t>(below(40)) : kNumbers[below(kNumbers.size())];
     }
 
-    /// Goes down from the root: lists of thousands are no likelier than a flag.
+    /// Descends from the root, so that a list of thousands is no likelier than a flag.
     Json& place_in(Json& root) {
         Json* at = &root;
         while (at->is_structured() && !at->empty() && !one_of(5)) {
@@ -186,7 +186,7 @@ class Mutator {
     std::vector<std::string> texts_;
 };
 
-/// The bytes of a list of members.
+/// Writes a list of members in the form that members_of() reads.
 inline std::string text_of_members(const std::vector<std::pair<std::string, std::string>>& members) {
     std::string out;
     for (const auto& [name, bytes] : members)
@@ -194,7 +194,7 @@ inline std::string text_of_members(const std::vector<std::pair<std::string, std:
     return out;
 }
 
-/// A mutated input into `data`; by libFuzzer itself where it has become too long.
+/// Copies a mutated input into `data`. If it is too long, libFuzzer mutates the old input instead.
 inline std::size_t put_input(const std::string& input, std::uint8_t* data, std::size_t size,
                              std::size_t max_size) {
     if (input.empty() || input.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
@@ -202,7 +202,7 @@ inline std::size_t put_input(const std::string& input, std::uint8_t* data, std::
     return input.size();
 }
 
-/// One part of a list of members is changed by change(mutator, name, bytes), or the list itself, or any byte.
+/// Mutates a list of members: one member by change(mutator, name, bytes), or the list itself, or any byte.
 template <class Change>
 std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t max_size, Mutator& mutator,
                            Change change) {
@@ -219,7 +219,7 @@ std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t max
     return put_input(text_of_members(members), data, size, max_size);
 }
 
-/// Lane specs and commands that a run may hold.
+/// Lane specs and other strings that a run may hold.
 inline std::vector<std::string> run_texts() {
     return {"full",
             "h2o:budget=3",

@@ -1,5 +1,5 @@
-/// Does with a run that a reader let through what window and exports do with it: whatever they trust must
-/// hold.
+/// Uses an accepted run as the window and the exports do. Everything they rely on must hold for any run that
+/// a reader accepts.
 #pragma once
 
 #include "engine/analysis/doctor.h"
@@ -19,7 +19,7 @@
 
 namespace keyhole {
 
-/// At most `most` of n, the ends among them.
+/// At most `most` values of [first, last], both ends included.
 inline std::vector<int> some_of(int first, int last, int most) {
     std::vector<int> out;
     const int step = std::max(1, (last - first + most - 1) / most);
@@ -34,7 +34,7 @@ inline void use_run(const StepList& steps) {
     constexpr int kMostPositions = 4096;
     if (history.n_positions() > kMostPositions) return;
     const RunInfo& run = history.run();
-    std::size_t n_bytes = 0;  // read, so that it is there
+    std::size_t n_bytes = 0;  // read, so that the access happens
     const auto look = [&](const std::string& text) { n_bytes += text.size(); };
     for (const int token : run.prompt_tokens) look(run.token_display[static_cast<std::size_t>(token)]);
     for (const auto& step : steps)

@@ -12,13 +12,13 @@ namespace {
 
 using keyhole::Weight;
 
-/// Draws weights and keeps them.
+/// Draws random weights and keeps them in memory.
 class Drawer {
   public:
     explicit Drawer(std::uint64_t seed)
         : random_(seed), kept_(std::make_shared<std::deque<std::vector<float>>>()) {}
 
-    /// Uniform about `middle` with the given deviation.
+    /// Uniform about `middle` with the given standard deviation.
     Weight draw(int rows, int cols, double deviation, double middle = 0) {
         std::vector<float>& values = kept_->emplace_back();
         for (int i = 0; i < rows * cols; ++i) {
@@ -27,7 +27,7 @@ class Drawer {
         }
         return {keyhole::DType::f32, values.data(), rows, cols};
     }
-    /// Deviation 1.7 of the output for inputs of 1: attention is not flat.
+    /// Inputs of deviation 1 give outputs of deviation 1.7, so that attention is not flat.
     Weight product(int rows, int cols) { return draw(rows, cols, 1.7 / std::sqrt(cols)); }
     Weight gain(int n) { return draw(n, 1, 0.2, 1.0); }
     Weight bias(int n, bool wanted) { return wanted ? draw(n, 1, 0.3) : Weight(); }
@@ -35,7 +35,7 @@ class Drawer {
 
   private:
     std::mt19937_64 random_;
-    std::shared_ptr<std::deque<std::vector<float>>> kept_;  // stays where it is while it grows
+    std::shared_ptr<std::deque<std::vector<float>>> kept_;  // elements do not move when it grows
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-/// Seeded models in memory with any part of the model's description, for what no folder of the LLaMA family has.
+/// Seeded models in memory with any combination of description fields, for features that no LLaMA folder has.
+/// Tests build them on their own thread; the models need no files.
 #pragma once
 
 #include "engine/model/model.h"
@@ -8,19 +9,21 @@
 
 namespace reference {
 
-/// config: shapes 0 where they follow from the rest (d_model from heads); rotary frequencies and ALiBi slopes are filled where empty.
+/// config: 0 derives a size from the others (d_model from heads). Empty rotary frequencies and ALiBi slopes
+/// are filled in.
 struct AnyShape {
     keyhole::ModelConfig config;
-    bool biases = false;  ///< of norms and products
+    bool biases = false;  ///< on norms and projections
     bool gate = true;
     bool qk_norm = false;
     bool final_norm = true;
     bool output_bias = false;
-    int d_embed = 0;  ///< 0: d_model, and no projections
+    int d_embed = 0;  ///< 0: d_model, without embedding projections
     std::uint64_t seed = 1;
 };
 
-/// The smallest shape that has queries in groups: 2 layers, 4 heads of 8, 2 KV heads, rotary positions, vocabulary of TinyModel.
+/// The smallest shape with grouped queries: 2 layers, 4 heads of 8 channels, 2 KV heads, rotary positions,
+/// and TinyModel's vocabulary.
 AnyShape any_shape();
 
 std::shared_ptr<const keyhole::Model> any_model(AnyShape shape);

@@ -74,7 +74,7 @@ void expect_sessions_follow_the_cpu(const std::shared_ptr<const keyhole::Model>&
         KeepRows again;
         keyhole::replay(model, *backend, session.run_spec(), 1000, &again, [](const auto&) {});
         int n_same = 0;
-        for (const auto& [at, kept] : again.rows) {  // it goes on to the end
+        for (const auto& [at, kept] : again.rows) {  // runs on to the end
             const auto live = rows[1].rows.find(at);
             if (live == rows[1].rows.end()) continue;
             EXPECT_EQ(kept, live->second) << "row " << at.first << " of lane " << at.second;
@@ -127,7 +127,7 @@ void Pair::start(const std::vector<std::string>& specs) {
     compare("prompt");
 }
 
-/// A prompt pass is of one model.
+/// A prompt pass covers the lanes of one model.
 void Pair::prefill_lanes_of(const keyhole::Model* one) {
     std::vector<keyhole::LanePrefill> a, b;
     for (std::size_t n = 0; n < lanes.size(); ++n) {

@@ -1,4 +1,6 @@
-/// Lanes on the CUDA backend and on the CPU's beside each other, row by row, with what a command may do between rows.
+/// Runs the same lanes on the CUDA and on the CPU backend and compares them row by row, with commands between
+/// rows. Used by unit tests (the host executes the kernels) and by GPU tests. It compares two backends; it
+/// does not know the reference model.
 #pragma once
 
 #include "engine/backend/cuda/cuda_backend.h"
@@ -16,35 +18,36 @@ namespace reference {
 
 inline constexpr keyhole::RowWants kAllOfARow{true, true, true, true, true};
 
-/// On what executor_under_test() gives.
+/// A CUDA backend on the executor that executor_under_test() returns.
 std::unique_ptr<keyhole::Backend> cuda_backend(const std::shared_ptr<const keyhole::Model>& model,
                                                unsigned shuffle = 1,
                                                const keyhole::cuda::ProductOptions& products = {});
 
-/// Skipped by name where there is no device.
+/// Skips its tests by name where there is no device.
 class CudaBackend : public testing::Test {
   protected:
     void SetUp() override;
 };
 
-/// A lane's policy on the model that it runs (shared as the spec says), 20 tokens to generate.
+/// Resolves a lane's policy for the model that it runs (with the spec's KV sharing) and 20 generated tokens.
 keyhole::ResolvedPolicy policy_of(const std::string& spec, const keyhole::Model& model, int n_prompt);
 
-/// Every lane gives the bits that it gives alone, and in another order of threads: one that read what another thread writes in the same
-/// phase would give others, and a lane that read another's numbers.
+/// Expects each lane to give the same bits alone and in another order of threads. This finds a thread that
+/// reads what another thread writes in the same phase, and a lane that reads another lane's numbers.
 void expect_lanes_stand_alone(const std::shared_ptr<const keyhole::Model>& model,
                               const std::vector<std::string>& specs);
 
-/// Graphs that 30 rows of the lanes take. On a device a list equal to the one before runs as a graph: what changes from row to row must
-/// not be in it.
+/// Returns the number of graphs that 30 rows of the lanes need. A device replays a list of launches that
+/// equals the previous one as a graph, so per-row values must not be in the list.
 int graphs_of(const std::shared_ptr<const keyhole::Model>& model, const std::vector<std::string>& specs);
 
-/// A session with commands in it ("step 8": rows) on the CPU, and on CUDA with checkpoints and without: the same tokens and evictions,
-/// logits within rounding, the two of CUDA and a replay of the first to the bit.
+/// Runs a session with commands in it ("step 8" decodes rows) on the CPU, and on CUDA with and without
+/// checkpoints. Expects the same tokens and evictions, and logits within rounding. The two CUDA runs and a
+/// replay of the first must be equal to the bit.
 void expect_sessions_follow_the_cpu(const std::shared_ptr<const keyhole::Model>& model,
                                     const keyhole::RunSpec& spec, const std::vector<std::string>& script);
 
-/// A lane on both backends.
+/// One lane on both backends.
 struct Twin {
     std::shared_ptr<const keyhole::Model> model;
     std::unique_ptr<keyhole::KvCache> cpu, cuda;
@@ -57,13 +60,13 @@ class Pair {
     explicit Pair(std::shared_ptr<const keyhole::Model> of, int n_prompt = 30, std::uint64_t seed = 1,
                   const keyhole::cuda::ProductOptions& products = {});
 
-    /// Lanes may share KV heads otherwise than the model. Differences are failures of the test.
+    /// Starts the lanes. A lane may share KV heads otherwise than the model. Any difference fails the test.
     void start(const std::vector<std::string>& specs);
     void step(int n_rows = 1);
     void apply(std::size_t lane, const std::string& spec);
     void evict(std::size_t lane, int g, int position);
     void pin(std::size_t lane, int g, int position, bool pinned = true);
-    /// A lane more, with all that the lane has.
+    /// Adds a copy of the lane with all its state.
     void fork(std::size_t lane);
     void compare(const std::string& where);
 

@@ -23,7 +23,7 @@ struct EngineLane {
     std::shared_ptr<const keyhole::Model> model;
 };
 
-/// Number of a KV head over the whole model, owner layer first, and back.
+/// Converts between a KV head's number over the whole model (owner layers in order) and (layer, KV head).
 int kv_index(const Weights& w, int layer, int kv_head) {
     int owners_below = 0;
     for (int l = 0; l < w.owner_of(layer); ++l) owners_below += w.owns(l) ? 1 : 0;
@@ -135,7 +135,7 @@ class Comparer {
             const bool hidden = !out.values.hidden.empty() && out.values.hidden[i] != 0;
             ASSERT_EQ(hidden, std::isnan(expected.model.logits[layer][head][column]))
                 << label_ << " position " << p;
-            if (hidden) {  // stored, not seen
+            if (hidden) {  // stored but not visible
                 EXPECT_TRUE(std::isnan(out.values.logits.at(value))) << label_;
                 continue;
             }

@@ -1,4 +1,4 @@
-/// Runs the engine's backend on a prompt and forced tokens, several lanes at once, and compares its rows with
+/// Runs an engine backend on a prompt and forced tokens, several lanes at once, and compares its rows with
 /// the reference.
 #pragma once
 
@@ -13,47 +13,49 @@
 
 namespace reference {
 
-/// A lane as the engine is told it, and what the reference takes it for.
+/// A lane: its spec for the engine, and the policy that the reference simulates.
 struct Case {
     std::string spec;
     Policy policy;
     const Weights* weights = nullptr;  ///< of a lane that shares KV heads otherwise; null: the model's
 };
 
-/// "h2o:budget=4" with the numbers that design and papers give it.
+/// Returns "h2o:budget=4" and the like with the numbers that design and papers give the preset.
 Case preset_case(const std::string& preset, int budget, int n_generate);
 
-/// rows[lane][0] is the last prompt row, then one for each of `decode`. Every part of a row is asked for.
+/// rows[lane][0] is the last prompt row; one row for each token of `decode` follows. Requests every part of a
+/// row.
 using LaneRows = std::vector<std::vector<keyhole::RowOutput>>;
 LaneRows run_engine(const std::shared_ptr<const keyhole::Model>& model, std::span<const std::string> specs,
                     std::span<const int> prompt, std::span<const int> decode, int n_threads = 2);
-/// The same on any backend of the model.
+/// Does the same on any backend of the model.
 LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyhole::Model>& model,
                      std::span<const std::string> specs, std::span<const int> prompt,
                      std::span<const int> decode);
 
-/// Positions that a KV head attended to in a row.
+/// Returns the positions that a KV head attended to in a row.
 std::set<int> attended_positions(const keyhole::RowOutput& out, int kv_head);
-/// Positions that it holds after the row.
+/// Returns the positions that a KV head stores after the row.
 std::set<int> stored_positions(const keyhole::RowOutput& out, int kv_head);
 
-/// Bit-equal rows, all values. The first difference in words, empty when there is none.
+/// Returns the first difference of two rows, compared bit by bit in all values; empty when they are equal.
 std::string difference(const keyhole::RowOutput& a, const keyhole::RowOutput& b);
 
-/// Worst error of each kind over the share of `kTolerance` of the row's scale, and near ties of the
+/// Largest error of each kind, as a share of kTolerance times the row's scale; and near ties of the
 /// selection.
 struct Agreement {
     double next_logits = 0, attention = 0, logits = 0, noise = 0, scores = 0;
-    std::string worst;     ///< where the largest of them was
-    int n_selections = 0;  ///< rows after which something was evicted
+    std::string worst;     ///< where the largest error was
+    int n_selections = 0;  ///< rows that evicted something
     int n_near_ties =
-        0;  ///< of these, differing sets with a margin below kNearTie: the engine's choice was taken over
+        0;  ///< selections that differ with a margin below kNearTie; the engine's set was taken over
 };
 inline constexpr double kTolerance = 1e-4;
 inline constexpr double kNearTie = 1e-5;
 
-/// Compares every decode row and the last prompt row of every lane with the reference: attended sets and
-/// evictions exactly (as gtest failures that name row, head and margin), values by tolerance. backend null: the CPU's.
+/// Compares every decode row and the last prompt row of every lane with the reference. Attended sets and
+/// evictions must be equal (gtest failures name row, head and margin); values must be within tolerance.
+/// backend null: the CPU backend.
 Agreement compare_with_reference(const std::shared_ptr<const keyhole::Model>& model, const Weights& weights,
                                  std::span<const Case> cases, std::span<const int> prompt,
                                  std::span<const int> decode, keyhole::Backend* backend = nullptr);

@@ -21,7 +21,7 @@ HeadGrid grid_of(const KvLayout& layout) {
     return grid;
 }
 
-/// Scores one row of every query head; hidden[g] gets the positions that KV head g does not show the row.
+/// Scores one row of every query head. hidden[g]: the positions that KV head g hides from this row.
 void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& cache, int row,
                  cpu::RowScratch& scratch, std::vector<std::set<int>>& hidden) {
     for (int l = 0; l < layout.n_layers(); ++l)
@@ -38,7 +38,7 @@ void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& 
         }
 }
 
-/// Pooled scores by position, of everything stored.
+/// Pooled scores of all stored entries, by position.
 std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
     std::vector<Vector> scores(static_cast<std::size_t>(cache.layout().n_kv_heads()));
     cpu::UnitScores unit_scores;

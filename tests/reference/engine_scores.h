@@ -1,4 +1,5 @@
-/// Drives the engine's scoring and selection on given attention logits, without a model: what the simulations are compared with.
+/// Runs the engine's scoring and selection on given attention logits, without a model, so that tests can
+/// compare them with the simulations. Single thread.
 #pragma once
 
 #include "tests/reference/simulation.h"
@@ -7,11 +8,12 @@
 
 namespace reference {
 
-/// [KV head of the whole model][row]: a lane of this spec reading the text row by row. n_generate is the horizon of the tau
-/// schedule where the spec names none. One-shot prompts are read as rows that evict only after the last, which gives the same scores.
+/// Returns [KV head of the whole model][row]: a lane of this spec that reads the text row by row. n_generate
+/// is the horizon of the tau schedule where the spec names none. One-shot prompts are read as rows that evict
+/// only after the last one, which gives the same scores.
 std::vector<Simulated> run_engine_scores(const Observed& text, const std::string& spec, int n_generate);
 
-/// The same with another spec from some rows on, and what a user does by hand, in every KV head.
+/// The same with other specs from given rows on, and with the user's commands applied to every KV head.
 struct Turn {
     int from_row = 0;
     std::string spec;

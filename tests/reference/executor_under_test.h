@@ -1,4 +1,5 @@
-/// What the cases of the CUDA backend run on: the host in unit tests, a device in those of label gpu.
+/// The executor that CUDA backend cases run on: the host in unit tests, a device in tests labelled gpu. The
+/// linked source file decides; the cases do not know which one they have.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -8,7 +9,8 @@
 
 namespace reference {
 
-/// Null with the reason where there is no device. shuffle: the order of threads on the host.
+/// Returns null and sets `reason` where there is no device. shuffle: seed for the order of threads on the
+/// host.
 std::shared_ptr<keyhole::cuda::Executor> executor_under_test(unsigned shuffle, std::string& reason);
 
 }  // namespace reference

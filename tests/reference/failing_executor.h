@@ -1,5 +1,6 @@
-/// The host executor with its calls counted, and with something wrong: a kernel that does nothing or fails, or the n-th call of a kind
-/// failing as a device would. Tells copies from memory that nobody wrote, as compute-sanitizer's initcheck does.
+/// The host executor with call counts and injected faults: a kernel that does nothing or fails, or the n-th
+/// call of a kind that fails as a device would. Detects copies from memory that nobody wrote, as
+/// compute-sanitizer's initcheck does.
 #pragma once
 
 #include "engine/backend/cuda/executor.h"
@@ -13,12 +14,12 @@ namespace reference {
 
 class FailingExecutor final : public keyhole::cuda::Executor {
   public:
-    /// Kinds of calls, counted from 1 each; 0 never fails.
+    /// Which call of each kind fails, counted from 1; 0: none.
     struct Fails {
         int allocation = 0;  ///< device or pinned memory: Error(no_memory)
-        int launch = 0;      ///< of a kernel: Error(device)
-        int copy = 0;        ///< up, down or within
-        int wait = 0;        ///< where most failures of a device come up
+        int launch = 0;      ///< kernel launch: Error(device)
+        int copy = 0;        ///< upload, download or copy on the device
+        int wait = 0;        ///< where most device failures show
     };
     FailingExecutor() : host_(keyhole::cuda::make_host_executor()) {}
     explicit FailingExecutor(const Fails& wanted) : FailingExecutor() { fails = wanted; }
@@ -78,12 +79,12 @@ class FailingExecutor final : public keyhole::cuda::Executor {
 
     Fails fails;
     int n_allocations = 0, n_launches = 0, n_copies = 0, n_waits = 0;
-    int n_products = 0;               ///< of launches: those that cuBLAS would do
-    int n_live = 0;                   ///< blocks that nobody gave back
-    int n_unwritten = 0;              ///< copies out of memory with a word in it that nobody wrote
-    static inline int n_uploads = 0;  ///< of copies, by all executors that there were
-    int idle_kernel = -1;             ///< does nothing
-    int bad_kernel = -1;              ///< fails
+    int n_products = 0;               ///< launches that cuBLAS would execute
+    int n_live = 0;                   ///< blocks not yet released
+    int n_unwritten = 0;              ///< copies that read a word that nobody wrote
+    static inline int n_uploads = 0;  ///< uploads by all executors of the process
+    int idle_kernel = -1;             ///< this kernel does nothing
+    int bad_kernel = -1;              ///< this kernel fails
     bool has_typed_products = true;
 
   protected:

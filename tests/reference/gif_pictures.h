@@ -1,4 +1,5 @@
-/// Frames of an animated GIF as a viewer shows them, by giflib's reader.
+/// Reads the frames of an animated GIF as a viewer shows them, with giflib. For tests, on the test's thread;
+/// shares only giflib with the engine's GIF writer.
 #pragma once
 
 #include "engine/figure/image.h"

@@ -1,4 +1,5 @@
-/// Every part of a model's description alone, and the pairs that meet in a family: what a backend is tested on.
+/// Model descriptions to test a backend on: every feature alone, and the pairs that occur together in a
+/// family.
 #pragma once
 
 #include "tests/reference/any_model.h"

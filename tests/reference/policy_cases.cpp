@@ -20,7 +20,7 @@ const char* word(PoolOver pool) {
     return pool == PoolOver::mean ? "mean" : pool == PoolOver::sum ? "sum" : "max";
 }
 
-/// Collects cases for one budget. k: clamped to at least 1.
+/// Collects cases for one budget k, at least 1.
 class Cases {
   public:
     Cases(int budget, int n_generate)
@@ -209,7 +209,7 @@ class Cases {
                 [=](const Observed& t, const Readers&, const NoiseOf&) {
                     return released_sink(t, std::min(sinks, k), k - std::min(sinks, k));
                 });
-        // What the code knows nothing of, it does not do.
+        // Options that the released code does not know have no effect.
         add(spec("tova", dialect + ",prefill=stepwise,every=3,pool=max,scope=head"), Unit::layer,
             [=](const Observed& t, const Readers& r, const NoiseOf&) { return released_tova(t, r, k); });
         for (PoolOver pool : {PoolOver::mean, PoolOver::max})
@@ -244,7 +244,7 @@ class Cases {
             drawn_noise(Noise::gumbel, true, 1));
     }
 
-    /// Of a layer (KV heads would have to be named by all their readers).
+    /// Overrides are per layer: a KV-head override would have to be given for all its readers.
     void overrides() {
         const int k = k_, other = k_ + 3, T = T_;
         const auto layer_of = [](const Readers& r) { return r.heads.front().first; };
@@ -280,7 +280,7 @@ class Cases {
                                  kMean, kEveryRow);
             },
             drawn_noise(Noise::gumbel, false, 1));
-        // One layer tempers, the other is plain H2O.
+        // One layer uses a temperature, the other is plain H2O.
         add(spec("keyformer", "recent=1,noise=none,tau=1,tau@L1=0.5"), Unit::head,
             [=](const Observed& t, const Readers& r, const NoiseOf& noise) {
                 return keyformer(t, r, k, newest_of(k, 1),
@@ -305,7 +305,7 @@ class Cases {
             });
     }
 
-    /// Nothing leaves, the scores run on.
+    /// Nothing is evicted; scores accumulate.
     static Simulated full_with_scores(const Observed& text, const Readers& unit) {
         return h2o(text, unit, text.n_rows, {}, kMean, kEveryRow);
     }

@@ -152,7 +152,8 @@ Vector clipped(Vector x, double limit) {
     return x;
 }
 
-// RoPE: channel c turns with channel c + dims / 2, or 2 c with 2 c + 1, by position * inverse_frequency[c].
+// RoPE: rotates channels c and c + dims / 2 (interleaved: 2 c and 2 c + 1) by the angle
+// position * inverse_frequency[c].
 Vector rotated(const Weights& w, const Vector& x, int position) {
     const std::size_t half = static_cast<std::size_t>(w.rotary_dims / 2);
     Vector y = x;
@@ -171,7 +172,7 @@ double dot(const Vector& a, const Vector& b) {
     return sum;
 }
 
-// Owners are 0 and int(i * L / m); the nearest one at or below.
+// Owner layers are int(i * L / m); returns the nearest owner at or below.
 int nearest_owner(int layer, int n_layers, int n_kv_layers) {
     int nearest = 0;
     for (int i = 1; i < n_kv_layers; ++i)
@@ -319,7 +320,7 @@ Weights weights_of(const keyhole::Model& model) {
 
 namespace {
 
-// values [heads, per_head]: the mean of each `group` neighbours.
+// values [heads, per_head]: returns the mean of each `group` neighbours.
 Vector mean_of_groups(const Vector& values, std::size_t per_head, std::size_t group) {
     Vector out;
     for (std::size_t first = 0; first < values.size(); first += group * per_head)
@@ -470,7 +471,7 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             };
             const auto beyond_window = [&](int p) { return window > 0 && p <= next_row_ - window; };
             std::set<int> stored = visible[owner][g];
-            stored.insert(next_row_);  // the query stands where its own token does
+            stored.insert(next_row_);  // the query stands at its own token's place
             const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);
             Vector logits(static_cast<std::size_t>(next_row_ + 1), nan), every = logits;

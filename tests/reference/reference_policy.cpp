@@ -103,7 +103,8 @@ std::vector<Gone> Lane::select(double* margin) const {
             }
             const auto better = [&](int a, int b) {
                 const double score_a = pooled(l, g, a), score_b = pooled(l, g, b);
-                return score_a != score_b ? score_a > score_b : a > b;  // among equals the older leaves
+                // of equal scores the older is evicted
+                return score_a != score_b ? score_a > score_b : a > b;
             };
             std::sort(competing.begin(), competing.end(), better);
             for (std::size_t i = static_cast<std::size_t>(room); i < competing.size(); ++i)

@@ -1,6 +1,6 @@
-/// Scores and kept sets of the eviction policies as the papers give them, in double, by sets and sorting:
-/// what the engine is compared with. Shares no code with the engine; the noise generator is written from its
-/// paper again.
+/// Scores and kept sets of the eviction policies as the papers give them, in double, by sets and sorting.
+/// Tests compare the engine with them. Shares no code with the engine; the noise generator is written again
+/// from its paper.
 #pragma once
 
 #include "tests/reference/reference_model.h"
@@ -16,9 +16,9 @@ enum class Unit { head, layer, shared };
 enum class PoolOver { mean, sum, max };
 enum class TauShape { linear, cosine };
 
-/// Numbers in tokens, as clamped.
+/// Counts in tokens, after clamping.
 struct Policy {
-    int budget = 0;  ///< k; 0: nothing is ever evicted
+    int budget = 0;  ///< k; 0: never evicts
     int recent = 0;
     int sinks = 0;
     double alpha = 1, gain = 1, damping = 1;
@@ -30,7 +30,7 @@ struct Policy {
     std::uint64_t seed = 1;
     Unit unit = Unit::head;
     PoolOver pool = PoolOver::mean;
-    bool stepwise = false;  ///< evict after prompt rows too
+    bool stepwise = false;  ///< prompt rows evict too
     int every = 1;
     Places places = Places::original;
 };
@@ -42,34 +42,33 @@ struct Gone {
     auto operator<=>(const Gone&) const = default;
 };
 
-/// What one row did before its eviction, and the eviction that the policy asks for.
+/// What one row did before its eviction, and the eviction that the policy requests.
 struct LaneRow {
     Row model;
     double tau = 1;
-    PositionSets attended;  ///< this row included
-    std::vector<std::vector<Vector>>
-        noise;  ///< [layer][query head][position]; NaN where masked or none is drawn
+    PositionSets attended;                   ///< includes this row
+    std::vector<std::vector<Vector>> noise;  ///< [layer][query head][position]; NaN where masked or not drawn
     std::vector<std::vector<Vector>>
         scores;                   ///< [layer][KV head][position] pooled, after the row; NaN where masked
     std::vector<Gone> evictions;  ///< ascending
-    /// Relative gap between the worst competing score that stays and the best that leaves, least over all
-    /// units; infinite without competition.
+    /// Relative gap between the worst kept and the best evicted score, the least over all units; infinite
+    /// when nothing competes.
     double margin = 0;
 };
 
-/// One policy decoding one text.
+/// One policy applied to one text.
 class Lane {
   public:
     Lane(const Weights& weights, const Policy& policy, int n_prompt);
 
-    /// Attends (stored + the token itself), scores, and selects; evicts what it selected.
+    /// Attends (stored positions and the token itself), scores and selects; evicts the selection.
     LaneRow feed(int token);
 
-    /// The policy from now on; evicts at once when the budget is exceeded. Accumulated scores stay as they
+    /// Changes the policy. Evicts at once when the new budget is exceeded. Accumulated scores stay as they
     /// are.
     std::vector<Gone> change(const Policy& policy);
 
-    /// Takes over another one's choice where a margin is within rounding.
+    /// Takes over another selection where a margin is within rounding.
     void set_stored(const PositionSets& stored) { stored_ = stored; }
     const PositionSets& stored() const { return stored_; }
 
@@ -87,8 +86,8 @@ class Lane {
     std::vector<std::vector<Vector>> score_;  // [layer][query head][position]
 };
 
-/// zeta of (layer, query head, row, position): the counter words are (position, row or all ones, layer,
-/// head), the key is the seed.
+/// Returns zeta of (layer, query head, row, position). The counter words are (position, row or all ones,
+/// layer, head); the key is the seed.
 double noise_at(Noise noise, bool per_row, std::uint64_t seed, int layer, int head, int row, int position);
 
 /// Philox-4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11).

@@ -1,5 +1,5 @@
-/// Runs a session to its end and keeps everything that came out, in float: for tests of session, replay and
-/// engine thread.
+/// Runs a session to its end and keeps all output in float, for tests of session, replay and engine thread.
+/// Runs on the test's thread; does not know the reference model.
 #pragma once
 
 #include "engine/base/error.h"
@@ -28,7 +28,7 @@ class KeepRows : public keyhole::RowSink {
     std::map<std::pair<int, int>, Kept> rows;  ///< by (row, lane id)
 };
 
-/// The same of runs that rewind: a row that comes again replaces the first.
+/// The same for runs that rewind: a row decoded again replaces the first.
 class LastRows final : public KeepRows {
   public:
     void row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) override;
@@ -48,17 +48,17 @@ struct SessionRun {
 
 keyhole::RunSpec run_spec(const std::string& prompt, const std::vector<std::string>& lanes, int n_generate);
 
-/// before_step(session, row about to be decoded) may apply commands.
+/// before_step(session, next decode row) may apply commands.
 SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const keyhole::RunSpec& spec,
                        const std::function<void(keyhole::Session&, int)>& before_step = {},
                        int max_rows = 1000);
 
-/// The same with commands in their text form, by the decode row (1, 2, ...; 0: the prompt) after which they come.
+/// The same with commands as text, keyed by the decode row that they follow (1, 2, ...; 0: the prompt).
 SessionRun run_session(const std::shared_ptr<const keyhole::Model>& model, const keyhole::RunSpec& spec,
                        const std::vector<std::pair<int, std::string>>& commands);
 keyhole::RunHistory history_of(const SessionRun& run);
 
-/// What the error says, and that it is one line of the kind; a gtest failure otherwise.
+/// Returns the message of the Error that `body` throws; fails the test unless it is one line of this code.
 std::string error_of(const std::function<void()>& body, keyhole::ErrorCode code);
 
 }  // namespace reference

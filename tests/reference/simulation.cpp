@@ -18,14 +18,15 @@ std::set<int> first_positions(int n) {
     return all;
 }
 
-/// A head's logits of a row where it may look, NaN elsewhere and where a recorded lane did not look.
+/// Returns a head's logits for a row at visible positions; NaN elsewhere and where the recorded lane did not
+/// look.
 Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, const std::set<int>& visible) {
     Vector logits(static_cast<std::size_t>(row + 1), kNan);
     for (int p : visible) logits[static_cast<std::size_t>(p)] = text.logit(row, head.first, head.second, p);
     return logits;
 }
 
-/// One running score a (query head, position).
+/// One running score per (query head, position).
 class Scores {
   public:
     Scores(const Observed& text, const Readers& unit)
@@ -83,7 +84,7 @@ class Scores {
     std::vector<Vector> score_;
 };
 
-/// The best n of the candidates; of equal scores the older loses. Narrows *margin.
+/// Returns the best n of the candidates; of equal scores the older loses. Narrows *margin.
 std::set<int> best(std::vector<int> candidates, const Vector& score, int n, double* margin) {
     const auto at = [&](int p) { return score[static_cast<std::size_t>(p)]; };
     std::sort(candidates.begin(), candidates.end(),
@@ -97,7 +98,7 @@ std::set<int> best(std::vector<int> candidates, const Vector& score, int n, doub
     return {candidates.begin(), candidates.end()};
 }
 
-/// k of the stored: the protected and the pinned ones and the best of the others.
+/// Keeps k of the stored: the protected, the pinned, and the best of the others.
 std::set<int> protected_and_best(const std::set<int>& stored, const Vector& score, int k, Protect protect,
                                  double* margin, const std::set<int>& pinned = {}) {
     std::set<int> kept = pinned;
@@ -114,7 +115,7 @@ std::set<int> protected_and_best(const std::set<int>& stored, const Vector& scor
     return kept;
 }
 
-/// A policy that drops: the row joins the stored, sees them, is scored; then k stay.
+/// A policy that drops entries. Each row joins the stored ones, attends to them and is scored; k stay.
 /// score(row, visible) returns the pooled scores after the row.
 template <class Score>
 Simulated dropping(const Observed& text, int k, Protect protect, Cadence when, Score score) {
@@ -134,7 +135,7 @@ Simulated dropping(const Observed& text, int k, Protect protect, Cadence when, S
     return rows;
 }
 
-/// The newest n of a set.
+/// Returns the newest n of a set.
 std::set<int> newest(const std::set<int>& stored, int n) {
     auto first = stored.end();
     for (int i = 0; i < n && first != stored.begin(); ++i) --first;
@@ -159,7 +160,7 @@ Observed random_logits(int n_layers, int n_heads, int n_kv_heads, int n_prompt, 
         for (int l = 0; l < n_layers; ++l)
             for (int h = 0; h < n_heads; ++h)
                 for (int p = 0; p <= row; ++p)
-                    // Values of float, so that both sides start from the same.
+                    // Float values, so that both sides start from equal numbers.
                     text.logit(row, l, h, p) = static_cast<double>(static_cast<float>(
                         spread * (2.0 * (static_cast<double>(random() >> 11) / 9007199254740992.0) - 1.0)));
     return text;
@@ -219,7 +220,7 @@ std::vector<Readers> selected_together(const Observed& text, Unit unit) {
 }
 
 bool Cadence::evicts_after(int row, int n_prompt) const {
-    const int after_prompt = row - (n_prompt - 1);  // 0: the last prompt row, where the counting starts
+    const int after_prompt = row - (n_prompt - 1);  // 0: the last prompt row, where counting starts
     return (stepwise || after_prompt >= 0) && after_prompt % every == 0;
 }
 
@@ -363,9 +364,9 @@ Simulated steered(const Observed& text, const Readers& unit, const std::vector<R
 
 namespace {
 
-/// What the mask codes share: a mask over all columns for the next row, and scores over all columns.
-/// score(row, visible) returns the pooled scores after the row; choose(s, scores, mask, margin) sets the mask of s + 1 columns
-/// for the next row, all ones at first, and returns the columns whose scores live on.
+/// Common part of the mask codes: a mask over all columns for the next row, and scores over all columns.
+/// score(row, visible) returns the pooled scores after the row. choose(s, scores, mask, margin) sets the mask
+/// of s + 1 columns for the next row (all ones at first) and returns the columns whose scores are kept.
 template <class Score, class Choose>
 Simulated masking(const Observed& text, Score score, Choose choose) {
     Simulated rows;
@@ -436,8 +437,8 @@ Simulated released_h2o(const Observed& text, const Readers& unit, int heavy, int
         },
         [&](int s, const Vector& score, std::vector<bool>& mask, double* margin) {
             if (s <= heavy + recent) return first_positions(s);
-            // mask has s + 1 columns, scores s: with recent > 0 column s - recent is in neither slice, the gap. Without a
-            // recent window the next row's own column is masked too.
+            // The mask has s + 1 columns, the scores s. With recent > 0, column s - recent (the gap) is in
+            // neither slice. Without a recent window the next row's own column is masked too.
             zero_from(mask, 0, s + 1 - recent);
             std::set<int> kept = best(columns(0, s - recent), score, heavy, margin);
             for (int p : kept) mask[static_cast<std::size_t>(p)] = true;
@@ -481,7 +482,7 @@ Simulated released_keyformer(const Observed& text, const Readers& unit, int k, i
             return score.pooled(row, pool);
         },
         [&](int s, const Vector& pooled, std::vector<bool>& mask, double* margin) {
-            // Python's slice [:-0] is empty: a window of none masks nothing.
+            // Python's slice [:-0] is empty: a window of 0 masks nothing.
             if (s > k && w > 0) {
                 zero_from(mask, 0, s + 1 - w);
                 for (int p : best(columns(0, s - w), pooled, k - w, margin))
@@ -510,7 +511,8 @@ Simulated released_a2sf(const Observed& text, const Readers& unit, int k, int re
             return score.pooled(row, pool);
         },
         [&](int s, const Vector& pooled, std::vector<bool>& mask, double* margin) {
-            if (s <= k) return first_positions(s);  // the code blinds the row; policies, section 1: keep all
+            // the code masks the whole row; policies, section 1: keep all
+            if (s <= k) return first_positions(s);
             const int select = k - recent;
             const int forced = std::max(recent, 1);
             const int n_best = recent >= 2 ? select : select - 1;  // the newest takes a heavy slot

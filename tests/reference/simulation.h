@@ -1,7 +1,7 @@
-/// Every policy of the papers, and the released code where it does something else, as a plain function of a text's attention logits:
-/// slow, obvious, in double. What the engine's scoring and selection are compared with. Written from policies, section 2; shares no
-/// code with the engine. A paper's policy drops tokens from a set; released mask codes are run as they work: masks and scores over all
-/// columns, with zeros, nothing dropped.
+/// Every policy of the papers, and the released code where it differs, as a plain function of a text's
+/// attention logits. Slow, in double. Tests compare the engine's scoring and selection with it. Written from
+/// policies, section 2; shares no code with the engine. A paper's policy drops tokens from a set. Released
+/// mask codes are simulated as they work: masks and scores over all columns, with zeros, nothing dropped.
 #pragma once
 
 #include "tests/reference/reference_policy.h"
@@ -14,21 +14,20 @@
 
 namespace reference {
 
-/// All that a policy sees of a model and a text. Row i is the query of token i.
+/// Everything that a policy sees of a model and a text. Row i is the query of token i.
 struct Observed {
     int n_layers = 1;
-    int n_heads = 1;     ///< query heads a layer
-    int n_kv_heads = 1;  ///< a layer
+    int n_heads = 1;     ///< per layer
+    int n_kv_heads = 1;  ///< per layer
     int n_prompt = 1;
     int n_rows = 0;
-    Vector
-        logits;  ///< [row][layer][query head][position], n_rows positions; NaN where the recorded lane did not look
+    Vector logits;  ///< [row][layer][query head][n_rows positions]; NaN where a recorded lane did not look
 
     double& logit(int row, int layer, int head, int position);
     double logit(int row, int layer, int head, int position) const;
 };
 
-/// Uniform logits in (-spread, spread), different in every cell; nothing is masked but the future.
+/// Uniform logits in (-spread, spread), different in every cell; masks only the future.
 Observed random_logits(int n_layers, int n_heads, int n_kv_heads, int n_prompt, int n_rows, double spread,
                        std::uint64_t seed);
 
@@ -45,14 +44,16 @@ Tau cosine_tau(double begin, double end, int horizon);
 Tau tau_through(std::vector<std::pair<double, double>> points);  ///< (t, tau), straight between, held outside
 Tau released_tau(double begin, double end, int horizon);         ///< begin + t * delta, never held
 
-/// (layer, query head) whose scores are pooled, and the (layer, KV head) that keep the one set so chosen.
+/// Query heads whose scores are pooled, and the KV heads that keep the set so selected; each as (layer,
+/// head).
 struct Readers {
     std::vector<std::pair<int, int>> heads;
     std::vector<std::pair<int, int>> kv_heads;
 };
 std::vector<Readers> selected_together(const Observed& text, Unit unit);
 
-/// When to evict: once after the prompt and then every `every` rows, or counted back through the prompt as well.
+/// When to evict: once after the prompt and then every `every` rows; stepwise: the same rhythm within the
+/// prompt too.
 struct Cadence {
     bool stepwise = false;
     int every = 1;
@@ -66,10 +67,10 @@ struct Protect {
 };
 
 struct SimulatedRow {
-    std::set<int> visible;  ///< what the row saw, itself included unless a code hides it
+    std::set<int> visible;  ///< positions the row attended to, itself included unless a code hides it
     std::set<int> kept;     ///< after the eviction that follows the row
     Vector scores;  ///< [position <= row] pooled, before the eviction; empty where the policy has none
-    /// (worst score that stays - best that leaves) / worst that stays; infinite where nothing competed.
+    /// (worst kept score - best evicted score) / worst kept score; infinite where nothing competes.
     double margin = 0;
 };
 using Simulated = std::vector<SimulatedRow>;  ///< [row]
@@ -81,7 +82,8 @@ Simulated full(const Observed& text);
 Simulated window(const Observed& text, int k, Cadence when);
 /// The first `sinks` and the newest k - sinks (StreamingLLM, policies 2.3).
 Simulated sink_and_window(const Observed& text, int k, int sinks, Cadence when);
-/// Row i sees i, i-(d+1), i-2(d+1), ...: w of them (policies 2.4); the span between them stays stored. Prompt rows read in one go see all.
+/// Row i sees i, i-(d+1), i-2(d+1), ...: w of them (policies 2.4). The span between them stays stored. Rows
+/// of a one-shot prompt see all.
 Simulated dilated(const Observed& text, int w, int d, Cadence when);
 /// Best k by summed attention, none protected (policies 2.5).
 Simulated key_only(const Observed& text, const Readers& unit, int k, PoolOver pool, Cadence when);
@@ -94,7 +96,7 @@ struct KeyformerScore {
     Tau tau;
     NoiseOf noise;
     double gain = 1;
-    double damping = 1;  ///< on decode rows
+    double damping = 1;  ///< applies to decode rows
 };
 /// As h2o, by summed softmax((x + gain * zeta) / tau) (policies 2.8, Algorithm 1).
 Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect protect,
@@ -103,18 +105,19 @@ Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect pr
 Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect, double alpha, PoolOver pool,
                Cadence when);
 
-/// A lane that its user steers. All running scores (sum, forgetting sum, tempered sum, both) go on through every change and use the
-/// alpha, tau and noise in force, so that a policy switched on in mid-run finds its own (policies, section 2.12).
+/// A lane that its user steers. All running scores (sum, forgetting sum, tempered sum, both) accumulate
+/// through every change with the alpha, tau and noise in force. A policy switched on in mid-run thus finds
+/// its own score (policies, section 2.12).
 enum class By { sum, forgetting, tempered };
 struct Regime {
-    int from_row = 0;  ///< set before this row; down to k at once
+    int from_row = 0;  ///< set before this row; evicts down to k at once
     By by = By::sum;
     int k = 1;
     Protect protect;
     double alpha = 1;
     KeyformerScore tempering{constant_tau(1), no_noise()};
 };
-/// By hand, after a row and its eviction. What is pinned is never evicted and counts in k.
+/// A user command after a row and its eviction. Pinned positions are never evicted and count in k.
 struct Hand {
     enum Act { evict, pin, unpin };
     int after_row = 0;
@@ -128,9 +131,10 @@ Simulated steered(const Observed& text, const Readers& unit, const std::vector<R
 
 /// H2O's mask with no heavy tokens (policies 2.2): sees the k newest, itself included.
 Simulated released_window(const Observed& text, int k);
-/// StreamingLLM kv_cache.py: slices [0, start) and [len - recent, len) once len > start + recent (policies 2.3).
+/// StreamingLLM kv_cache.py: slices [0, start) and [len - recent, len) once len > start + recent
+/// (policies 2.3).
 Simulated released_sink(const Observed& text, int start, int recent);
-/// H2O utils_hh: the one-row blink (policies 2.6, fact 5). `kept` holds every column whose score lives on.
+/// H2O utils_hh: the one-row blink (policies 2.6, fact 5). `kept` holds every column whose score is kept.
 Simulated released_h2o(const Observed& text, const Readers& unit, int heavy, int recent, PoolOver pool);
 /// TOVA's tova_cache.py: mean over the query heads of the layer, top k of the last row (policies 2.7).
 Simulated released_tova(const Observed& text, const Readers& layer, int k);

@@ -1,4 +1,5 @@
-/// Where the tests' fixtures, the shipped models and the programs under test are.
+/// Locates the tests' fixtures, the shipped models and the programs under test. Any thread may call it. Does
+/// not check that the files exist.
 #pragma once
 
 #include <filesystem>
@@ -6,10 +7,10 @@
 
 namespace reference {
 
-/// The source tree, or what KEYHOLE_SOURCE_DIR names, for programs that were built on another machine.
+/// Returns the source tree, or KEYHOLE_SOURCE_DIR for programs that were built on another machine.
 std::filesystem::path source_folder();
 
-/// A program or module of the build, such as "keyhole": it is in the folder of the running test program.
+/// Returns a program or module of the build, such as "keyhole", from the folder of the running test program.
 std::string built(const std::string& name);
 
 }  // namespace reference

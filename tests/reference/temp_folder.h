@@ -1,4 +1,5 @@
-/// An empty folder for a test, named by what it is for and the process; it goes away with the object.
+/// An empty temporary folder for a test, named by its purpose and the process id, and removed with the
+/// object. Belongs to the test's thread.
 #pragma once
 
 #include <unistd.h>

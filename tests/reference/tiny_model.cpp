@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Toward zero is good enough to make a value of the type: the reference decodes what was written.
+// Rounds toward zero. That is enough: the reference decodes the written bits.
 std::uint16_t bf16_bits(float value) {
     std::uint32_t bits;
     std::memcpy(&bits, &value, 4);
@@ -37,7 +37,7 @@ class Writer {
   public:
     Writer(const TinyShape& shape) : shape_(shape), random_(shape.seed) {}
 
-    // Uniform with the given deviation: no tail, and the same on every standard library.
+    // Uniform with the given deviation: bounded, and equal on every standard library.
     void matrix(const std::string& name, int rows, int cols, double deviation) {
         begin(name, {rows, cols});
         for (std::int64_t i = 0; i < std::int64_t{rows} * cols; ++i)
@@ -86,7 +86,7 @@ class Writer {
     std::string data_;
 };
 
-// GPT-2's letters for bytes: printable Latin-1 stands for itself, the rest follows from U+0100 on.
+// GPT-2's letters for bytes: printable Latin-1 stands for itself, other bytes follow from U+0100 on.
 std::string letter_of_byte(int byte) {
     static const std::vector<int> code_points = [] {
         std::vector<int> table(256);

@@ -1,4 +1,4 @@
-/// Seeded LLaMA folders for tests, written into a temporary directory that goes away with the object.
+/// Seeded LLaMA folders for tests, written into a temporary directory that is removed with the object.
 /// Byte-level tokenizer: token b is byte b, then bos (256) and eos (257).
 #pragma once
 
@@ -15,19 +15,19 @@ struct TinyShape {
     int n_layers = 2;
     int n_heads = 4;
     int n_kv_heads = 2;
-    int n_kv_layers = 0;  ///< layers with K and V of their own: 0 and int(i * n_layers / n_kv_layers); 0: all
+    int n_kv_layers = 0;  ///< layers with their own K and V: int(i * n_layers / n_kv_layers); 0: all
     int head_dim = 8;
     int d_ff = 48;
     int n_ctx = 512;
     StoredAs dtype = StoredAs::f32;
     bool tied = false;
-    /// Standard deviation of the projections is spread / sqrt(columns): at 1.7 attention logits have one of
-    /// about 3, so that attention is not flat.
+    /// Standard deviation of the projections is spread / sqrt(columns). At 1.7 attention logits have a
+    /// deviation of about 3, so that attention is not flat.
     double spread = 1.7;
     double rope_theta = 10000;
     std::uint64_t seed = 1;
-    int n_vocab = 258;  ///< rows of embedding and output; the tokenizer gives the first 258
-    int eos = 257;      ///< what config.json says ends a text
+    int n_vocab = 258;  ///< rows of embedding and output; the tokenizer has the first 258
+    int eos = 257;      ///< end token in config.json
 };
 
 inline constexpr int kBos = 256;
@@ -48,12 +48,12 @@ class TinyModel {
     std::filesystem::path folder_;
 };
 
-/// Makes the first element of a tensor of the folder NaN (f32 alone).
+/// Sets the first element of a tensor in the folder to NaN (f32 only).
 void put_nan(const std::filesystem::path& folder, const std::string& tensor);
 
-/// Seeded lower-case words of n bytes; tokenized with bos it makes n + 1 tokens.
+/// Returns seeded lower-case words of n bytes; with bos they are n + 1 tokens.
 std::string random_text(int n_bytes, std::uint64_t seed);
-/// bos and the bytes of random_text(n_tokens - 1, seed).
+/// Returns bos and the bytes of random_text(n_tokens - 1, seed).
 std::vector<int> random_tokens(int n_tokens, std::uint64_t seed);
 
 }  // namespace reference

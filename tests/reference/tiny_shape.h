@@ -1,4 +1,4 @@
-/// A published shape made tiny, for seeded models that need no folder.
+/// A tiny version of a published shape, for seeded models that need no folder. Plain data; makes no weights.
 #pragma once
 
 #include "engine/model/seeded_model.h"

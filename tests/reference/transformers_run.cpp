@@ -18,7 +18,7 @@ namespace {
 
 using namespace keyhole;
 
-/// What was computed outside.
+/// Values computed by transformers.
 struct Expected {
     std::vector<int> tokens;
     std::vector<float> logits;     // [row, n_vocab]

@@ -1,4 +1,5 @@
-/// The engine against what `transformers` computed: a folder of tests/fixtures with its expected.safetensors.
+/// Compares the engine with what `transformers` computed: a folder of tests/fixtures with its
+/// expected.safetensors.
 #pragma once
 
 #include <filesystem>
@@ -6,15 +7,15 @@
 
 namespace reference {
 
-/// How far from what was computed outside.
+/// Distance from the values that transformers computed.
 struct OutsideError {
-    double share = 0;   ///< largest error of next-token logits and attention over 3e-5 of their scale
-    std::string where;  ///< row, layer, head and position of that
+    double share = 0;   ///< largest error of next-token logits and attention, over 3e-5 of their scale
+    std::string where;  ///< row, layer, head and position of that error
 };
 
-/// All rows of a full cache on the CPU, the first n_prompt in one go (0: all of them).
+/// Runs all rows with a full cache on the CPU, the first n_prompt in one pass (0: all of them).
 OutsideError error_to_transformers(const std::filesystem::path& folder, int n_prompt);
-/// Fails the test where the share is above 1.
+/// Fails the test if the share is above 1.
 void compare_with_transformers(const std::filesystem::path& folder, int n_prompt);
 
 }  // namespace reference

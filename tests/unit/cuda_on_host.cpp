@@ -1,4 +1,4 @@
-// Unit tests of the CUDA backend run its kernels on the host.
+// Gives the unit tests of the CUDA backend the host executor: kernels run on the host.
 #include "tests/reference/executor_under_test.h"
 
 namespace reference {

@@ -47,7 +47,7 @@ TEST(AttentionMeasures, AgreeWithValuesByHand) {
     EXPECT_NEAR(cosine_ideal(renormalised, full, best), 1.0, 1e-7);
     // |f|^2 = 0.16 + 0.0025 + 0.04 + 0.0625 + 0.0004 + 0.0064 = 0.2718; on the kept three 0.2289
     EXPECT_NEAR(cosine(renormalised, full), std::sqrt(0.2289 / 0.2718), 1e-7);
-    // A lane with {1, 2, 5}: meets the ideal set in 5 only.
+    // A lane with {1, 2, 5}: only 5 is in the ideal set.
     const double other = 0.05 + 0.2 + 0.08;
     const Row worse = {0, static_cast<float>(0.05 / other), static_cast<float>(0.2 / other), 0,
                        0, static_cast<float>(0.08 / other)};

@@ -1,4 +1,4 @@
-// What the factory does with a CUDA module that is there, absent, broken or something else.
+// How the factory handles a CUDA module that exists, is absent, is broken, or is another library.
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
@@ -15,7 +15,7 @@
 namespace keyhole {
 namespace {
 
-/// The reason why the module gives no executor; empty when it does.
+/// Returns the reason why the module gives no executor; empty when it gives one.
 std::string reason_of(const std::filesystem::path& module, int device = 0) {
     std::string reason;
     const std::shared_ptr<cuda::Executor> executor = open_cuda_executor(module, device, reason);
@@ -48,7 +48,7 @@ TEST(BackendFactory, SaysWhenTheModuleIsBroken) {
 
 TEST(BackendFactory, SaysWhenALibraryIsSomethingElse) {
     Dl_info info;
-    ASSERT_NE(dladdr(reinterpret_cast<void*>(&getenv), &info), 0);  // the C library's file
+    ASSERT_NE(dladdr(reinterpret_cast<void*>(&getenv), &info), 0);  // the C library
     EXPECT_NE(reason_of(info.dli_fname).find("is no CUDA backend of Keyhole"), std::string::npos);
 }
 

@@ -1,4 +1,5 @@
-// What a bench does with times and bytes, on the CPU and on the CUDA backend's own code on the host; and the papers' tables.
+// How a bench computes its figures from times and bytes, on the CPU backend and on the CUDA backend on the
+// host; and the papers' tables.
 #include "engine/bench/bench.h"
 
 #include "engine/backend/cuda/cuda_backend.h"
@@ -28,7 +29,7 @@ ContenderSetup setup(const std::string& spec, int n_lanes, int context) {
     return out;
 }
 
-/// Says what it is told to.
+/// A bandwidth measurement that returns a fixed value.
 class Fixed final : public Bandwidth {
   public:
     std::string what() const override { return "fixed"; }
@@ -52,7 +53,7 @@ void runs_on(Backend& backend, const Model& model, int kv_element_bytes) {
     const BenchReport report = run_bench(model, backend, both, bandwidth, options);
     ASSERT_EQ(report.lines.size(), 2u);
     const BenchLine &a = report.lines[0], &b = report.lines[1];
-    // Two steps each to warm up take 1 to 4 ms; then full has 5 6, 9 10, 13 14 and the other 7 8, 11 12, 15 16.
+    // Two warm-up steps each take 1 to 4 ms. Then full has 5 6, 9 10, 13 14 and the other 7 8, 11 12, 15 16.
     EXPECT_DOUBLE_EQ(a.ms_per_step, 9.5);
     EXPECT_DOUBLE_EQ(b.ms_per_step, 11.5);
     EXPECT_DOUBLE_EQ(a.tokens_per_s, 2e3 / 9.5);
@@ -168,7 +169,7 @@ TEST(Papers, ScalingSaysWhatItDid) {
     EXPECT_EQ(shape.config.n_layers, 2);
 }
 
-/// Pythia-160M made narrow, all its layers and heads.
+/// Pythia-160M with all its layers and heads, but narrow.
 ModelShape narrow_pythia() {
     ModelShape shape = shape_of("pythia-160m");
     shape.config.head_dim = 8;
@@ -179,7 +180,7 @@ ModelShape narrow_pythia() {
     return shape;
 }
 
-// The label's number is that of all KV heads, which both backends store and no more.
+// The number in the label counts all KV heads. Both backends store exactly these.
 TEST(Papers, EverySharingOfMlkvRunsOnBothBackends) {
     const PaperRun run = paper_run("mlkv-figure5");
     for (const PaperLine& line : run.groups[0].lines) {

@@ -57,7 +57,7 @@ TEST(BranchTree, WhatWasNeverUsedLeavesNoBranch) {
     BranchTree tree(9);
     decode(tree, 10, 20);
     tree.rewind(15);  // 1 is the tail; 2 shown, empty
-    tree.rewind(12);  // splits 0 again: 3 is the tail 13-15, with 1 behind it
+    tree.rewind(12);  // splits 0 again: 3 is the tail 13-15, followed by 1
     EXPECT_EQ(tree.shown(), 4);
     std::vector<int> ids, parents;
     for (const Branch& branch : tree.others()) ids.push_back(branch.id), parents.push_back(branch.parent);
@@ -81,7 +81,7 @@ TEST(BranchTree, TheWayToABranchBeginsWhereItParted) {
     EXPECT_EQ(tree.shown(), 1);
     EXPECT_EQ(tree.line(), (std::vector<LoggedCommand>{at(20, 3)}));
     EXPECT_EQ(tree.others().at(0), (Branch{2, 0, 15, 18, {{15, "evict 4 0"}}}));
-    // It grows at its end, and the other one is still there.
+    // It grows at its end; the other one still exists.
     decode(tree, 26, 27);
     EXPECT_EQ(tree.branch_of(27), 1);
     tree.go_to(2);
@@ -94,7 +94,7 @@ TEST(BranchTree, AnEndWithOthersBehindItIsNotGrown) {
     tree.rewind(15);  // 1: 16-20, 2 shown
     decode(tree, 16, 17);
     tree.go_to(1);
-    tree.rewind(18);  // 3: 19-20 cut off 1, 4 shown
+    tree.rewind(18);  // 3: 19-20 cut off from 1, 4 shown
     decode(tree, 19, 19);
     tree.go_to(2);
     tree.go_to(1);  // ends at 18, where 3 and 4 begin

@@ -1,4 +1,4 @@
-// Copies of a session's state under a byte budget, models with merged KV heads included.
+// Copies of a session's state under a byte budget, including models with merged KV heads.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/checkpoints.h"
@@ -24,7 +24,7 @@ class CheckpointBytes : public testing::Test {
     std::shared_ptr<const keyhole::Model> shared(const char* kv) const {
         return keyhole::shared_model(model_, keyhole::parse_lane_spec(std::string("full:kv=") + kv).sharing);
     }
-    /// One lane for each model, right after a row.
+    /// Returns a state with one lane per model, right after a row.
     SessionState state(int row, const std::vector<std::shared_ptr<const keyhole::Model>>& models) const {
         SessionState out;
         out.row = row;
@@ -36,7 +36,7 @@ class CheckpointBytes : public testing::Test {
         }
         return out;
     }
-    /// K and V of n KV heads in every layer, in the type of the weights.
+    /// Returns the bytes of K and V of n KV heads in every layer, in the type of the weights.
     static std::size_t merged(int n_kv_heads) {
         return std::size_t{kLayers} * 2 * static_cast<std::size_t>(n_kv_heads) * kHeadDim * 4 * kHeadDim *
                sizeof(float);
@@ -56,7 +56,7 @@ TEST_F(CheckpointBytes, AModelThatOnlyStatesKeepCountsOnce) {
     for (const SessionState* s : {&plain, &merged_lanes, &both}) checkpoints.offer(*s);
     ASSERT_EQ(checkpoints.count(), 3u);
     const std::size_t states = plain.bytes() + merged_lanes.bytes() + both.bytes();
-    EXPECT_EQ(checkpoints.bytes(both), states);  // what runs has them anyway
+    EXPECT_EQ(checkpoints.bytes(both), states);  // the running session holds them anyway
     EXPECT_EQ(checkpoints.bytes(state(40, {model_, mqa})), states + merged(2));
     EXPECT_EQ(checkpoints.bytes(plain), states + merged(1) + merged(2));
     checkpoints.drop_after(16);
@@ -65,7 +65,7 @@ TEST_F(CheckpointBytes, AModelThatOnlyStatesKeepCountsOnce) {
     EXPECT_EQ(checkpoints.bytes(plain), plain.bytes());
 }
 
-/// There the merged weights lie in main memory and on the device.
+/// On a device the merged weights are in main memory and in device memory.
 TEST_F(CheckpointBytes, AModelOnADeviceCountsThereToo) {
     backend_ = keyhole::make_cuda_backend(model_, keyhole::cuda::make_host_executor());
     Checkpoints checkpoints(std::size_t{64} << 20, model_.get());
@@ -80,7 +80,7 @@ TEST_F(CheckpointBytes, AModelOnADeviceCountsThereToo) {
 }
 
 TEST_F(CheckpointBytes, ModelsBeyondHalfTheBudgetGoWithTheirStates) {
-    const std::size_t budget = merged(1) + merged(2);  // no room for the states beside them
+    const std::size_t budget = merged(1) + merged(2);  // leaves no room for states
     Checkpoints checkpoints(budget, model_.get());
     std::weak_ptr<const keyhole::Model> large, small;
     {
@@ -103,7 +103,8 @@ TEST_F(CheckpointBytes, ModelsBeyondHalfTheBudgetGoWithTheirStates) {
     EXPECT_FALSE(small.expired());
 }
 
-/// What a lane leaves behind goes with the next row, also where that row's state is too large to be kept or comes too soon.
+/// Models that only a dropped state holds are freed with the next row, even when that row's state is too
+/// large or comes too soon to be kept.
 TEST_F(CheckpointBytes, ModelsGoThoughNoStateIsKept) {
     const std::size_t budget = merged(2);
     for (const bool too_large : {true, false}) {
@@ -125,7 +126,7 @@ TEST_F(CheckpointBytes, ModelsGoThoughNoStateIsKept) {
     }
 }
 
-/// Copies of a state copy its shadows.
+/// A state's size includes its shadows.
 TEST_F(CheckpointBytes, ShadowsCount) {
     SessionState plain = state(0, {model_}), shadowed = state(0, {model_});
     const auto policy = [](const char* spec) {
@@ -149,7 +150,7 @@ TEST_F(CheckpointBytes, ShadowsCount) {
     EXPECT_EQ(checkpoints.count(), 1u) << "more than a quarter of the budget";
 }
 
-/// A model larger than the whole budget leaves nothing behind, and thinning ends.
+/// A model larger than the whole budget is not kept, and thinning ends.
 TEST_F(CheckpointBytes, AModelLargerThanTheBudgetIsNotKept) {
     const std::size_t budget = 16 * state(0, {model_}).bytes();
     ASSERT_LT(budget, merged(2));

@@ -18,7 +18,6 @@ double luminance(Rgb8 c) {
 
 TEST(Colormap, KnownEntriesOfViridisAndCividis) {
     // The published ends: #440154 to #fde725, #00224e to #fee838.
-    // print; ends are exact).
     EXPECT_EQ(colormap_table(Colormap::viridis)[0], (Rgb8{68, 1, 84}));
     EXPECT_EQ(colormap_table(Colormap::viridis)[255], (Rgb8{253, 231, 37}));
     EXPECT_EQ(colormap_table(Colormap::viridis)[128], (Rgb8{33, 145, 140}));

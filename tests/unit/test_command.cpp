@@ -121,7 +121,7 @@ TEST(Command, BadTextIsRefusedWithTheForms) {
     }
 }
 
-/// What a hostile file may hold: the message stays one short line.
+/// A hostile file may hold anything: the message stays one short line.
 TEST(Command, FaultsStayOneShortLine) {
     const std::string many(100'000, 'x');
     for (const std::string& text :

@@ -99,7 +99,7 @@ TEST_F(Convert, ConfigsAreThoseThatTransformersReads) {
     EXPECT_TRUE(fs::exists(out_ / "modeling_llama_mlkv.py"));
     EXPECT_NE(report.transformers, "");
 
-    // Keys borrowed before rotation: no code says so to transformers.
+    // Keys borrowed before rotation: transformers' config has no field for this.
     fs::remove_all(out_);
     report = keyhole::convert_model(tiny.folder(), {Kind::mlkv, 2, 1, keyhole::KvMerge::released}, out_);
     EXPECT_EQ(report.transformers, "");

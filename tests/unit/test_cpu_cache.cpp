@@ -23,7 +23,7 @@ void fill(CpuKvCache& cache, int n_kv_heads, int from, int to) {
         }
 }
 
-/// Every entry still carries its own K, V and score after slots moved.
+/// Expects every entry to keep its own K, V and score after slots moved.
 void expect_consistent(const CpuKvCache& cache, int g, int head, const std::vector<std::int32_t>& positions) {
     ASSERT_EQ(cache.stored_positions(g), positions);
     for (int i = 0; i < cache.count(g); ++i) {
@@ -130,12 +130,12 @@ TEST(CpuKvCache, GrowsInPlaceWhereNothingIsEvicted) {
     const auto copy = cache.clone();
     cache.evict(0, std::vector<int>{0});
     expect_all(static_cast<CpuKvCache&>(*copy), 300);
-    // Beyond the context it moves, and is the same.
+    // Beyond the context the cache is reallocated and keeps its content.
     CpuKvCache& moved = static_cast<CpuKvCache&>(*copy);
     moved.reserve(500);
     fill_scored(moved, 300, 500);
     expect_all(moved, 500);
-    // What evicts keeps addresses for its budget alone.
+    // A cache that evicts reserves addresses for its budget only.
     CpuKvCache bounded(model);
     bounded.set_policy(resolve(parse_lane_spec("h2o:budget=40").policy, 60, 64));
     bounded.reserve(41);
@@ -206,7 +206,7 @@ TEST(Select, ProtectsSinksAndRecentAndKeepsTheBest) {
     const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7};
     const std::vector<float> score = {0, 9, 5, 7, 1, 8, 0, 0};
     std::vector<int> victims;
-    // positions 0 (sink), 6 and 7 (recent) are safe; 1, 5 and 3 are the best of the rest
+    // positions 0 (sink), 6 and 7 (recent) are protected; 1, 5 and 3 are the best of the rest
     EXPECT_EQ(select_victims(positions, score, {}, keep(6, 1, 2), 99, victims), 7.0f);
     EXPECT_EQ(victims, (std::vector<int>{2, 4}));
     EXPECT_TRUE(std::isnan(select_victims(positions, score, {}, keep(3, 1, 2), 99, victims)))
@@ -244,7 +244,7 @@ std::vector<int> victims_of(const std::vector<std::int32_t>& positions, const st
 TEST(Select, PinnedTokensStayAndCountInTheBudget) {
     const std::vector<std::int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7};
     const std::vector<float> score = {0, 9, 5, 7, 1, 8, 0, 0};
-    // sink 0, newest 6 and 7; of the rest the pin 4 and the two best, 1 and 5
+    // sink 0, newest 6 and 7; of the rest the pinned 4 and the two best, 1 and 5
     EXPECT_EQ(victims_of(positions, score, {4}, keep(6, 1, 2)), (std::vector<int>{2, 3}));
     EXPECT_EQ(victims_of(positions, score, {0, 6, 7}, keep(6, 1, 2)), (std::vector<int>{2, 4}))
         << "pinning what is safe anyway changes nothing";
@@ -257,7 +257,8 @@ TEST(Select, PinnedTokensStayAndCountInTheBudget) {
 }
 
 TEST(Select, TheReleasedKeyformerLosesTheColumnThatLeavesItsWindow) {
-    // k = 5, w = 3: after row 7 the position 7 - 3 + 1 = 5 dies, 6 and 7 stay, and the best 2 of the older ones
+    // k = 5, w = 3: after row 7 position 7 - 3 + 1 = 5 is evicted, 6 and 7 stay, and the best 2 of the older
+    // ones
     ResolvedPolicy policy = keep(4, 0, 2);
     policy.budget = 5;
     policy.recent = 3;
@@ -313,7 +314,8 @@ TEST(Select, APinHoldsInAllHeadsOfTheUnit) {
 }
 
 TEST(Select, TheShortWayChoosesAsTheGeneralRule) {
-    // One victim a row: by slot, and by the general rule on the pooled scores; over scopes, pools and windows, with ties.
+    // One victim per row, by slot and by the general rule on the pooled scores, over scopes, pools and
+    // windows, with ties.
     std::uint32_t state = 1;
     const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 16; };
     for (const Scope scope : {Scope::head, Scope::layer, Scope::shared})

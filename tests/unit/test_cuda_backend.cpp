@@ -1,6 +1,6 @@
-// The whole CUDA backend against the double-precision reference and the CPU backend: rows, kept sets and caches. As a unit test its
-// kernels run on the host, which without a device is the evidence for everything but the device itself; the tests of label gpu run the
-// same cases on one.
+// The whole CUDA backend against the double-precision reference and the CPU backend: rows, kept sets and
+// caches. As a unit test the kernels run on the host. Without a device this is the evidence for everything
+// but the device itself. Tests labelled gpu run the same cases on a device.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/model/kv_sharing.h"
@@ -84,13 +84,13 @@ TEST_F(CudaBackend, ShadowsFollowTheCpus) {
     pair.fork(1);
     pair.step(6);
     pair.apply(1, "h2o:budget=5");
-    pair.apply(2, "h2o:budget=5,shadow=on");  // too late to begin one
+    pair.apply(2, "h2o:budget=5,shadow=on");  // too late to start a shadow
     pair.step(3);
     for (std::size_t lane = 0; lane < pair.lanes.size(); ++lane)
         EXPECT_EQ(pair.lanes[lane].cuda->use().shadow_bytes > 0, lane != 1 && lane != 2) << lane;
 }
 
-/// What the kernels take in packs has widths that are multiples of 8.
+/// Rounds widths up to multiples of 8: the kernels read packs of 8.
 AnyShape in_packs(const ModelPart& part) {
     AnyShape shape = any_shape();
     part.change(shape);
@@ -106,7 +106,7 @@ TEST_P(CudaDescription, FollowsTheCpu) {
     Pair pair(model);
     std::vector<std::string> specs = {"full:shadow=on", "h2o:budget=12,scope=layer", "keyformer:budget=10",
                                       "h2o:budget=9,dialect=released"};
-    // Without any positions equal tokens have equal keys, and ideal sets tie.
+    // Without positions equal tokens have equal keys, and ideal sets tie.
     if (model->config().positions != PositionKind::alibi) specs.back() += ",shadow=on";
     if (model->config().positions != PositionKind::learned)
         for (const char* moved : {"sink:budget=12,positions=cache", "h2o:budget=9,positions=compressed"})
@@ -118,7 +118,7 @@ TEST_P(CudaDescription, FollowsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Parts, CudaDescription, testing::ValuesIn(kModelParts),
                          [](const testing::TestParamInfo<ModelPart>& test) { return test.param.name; });
 
-// Folders of every family, as they load; those whose widths fit no pack are refused by name.
+// Folders of every family, as loaded. Folders whose widths do not fit a pack are refused by name.
 TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
     namespace fs = std::filesystem;
     const fs::path families = source_folder() / "tests/fixtures/families";
@@ -143,7 +143,8 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         pair.start(all_floats
                        ? std::vector<std::string>{"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"}
                        : std::vector<std::string>{"full", "window:budget=9"});
-        // K and V of 16 bits on the device: near values, and sets that follow from positions alone.
+        // K and V have 16 bits on the device: values are near, and sets are equal where positions alone
+        // decide them.
         if (!all_floats) pair.tolerance = is_bf16 ? 1e-1 : 5e-2;
         pair.step(9);
     }
@@ -167,7 +168,7 @@ TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
     }
 }
 
-// cuBLAS from one lane on: in floats the same numbers but for the order of sums.
+// cuBLAS from one lane on. With float weights the results differ only by the order of sums.
 TEST_F(CudaBackend, ProductsOfManyLanesFollowTheCpu) {
     AnyShape shape = any_shape();
     shape.biases = shape.output_bias = true;
@@ -177,7 +178,7 @@ TEST_F(CudaBackend, ProductsOfManyLanesFollowTheCpu) {
     pair.step(8);
 }
 
-// In 16 bits inputs are rounded too, for lanes and for prompts.
+// With 16-bit weights the inputs are rounded too, for lanes and for prompts.
 TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
     for (const StoredAs type : {StoredAs::f16, StoredAs::bf16}) {
         TinyShape shape;
@@ -201,7 +202,7 @@ TEST_F(CudaBackend, ProductsInTheTypeOfTheWeightsStayNear) {
     }
 }
 
-// As bf16 on devices before Ampere: own kernels instead, and prompts in floats.
+// As with bf16 on devices before Ampere: the backend uses its own kernels, and prompts in floats.
 TEST(CudaBackendOnHost, WithoutProductsOfTheTypeNothingIsRounded) {
     TinyShape shape;
     shape.dtype = StoredAs::bf16;
@@ -237,10 +238,10 @@ TEST_F(CudaBackend, CommandsBetweenRowsFollowTheCpu) {
     pair.evict(0, 1, 4);
     pair.step(12);
     pair.apply(1, "h2o:budget=6");
-    pair.apply(2, "h2o:budget=12");   // heads part ways
-    pair.apply(3, "a2sf:budget=10");  // a forgetting sum starts from the plain one
+    pair.apply(2, "h2o:budget=12");   // from one set per layer to one per head
+    pair.apply(3, "a2sf:budget=10");  // the forgetting sum starts from the plain sum
     pair.step(8);
-    pair.apply(1, "tova:budget=9");  // and are told to agree again
+    pair.apply(1, "tova:budget=9");  // and to one per layer again
     pair.apply(2, "h2o:budget=7,scope=shared");
     pair.apply(3, "keyformer:budget=8,seed=5");
     pair.step(20);
@@ -273,7 +274,8 @@ TEST_F(CudaBackend, StoredTypesFollowTheCpu) {
         const auto backend = cuda_backend(model);
         const LaneRows a = run_engine(model, specs, all.first(30), all.subspan(30)),
                        b = run_backend(*backend, model, specs, all.first(30), all.subspan(30));
-        // Keys and values are stored in the weights' type, so that rows differ by its rounding; the prompt's do not.
+        // Keys and values are stored in the weights' type, so decoded rows differ by its rounding. The
+        // prompt's row does not.
         const double rounding = type == StoredAs::f16 ? 2e-2 : 1e-1;
         for (std::size_t lane = 0; lane < specs.size(); ++lane)
             for (std::size_t row = 0; row < a[lane].size(); ++row)
@@ -301,7 +303,7 @@ TEST_F(CudaBackend, SessionsForkRewindAndReplayLikeTheCpus) {
                                     "rewind 40", "lane 1 tova:budget=10", "step 12"});
 }
 
-/// Prompt rows put together from tiles: values by (kind, lane, layer, head, row, column).
+/// Collects prompt rows from tiles: values by (kind, lane, layer, head, row, column).
 class Collector final : public keyhole::PrefillSink {
   public:
     using Key = std::tuple<char, int, int, int, int, int>;
@@ -332,12 +334,12 @@ TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
     shape.n_kv_heads = 2;
     const TinyModel folder(shape);
     const auto model = keyhole::load_model(folder.folder());
-    const int n = 70;  // more than one of the CPU's tiles
+    const int n = 70;  // more than one CPU tile
     const std::vector<int> tokens = random_tokens(n, 3);
     const std::vector<std::string> specs = {
         "h2o:budget=9", "keyformer:budget=9", "keyformer:budget=9,draw=row,seed=4",
         "a2sf:budget=9,scope=layer,pool=max", "h2o:budget=9,scope=shared"};
-    // The model's own K and V; two layers that read the first one's, keys rotated or not.
+    // The model's own K and V; then two layers that read the first one's, with keys rotated or not.
     for (const char* kv : {"full", "full:kv=(mlkv:m=1,g=2)", "full:kv=(mlkv:m=1,g=1),merge=released"}) {
         SCOPED_TRACE(kv);
         const auto variant = keyhole::shared_model(model, keyhole::parse_lane_spec(kv).sharing);

@@ -1,5 +1,5 @@
-// A device that fails at any call, in the middle of whatever it is: the reason comes out as an Error, all memory goes back, and where
-// only memory was short the run goes on as if nothing had been.
+// A device that fails at any call of any operation: the reason arrives as an Error and all memory is
+// released. Where only memory was short, the run continues with unchanged results.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
 #include "engine/policy/lane_spec.h"
@@ -18,7 +18,8 @@ namespace {
 using keyhole::Error;
 using keyhole::ErrorCode;
 
-/// A run with what takes memory in it: a prompt, growing and evicting lanes, a fork, other policies, a token evicted by hand.
+/// A run that covers everything that allocates memory: a prompt, growing and evicting lanes, a fork, changed
+/// policies, and a token evicted by the user.
 class Scenario {
   public:
     explicit Scenario(std::shared_ptr<const keyhole::Model> model) : model_(std::move(model)) {}
@@ -35,7 +36,7 @@ class Scenario {
         backend_->prefill(std::vector<int>(12, 65), prompt, nullptr, {});
         row_ = 12;
     }
-    /// One part after the other; a part that fails for lack of memory comes again. Their number.
+    /// Number of parts. They run in order; a part that fails for lack of memory is repeated.
     static constexpr int kParts = 9;
     void part(int i) {
         if (i == 2) return add(lanes_[1].cache->clone(), "keyformer:budget=9,noise=gaussian");
@@ -114,7 +115,7 @@ TEST_F(CudaFailures, ARunThatLacksMemoryGoesOnWhenThereIsSome) {
                     ASSERT_LT(++n_errors, 2);
                     failed_parts.insert(i);
                 }
-            // Memory that could not shrink is no failure of the run.
+            // A cache that could not shrink does not fail the run.
             ASSERT_EQ(run.logits, undisturbed.logits);
         }
         EXPECT_EQ(executor->n_live, 0);
@@ -123,7 +124,8 @@ TEST_F(CudaFailures, ARunThatLacksMemoryGoesOnWhenThereIsSome) {
     EXPECT_GE(failed_parts.size(), 4u);
 }
 
-/// Of a session: all that rows and prompts give, shadows, lanes of other K and V, forks, rewinds. On a device initcheck would name each.
+/// Covers a session: all outputs of rows and prompts, shadows, lanes with other K and V, forks, rewinds. On a
+/// device initcheck would report each such copy.
 TEST(CudaMemory, NothingIsCopiedThatNobodyWrote) {
     TinyShape shape;
     shape.n_layers = 4;

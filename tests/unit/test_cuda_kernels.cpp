@@ -1,4 +1,5 @@
-// CUDA kernels run thread by thread on the host, on shapes that do not divide evenly, against double precision.
+// CUDA kernels, run thread by thread on the host, against double precision, on shapes that do not divide
+// evenly.
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
 
@@ -146,7 +147,7 @@ TEST(CudaNorm, ActivationsAreThoseOfTheirNames) {
         }
 }
 
-/// One layer of one lane's cache in the device's layout, and one row through the attention kernels.
+/// One layer of one lane's cache in the device's layout. Runs one row through the attention kernels.
 template <class T>
 struct AttentionCase {
     int n_heads = 4, n_kv = 2, head_dim = 16, n_old = 3, capacity = 700, row = 0;
@@ -251,7 +252,7 @@ struct AttentionCase {
         return widen(keys[at(g)][at((std::int64_t{i / 8} * capacity + slot) * 8 + i % 8)]);
     }
 
-    /// Everything again in double from the same stored numbers.
+    /// Computes everything again in double from the same stored numbers.
     void check() {
         const int n = n_old + 1;
         for (int h = 0; h < n_heads; ++h) {
@@ -367,7 +368,7 @@ TYPED_TEST(CudaKernels, NoiseTemperatureAndHiddenSlots) {
     ASSERT_NO_FATAL_FAILURE(dilated.check());
 }
 
-// A thread that read what another one writes in the same phase would give other bits in another order.
+// A thread that reads what another one writes in the same phase would give other bits in another order.
 TEST(CudaKernelOrder, DoesNotMatter) {
     std::vector<float> first;
     for (const unsigned shuffle : {0u, 1u, 5u, 77u}) {

@@ -1,4 +1,4 @@
-// Selection and removal on the device, run on the host, against the CPU's rule on random caches.
+// The device kernels for selection and removal, run on the host, against the CPU's rule on random caches.
 #include "engine/backend/cpu/select.h"
 #include "engine/backend/cuda/kernels/select.h"
 
@@ -21,7 +21,8 @@ std::size_t at(std::int64_t i) {
     return static_cast<std::size_t>(i);
 }
 
-/// One KV head with shuffled slots; key, value and score of a slot name its position, so that a lost or doubled move shows.
+/// One KV head with shuffled slots. Key, value and score of a slot encode its position, so that a lost or
+/// repeated move shows.
 struct Cache {
     int capacity, row;
     std::vector<float> keys, values, noise;
@@ -57,7 +58,7 @@ struct Cache {
         scoring.noise = noise.data();
     }
 
-    /// Runs both kernels; the victims' positions, ascending.
+    /// Runs both kernels. Returns the victims' positions, ascending.
     std::vector<int> select(const RowRule& rule, float* threshold) {
         std::vector<float> pooled(at(capacity));
         std::vector<std::uint8_t> leaves(at(capacity), 9);

@@ -1,4 +1,5 @@
-// The cases of `keyhole selftest`, host against host: they are sound, every kernel has one, and a wrong executor is found out.
+// The cases of `keyhole selftest`, host against host: they are sound, every kernel has one, and they detect a
+// wrong executor.
 #include "engine/backend/cuda/selftest.h"
 
 #include "tests/reference/failing_executor.h"

@@ -1,5 +1,5 @@
-// KV heads that layers share, and lanes that share them otherwise than their model, on the CUDA backend: against the double-precision
-// reference and the CPU backend.
+// Layers that share KV heads, and lanes that share them otherwise than their model, on the CUDA backend,
+// against the double-precision reference and the CPU backend.
 #include "engine/base/half.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/kv_sharing.h"
@@ -56,7 +56,7 @@ TEST_F(CudaBackend, LanesOfAnySharingFollowTheCpu) {
     pair.step(12);
 }
 
-/// Biases, norms of heads, ALiBi and a window take the same way.
+/// Biases, norms of heads, ALiBi and a window go through the same code.
 TEST_F(CudaBackend, SharingInOtherFamiliesFollowsTheCpu) {
     for (const bool alibi : {false, true}) {
         AnyShape shape = any_shape();
@@ -65,7 +65,7 @@ TEST_F(CudaBackend, SharingInOtherFamiliesFollowsTheCpu) {
         shape.config.norm = keyhole::NormKind::layer;
         shape.config.parallel = true;
         shape.config.clip_qkv = 0.9f;
-        shape.config.d_ff = 52;  // not of whole packs
+        shape.config.d_ff = 52;  // not a whole number of packs
         shape.biases = true;
         shape.qk_norm = !alibi;
         if (alibi) shape.config.positions = keyhole::PositionKind::alibi;
@@ -77,7 +77,7 @@ TEST_F(CudaBackend, SharingInOtherFamiliesFollowsTheCpu) {
     }
 }
 
-// cuBLAS from one lane on, each group's K and V by itself.
+// cuBLAS from one lane on; each group's K and V separately.
 TEST_F(CudaBackend, ProductsOfLanesOfAnySharingFollowTheCpu) {
     AnyShape shape = any_shape();
     shape.config.n_layers = 4;
@@ -99,7 +99,8 @@ TEST_F(CudaBackend, ALaneDoesNotDependOnTheSharingBesideIt) {
                               "h2o:budget=6", "a2sf:budget=6,kv=(mlkv:m=2,g=1),merge=released"});
 }
 
-/// q, o and the output once for all lanes, k and v once a model, MLPs once for all models that have the same one: whatever the order.
+/// q, o and the output run once for all lanes, k and v once per model, MLPs once for all models with the same
+/// MLP, in any order of lanes.
 TEST(CudaBackendOnHost, ProductsMergeWhateverTheOrderOfLanes) {
     TinyShape shape;
     shape.n_layers = 2;
@@ -144,7 +145,7 @@ TEST_F(CudaBackend, OneGraphServesLanesOfAnySharing) {
               1);
 }
 
-/// The model with all weights as floats, so that K and V are stored alike on both backends.
+/// Returns the model with all weights as floats, so that both backends store K and V alike.
 std::shared_ptr<const keyhole::Model> in_floats(const keyhole::Model& model) {
     auto pages = std::make_shared<std::vector<keyhole::Pages>>();
     keyhole::ModelWeights weights = model.weights();
@@ -170,7 +171,7 @@ std::shared_ptr<const keyhole::Model> in_floats(const keyhole::Model& model) {
                                                   model.shared_tokenizer(), model.hash(), pages);
 }
 
-// The five models that Keyhole brings: own sharing, shadows, pins, forks.
+// The five models that Keyhole ships: own sharing, shadows, pins, forks.
 TEST_F(CudaBackend, TheDemoModelsFollowTheCpu) {
     namespace fs = std::filesystem;
     const fs::path models = source_folder() / "assets/models";
@@ -182,7 +183,7 @@ TEST_F(CudaBackend, TheDemoModelsFollowTheCpu) {
         const auto model = in_floats(*keyhole::load_model(models / name));
         kinds.insert(keyhole::kv_name(model->config()));
         Pair pair(model, 40);
-        pair.tolerance = 1e-3;  // logits of a trained model are wider apart
+        pair.tolerance = 1e-3;  // logits of a trained model have a wider range
         std::vector<std::string> specs = {"h2o:budget=16,shadow=on", "keyformer:budget=16"};
         if (name == std::string("keyhole-base")) specs.push_back("h2o:budget=16,kv=mqa,compensate=on");
         pair.start(specs);

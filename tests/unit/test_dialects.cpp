@@ -1,5 +1,5 @@
-// The engine's scoring and selection against the simulations of every policy and dialect, on random logits: kept and visible sets and
-// scores, row by row and head by head.
+// The engine's scoring and selection against the simulations of every policy and dialect, on random logits:
+// kept sets, visible sets and scores, row by row and head by head.
 #include "tests/reference/engine_scores.h"
 #include "tests/reference/policy_cases.h"
 
@@ -18,7 +18,7 @@ struct Tally {
     double least_margin = 1;
 };
 
-/// Sets nest, and no unit grows without a row.
+/// Expects sets to nest (kept within visible within the text) and no unit to grow without a row.
 void expect_nested(const Simulated& rows, const std::string& spec) {
     std::set<int> before;
     for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -79,7 +79,7 @@ class Dialects : public testing::TestWithParam<Shape> {
 };
 
 TEST_P(Dialects, CpuKeepsWhatTheSimulationKeeps) {
-    // Zero, one, few, about the prompt, and as much as or more than the text will ever have.
+    // Budgets of zero, one, a few, about the prompt, and the whole text or more.
     for (int k : {0, 1, 2, 3, 6, 9, GetParam().n_prompt, GetParam().n_prompt + kDecode - 1,
                   GetParam().n_prompt + kDecode, 500})
         check(policy_cases(k, kDecode), static_cast<std::uint64_t>(k));
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Random, Dialects,
                              return fmt::format("Prompt{}Kv{}", s.param.n_prompt, s.param.n_kv_heads);
                          });
 
-// A text of 100 tokens, where 29 % and 58 % tell the two ways of truncating apart.
+// A text of 100 tokens, where 29 % and 58 % distinguish the two ways of truncation.
 TEST(DialectsOfALongPrompt, SharesAreTruncatedAsEachCodeDoes) {
     Tally tally;
     const Observed text = random_logits(1, 2, 2, 100, 104, 3, 5);
@@ -104,7 +104,7 @@ TEST(DialectsOfALongPrompt, SharesAreTruncatedAsEachCodeDoes) {
     EXPECT_GT(tally.n_choices, 0);
 }
 
-/// One lane through four policies, whose scores run beside each other all the time.
+/// One lane under four policies in turn; all scores accumulate all the time.
 struct Steered {
     std::vector<Turn> turns;
     std::vector<Regime> regimes;
@@ -146,7 +146,8 @@ TEST(SteeredLanes, APolicySwitchedOnFindsItsScoresRunning) {
 
 TEST(SteeredLanes, TokensEvictedAndPinnedByHand) {
     const Steered h2o{{{0, "h2o:budget=9,recent=3"}}, {{0, By::sum, 9, {0, 3}}}};
-    // 14 and 15 are among the newest after row 15, 19 and 22 after theirs: whatever the scores, they are stored.
+    // 14 and 15 are among the newest after row 15, 19 and 22 after their rows: they are stored for any
+    // scores.
     const std::vector<Hand> hands = {{15, Hand::pin, 14}, {15, Hand::evict, 15}, {19, Hand::pin, 19},
                                      {22, Hand::pin, 22}, {28, Hand::unpin, 14}, {31, Hand::evict, 19}};
     for (std::uint64_t seed = 0; seed < 8; ++seed)

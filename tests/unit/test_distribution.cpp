@@ -38,7 +38,7 @@ TEST(Distribution, LogSoftmaxWithoutAnyPossibleTokenIsNan) {
 }
 
 TEST(Distribution, LongRowsMatchPlainSums) {
-    // Longer than a vector of any processor, with a rest, an impossible token in each part.
+    // Longer than a vector of any processor, with a remainder, and an impossible token in each part.
     std::vector<float> x(131), other(131);
     for (std::size_t v = 0; v < x.size(); ++v) {
         x[v] = std::sin(static_cast<float>(v) * 1.7f) * 9;
@@ -90,7 +90,7 @@ TEST(Distribution, KlOfKnownPairIsAsymmetricAndNeverNegative) {
 
 TEST(Distribution, KlWithImpossibleTokens) {
     const std::vector<float> p{0, -kInf}, q{std::log(0.5f), std::log(0.5f)};
-    EXPECT_NEAR(kl_divergence(p, q), std::log(2.0), 1e-6);  // p rules out: no term
+    EXPECT_NEAR(kl_divergence(p, q), std::log(2.0), 1e-6);  // p is 0 there: no term
     EXPECT_EQ(kl_divergence(q, p), std::numeric_limits<double>::infinity());
 }
 

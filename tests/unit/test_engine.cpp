@@ -1,4 +1,5 @@
-// The engine thread, its queue and its recorder as the window uses them. Suites named for ThreadSanitizer runs.
+// The engine thread, its queue and its recorder, used as the window does. ThreadSanitizer runs select these
+// suites by name.
 #include "engine/session/engine.h"
 #include "engine/backend/memory_need.h"
 #include "engine/session/command_queue.h"
@@ -26,7 +27,7 @@ class EngineThread : public testing::Test {
 
     template <class Condition>
     bool wait_for(Condition condition,
-                  std::chrono::milliseconds limit = 60s) {  // a sanitizer's seconds are long
+                  std::chrono::milliseconds limit = 60s) {  // sanitizers are slow
         const auto end = std::chrono::steady_clock::now() + limit;
         while (!condition()) {
             if (std::chrono::steady_clock::now() > end) return false;
@@ -57,7 +58,7 @@ class EngineThread : public testing::Test {
 
     TinyModel tiny_;
     std::atomic<int> n_wakes_ = 0;
-    keyhole::Engine engine_;  // last: its thread ends first
+    keyhole::Engine engine_;  // last member: its thread ends first
 };
 
 TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
@@ -71,7 +72,7 @@ TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
     EXPECT_GT(n_wakes_, 0);
 }
 
-// A window that is left alone must not grow for ever: full lanes keep every token.
+// A window left alone must not grow without bound: full lanes keep every token.
 TEST_F(EngineThread, ARunWithoutEndPausesAtTheTrainedContextAndAtItsDoubles) {
     const TinyModel tiny({.n_ctx = 32, .seed = 8});
     engine_.start(tiny.folder(), spec(0));
@@ -84,7 +85,7 @@ TEST_F(EngineThread, ARunWithoutEndPausesAtTheTrainedContextAndAtItsDoubles) {
         EXPECT_NE(engine_.status().message.find(fmt::format("paused at {} tokens", pause)), std::string::npos)
             << engine_.status().message;
     }
-    engine_.step(3);  // as many as were asked for, whatever the context
+    engine_.step(3);  // an explicit number of rows runs, whatever the context
     ASSERT_TRUE(wait_for_row(130));
     EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
     const keyhole::EngineMemory memory = engine_.status().memory;
@@ -173,7 +174,7 @@ TEST_F(EngineThread, StopsWithinOneStep) {
     const int row = steps().back()->row;
     std::this_thread::sleep_for(30ms);
     EXPECT_EQ(steps().back()->row, row);
-    engine_.step();  // and goes on from there
+    engine_.step();  // decoding continues from there
     EXPECT_TRUE(wait_for_row(row + 1));
 }
 
@@ -194,7 +195,8 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
     EXPECT_EQ(engine_.status().counterfactual, nullptr);
 }
 
-// Lanes that run again from a long past: shown once it takes a while, stopped within a row, and all stays as it was.
+// Lanes that replay a long history: the status shows it once it takes a while, a stop takes effect within one
+// row, and the session stays unchanged.
 TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     engine_.start(tiny_.folder(), [] {
         keyhole::RunSpec run = spec(0);
@@ -206,7 +208,8 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     ASSERT_TRUE(wait_for_row(far));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
     const auto settled = [&] { return engine_.status().pending_commands == 0; };
-    // Decoding is what a plain stop stops: the change goes to its end first. What is sooner done than told of gets more rows.
+    // A plain stop ends decoding only: the change runs to its end. If it ends before the status shows it, the
+    // test repeats it with more rows.
     std::string work;
     double most = 0;
     std::size_t n_commands = 1;
@@ -238,7 +241,7 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     for (const char* command : {"lane 1 h2o:budget=6,kv=mqa", "add tova:budget=5"}) {
         engine_.send(keyhole::parse_command(command));
         engine_.stop(true);
-        engine_.stop(true);  // a second click
+        engine_.stop(true);  // the user clicks twice
         ASSERT_TRUE(wait_for(settled));
         std::this_thread::sleep_for(20ms);
         EXPECT_NE(engine_.status().message.find(command), std::string::npos) << engine_.status().message;
@@ -259,7 +262,8 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     EXPECT_EQ(steps().back()->lanes[1].info->kv, "gqa:2");
 }
 
-// The way to a branch's end stops at a row, with the commands up to there; it goes on when told, or is left by a rewind.
+// The replay to a branch's end stops at a row, with the commands up to there. It continues on request, or a
+// rewind abandons it.
 TEST_F(EngineThread, TheWayToABranchIsStopped) {
     start(0);
     engine_.step(1450);
@@ -299,9 +303,10 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     EXPECT_EQ(steps().back()->lanes.size(), 1u);
 }
 
-// A command of the branch that runs a lane again, on the way there and when the way goes on, is stopped too: it waits.
+// A branch command that replays a lane is stopped too, both on the way and when the replay continues: it
+// waits.
 TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
-// Rows that the lane lives again: long enough to be stopped in between.
+// Rows that the lane replays: enough to be stopped in between.
 #ifdef __SANITIZE_THREAD__
     constexpr int kFar = 1200;
 #else
@@ -328,7 +333,7 @@ TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
 
     const auto run_and_stop = [&](int n_rows) {
-        for (std::chrono::microseconds pause = 100us; pause < 2s; pause *= 2) {  // until it has begun
+        for (std::chrono::microseconds pause = 100us; pause < 2s; pause *= 2) {  // until the replay has begun
             engine_.step(n_rows);
             std::this_thread::sleep_for(pause);
             engine_.stop(true);
@@ -354,7 +359,7 @@ TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
     EXPECT_EQ(steps().back()->lanes[1].info->kv, "mqa");
 }
 
-// A new start does not wait for a lane that runs again.
+// A new start does not wait for a lane's replay.
 TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
     start(0);
     engine_.step(600);
@@ -427,7 +432,8 @@ TEST_F(EngineThread, AFailedLoadAfterARunLeavesTheNextStartWorking) {
     EXPECT_EQ(steps().back()->row, 24);
 }
 
-// There is nothing to run then, and it says so; the next start works and leaves nothing of that on show.
+// A stopped prompt leaves nothing to run, and the status says so. The next start works and shows nothing of
+// it.
 TEST_F(EngineThread, RunAfterAPromptThatWasGivenUpIsRefused) {
     start(5);
     keyhole::RunSpec run = spec(5);
@@ -480,7 +486,7 @@ TEST_F(EngineThread, EndsWhilePlaying) {
     ASSERT_TRUE(wait_for_row(25));
 }  // the destructor stops and joins
 
-// A window that reads, commands and folds while the engine decodes.
+// A window that reads, sends commands and updates its history while the engine decodes.
 TEST_F(EngineThread, ReadersAndCommandsRaceWithDecoding) {
     start(0);
     engine_.play();

@@ -1,5 +1,5 @@
-// The CPU engine on every part of a model's description, against the double-precision reference: lanes of several policies,
-// prompts and single steps, keys moved to other places, and the shadow.
+// The CPU engine on every feature of a model description, against the double-precision reference: lanes of
+// several policies, prompts and single steps, keys at moved positions, and the shadow.
 #include "tests/reference/any_model.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/model_parts.h"
@@ -49,7 +49,7 @@ TEST_P(EngineDescription, EveryRowAgrees) {
     EXPECT_LE(a.n_near_ties, 1);
 }
 
-// Full attention on a lane's own queries: the same rows as the reference's, whatever the lane itself sees.
+// Full attention on a lane's own queries: the rows equal the reference's, whatever the lane itself sees.
 TEST_P(EngineDescription, TheShadowIsFullAttention) {
     constexpr int kPrompt = 21, kDecode = 6;
     AnyShape shape = any_shape();

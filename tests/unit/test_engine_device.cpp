@@ -1,5 +1,6 @@
-// The engine's thread on a device, whose place the host takes: runs with live changes are the CPU's; whatever call of the device fails,
-// the session ends with its reason, its rows stay for readers, and the next run starts anew.
+// The engine thread on a device, which the host stands in for. Runs with live changes equal the CPU's.
+// Whatever device call fails, the session ends with its reason, its rows stay readable, and the next run
+// starts fresh.
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
 #include "engine/session/engine.h"
@@ -38,7 +39,8 @@ class EngineOnDevice : public testing::Test {
     }
     ~EngineOnDevice() override { ::unsetenv("KEYHOLE_CUDA_MODULE"); }
 
-    /// Of the backend that runs. Only while the engine waits: its thread reads what is written here when the next request comes.
+    /// Returns the executor of the running backend. Use it only while the engine waits: its thread reads
+    /// these fields at the next request.
     FailingExecutor& device() { return *latest_(); }
 
     static keyhole::BackendOptions on(keyhole::BackendChoice choice) { return {choice, 1, 0}; }
@@ -65,7 +67,7 @@ class EngineOnDevice : public testing::Test {
         return status.pending_commands == 0 &&
                (status.phase == EnginePhase::idle || status.phase == EnginePhase::failed);
     }
-    /// Rows and commands one after the other; each returns what is said afterwards.
+    /// Requests rows or sends a command, waits, and returns the status message.
     static std::string step(keyhole::Engine& engine, int n_rows) {
         const int wanted = last_row(engine) + n_rows;
         engine.step(n_rows);
@@ -151,7 +153,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
              engine.request_counterfactual(1, 5);
              EXPECT_TRUE(wait_for([&] { return engine.status().pending_commands == 0; }));
          }}};
-    /// Calls that the request makes; nth > 0: that one fails.
+    /// Makes a request and returns the number of device calls; nth > 0: that call fails.
     const auto run = [&](const Request& request, int nth, bool keeps_rows) {
         keyhole::Engine engine(on(keyhole::BackendChoice::cuda), {});
         start(engine);
@@ -167,12 +169,12 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
         }
         EXPECT_EQ(status.phase, EnginePhase::failed);
         EXPECT_NE(status.message.find(failure.reason), std::string::npos) << status.message;
-        // What was there can still be looked at; nothing goes on.
+        // Recorded rows stay readable; the session does not continue.
         if (keeps_rows) {
             EXPECT_GE(last_row(engine), 23);
         }
         EXPECT_NE(send(engine, "fork 0 full").find("needs a running session"), std::string::npos);
-        // The program lives, and a new run has a new backend.
+        // The program goes on, and a new run has a new backend.
         engine.start(tiny_.folder(), spec());
         EXPECT_TRUE(wait_for([&] { return engine.status().phase == EnginePhase::idle; }));
         EXPECT_EQ(step(engine, 1), "");
@@ -182,7 +184,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
         SCOPED_TRACE(what);
         const int n_calls = run(request, 0, false);
         for (const int nth : std::set<int>{1, (n_calls + 1) / 2, n_calls}) {
-            if (n_calls == 0) continue;  // it asks nothing of the kind
+            if (n_calls == 0) continue;  // this request makes no such call
             SCOPED_TRACE(fmt::format("call {} of {}", nth, n_calls));
             run(request, nth, what != "a prompt" && what != "a rewind");
         }
@@ -192,7 +194,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
 INSTANTIATE_TEST_SUITE_P(Calls, EngineOnFailingDevice, testing::ValuesIn(kFailures),
                          [](const testing::TestParamInfo<Failure>& test) { return test.param.name; });
 
-// Where only memory is short the request is refused and the run goes on.
+// Where only memory is short, the request is refused and the run continues.
 TEST_F(EngineOnDevice, AForkThatFindsNoRoomIsRefused) {
     keyhole::Engine engine(on(keyhole::BackendChoice::cuda), {});
     start(engine);

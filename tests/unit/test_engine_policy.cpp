@@ -1,4 +1,5 @@
-// What the engine does with a resolved policy beyond the general rule: overrides, hidden columns, memory of the masking dialects.
+// What the engine does with a resolved policy beyond the general rule: overrides, hidden columns, memory of
+// the masking dialects.
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -47,7 +48,7 @@ TEST_F(EnginePolicy, AnOverrideOfEverythingIsThePlainPolicy) {
 }
 
 TEST_F(EnginePolicy, AnOverrideOfOneLayerActsThereAlone) {
-    // Layer 0 sees the same whatever the layers above do; with scope=layer, one of its own.
+    // Layer 0 does not depend on the layers above: it evicts as a lane with its values everywhere.
     const LaneRows rows =
         run({"h2o:budget=20,alpha@L0=0.3,budget@L0=8", "h2o:budget=8,alpha=0.3", "h2o:budget=20"});
     const int n_first = model_->layout().first_of_layer(1);
@@ -66,7 +67,7 @@ TEST_F(EnginePolicy, AnOverrideOfOneLayerActsThereAlone) {
 }
 
 TEST_F(EnginePolicy, WhatTheReleasedMaskHidesIsMarked) {
-    // k = 16, w = 8: from row 41 on the row sees its 8 newest but for the one that just left the window.
+    // k = 16, w = 8: from row 41 on the row sees its 8 newest but not the one that just left the window.
     const LaneRows rows = run({"h2o:budget=40%,dialect=released", "h2o:budget=16"});
     EXPECT_TRUE(rows[0][0].values.hidden.empty()) << "the prompt's last row saw all";
     EXPECT_TRUE(rows[1][5].values.hidden.empty());
@@ -82,7 +83,7 @@ TEST_F(EnginePolicy, WhatTheReleasedMaskHidesIsMarked) {
                 n_hidden += values.hidden[i];
             }
             EXPECT_EQ(n_hidden, 1);
-            // Each head attends to k tokens, and its probabilities are of those.
+            // Each head attends to k tokens, and its probabilities cover exactly these.
             const keyhole::HeadRef reader = model_->layout().kv_head(g).readers[0];
             const auto at = static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(
                 reader.layer * model_->layout().n_heads() + reader.head)]);
@@ -160,7 +161,7 @@ TEST_F(EnginePolicy, WhatOnlyMasksGivesNoMemoryBack) {
     EXPECT_LT(allocated[2], allocated[0] / 10);
 }
 
-// Scores become NaN, which ranks lowest: a policy goes on choosing, holds its budget, and the same again.
+// Scores become NaN, which ranks lowest. The policy still selects, holds its budget, and repeats bit by bit.
 TEST_F(EnginePolicy, ACheckpointWithNanDecodesAndEvictsAllTheSame) {
     TinyModel broken({});
     put_nan(broken.folder(), "model.layers.1.self_attn.k_proj.weight");

@@ -83,7 +83,7 @@ std::vector<Case> points_between_presets(int n_decode) {
     const Case a2sf = preset_case("a2sf", 8, n_decode), tova = preset_case("tova", 8, n_decode);
     const Case sink = preset_case("sink", 8, n_decode);
     const auto stepwise = [](Policy& p) { p.stepwise = true; };
-    Case percent = keyformer;  // of a prompt of 41
+    Case percent = keyformer;  // percent of a prompt of 41
     percent.spec = "keyformer:budget=40%";
     percent.policy.budget = 16;
     percent.policy.recent = 4;
@@ -174,7 +174,7 @@ TEST(EngineReference, RotationBaseComesFromTheConfig) {
     compare({.rope_theta = 500.0}, cases, 60, 4, 10);
 }
 
-// Prompt rows as prefill hands them out, against full causal attention.
+// Prompt rows as the prefill sink receives them, against full causal attention.
 class CollectPrompt : public keyhole::PrefillSink {
   public:
     explicit CollectPrompt(int n) : n_(n) {}
@@ -185,7 +185,7 @@ class CollectPrompt : public keyhole::PrefillSink {
     void scores(const keyhole::PrefillTile& t) override { take("scores", t); }
 
     using Key = std::tuple<std::string, int, int, int>;  // what, lane, layer, head
-    std::map<Key, std::vector<double>> rows;             // [n, n], NaN where nothing came
+    std::map<Key, std::vector<double>> rows;             // [n, n], NaN where no value came
 
   private:
     void take(const char* what, const keyhole::PrefillTile& t) {
@@ -267,7 +267,8 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
     }
 }
 
-// KEYHOLE_REAL_MODEL names a folder of tinyllamas/stories260K; its greedy continuation of bos is known from another program.
+// KEYHOLE_REAL_MODEL names a folder of tinyllamas/stories260K. Its greedy continuation of bos is known from
+// another program.
 class EngineRealModel : public testing::Test {
   protected:
     void SetUp() override {

@@ -1,4 +1,4 @@
-// What eval measures: against the double-precision reference, against greedy decoding, and lane by lane.
+// eval's measures: against the double-precision reference, against greedy decoding, and lane by lane.
 #include "tests/reference/reference_model.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -34,7 +34,7 @@ class Evaluate : public testing::Test {
         for (const std::string& spec : specs) parsed.push_back(parse_lane_spec(spec));
         return parsed;
     }
-    /// Outcomes [lane][question].
+    /// Returns the outcomes as [lane][question].
     static std::vector<std::vector<Outcome>> outcomes(const QuestionSet& set,
                                                       const std::vector<LaneSpec>& specs) {
         std::vector<std::vector<Outcome>> all(specs.size());
@@ -44,8 +44,8 @@ class Evaluate : public testing::Test {
         }
         return all;
     }
-    /// -sum ln p of the tokens after the prompt by the reference; of every prompt row all before it is seen, of a later one the
-    /// newest `budget` tokens before it.
+    /// Returns -sum ln p of the tokens after the prompt, by the reference. A prompt row sees everything
+    /// before it, a later row the newest `budget` tokens before it.
     static double reference_nats(const Question& question, int budget) {
         const reference::Weights weights = reference::load_weights(folder_->folder());
         reference::Sequence sequence(weights);
@@ -96,7 +96,7 @@ TEST_F(Evaluate, PerplexityEqualsTheReferenceWithEviction) {
         EXPECT_NEAR(score.bits_per_byte, nats / std::log(2.0) / (3 * 28), 1e-4);  // a token is a byte
         EXPECT_NEAR(score.nats.value, nats / (3 * 28), 1e-4);
     }
-    EXPECT_GT(std::abs(all[0][0].nats - all[1][0].nats), 0.01);  // the eviction is felt
+    EXPECT_GT(std::abs(all[0][0].nats - all[1][0].nats), 0.01);  // the eviction has an effect
 }
 
 TEST_F(Evaluate, WindowsTakeTheTextInTurn) {

@@ -31,7 +31,7 @@ class Export : public testing::Test {
     }
     void TearDown() override { fs::remove_all(folder_); }
 
-    /// The sink as a session drives it: n_rows decode rows of lanes 0 (full) and 1 (budget 4).
+    /// Drives the sink as a session does: n_rows decode rows of lanes 0 (full) and 1 (budget 4).
     void run(int n_rows, int planned_rows, bool join = false) {
         maker_.add_lane(0, 0);
         maker_.add_lane(1, 4);
@@ -52,7 +52,7 @@ class Export : public testing::Test {
         sink.finish(history_);
     }
 
-    /// Tiles of the prompt: attention for all lanes in two tiles, scores lane by lane.
+    /// Sends the prompt's tiles: attention for all lanes in two tiles, scores lane by lane.
     static void send_prompt(PrefillSink& sink) {
         const int n = testing_trace::kPrompt;
         for (int layer = 0; layer < testing_trace::kLayers; ++layer)
@@ -60,7 +60,7 @@ class Export : public testing::Test {
                 for (int first : {0, 4}) {
                     const int rows = first == 0 ? 4 : n - 4, columns = first + rows;
                     std::vector<float> values(static_cast<std::size_t>(rows * columns),
-                                              99);  // rubbish right of the diagonal
+                                              99);  // invalid values right of the diagonal
                     for (int i = 0; i < rows; ++i)
                         for (int p = 0; p <= first + i; ++p)
                             values[static_cast<std::size_t>(i * columns + p)] =
@@ -162,7 +162,7 @@ TEST_F(Export, EvictedAtIsTheTableOfTheHistory) {
     const auto values = table.as<std::int32_t>();
     for (int g = 0; g < 6; ++g)
         for (int p = 0; p < 15; ++p) {
-            // From the sets: the last row that attended to it, unless that is still stored at the end.
+            // From the sets: the last row that attended to it, or -1 if it is still stored at the end.
             std::int32_t last = -1;
             for (const auto& made : made_) {
                 const auto& set = made.attended[1][static_cast<std::size_t>(g)];
@@ -185,7 +185,7 @@ TEST_F(Export, PromptRowsComeThroughTilesForAllLanes) {
         const NpyArray attention = read_npy(lane_file(lane, "attention.npy")),
                        scores = read_npy(lane_file(lane, "scores.npy"));
         ASSERT_EQ(attention.shape, (NpyShape{8, 3, 4, 8}));
-        // The last prompt row comes again through row(), as in a session.
+        // A session sends the last prompt row again, through row().
         for (int row = 0; row < 5; ++row)
             for (int p = 0; p < 8; ++p) {
                 EXPECT_EQ(attention.value(((row * 3 + 2) * 4 + 3) * 8 + p),
@@ -227,7 +227,7 @@ TEST_F(Export, LaneThatJoinsInMidRunHasHolesWhereItWasNotThere) {
                    scores = read_npy(lane_file(2, "scores.npy"));
     ASSERT_EQ(attention.shape, (NpyShape{6, 3, 4, 12}));
     for (int y = 0; y < 6; ++y) {
-        const bool there = y >= 2;  // its first row is 8
+        const bool there = y >= 2;  // the lane's first row is 8
         EXPECT_EQ(attention.value(((y * 3 + 0) * 4 + 0) * 12 + 6 + y),
                   there ? testing_trace::attention_value(7, 6 + y, 0, 0, 6 + y) : 0);
         EXPECT_EQ(std::isnan(scores.value((y * 6 + 0) * 12 + 6 + y)), !there);
@@ -312,7 +312,7 @@ TEST_F(Export, TablesHaveOneLineForEveryAttendedCell) {
     std::size_t cells = 0;
     for (int y = 1; y <= 3; ++y)
         for (const auto& set : made_[static_cast<std::size_t>(y)].attended[1])
-            cells += 2 * set.size();  // two readers a KV head
+            cells += 2 * set.size();  // two readers per KV head
     const auto csv = lines(lane_file(1, "rows.csv"));
     ASSERT_EQ(csv.size(), cells + 1);
     EXPECT_EQ(csv[0], "row,layer,head,kv_head,position,token,attention,score");
@@ -325,7 +325,7 @@ TEST_F(Export, TablesHaveOneLineForEveryAttendedCell) {
     EXPECT_EQ(json[0]["position"], set[0]);
     EXPECT_EQ(json[0]["attention"].get<float>(), testing_trace::attention_value(1, 6, 0, 0, set[0]));
     EXPECT_EQ(lines(lane_file(1, "rows.json")).size(), cells + 2);
-    // Rows went through a file that nobody asked for.
+    // The export kept rows in a temporary file that was not requested.
     EXPECT_FALSE(fs::exists(lane_file(1, "attention.npy")));
 }
 
@@ -367,11 +367,11 @@ TEST(ExportOptions, ListIsReadAndUnknownWordsNameTheNearest) {
     parse_export_list("all", options);
     EXPECT_TRUE(options.attention && options.csv && options.json && options.next && options.noise &&
                 options.logits && options.scores);
-    EXPECT_FALSE(options.frames || options.gif || options.gif_mask);  // a picture a row: by name alone
+    EXPECT_FALSE(options.frames || options.gif || options.gif_mask);  // one picture per row: only by name
     ExportOptions of_records;
     parse_export_list("all", of_records, true);
     EXPECT_TRUE(of_records.attention && of_records.csv && of_records.next && of_records.scores);
-    EXPECT_FALSE(of_records.noise || of_records.logits || of_records.shadow);  // which records do not hold
+    EXPECT_FALSE(of_records.noise || of_records.logits || of_records.shadow);  // records do not hold these
     parse_export_list("frames,gif-scores", options);
     EXPECT_TRUE(options.frames && options.gif_scores);
     EXPECT_FALSE(options.gif || options.gif_attention);
@@ -414,7 +414,7 @@ TEST(ExportOptions, SizeIsEstimatedAndRefused) {
     options.yes = true;
     ExportShape huge = shape;
     huge.last_row = 4'000'000;
-    EXPECT_THROW(check_export_size(options, huge), Error);  // no disk is that large
+    EXPECT_THROW(check_export_size(options, huge), Error);  // no disk is this large
 }
 
 TEST(ExportOptions, LayersAndHeadsThatDoNotExistAreRefused) {

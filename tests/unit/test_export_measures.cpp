@@ -1,5 +1,5 @@
-// Measures in files: made again from attention.npy, shadow.npy, ideal.npy and evicted_at.npy by their equations alone, and the same
-// after a trace.
+// Measures in exported files: recomputed from attention.npy, shadow.npy, ideal.npy and evicted_at.npy by
+// their equations alone, directly and after a trace.
 #include "engine/base/mapped_file.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr int kTokens = 14;
 
-/// A run of five lanes with everything exported, once for all tests; the recorder drops rows and shadows as those of long runs do.
+/// A run of five lanes with everything exported, made once for all tests. The recorder drops rows and
+/// shadows, as it does in long runs.
 class EngineExportMeasures : public testing::Test {
   protected:
     static void SetUpTestSuite() {
@@ -81,7 +82,7 @@ class EngineExportMeasures : public testing::Test {
     }
     static nlohmann::json run_json() { return nlohmann::json::parse(read_text_file(folder_ / "run.json")); }
 
-    /// metrics.csv by (row, layer, head): the columns from retained_mass on.
+    /// Returns metrics.csv by (row, layer, head): the columns from retained_mass on.
     static std::map<std::array<int, 3>, std::vector<std::string>> metrics_csv(int lane) {
         std::map<std::array<int, 3>, std::vector<std::string>> out;
         std::istringstream in(read_text_file(lane_file(lane, "metrics.csv")));

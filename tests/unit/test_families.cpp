@@ -1,5 +1,5 @@
-// Every family of checkpoints as `transformers` saves them, against its logits and attention; older forms of their files; and what
-// is refused by name.
+// Every family of checkpoints as `transformers` saves them, against its logits and attention; older forms of
+// their files; and models that are refused by name.
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/model.h"
@@ -33,7 +33,8 @@ std::vector<std::string> fixtures() {
 
 class Families : public testing::TestWithParam<std::string> {};
 
-/// The released code of MLKV computes other steps than prompts: kept keys are rotated, those of the prompt are not.
+/// MLKV's released code computes decode steps and prompts differently: cached keys are rotated, the prompt's
+/// are not.
 bool only_whole_prompts(const std::string& fixture) {
     return load_model(kFamilies / fixture)->config().borrows_unrotated;
 }
@@ -55,7 +56,7 @@ TEST(FamilyFixtures, AreThere) {
     EXPECT_GE(fixtures().size(), 21u);
 }
 
-/// A copy of a fixture with another config.json.
+/// Returns a copy of a fixture with another config.json.
 class ChangedFolder {
   public:
     ChangedFolder(const std::string& fixture, const std::function<void(Json&)>& change)
@@ -80,7 +81,7 @@ void same_with(const std::string& fixture, const std::function<void(Json&)>& cha
     reference::compare_with_transformers(folder.path(), 9);
 }
 
-// What the comparison is worth: any constant a little off and it fails, many times over.
+// Checks the comparison itself: it fails by a wide margin when any constant is slightly off.
 TEST(FamilyConfigs, AWrongConstantShows) {
     struct Constant {
         const char* fixture;
@@ -199,7 +200,8 @@ TEST(FamilyConfigs, AreRead) {
                 1e-6);
 }
 
-// ALiBi, section 3, for eight heads; and for six what MPT's own code gives: the even ones of eight, then the odd ones.
+// ALiBi, section 3, for eight heads. For six heads, as MPT's own code gives it: the even ones of eight, then
+// the odd ones.
 TEST(FamilyConfigs, SlopesOfAnyNumberOfHeads) {
     const auto six = load_model(kFamilies / "mpt_odd_heads")->config().alibi_slopes;
     const double expected[] = {2, 4, 6, 8, 1, 3};

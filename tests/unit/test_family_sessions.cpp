@@ -1,5 +1,5 @@
-// What a model's positions mean for a whole run: learned ones end with their table and cannot be moved; a sliding window is recorded
-// as stored but unseen.
+// A model's positions in a whole run. Learned positions end with their table and cannot be moved. A sliding
+// window is recorded as stored but not visible.
 #include "engine/backend/backend.h"
 #include "engine/base/error.h"
 #include "engine/trace/run_history.h"
@@ -61,7 +61,7 @@ TEST(FamilySessions, AWindowIsRecordedAsStoredButUnseen) {
                 EXPECT_TRUE(history.stored(0, g, p, step->row));
                 EXPECT_EQ(history.attended(0, g, p, step->row), !hidden);
             }
-    // Rows of the prompt before its last have no record, and the model's window all the same.
+    // Prompt rows before the last have no record. The model's window limits them all the same.
     ASSERT_GT(run.steps.front()->row, 6);
     for (int row = 0; row < run.steps.front()->row; ++row)
         for (int g = 0; g < 6; ++g)

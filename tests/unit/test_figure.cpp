@@ -20,7 +20,8 @@
 namespace keyhole {
 namespace {
 
-/// Top left of the matrix: the first pixel of the frame line's inside, found by colour of cell (0, 0).
+/// Returns the first pixel of this colour from row from_y on. Finds the matrix's top left by the colour of
+/// cell (0, 0).
 std::pair<int, int> find_color(const Image& image, Rgb8 color, int from_y = 0) {
     for (int y = from_y; y < image.height(); ++y)
         for (int x = 0; x < image.width(); ++x)
@@ -28,13 +29,14 @@ std::pair<int, int> find_color(const Image& image, Rgb8 color, int from_y = 0) {
     return {-1, -1};
 }
 
-constexpr int kBelowLegend = 92;  // of figures with a title and a subtitle of one line
+constexpr int kBelowLegend = 92;  // for figures with a one-line title and subtitle
 
 HeatmapFigure ramp_figure(int columns, int rows) {
     HeatmapFigure figure;
     figure.texts = {"Title", "subtitle", "Caption."};
     figure.values = Plane(columns, rows);
-    // Values that no colour bar entry below the legend shares in this order: cell (0, 0) has no value, to find the corner.
+    // Values whose order no colour bar below the legend repeats. Cell (0, 0) has no value, so that its colour
+    // marks the corner.
     for (int y = 0; y < rows; ++y)
         for (int x = 0; x < columns; ++x)
             figure.values.at(x, y) = static_cast<float>((x * 7 + y * 13) % 101) / 100;
@@ -84,7 +86,7 @@ TEST(Figure, ReducedHeatmapShowsMaximaAndSaysSo) {
     EXPECT_EQ(cell(34, 16), color_of(figure.scale, 0));
 }
 
-/// Which of these colours a part of a picture has.
+/// Returns which of these colours occur in a part of a picture.
 std::set<int> colors_found(const Image& image, int from_y, int to_y, const std::vector<Rgb8>& colors) {
     std::set<int> found;
     for (int y = from_y; y < std::min(to_y, image.height()); ++y)
@@ -115,11 +117,11 @@ TEST(Figure, WhatTheMapCannotShowHasColoursThatTheLegendNames) {
     check({0, 1, 2, 3});
     figure.scale.marks_nan = false;
     check({1, 2, 3});
-    // No reduction hides it, and it hides the others in its block.
+    // No reduction hides NaN, and NaN hides the other values of its block.
     figure.scale.marks_nan = true;
     figure.size = {3, 2};
     check({0});
-    // What is gone or to come has no value to miss.
+    // Evicted and future cells lack no value.
     figure.size = {};
     figure.scale.marks_clips = false;
     figure.states.assign(45, CellState::kept);
@@ -206,7 +208,7 @@ TEST(Figure, AtlasShowsEveryThumbnailInItsPlace) {
 TEST(Figure, PngDecodesToTheSamePixels) {
     Image image(37, 11, {1, 2, 3});
     image.line(0, 0, 36, 10, {200, 100, 50});
-    image.fill(-5, 4, 12, 99, {9, 8, 7});  // clipped
+    image.fill(-5, 4, 12, 99, {9, 8, 7});  // clipped to the image
     const std::vector<std::byte> png = encode_png(image);
     int width = 0, height = 0, channels = 0;
     unsigned char* pixels =
@@ -256,7 +258,7 @@ TEST(Figure, TextInksWhereItIsAskedToAndAlignmentMovesIt) {
     EXPECT_LT(a[2], 93);  // ascent
     EXPECT_GT(a[3], 99);  // descent of g
     EXPECT_NEAR(b[0], 100 - width / 2, 3);
-    // A quarter turn: along -y, ascent to the left.
+    // A quarter turn: text runs along -y, ascent to the left.
     EXPECT_NEAR(c[3], 100, 3);
     EXPECT_NEAR(c[2], 100 - width, 3);
     EXPECT_EQ(c[1] - c[0], a[3] - a[2]);
@@ -289,7 +291,7 @@ TEST(Figure, AFontIsReadableIfItsOutlinesAre) {
     const std::string dejavu = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
     if (!std::filesystem::exists(dejavu)) GTEST_SKIP() << "no " << dejavu;
     EXPECT_TRUE(is_readable_font(dejavu, 0));
-    EXPECT_FALSE(is_readable_font(dejavu, 1));  // no collection
+    EXPECT_FALSE(is_readable_font(dejavu, 1));  // not a collection
     const reference::TempFolder folder("font");
     EXPECT_FALSE(is_readable_font((folder.path() / "none.ttf").string(), 0));
     std::ifstream in(dejavu, std::ios::binary);
@@ -350,7 +352,7 @@ TEST(Curves, SvgHasEveryLineAndEscapesTexts) {
     EXPECT_EQ(svg.find("inf"), std::string::npos);
     for (const char* name : {">one<", ">lonely<", ">nothing<", ">threshold<"})
         EXPECT_NE(svg.find(name), std::string::npos) << name;
-    // The broken line has two strokes in one path.
+    // The dashed line has two strokes in one path.
     const auto path = svg.find("<path d=\"M", svg.find("class=\"label\""));
     EXPECT_NE(path, std::string::npos);
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
@@ -384,7 +386,7 @@ TEST(Curves, PixelsShowTheCurvesOfTheSvg) {
     plot.log_x = true;
     plot.curves.push_back({"c", {32, 64, 128}, {50, 50, 50}});
     plot.curves.push_back({"d", {32, 64, 128}, {20, 20, 20}});
-    // Rows of a column that the first curve's blue covers at least by half.
+    // Rows of a column of which the first curve's blue covers at least half.
     const auto rows_of = [](const Image& image, int x) {
         std::vector<int> rows;
         for (int y = 0; y < image.height(); ++y)
@@ -393,7 +395,7 @@ TEST(Curves, PixelsShowTheCurvesOfTheSvg) {
     };
     const Image plain = draw_curves_image(plot);
     EXPECT_EQ(plain.width(), plot.width);
-    // Ticks of a logarithmic x stand at the values themselves, equally far apart.
+    // Ticks of a logarithmic x axis are at the values themselves, equally spaced.
     const std::string svg = draw_curves(plot);
     double x[3];
     int i = 0;
@@ -414,11 +416,11 @@ TEST(Curves, PixelsShowTheCurvesOfTheSvg) {
     const Image barred = draw_curves_image(plot);
     int changed = 0;
     for (int y = 0; y < barred.height(); ++y) {
-        bool here = false;  // bars of curves stand beside each other
+        bool here = false;  // bars of different curves stand side by side
         for (int at = middle - 5; at <= middle + 5; ++at) here = here || barred.at(at, y) != plain.at(at, y);
         changed += here ? 1 : 0;
     }
-    EXPECT_GT(changed, 30);  // the bar of twenty per cent of the scale
+    EXPECT_GT(changed, 30);  // the bar covers twenty per cent of the scale
 }
 
 TEST(Curves, EmptyPlotsAreDrawnToo) {

@@ -1,4 +1,5 @@
-// Tokens that a user puts in the lanes' mouths: consumed by the next rows of all lanes, logged, replayed, rewound.
+// Tokens that a user forces on the lanes: the next rows of all lanes consume them; they are logged, replayed
+// and rewound.
 #include "engine/export/run_json.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
@@ -54,8 +55,10 @@ TEST_F(SessionForce, NextRowsConsumeTheTokensInAllLanes) {
             ASSERT_EQ(tokens.size(), 16u);
             for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[i], before[i]);
             for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(tokens[3 + i], wanted[i]);
-            EXPECT_EQ(tokens[6], forced.lane(6, follow ? 0 : lane).predicted);  // and then their own again
-            // What was forced is no choice of the lane: its own stays on record, with the log-probability of the other.
+            // then their own predictions again
+            EXPECT_EQ(tokens[6], forced.lane(6, follow ? 0 : lane).predicted);
+            // A forced token is not the lane's choice: the record keeps the lane's own prediction and the
+            // forced token's log-probability.
             EXPECT_EQ(forced.lane(3, lane).predicted, plain.lane(3, lane).predicted);
             EXPECT_LT(forced.lane(4, lane).log_prob, 0);
         }
@@ -98,7 +101,7 @@ TEST_F(SessionForce, RewindingForgetsWhatWasToCome) {
                 EXPECT_EQ(step->lanes[lane].entropy, straight.lane(i, lane).entropy) << i;
             }
         }
-        // To the end of the branch: the token is forced again, and what still waited too.
+        // At the end of the branch the token is forced again, and so are those still pending.
         bent.apply(parse_command(fmt::format("branch {}", bent.other_branches().front().id)));
         while (bent.catching_up()) bent.step();
         EXPECT_EQ(bent.step()->lanes[0].token, 6);
@@ -127,7 +130,8 @@ TEST_F(SessionForce, TakesUpATextThatEnded) {
     EXPECT_EQ(step->lanes[0].use.stored_tokens, step->lanes[0].attended_tokens);  // full: the cache was kept
 }
 
-/// A run that was given its tokens, as questions are, says so in its records: run again from them alone, it is the same.
+/// The records of a run with given tokens, such as a question, say so: a replay from the records alone is
+/// equal.
 TEST_F(SessionForce, RecordsKeepWhatTheRunWasGiven) {
     keyhole::RunSpec given = spec(false);
     given.prompt.clear();
@@ -157,7 +161,8 @@ TEST_F(SessionForce, RecordsKeepWhatTheRunWasGiven) {
     EXPECT_EQ(json["start"]["forced"], nlohmann::json(given.forced));
     EXPECT_EQ(json["start"]["tokens_given"], true);
     EXPECT_EQ(json["prompt_tokens"], nlohmann::json(given.prompt_tokens));
-    // A text's tokens follow from it: none are kept to stand in its way when it is edited.
+    // A text determines its tokens. The record keeps none, so that a later edit of the text is not
+    // overridden.
     const SessionRun plain = run(spec(false), {});
     EXPECT_FALSE(plain.steps[0]->run->start.tokens_given);
     EXPECT_TRUE(keyhole::run_spec_of(*plain.steps[0]->run, {}).prompt_tokens.empty());

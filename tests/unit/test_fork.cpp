@@ -1,4 +1,4 @@
-// Copies of lanes, tokens evicted and pinned by hand, and a shadow switched on in mid-run.
+// Copies of lanes, tokens evicted and pinned by the user, and a shadow switched on in mid-run.
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
@@ -24,7 +24,7 @@ class SessionFork : public testing::Test {
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .seed = 21}),
           model_(keyhole::load_model(tiny_.folder())) {}
 
-    /// commands by decode row after which they come.
+    /// commands: each with the decode row that it follows.
     SessionRun run(const std::vector<std::string>& lanes,
                    const std::vector<std::pair<int, std::string>>& commands, int n_generate = 20) const {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 5), lanes, n_generate);
@@ -50,7 +50,7 @@ TEST_F(SessionFork, AnUnchangedForkGoesOnLikeItsParent) {
         EXPECT_EQ(forked.lane(5, 2).info->forked_from, 1);
         EXPECT_EQ(forked.lane(5, 2).info->forked_at, kPrompt - 1 + 4);
         EXPECT_EQ(forked.lane(5, 2).info->spec, forked.lane(5, 1).info->spec);
-        // A reader gives the fork its parent's past.
+        // A reader gives the fork its parent's history.
         const keyhole::RunHistory history = history_of(forked);
         ASSERT_EQ(history.lanes().size(), 3u);
         EXPECT_EQ(history.lanes()[2].tokens, history.lanes()[1].tokens);
@@ -72,7 +72,8 @@ TEST_F(SessionFork, AnotherSpecActsAsASwitchOfTheCopy) {
 }
 
 TEST_F(SessionFork, ManyThingsBetweenTwoRowsReachTheReader) {
-    // The parent's own eviction of that moment, a fork of a fork, a fork of a lane just added, and a parent that goes.
+    // Commands between two rows: an eviction in the parent, a fork of a fork, a fork of a lane just added,
+    // and the parent's removal.
     const SessionRun run_ = run({"full", "h2o:budget=8"}, {{4, "evict 1 23"},
                                                            {4, "fork 1"},
                                                            {4, "fork 2"},
@@ -152,9 +153,9 @@ TEST_F(SessionFork, PinsHoldUntilTheyAreTakenOff) {
     EXPECT_FALSE(history.stored(1, 2, 18, row + 6));
     EXPECT_FALSE(history.stored(1, 0, 18, row + 10));
     EXPECT_FALSE(history.pinned(1, 0, 18, row + 10));
-    // One list as long as nothing changes.
+    // The list of pins is shared until it changes.
     EXPECT_EQ(run_.lane(4, 1).pins.get(), run_.lane(8, 1).pins.get());
-    // A fork has them, a fork's change is its own.
+    // A fork copies the pins; its own changes stay its own.
     const SessionRun forked =
         run({"full", "window:budget=5"}, {{2, "pin 1 18"}, {3, "fork 1"}, {3, "unpin 2 18"}});
     EXPECT_TRUE(forked.lane(6, 1).pins);

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using testing::GifFrame;
 using testing::read_gif;
 
-/// Pixels that differ by more than `most` in some channel.
+/// Counts pixels that differ by more than `most` in some channel.
 int n_apart(const Image& a, const Image& b, int most) {
     EXPECT_EQ(a.width(), b.width());
     EXPECT_EQ(a.height(), b.height());
@@ -65,11 +65,11 @@ class Gif : public ::testing::Test {
 };
 
 TEST_F(Gif, KeepsEveryColourOfFramesThatChangeInPart) {
-    GifWriter gif(37, 23);  // sides that divide by nothing
+    GifWriter gif(37, 23);  // sides without common divisors
     std::vector<Image> pictures(4, Image(37, 23, {250, 240, 230}));
     pictures[1].fill(5, 7, 9, 3, {1, 2, 3});
     pictures[2] = pictures[1];                    // nothing changes
-    pictures[3].fill(36, 22, 1, 1, {9, 9, 200});  // the block goes, a corner comes
+    pictures[3].fill(36, 22, 1, 1, {9, 9, 200});  // the block disappears, a corner pixel appears
     for (const Image& picture : pictures) gif.add(picture, 70);
     EXPECT_FALSE(gif.approximated());
     const std::vector<GifFrame> frames = read_gif(write(gif));
@@ -90,7 +90,7 @@ TEST_F(Gif, HasRoomFor255ColoursAndTakesTheNearestBeyond) {
         return image;
     };
     GifWriter exact(20, 20), close(20, 20);
-    exact.add(picture(254), 10);  // and one with the other green
+    exact.add(picture(254), 10);  // and one more with another green value
     EXPECT_FALSE(exact.approximated());
     EXPECT_EQ(read_gif(write(exact)).front().image.rgb(), picture(254).rgb());
     close.add(picture(256), 10);
@@ -127,7 +127,7 @@ TEST_F(Gif, RefusesSidesThatItHasNoNumbersFor) {
     EXPECT_THROW(GifWriter(0, 5), Error);
 }
 
-/// A made-up run whose records are exported as decode does it for what they hold.
+/// Exports the records of a made-up run, as decode exports what its records hold.
 class Films : public Gif {
   protected:
     void SetUp() override {
@@ -165,7 +165,8 @@ TEST_F(Films, OfTheMaskIsItsPngFrames) {
 
 TEST_F(Films, OfAHeadEndWithItsPicture) {
     write("mask,heatmap,gif-attention,gif-mask,gif-scores");
-    // Title and caption say other things: the middle of the picture is the same. Heights differ by the caption below it.
+    // Title and caption differ, so the test compares the middle of the pictures. The caption changes the
+    // height.
     const auto middle = [](const Image& image) {
         Image part(image.width(), 190);
         for (int y = 0; y < 190; ++y)
@@ -177,7 +178,7 @@ TEST_F(Films, OfAHeadEndWithItsPicture) {
     EXPECT_EQ(n_apart(middle(masks.back().image), middle(read_png(file("mask_L1_G1.png"))), 0), 0);
     const std::vector<GifFrame> heat = read_gif(file("heatmap_L1_H2.gif"));
     ASSERT_EQ(heat.size(), 9u);
-    // A step of viridis changes no channel by more than 6.
+    // Adjacent viridis entries differ by at most 6 in any channel.
     EXPECT_EQ(n_apart(middle(heat.back().image), middle(read_png(file("heatmap_L1_H2.png"))), 6), 0);
     EXPECT_GT(n_apart(middle(heat.front().image), middle(heat.back().image), 6), 1000);
     EXPECT_EQ(read_gif(file("scores_L1_G1.gif")).size(), 9u);

@@ -9,7 +9,7 @@
 namespace keyhole {
 namespace {
 
-/// IEEE 754 half in words: sign, 5 bits of exponent (bias 15), 10 of fraction.
+/// Decodes IEEE 754 half by its definition: sign, 5 bits of exponent (bias 15), 10 of fraction.
 double half_by_definition(unsigned bits) {
     const double sign = (bits & 0x8000) != 0 ? -1 : 1;
     const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
@@ -36,7 +36,7 @@ TEST(Half, EveryHalfIsItsDefinitionAndComesBack) {
 TEST(Half, RoundsToNearestAndTiesToEven) {
     for (unsigned bits = 0; bits < 0x7c00; ++bits) {
         const auto below = static_cast<std::uint16_t>(bits), above = static_cast<std::uint16_t>(bits + 1);
-        // The value beyond the largest counts as 65536.
+        // The next value above the largest counts as 65536.
         const double a = half_by_definition(bits),
                      b = bits == 0x7bff ? 65536.0 : half_by_definition(bits + 1);
         const auto middle = static_cast<float>((a + b) / 2);

@@ -1,5 +1,5 @@
-// Model folders made to do harm: each is refused with one line that names file and place, in bounded memory
-// and without work that grows with the square of the file.
+// Malicious model folders. Each is refused with one line that names file and place, in bounded memory, and
+// without work that grows with the square of the file size.
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// A small folder to break.
+/// A small valid folder for the tests to break.
 class HostileModel : public testing::Test {
   protected:
     fs::path file(const std::string& name) const { return folder_ / name; }
@@ -48,7 +48,7 @@ class HostileModel : public testing::Test {
         fs::remove(file(name));
         fs::create_symlink(to, file(name));
     }
-    /// vocab.json and merges.txt in place of tokenizer.json.
+    /// Replaces tokenizer.json by vocab.json and merges.txt.
     void make_plain(const Json& vocab, const std::string& merges) const {
         fs::remove(file("tokenizer.json"));
         write_text_file(file("vocab.json"), vocab.dump());
@@ -65,7 +65,7 @@ class HostileModel : public testing::Test {
         std::string notice;
         return make_backend(model, {BackendChoice::cpu, 2, 0}, &notice);
     }
-    /// The line that refuses the folder, within 512 MiB of memory.
+    /// Returns the one-line refusal of the folder, within 512 MiB of memory.
     std::string refusal() const { return refusal_of(folder_); }
     static std::string refusal_of(const fs::path& folder) {
         const std::string said = reference::in_small_memory(std::size_t{512} << 20, [&] {
@@ -103,8 +103,8 @@ TEST_F(HostileModel, CountsOfAConfigAreBounded) {
 }
 
 TEST_F(HostileModel, NothingIsBuiltBeforeTheWeightsAreThere) {
-    // As many layers and heads as may be: a table of a million heads, which is not built for weights that
-    // lack them.
+    // The largest number of layers and heads needs a table of a million heads. The loader must not build it
+    // when the weights are missing.
     change("config.json", [](Json& json) {
         json["num_hidden_layers"] = json["num_key_value_layers"] = 1024;
         json["num_attention_heads"] = json["num_key_value_heads"] = 1024;
@@ -145,7 +145,7 @@ TEST_F(HostileModel, DevicesAndPipesAreRefused) {
 TEST_F(HostileModel, FilesThatAreTooLargeAreNotRead) {
     const auto grow = [&](const char* name, std::uintmax_t bytes) {
         if (!fs::exists(file(name))) write_text_file(file(name), "{}");
-        fs::resize_file(file(name), bytes);  // takes no room on the disk
+        fs::resize_file(file(name), bytes);  // takes no disk space
         expect_refused({name, "MiB"});
     };
     grow("tokenizer.json", 65u << 20);
@@ -267,7 +267,7 @@ TEST_F(HostileModel, TokenizersThatMultiplyAreRefused) {
         json["decoder"] = {{"type", "Sequence"}, {"decoders", steps}};
     });
     expect_refused({"tokenizer.json", "decoders has more than 32 members"});
-    // Behind the fuse steps see the whole text, which grows with each.
+    // After a Fuse each step sees the whole text, which grows with every step.
     change("tokenizer.json", [](Json& json) {
         Json steps = Json::array({{{"type", "Fuse"}}});
         for (int i = 0; i < 20; ++i)
@@ -288,7 +288,8 @@ TEST_F(HostileModel, RegularExpressionsHaveSoManySteps) {
         });
         return load_model(folder_);
     };
-    // Two million steps at each place is within PCRE2's limit of a match, and a billion in the text.
+    // Two million matching steps per place are within PCRE2's limit for one match, but add up to a billion
+    // over the text.
     const auto slow = pattern("a*a*[bc]");
     EXPECT_EQ(slow->tokenizer().encode("aab", false).size(), 3u);
     try {
@@ -300,7 +301,7 @@ TEST_F(HostileModel, RegularExpressionsHaveSoManySteps) {
         EXPECT_NE(said.find("a*a*[bc] takes too many steps"), std::string::npos) << said;
     }
     EXPECT_THROW(pattern("(*NO_JIT)a"), Error);
-    // What words are cut by takes long runs in its stride.
+    // The usual word-splitting pattern handles long runs.
     const auto words = pattern(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
                                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
     for (const std::string& run : {std::string(" "), std::string("a"), std::string("."), std::string(" \n"),
@@ -330,7 +331,7 @@ TEST(AddedTokens, WorkGrowsWithTheirNumberNotItsSquare) {
     many.split(longer, &of_longer);
     EXPECT_LT(of_many, 2 * of_few);
     EXPECT_LT(of_longer, 5 * of_many);
-    // Each is the begin of the next: a chain that a search must not walk along at each byte for each of them.
+    // Each token is a prefix of the next. A search must not walk this chain for each token at every byte.
     std::vector<AddedToken> chain;
     for (int i = 1; i <= 1'000; ++i) chain.push_back({i, std::string(static_cast<std::size_t>(i), 'a')});
     std::size_t of_chain = 0;
@@ -434,7 +435,7 @@ TEST_F(HostileModel, AnEmptyPromptIsTheBosWhereThereIsOne) {
         return session.run().prompt_tokens;
     };
     EXPECT_EQ(first_tokens(load_model(folder_)), std::vector<int>{reference::kBos});
-    // GPT-2's kind: config.json has one, the tokenizer puts nothing before a text.
+    // GPT-2's kind: config.json has a BOS, but the tokenizer puts nothing before a text.
     change("tokenizer.json", [](Json& json) { json["post_processor"] = nullptr; });
     EXPECT_EQ(first_tokens(load_model(folder_)), std::vector<int>{reference::kBos});
     change("config.json", [](Json& json) { json["bos_token_id"] = nullptr; });
@@ -471,14 +472,14 @@ TEST_F(HostileModel, ConvertCopiesNoFileFromElsewhere) {
     refused("which is not there");
     link("tokenizer.model", "/dev/zero");
     refused("it is a device");
-    // A link within the folder is a file of the folder.
+    // A link within the folder counts as a file of the folder.
     link("tokenizer.model", "copy");
     convert_model(folder_, mqa, out);
     EXPECT_EQ(read_text_file(out / "tokenizer.model"), "secret");
     EXPECT_FALSE(fs::is_symlink(out / "tokenizer.model"));
     fs::remove_all(out);
 
-    // The Hugging Face cache: links in snapshots/<revision> lead to blobs.
+    // The Hugging Face cache: links in snapshots/<revision> point to blobs.
     const fs::path snapshot = home.path() / "snapshots" / "0123";
     fs::create_directories(snapshot);
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {

@@ -1,5 +1,5 @@
-// Traces, spools and their JSON made to end the program: each is one error that names file and field, within
-// little memory, so that all that reads a run may trust what it holds.
+// Malicious traces, spools and their JSON. Each gives one error that names file and field, within little
+// memory, so that all readers of an accepted run can rely on its content.
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
@@ -51,7 +51,7 @@ class HostileTrace : public testing::Test {
         return list;
     }
 
-    /// The message of the refusal; empty: it was read.
+    /// Returns the refusal message; empty when the trace was accepted.
     static std::string refusal(const fs::path& path) {
         try {
             RunHistory history;
@@ -84,7 +84,7 @@ class HostileTrace : public testing::Test {
         change_member(path_, name, &bytes);
     }
 
-    /// Refused in a process that may take 300 MB more than it has.
+    /// Expects a refusal in a process that may use 300 MB more than it has.
     void expect_refused_in_little_memory(std::string_view part) const {
         const auto read = [&] {
             limit_data(std::size_t{300} << 20);
@@ -109,7 +109,7 @@ TEST_F(HostileTrace, EveryFieldIsCheckedWhereItEnters) {
     };
     const auto record = [](Json& json) -> Json& { return json["steps"][1]["lanes"][1]; };
     const std::vector<Case> cases = {
-        // Token ids are of the vocabulary of 40.
+        // The vocabulary has 40 tokens.
         {[&](Json& j) { record(j)["token"] = 40; },
          "steps[1].lanes[1].token is 40, wanted a whole number from 0 to 39"},
         {[&](Json& j) { record(j)["token"] = -1; }, "steps[1].lanes[1].token is -1"},
@@ -174,7 +174,7 @@ TEST_F(HostileTrace, EveryFieldIsCheckedWhereItEnters) {
          },
          "run.config.window"},
         {[](Json& j) { j["run"]["seed"] = -1; }, "run.seed"},
-        // What is missing is named.
+        // The message names missing fields.
         {[](Json& j) { j.erase("format"); }, "format is missing"},
         {[](Json& j) { j["run"]["config"].erase("d_ff"); }, "run.config: d_ff is missing"},
         {[&](Json& j) { record(j).erase("tau"); }, "steps[1].lanes[1]: tau is missing"},
@@ -217,7 +217,7 @@ TEST_F(HostileTrace, PipesDevicesAndFoldersAreRefused) {
     EXPECT_NE(refusal(folder_ / std::string(300, 'n')), "");
 }
 
-// 30 KB that unfold to 30 MB of text, and to over 1 GB of values.
+// 30 KB that expand to 30 MB of text and to over 1 GB of JSON values.
 TEST_F(HostileTrace, ACompressedTextIsRefusedBeforeItIsRead) {
     std::string text = "{\"x\":[";
     for (int i = 0; i < 10'000'000; ++i) text += "[],";
@@ -225,12 +225,12 @@ TEST_F(HostileTrace, ACompressedTextIsRefusedBeforeItIsRead) {
     write_with_member("run.json", text);
     ASSERT_LT(fs::file_size(path_), std::uintmax_t{1} << 20);
     expect_refused_in_little_memory("more than a run in a file of its size needs");
-    // Larger still: the size that the directory names is enough.
+    // An even larger member is refused by the size in the zip directory alone.
     write_with_member("run.json", std::string(std::size_t{400} << 20, ' '));
     expect_refused_in_little_memory("its member run.json would take 400 MiB");
 }
 
-// 20,000 settings of lanes with 65,536 KV heads each took over 8 GB.
+// 20,000 lane settings with 65,536 KV heads each took over 8 GB.
 TEST_F(HostileTrace, SettingsOfLanesShareTheirKvHeads) {
     constexpr int kHeads = 1 << 16;
     const auto write = [&](const std::function<void(Json&, int)>& change) {
@@ -251,12 +251,12 @@ TEST_F(HostileTrace, SettingsOfLanesShareTheirKvHeads) {
     };
     write([](Json&, int) {});
     expect_refused_in_little_memory(path_.string());
-    // A policy of its own for every head.
+    // Every head has an override.
     write([](Json& one, int i) { one["spec"] = fmt::format("h2o:alpha@H0-9=0.5,alpha@H{}=0.25", 10 + i); });
     expect_refused_in_little_memory("the settings of its lanes");
 }
 
-// Small texts that ask for large tables.
+// Small texts that request large tables.
 TEST_F(HostileTrace, TablesAreInProportionToTheFile) {
     write_with_json([](Json& json) {
         Json& config = json["run"]["config"];
@@ -270,7 +270,7 @@ TEST_F(HostileTrace, TablesAreInProportionToTheFile) {
     expect_refused_in_little_memory("the table of lane 0, 65536 KV heads by 4003 positions, would take");
 }
 
-// Rows without arrays cost nothing in the file.
+// Rows without arrays take no bytes in the file.
 TEST_F(HostileTrace, RowsWithoutArraysAreInProportionToTheFile) {
     const auto npy = [](NpyType type, const NpyShape& shape, const std::vector<std::int32_t>& data) {
         const auto bytes = encode_npy(type, shape, data.data());

@@ -1,4 +1,4 @@
-// Sets of stored positions: overlap, recent share, lifetime.
+// Sets of stored positions: overlap, share of recent positions, lifetime.
 #include "engine/policy/kept_set.h"
 
 #include <gtest/gtest.h>

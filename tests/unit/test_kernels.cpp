@@ -19,7 +19,7 @@ std::vector<float> random_floats(std::size_t n, unsigned seed, float scale = 1) 
     return values;
 }
 
-/// A matrix in each stored type, and the doubles that it stands for.
+/// A matrix in each stored type, and its exact values in double.
 struct Matrix {
     Weight weight;
     std::vector<double> exact;
@@ -144,7 +144,7 @@ TEST(Kernels, FoldingRoundsProductAndSumApart) {
 TEST(Kernels, TheLowestPositionIsThatOfTheOldestLowestScore) {
     constexpr std::int32_t kAll = std::numeric_limits<std::int32_t>::max();
     for (const int n : {1, 3, 16, 37, 100}) {
-        std::vector<std::int32_t> position;  // slots in no order: 31 has no factor in common with any n
+        std::vector<std::int32_t> position;  // slots in a scattered order: 31 is coprime to every n
         for (int i = 0; i < n; ++i) position.push_back((i * 31) % n * 2);
         std::vector<float> score = random_floats(static_cast<std::size_t>(n), 3);
         for (float& s : score) s = std::round(2 * s);  // many ties
@@ -162,7 +162,7 @@ TEST(Kernels, TheLowestPositionIsThatOfTheOldestLowestScore) {
                     expected = p;
                     lowest = s;
                 }
-            if (expected < 0) continue;  // none lies within
+            if (expected < 0) continue;  // none in this range
             EXPECT_EQ(position[static_cast<std::size_t>(
                           lowest_slot(score.data(), position.data(), n, first, last))],
                       expected)
@@ -209,7 +209,7 @@ TEST(Kernels, NormAndGateMatchDouble) {
 TEST(Kernels, LayerNormMatchesDouble) {
     for (std::size_t n : {1u, 7u, 48u, 100u}) {
         auto x = random_floats(n, 1);
-        for (float& value : x) value += 20.0f;  // far from its own deviation
+        for (float& value : x) value += 20.0f;  // mean far larger than the deviation
         const auto gain = random_floats(n, 2), bias = random_floats(n, 3);
         std::vector<float> with(n), without(n);
         layer_norm(x, gain.data(), bias.data(), 1e-3f, with.data());
@@ -272,7 +272,7 @@ TEST(Kernels, RotationTurnsPairsHalfAHeadApart) {
     EXPECT_FLOAT_EQ(x[2], 1);   // 3 * 0 + 1 * 1
     EXPECT_FLOAT_EQ(x[1], 0.6f * 2 - 0.8f * 4);
     EXPECT_FLOAT_EQ(x[3], 0.6f * 4 + 0.8f * 2);
-    std::vector<float> y = {1, 2, 3, 4, 5, 6};  // neighbours, and two dimensions that stand still
+    std::vector<float> y = {1, 2, 3, 4, 5, 6};  // adjacent pairs; two channels are not rotated
     rotate_head(y.data(), cosine.data(), sine.data(), Rotary{4, true, {}, 1});
     EXPECT_EQ(y, (std::vector<float>{-2, 1, 0.6f * 3 - 0.8f * 4, 0.6f * 4 + 0.8f * 3, 5, 6}));
 }

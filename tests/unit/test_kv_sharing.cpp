@@ -13,7 +13,7 @@ namespace {
 
 using Kind = KvSharing::Kind;
 
-/// K, V and an MLP alone, made by hand: what merging reads.
+/// K, V and an MLP only, made by hand: the weights that merging reads.
 struct HandMade {
     std::vector<std::vector<float>> values;
 
@@ -29,7 +29,8 @@ std::vector<float> floats(const Weight& w) {
     return {at, at + w.rows * w.cols};
 }
 
-/// n_layers layers of 4 heads of 1 channel, d_model 1: K of head h in layer l is 10^l * (h + 1), V its negative, biases a tenth.
+/// n_layers layers of 4 heads of 1 channel, d_model 1. K of head h in layer l is 10^l * (h + 1), V its
+/// negative, biases a tenth.
 std::shared_ptr<const Model> powers(int n_layers) {
     auto made = std::make_shared<HandMade>();
     ModelConfig config;
@@ -71,7 +72,7 @@ TEST(KvSharing, LayersBecomeTheirMeanOrTheRunningOneOfTheReleasedCode) {
     EXPECT_FLOAT_EQ(floats(uniform->weights().layers[0].k)[0], 2.5f * 111 / 3);
     EXPECT_FALSE(uniform->config().borrows_unrotated);
     const auto released = shared_model(base, {Kind::mlkv, 1, 1, KvMerge::released});
-    // ((2.5 + 25) / 2 + 250) / 2: a quarter, a quarter, a half.
+    // ((2.5 + 25) / 2 + 250) / 2: weights of a quarter, a quarter and a half.
     EXPECT_FLOAT_EQ(floats(released->weights().layers[0].k)[0], 131.875f);
     EXPECT_FLOAT_EQ(floats(released->weights().layers[0].v)[0], -131.875f);
     EXPECT_FLOAT_EQ(floats(released->weights().layers[0].k_bias)[0], 13.1875f);
@@ -105,7 +106,7 @@ TEST(KvSharing, OwnersGoByTheReleasedCodeWhereLayersDoNotDivide) {
 TEST(KvSharing, TheModelsOwnSharingIsTheModelItself) {
     const auto base = powers(4);
     EXPECT_EQ(shared_model(base, {}), base);
-    // One for all who ask while somebody holds it, and none is kept for nobody.
+    // Callers share one merged model while somebody holds it; afterwards it is freed.
     auto held = shared_model(base, {Kind::mqa});
     EXPECT_EQ(shared_model(base, {Kind::mqa}), held);
     EXPECT_NE(shared_model(base, {Kind::mqa, 0, 0, KvMerge::released}), held);
@@ -118,7 +119,7 @@ TEST(KvSharing, TheModelsOwnSharingIsTheModelItself) {
     EXPECT_EQ(kv_name(half->config()), "mlkv:m=2,g=2");
     EXPECT_EQ(kv_name(base->config()), "mha");
     EXPECT_NE(half->hash(), base->hash());
-    // What is not merged is not copied.
+    // Weights that are not merged are not copied.
     EXPECT_EQ(half->weights().layers[1].up.data, base->weights().layers[1].up.data);
 }
 
@@ -157,7 +158,7 @@ TEST(KvSharing, WhatCannotMergeIsRefused) {
     const auto mqa = shared_model(base, {Kind::mqa});
     EXPECT_NE(check_sharing({Kind::mha}, mqa->config()), "");
     EXPECT_THROW(shared_model(mqa, {Kind::gqa, 0, 2}), Error);
-    // Owners 0, 1, 2 of three are no owners of two (0, 2): layer 1 has no heads to give.
+    // Owners 0, 1, 2 of three include layer 1; two owners would be 0 and 2: layer 1 has no heads to give.
     const auto two = shared_model(base, {Kind::mlkv, 2, 4});
     EXPECT_NE(check_sharing({Kind::mlkv, 3, 4}, two->config()), "");
     EXPECT_EQ(check_sharing({Kind::mlkv, 1, 2}, two->config()), "");
@@ -183,7 +184,8 @@ TEST(KvSharing, CompensationReproducesTableTwoOfTheMlkvPaper) {
 }
 
 TEST(KvSharing, NewNeuronsAreCopiesOfTheFirst) {
-    // 8 KV heads become 2: lost 6 * (2 + 2) = 24, 12 a layer, 12 over d_model 1, 6 neurons of two matrices each.
+    // 8 KV heads become 2: lost 6 * (2 + 2) = 24, 12 per layer, 12 over d_model 1, 6 neurons of two matrices
+    // each.
     const auto wide = shared_model(powers(2), {Kind::mqa, 0, 0, KvMerge::uniform, true});
     EXPECT_EQ(wide->config().d_ff, 9);
     EXPECT_EQ(floats(wide->weights().layers[1].up), (std::vector<float>{1, 2, 3, 1, 2, 3, 1, 2, 3}));

@@ -1,5 +1,5 @@
-// Lanes that share KV heads otherwise than their model: the CPU engine against the double-precision reference, and what must not
-// change.
+// Lanes that share KV heads otherwise than their model: the CPU engine against the double-precision
+// reference, and properties that must not change.
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/engine_run.h"
@@ -26,7 +26,7 @@ TEST(KvVariantsOf, AModelThatSharesBetweenLayersAgrees) {
     expect_own_sharing_agrees({});
 }
 
-/// Biases, norms of heads, ALiBi and a window take the same way.
+/// Biases, norms of heads, ALiBi and a window go through the same code.
 TEST(KvVariantsOf, OtherFamiliesAgree) {
     for (const bool alibi : {false, true}) {
         AnyShape shape = any_shape();
@@ -118,7 +118,8 @@ TEST(KvVariantsOf, NewNeuronsChangeTheFunctionAsTheReferenceSays) {
     const TinyModel tiny(shape);
     const auto model = keyhole::load_model(tiny.folder());
     Weights wide = shared_weights(load_weights(tiny.folder()), 2, 1);
-    // 8 KV heads become 2: lost 6 * 2 * 32 * 8 = 3072 without biases, 1536 a layer, 48 times d_model, 16 for each of three matrices.
+    // 8 KV heads become 2: lost 6 * 2 * 32 * 8 = 3072 without biases, 1536 per layer, 48 times d_model, 16
+    // for each of three matrices.
     constexpr int kMore = 16;
     for (LayerWeights& l : wide.layers) {
         for (Matrix* m : {&l.gate, &l.up}) {

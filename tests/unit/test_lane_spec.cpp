@@ -1,4 +1,4 @@
-// The lane spec: what it says, what it refuses and where, and that text and parameters go round.
+// The lane spec: its meaning, its refusals and their places, and round trips between text and parameters.
 #include "engine/base/error.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/spec_text.h"
@@ -17,7 +17,7 @@ PolicyParams parsed(std::string_view text) {
     return parse_lane_spec(text).policy;
 }
 
-/// The message of the fault, empty when there is none.
+/// Returns the fault's message; empty when there is none.
 std::string fault_of(std::string_view text) {
     try {
         parse_lane_spec(text);
@@ -28,7 +28,7 @@ std::string fault_of(std::string_view text) {
     return {};
 }
 
-// --- what it says ------------------------------------------------------------------------------------------
+// --- meaning -----------------------------------------------------------------------------------------------
 
 TEST(LaneSpec, PresetAloneIsThePreset) {
     for (Preset preset : kAll) {
@@ -124,8 +124,7 @@ TEST(LaneSpec, DefaultsMayBeTold) {
         preset_params(Preset::h2o));
 }
 
-// --- what it refuses
-// -----------------------------------------------------------------------------------------
+// --- refusals ----------------------------------------------------------------------------------------------
 
 struct Refused {
     const char* spec;
@@ -251,7 +250,7 @@ TEST(LaneSpec, RefusesWithPlaceAndNearestWord) {
     }
 }
 
-/// A hostile spec may hold anything: its message stays one short line.
+/// A hostile spec may hold anything: the message stays one short line.
 TEST(LaneSpec, FaultsStayOneShortLine) {
     const std::string many(100'000, 'x');
     const std::string_view zero("h2o:alpha=\0", 11);
@@ -267,7 +266,7 @@ TEST(LaneSpec, FaultsStayOneShortLine) {
     }
 }
 
-/// As many overrides as a large model has heads are read in no time, and go round.
+/// As many overrides as a large model has heads are read quickly and survive a round trip.
 TEST(LaneSpec, TakesManyOverrides) {
     std::string spec = "h2o";
     for (int l = 0; l < 80; ++l)
@@ -291,10 +290,10 @@ TEST(SpecText, EditDistanceCountsChanges) {
     EXPECT_EQ(spec_text::edit_distance("budget", "budget"), 0);
 }
 
-// --- round trip
-// ------------------------------------------------------------------------------------------------
+// --- round trip --------------------------------------------------------------------------------------------
 
-/// Overrides of one set differ in their last layer `salt`: the spec refuses the same heads twice.
+/// Overrides of one set differ in their last layer, `salt`: the spec refuses two overrides for the same
+/// heads.
 Override random_override(std::mt19937_64& random, Preset preset, int salt) {
     const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
     Override o;
@@ -313,7 +312,7 @@ Override random_override(std::mt19937_64& random, Preset preset, int salt) {
     return o;
 }
 
-/// A random valid point, with values that have no short decimal form among them.
+/// Returns a random valid spec, with values that have no short decimal form among them.
 PolicyParams random_params(std::mt19937_64& random) {
     const auto below = [&](std::uint64_t n) { return static_cast<int>(random() % n); };
     const auto real = [&](double end) { return std::uniform_real_distribution<double>(0, end)(random); };
@@ -375,8 +374,7 @@ TEST(LaneSpec, FormatLeavesDefaultsOut) {
               "keyformer:tau=(0:1 20:1.4 100:2)");
 }
 
-// --- effective
-// ---------------------------------------------------------------------------------------------------
+// --- effective parameters ----------------------------------------------------------------------------------
 
 TEST(LaneSpec, EffectiveNamesTokensInForce) {
     const auto effective = [](std::string_view text, int n, int generate) {
@@ -400,7 +398,7 @@ TEST(LaneSpec, EffectiveSpecResolvesToTheSamePolicy) {
         const std::string text = format_effective_spec(spec, n, 50);
         ResolvedPolicy asked = resolve(spec.policy, n, 50);
         ResolvedPolicy effective = resolve(parse_lane_spec(text).policy, n, 50);
-        // Without a budget nothing protects; with a steady tau nothing reads the horizon.
+        // Without a budget nothing is protected; with constant tau nothing reads the horizon.
         if (!asked.evicts()) asked.recent = effective.recent;
         asked.horizon = effective.horizon;
         ASSERT_EQ(effective, asked) << text;

@@ -1,4 +1,4 @@
-// A lane's bits depend neither on its neighbours, nor on its place among them, nor on the number of threads.
+// A lane's bits depend neither on other lanes, nor on its place among them, nor on the number of threads.
 #include "engine/base/error.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
@@ -25,7 +25,7 @@ const std::vector<std::string> kSpecs = {"full",
 class EngineLanes : public testing::Test {
   protected:
     EngineLanes()
-        // Large enough that the other threads of the pool get their share of every step.
+        // Large enough that all threads of the pool take part in every step.
         : tiny_({.n_layers = 2,
                  .n_heads = 8,
                  .n_kv_heads = 4,
@@ -145,7 +145,7 @@ TEST_F(EngineLanes, CancelledPrefillLeavesCachesEmpty) {
         EXPECT_EQ(error.code(), keyhole::ErrorCode::cancelled);
     }
     EXPECT_EQ(cache->use().stored_tokens, 0);
-    backend->prefill(prompt, {&prefill, 1}, nullptr, {});  // and can be used again
+    backend->prefill(prompt, {&prefill, 1}, nullptr, {});  // the cache is usable again
     EXPECT_EQ(cache->stored_positions(0).size(), 16u);
 }
 

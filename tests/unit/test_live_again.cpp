@@ -1,4 +1,5 @@
-// What lives rows again tells how far it is and can be stopped before any row: then the session is as if it had never been asked.
+// Replays inside a session report their progress and can be stopped before any row. A stopped replay leaves
+// the session unchanged.
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -27,7 +28,7 @@ class LiveAgain : public testing::Test {
         KeepRows sink;
         std::unique_ptr<keyhole::Session> session;
     };
-    /// A lane whose policy changed on the way, one that is stepwise, one that was forked; nine rows in.
+    /// Three lanes after nine rows: one changed its policy on the way, one is stepwise, one was forked.
     std::unique_ptr<Live> live(std::size_t checkpoint_bytes) const {
         keyhole::RunSpec spec = run_spec(random_text(kPrompt - 1, 3),
                                          {"full", "h2o:budget=8", "window:budget=6,prefill=stepwise"}, 20);
@@ -103,7 +104,7 @@ TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
         EXPECT_GE(told.front(), 0) << what;
         EXPECT_LE(told.back(), 1) << what;
         EXPECT_GT(told.back(), 0.75) << what;
-        // One call before every decode row at least.
+        // At least one progress call before every decode row.
         EXPECT_GE(std::count_if(told.begin(), told.end(),
                                 [](double done) { return done > double(kPrompt - 1) / (kPrompt + kRows); }),
                   what == std::string("going back") ? 18 - kPrompt : kRows)
@@ -127,7 +128,7 @@ TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
     }
 }
 
-/// Asked again after a stop, it does what it does at once.
+/// Repeated after a stop, the command does the same as without the stop.
 TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
     for (const char* text : {"lane 1 h2o:budget=8,kv=gqa:2", "lane 1 tova:budget=7,shadow=on", "rewind 17"}) {
         const auto twice = live(std::size_t{1} << 20), once = live(std::size_t{1} << 20);
@@ -139,7 +140,8 @@ TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
     }
 }
 
-/// Commands of a branch that live rows again are stopped like any; they wait with the way to the branch's end, before the next row.
+/// Branch commands that replay a lane can be stopped like any other. They wait, with the rest of the way to
+/// the branch's end, before the next row.
 TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
     const auto there = [&](std::size_t checkpoint_bytes) {
         auto l = live(checkpoint_bytes);
@@ -164,11 +166,11 @@ TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
     for (const std::size_t checkpoint_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
         const auto l = there(checkpoint_bytes);
         keyhole::Session& s = *l->session;
-        // Once the branch is reached, what it begins with can wait, but there is no way back.
+        // Once the branch is reached, the commands at its start can wait, but there is no way back.
         std::vector<double> told;
         s.apply(parse_command("branch 1"), [&](double done) {
             told.push_back(done);
-            return done < 0.5;  // two commands come after the rows that are shared
+            return done < 0.5;  // two commands follow the shared rows
         });
         EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
         EXPECT_GE(told.back(), 0.5);
@@ -183,7 +185,7 @@ TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
         std::vector<std::shared_ptr<const keyhole::StepTrace>> steps;
         while (s.next_row() <= end)
             steps.push_back(s.step(steps.empty() ? std::function<bool(double)>() : never));
-        // The command of the last row waits behind its record.
+        // The last row's commands wait behind its record.
         EXPECT_EQ(steps.front()->commands.size(), 2u);
         EXPECT_TRUE(s.catching_up());
         EXPECT_EQ(s.run_spec().commands.size(), 3u + 2u);
@@ -208,7 +210,7 @@ TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
     }
 }
 
-/// A rewind leaves the way, and the commands that wait with it.
+/// A rewind abandons the way to the branch's end and the commands that wait on it.
 TEST_F(LiveAgain, ARewindLeavesACommandThatWaits) {
     const auto l = live(0);
     keyhole::Session& s = *l->session;
@@ -227,7 +229,7 @@ TEST_F(LiveAgain, ARewindLeavesACommandThatWaits) {
     EXPECT_EQ(a->lanes[1].entropy, b->lanes[1].entropy);
 }
 
-/// A long prompt is stopped within a product or a tile of attention, not a layer.
+/// A long prompt can be stopped within a matrix product or an attention tile, not only between layers.
 TEST_F(LiveAgain, ThePromptTellsOfEveryProductAndTile) {
     keyhole::RunSpec spec = run_spec(random_text(299, 3), {"full", "h2o:budget=8"}, 5);
     std::vector<double> told;
@@ -251,7 +253,8 @@ TEST_F(LiveAgain, ThePromptTellsOfEveryProductAndTile) {
     }
 }
 
-/// On the way back other KV heads are a part of the way: its own measure is a share of the whole.
+/// A change of KV heads during the replay is part of its progress: its own progress counts as a share of the
+/// whole.
 TEST_F(LiveAgain, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
     const auto l = live(0);
     l->session->apply(parse_command("lane 1 tova:budget=7,kv=mqa"));

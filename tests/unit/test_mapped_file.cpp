@@ -101,7 +101,7 @@ TEST_F(MappedFileTest, PipesOfTheUsersTextsAreReadToTheirEnd) {
     ::waitpid(child, nullptr, 0);
 }
 
-// A pipe without a writer would be waited for, and /dev/zero never ends.
+// An open of a pipe without a writer would block, and /dev/zero never ends.
 TEST_F(MappedFileTest, PipesAndDevicesAreRefused) {
     const fs::path pipe = folder_ / "pipe", zeros = folder_ / "zeros";
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -137,7 +137,7 @@ TEST_F(MappedFileTest, LargerTextsThanTheReaderTakesAreNotRead) {
                 << error.what();
         }
     }
-    // A hole of 1 TiB takes no room on the disk.
+    // A hole of 1 TiB takes no disk space.
     std::ofstream(folder_ / "hole").close();
     fs::resize_file(folder_ / "hole", std::uintmax_t{1} << 40);
     EXPECT_THROW(read_text_file(folder_ / "hole"), Error);
@@ -163,7 +163,7 @@ TEST_F(MappedFileTest, ReplacingKeepsPermissionsAndLinks) {
 TEST_F(MappedFileTest, AFullDiskKeepsTheOldFile) {
     const fs::path file = folder_ / "notes.json";
     write_text_file(file, "old");
-    // Files that grow beyond the limit fail as on a full disk.
+    // Writes beyond the file-size limit fail as on a full disk.
     const pid_t child = ::fork();
     if (child == 0) {
         std::signal(SIGXFSZ, SIG_IGN);
@@ -184,7 +184,7 @@ TEST_F(MappedFileTest, AFullDiskKeepsTheOldFile) {
     EXPECT_THROW(write_text_file("/dev/full", "x"), Error);
 }
 
-/// Pages of [data, data + size) that are in memory.
+/// Returns how many pages of [data, data + size) are in memory.
 std::size_t resident_pages(void* data, std::size_t size) {
     std::vector<unsigned char> in_memory((size + 4095) / 4096);
     if (::mincore(data, size, in_memory.data()) != 0) return 0;  // not mapped

@@ -1,5 +1,5 @@
-// Files that are cut or written to while they are mapped: reads go on, and a question says that they do not
-// count.
+// Files that are cut or written to while they are mapped: reads go on, and check_mapping() reports that their
+// values are not valid.
 #include "engine/base/mapping_guard.h"
 
 #include "engine/base/error.h"
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBytes = std::size_t{1} << 20;
 
-/// By the signal, or by the report of a sanitizer.
+/// Expects death by the signal, or by a sanitizer's report of it.
 bool ended_badly(int status) {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
@@ -38,7 +38,7 @@ class MappingGuard : public testing::Test {
   protected:
     MappingGuard() { write_text_file(path_, std::string(kBytes, '\1')); }
 
-    /// The sum of all bytes, in several threads as kernels read.
+    /// Returns the sum of all bytes, read in several threads as kernels do.
     static std::size_t sum(const MappedFile& mapped) {
         std::vector<std::size_t> sums(4);
         std::vector<std::thread> threads;
@@ -76,7 +76,7 @@ TEST_F(MappingGuard, ACutFileReadsAsZerosAndIsNamed) {
     EXPECT_NE(fault.find(path_.string()), std::string::npos) << fault;
     EXPECT_NE(fault.find("was cut to 8192 of 1048576 bytes"), std::string::npos) << fault;
     EXPECT_EQ(sum(other), 8192u);  // each mapping has its own zeros
-    // What was lost stays lost where the file grows again.
+    // Lost pages stay lost when the file grows again.
     fs::resize_file(path_, kBytes);
     EXPECT_NE(fault_of(mapped), "");
 }
@@ -87,7 +87,7 @@ TEST_F(MappingGuard, AFileThatIsWrittenToIsNamed) {
         std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
         file << "other";
     }
-    // The clock of a file system may be coarse: the time of change is set as a later write would.
+    // A file system's clock may be coarse, so the test sets the modification time of a later write.
     const timespec later[2] = {{0, UTIME_OMIT}, {4'000'000'000, 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), later, 0), 0);
     const std::string fault = fault_of(mapped);
@@ -117,11 +117,11 @@ TEST_F(MappingGuard, KnowsAddressesAsLongAsTheyAreMapped) {
     }
     EXPECT_EQ(mapping_of(inside), nullptr);
     EXPECT_EQ(mapping_of(nullptr), nullptr);
-    check_mapping(inside);  // of none: nothing to say
+    check_mapping(inside);  // not a mapping: nothing to report
 }
 
 TEST_F(MappingGuard, OtherBusErrorsEndTheProgramAsBefore) {
-    const MappedFile mapped(path_);  // the handler is there
+    const MappedFile mapped(path_);  // installs the handler
     EXPECT_EXIT(
         {
             const fs::path cut = folder_.path() / "cut";

@@ -34,13 +34,14 @@ TEST(Measure, FreedMemoryGoesBackToTheSystem) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
     GTEST_SKIP() << "another allocator";
 #endif
-    // A block is smaller than those that the allocator maps one by one.
+    // A block is smaller than the sizes that the allocator maps separately.
     constexpr std::size_t kBlock = 100'000, kBlocks = 2'000;
     std::jthread([] {
         std::vector<std::unique_ptr<std::vector<char>>> blocks;
         for (std::size_t i = 0; i < kBlocks; ++i)
             blocks.push_back(std::make_unique<std::vector<char>>(std::size_t{kBlock}, 'x'));
-        // The last one stays behind, as something always does: the blocks below it are free but not given back.
+        // The last block stays allocated, as happens in practice: the blocks below it are free but not
+        // returned to the system.
         static std::unique_ptr<std::vector<char>> last;
         last = std::move(blocks.back());
     }).join();

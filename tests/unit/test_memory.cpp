@@ -1,4 +1,4 @@
-// What eviction gives back: the cache against the equation, and the resident size of a process of its own.
+// Memory that eviction saves: the cache against the equation, and the resident size of a separate process.
 #include "engine/backend/backend.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/measure.h"
@@ -31,7 +31,8 @@ TinyShape large_shape() {
             .dtype = StoredAs::f16};
 }
 
-/// K and V of budget + 1 slots for all KV heads, in floats; beside them position and order of a slot and one score for every query head that reads it.
+/// Returns the bytes of K and V of budget + 1 slots for all KV heads, in floats, with each slot's position
+/// and order, and one score for every query head that reads it.
 std::int64_t equation_bytes(const TinyShape& shape, int budget) {
     const std::int64_t slots = std::int64_t{shape.n_layers} * shape.n_kv_heads * (budget + 1);
     const std::int64_t scores = std::int64_t{shape.n_layers} * shape.n_heads * (budget + 1) * 4;
@@ -56,7 +57,8 @@ std::vector<Lane> prefilled(keyhole::Backend& backend, const std::vector<std::st
     return lanes;
 }
 
-/// What a lane names decides no more of its memory than what it stores; the horizon of tau decides none of it.
+/// Huge numbers in a spec do not reserve memory beyond what the lane stores. The horizon of tau reserves
+/// none.
 TEST(EngineMemory, HugeNumbersOfASpecTakeNoRoom) {
     const keyhole::KvLayout layout = keyhole::KvLayout::grouped(2, 4, 2);
     const std::vector<int> stored(4, 20);
@@ -121,7 +123,8 @@ TEST(EngineMemory, BudgetsOfLayersTakeRoomOfTheirOwn) {
     lanes.push_back({backend->make_cache(), policy, {}});
     const keyhole::LanePrefill prefill{lanes[0].cache.get(), &policy, {}, &lanes[0].out};
     backend->prefill(random_tokens(400, 3), {&prefill, 1}, nullptr, {});
-    // Layers 0 and 2 and half of layer 3 store 64, layer 1 16, the other half 128; a quarter of the bytes is one layer's.
+    // Layers 0 and 2 and half of layer 3 store 64, layer 1 stores 16, the other half of layer 3 stores 128.
+    // Each layer has a quarter of the bytes.
     const auto expected = (2.5 * static_cast<double>(equation_bytes(tiny.shape(), 64)) +
                            static_cast<double>(equation_bytes(tiny.shape(), 16)) +
                            0.5 * static_cast<double>(equation_bytes(tiny.shape(), 128))) /
@@ -130,7 +133,7 @@ TEST(EngineMemory, BudgetsOfLayersTakeRoomOfTheirOwn) {
     decode(*backend, lanes, 400, 20);
     EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes), expected, 0.01 * expected);
     EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 20 + 16 * 8 + 128 * 4);
-    // One number again: room follows.
+    // One budget for all again: capacities follow.
     lanes[0].policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64").policy, 400, 64);
     backend->apply_policy(*lanes[0].cache, lanes[0].policy, 419);
     decode(*backend, lanes, 420, 60);
@@ -154,19 +157,19 @@ TEST(EngineMemory, LessBudgetGivesMemoryBack) {
     EXPECT_EQ(lanes[0].cache->use().allocated_bytes, after.allocated_bytes);
 }
 
-// Runs in a process of its own, started by the test below: prints what it found.
+// Runs in a separate process that the test below starts; prints the measured values.
 TEST(EngineMemoryChild, DISABLED_Measure) {
     const char* spec = std::getenv("KEYHOLE_TEST_LANE");
     ASSERT_NE(spec, nullptr);
     const TinyModel tiny(large_shape());
     const auto backend = cpu(tiny);
-    // Touches weights, code and the scratch of a step before the base is taken.
+    // Touches weights, code and a step's scratch memory before the baseline is measured.
     std::vector<Lane> warm = prefilled(*backend, {"full", "full", "full"}, 8);
     decode(*backend, warm, 8, 2);
     warm.clear();
     const std::int64_t base = keyhole::resident_memory().now_bytes;
     std::vector<Lane> lanes = prefilled(*backend, {spec, spec, spec}, kPrompt);
-    for (Lane& lane : lanes) lane.out = {};  // what left is the test's to keep: 12 bytes an entry
+    for (Lane& lane : lanes) lane.out = {};  // frees the test's own eviction lists: 12 bytes an entry
     malloc_trim(0);
     const std::int64_t after_prompt = keyhole::resident_memory().now_bytes;
     decode(*backend, lanes, kPrompt, 40);
@@ -212,7 +215,7 @@ TEST(EngineMemory, ResidentSizeAfterALongPromptIsWhatTheEquationGives) {
     RecordProperty("growth_over_caches_percent", static_cast<int>(100 * (m.after_prompt - m.base) / caches));
 }
 
-// The same measurement sees a cache that keeps everything: 3 x 4096 tokens are 100 MB.
+// Checks the measurement itself: it sees a cache that keeps everything. 3 x 4096 tokens are 100 MB.
 TEST(EngineMemory, ResidentSizeOfTheFullCacheIsThatOfItsTokens) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "sanitizers hold memory of their own";

@@ -1,4 +1,4 @@
-// The estimate of memory against what a cache really takes, and its inverse.
+// The estimate of memory against a cache's real size, and the estimate's inverse.
 #include "engine/backend/memory_need.h"
 
 #include "engine/backend/backend.h"
@@ -34,13 +34,14 @@ TEST(MemoryNeed, CacheIsWhatTheBackendAllocates) {
 }
 
 TEST(MemoryNeed, WeightsAreThoseOfTheFileAndTiedOnesCountOnce) {
-    const auto mha = fixture("llama_mha");  // bf16, but for the first norm of a layer
+    const auto mha = fixture("llama_mha");  // bf16, except the first norm of a layer
     EXPECT_EQ(memory_need(*mha, 1, 1, 1).weights, 2 * mha->n_parameters() + 2 * 2 * 32);
     EXPECT_EQ(memory_need(*mha, 500, 9, 1).weights, memory_need(*mha, 1, 1, 1).weights);
 }
 
 TEST(MemoryNeed, ScratchByHand) {
-    // 3 x d_model, 2 x q, 4 x KV and a score a head for each of 100 tokens; hidden rows; two threads' tiles; one row of logits.
+    // 3 x d_model, 2 x q, 4 x KV and one score per head for each of 100 tokens; hidden rows; two threads'
+    // tiles; one row of logits.
     const auto model = fixture("llama_gqa");
     EXPECT_EQ(
         memory_need(*model, 100, 1, 2).scratch,

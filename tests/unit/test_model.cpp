@@ -1,6 +1,5 @@
-// Loading: checkpoints of the official packages against transformers' own logits and attention, a real
-// checkpoint where
-// KEYHOLE_REAL_MODEL names one, and folders with something wrong in them.
+// Loading. Checkpoints of the official packages are compared with transformers' own logits and attention, a
+// real checkpoint too where KEYHOLE_REAL_MODEL names one. Faulty folders are refused.
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
@@ -29,7 +28,7 @@ using Json = nlohmann::json;
 
 const fs::path kFixtures = reference::source_folder() / "tests/fixtures";
 
-/// A copy of a fixture to break, which goes away with the object.
+/// A copy of a fixture for the tests to break; removed with the object.
 class ModelFolder {
   public:
     explicit ModelFolder(const std::string& fixture)
@@ -52,7 +51,7 @@ class ModelFolder {
     fs::path path_;
 };
 
-/// The one line with which load_model refuses the folder.
+/// Returns the one line with which load_model refuses the folder.
 std::string refusal(const fs::path& folder, ErrorCode code) {
     try {
         load_model(folder);
@@ -143,7 +142,7 @@ TEST(Model, OldAndNewFormsOfTheConfigAreTheSame) {
     EXPECT_TRUE(config.eos.empty());
 }
 
-/// Renames a tensor in the header, which keeps its length.
+/// Renames a tensor in the header. Pads with spaces, so that the header keeps its length.
 void rename_tensor(const fs::path& file, const std::string& from, const std::string& to) {
     std::string bytes = read_text_file(file);
     const std::size_t at = bytes.find('"' + from + '"');
@@ -159,7 +158,7 @@ TEST(Model, TiedWeightsMayHaveTheNameOfEither) {
     const auto model = load_model(folder.path()), original = load_model(kFixtures / "llama_mha");
     EXPECT_EQ(std::memcmp(model->weights().embedding.data, original->weights().embedding.data, 320 * 32 * 2),
               0);
-    // The same file as an untied model lacks its embedding.
+    // The same file read as an untied model lacks its embedding.
     folder.change_json("config.json", [](Json& json) { json["tie_word_embeddings"] = false; });
     expect_says(refusal(folder.path(), ErrorCode::bad_file), {"model.embed_tokens.weight"});
 }
@@ -189,7 +188,7 @@ TEST(Model, HashNamesConfigAndWeights) {
     EXPECT_EQ(load_model(folder.path())->hash(), hash);
     const fs::path file = folder.path() / "model.safetensors";
     const std::string bytes = read_text_file(file);
-    // Two signs in different words must not cancel: a sign is the highest bit of its word.
+    // Two flipped sign bits in different words must not cancel: a sign is the highest bit of its word.
     std::string flipped = bytes;
     for (const std::size_t at : {bytes.size() - 1, bytes.size() - 9})
         flipped[at] = static_cast<char>(flipped[at] ^ 0x80);
@@ -210,7 +209,7 @@ TEST(Model, RealCheckpoint) {
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.";
     EXPECT_EQ(model->tokenizer().decode(model->tokenizer().encode(text)), text);
     if (model->config().n_vocab != 512 || model->config().n_layers != 5) return;
-    // stories260K: the ids of this text, as its README says.
+    // stories260K: the ids of this text, as given in its README.
     const std::vector<int> expected = {1,   403, 407, 261, 378, 432, 383, 286, 261, 376, 298,
                                        315, 421, 395, 317, 426, 338, 401, 396, 267, 337, 410,
                                        408, 419, 292, 411, 322, 265, 282, 295, 433, 426};

@@ -37,7 +37,7 @@ TEST(Npy, HeaderIsTheFormatOfTheStandard) {
               header.size());
     EXPECT_EQ(header.back(), '\n');
     EXPECT_EQ(header.substr(10, 59), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
-    EXPECT_NE(npy_header("<i4", {5}).find("(5,)"), std::string::npos);  // a tuple of one
+    EXPECT_NE(npy_header("<i4", {5}).find("(5,)"), std::string::npos);  // a tuple with one element
     EXPECT_NE(npy_header("<i4", {}).find("()"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// The one reader of numbers: what it takes, and what it says of the rest.
+// The only reader of numbers: accepted forms, and the messages for all others.
 #include "engine/base/error.h"
 #include "engine/base/number.h"
 

@@ -1,4 +1,5 @@
-// The table of options: every key of the spec has words, its examples parse, and what it calls idle is.
+// The table of options: every key of the spec has a description, its examples parse, and idle options are
+// idle.
 #include "engine/policy/lane_spec.h"
 #include "engine/policy/option_help.h"
 
@@ -65,7 +66,7 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
         EXPECT_NE(idle("sink", option), "") << option;
         EXPECT_NE(idle("dilated", option), "") << option;
     }
-    EXPECT_EQ(idle("window:recent=10", "alpha"), "");  // moved away from the preset
+    EXPECT_EQ(idle("window:recent=10", "alpha"), "");  // differs from the preset
     EXPECT_EQ(idle("window", "budget"), "");
     EXPECT_NE(idle("h2o", "dilation"), "");
     EXPECT_EQ(idle("dilated", "dilation"), "");
@@ -82,7 +83,7 @@ TEST(OptionHelp, SaysWhatIsIdleAndWhy) {
     EXPECT_EQ(idle("tova", "dialect"), "");
 }
 
-/// What is called fixed by the released code does not reach the resolved policy; what is not, does.
+/// Options reported as fixed by the released code do not change the resolved policy. All others do.
 TEST(OptionHelp, ReleasedCodeFixesWhatIsCalledFixed) {
     const std::vector<std::pair<std::string, std::string>> changes = {{"prefill", "prefill=stepwise"},
                                                                       {"every", "every=3"},

@@ -1,5 +1,5 @@
-// Philox4x32-10 against the known answers of Random123 (tests/kat_vectors) and answers of an independent
-// implementation in Python; noise_at against the distributions that it names.
+// Philox4x32-10 against the known answers of Random123 (tests/kat_vectors) and of an independent Python
+// implementation; noise_at against its distributions.
 #include "engine/base/philox.h"
 #include "engine/policy/math.h"
 
@@ -27,8 +27,8 @@ TEST(Philox, GivesTheKnownAnswers) {
         {{{0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}},
          0x299f31d0a4093822u,
          {0xd16cfe09u, 0x94fdcceb, 0x5001e420u, 0x24126ea1u}},
-        // Not of Random123: the shape of a counter of noise_at, and a key whose halves differ, by the Python
-        // one.
+        // Not in Random123, but computed by the Python implementation: a counter in noise_at's form, and a
+        // key with two different halves.
         {{{7, ~0u, 2, 3}}, 1, {0x75cb13e6u, 0x159ce18fu, 0x7e9d282bu, 0x605900e8u}},
         {{{1, 2, 3, 4}}, 0x123456789abcdef0u, {0x70538c98u, 0x18bdcc1cu, 0x0cbf6709u, 0x0bb05d21u}},
     };
@@ -54,7 +54,7 @@ std::vector<double> drawn_noise(NoiseKind kind, int n) {
     return values;
 }
 
-/// Kolmogorov and Smirnov's largest distance between the sample's distribution and `cdf`.
+/// Returns the Kolmogorov-Smirnov distance between the sample's distribution and `cdf`.
 template <class Cdf>
 double ks_distance(std::vector<double> sample, const Cdf& cdf) {
     std::sort(sample.begin(), sample.end());

@@ -1,6 +1,7 @@
-// Six tokens by hand, for every policy and dialect: four of the prompt, two that are decoded, budget 3 unless a case says otherwise.
-// A row is given as whole numbers w_j with logits ln w_j, so that its probabilities are w_j / (sum of w over what the row sees).
-// The simulations and the engine must both give the sets and scores written here.
+// Six tokens by hand for every policy and dialect: four prompt tokens, two decoded tokens, budget 3 unless a
+// case says otherwise. A row is given as whole numbers w_j with logits ln w_j, so its probabilities are w_j /
+// (sum of w over what the row sees). The simulations and the engine must both give the sets and scores
+// written here.
 #include "tests/reference/engine_scores.h"
 
 #include <gtest/gtest.h>
@@ -13,15 +14,18 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;  // [row][position <= row]
 
-// Shares by row where all is seen:
+// Probabilities by row where all is seen:
 //   row 1: 1/8 7/8          row 2: 1/8 1/8 6/8          row 3: 1/16 2/16 12/16 1/16
 // so that the sums after row 3 are
-//   token 0: 1 + 1/8 + 1/8 + 1/16 = 1.3125    1: 7/8 + 1/8 + 2/16 = 1.125    2: 6/8 + 12/16 = 1.5    3: 1/16 = 0.0625
+//   token 0: 1 + 1/8 + 1/8 + 1/16 = 1.3125    token 1: 7/8 + 1/8 + 2/16 = 1.125
+//   token 2: 6/8 + 12/16 = 1.5                token 3: 1/16 = 0.0625
 const Rows kA = {{1}, {1, 7}, {1, 1, 6}, {1, 2, 12, 1}, {1, 6, 8, 5, 2}, {1, 1, 4, 2, 3, 1}};
-// As A, but row 4 looks at token 0 twice as much.
+// As kA, but row 4 gives token 0 twice the weight and token 3 one less.
 const Rows kBlink = {{1}, {1, 7}, {1, 1, 6}, {1, 2, 12, 1}, {2, 6, 8, 4, 2}, {1, 1, 4, 2, 3, 1}};
 //   row 1: 1/2 1/2          row 2: 1/4 2/4 1/4          row 3: 5/16 2/16 1/16 8/16
-// sums after row 3: 0: 1 + 1/2 + 1/4 + 5/16 = 2.0625    1: 1/2 + 1/2 + 2/16 = 1.125    2: 1/4 + 1/16 = 0.3125    3: 0.5
+// sums after row 3:
+//   token 0: 1 + 1/2 + 1/4 + 5/16 = 2.0625    token 1: 1/2 + 1/2 + 2/16 = 1.125
+//   token 2: 1/4 + 1/16 = 0.3125              token 3: 0.5
 const Rows kB = {{1}, {1, 1}, {1, 2, 1}, {5, 2, 1, 8}, {9, 3, 1, 4, 2}, {1, 4, 2, 3, 5, 2}};
 
 struct Expected {
@@ -39,7 +43,7 @@ struct HandCase {
     int n_kv_heads = 1;
     int n_prompt = 4;
     std::vector<std::vector<Expected>> expected;  // [KV head]
-    NoiseOf noise = no_noise();                   // taken off the logits: logit + noise = ln w
+    NoiseOf noise = no_noise();                   // subtracted from the logits: logit + noise = ln w
 };
 
 void PrintTo(const HandCase& c, std::ostream* out) {
@@ -52,7 +56,7 @@ std::vector<HandCase> hand_cases() {
     const auto mean = PoolOver::mean;
     std::vector<HandCase> cases;
 
-    // policies 2.1: nothing leaves.
+    // policies 2.1: evicts nothing.
     cases.push_back(
         {.name = "Full",
          .spec = "full",
@@ -69,7 +73,8 @@ std::vector<HandCase> hand_cases() {
          .expected = {
              {{3, {0, 1, 2, 3}, {1, 2, 3}}, {4, {1, 2, 3, 4}, {2, 3, 4}}, {5, {2, 3, 4, 5}, {3, 4, 5}}}}});
 
-    // policies 2.2 and section 1, H2O's local baseline: k counts the row's own token; 4 columns after the prompt are more than 3.
+    // policies 2.2 and section 1, H2O's local baseline: k counts the row's own token. The 4 columns after the
+    // prompt exceed 3.
     cases.push_back(
         {.name = "WindowReleased",
          .spec = "window:budget=3,dialect=released",
@@ -77,7 +82,8 @@ std::vector<HandCase> hand_cases() {
          .heads = {kA},
          .expected = {{{3, {0, 1, 2, 3}, {2, 3}}, {4, {2, 3, 4}, {3, 4}}, {5, {3, 4, 5}, {4, 5}}}}});
 
-    // The same with a prompt of 3: 3 columns are not more than 3, so row 3 still sees k + 1 tokens, and two leave after it.
+    // The same with a prompt of 3: 3 columns do not exceed 3, so row 3 still sees k + 1 tokens and two are
+    // evicted after it.
     cases.push_back(
         {.name = "WindowReleasedPromptOfTheBudget",
          .spec = "window:budget=3,dialect=released",
@@ -86,7 +92,7 @@ std::vector<HandCase> hand_cases() {
          .n_prompt = 3,
          .expected = {{{2, {0, 1, 2}, {0, 1, 2}}, {3, {0, 1, 2, 3}, {2, 3}}, {4, {2, 3, 4}, {3, 4}}}}});
 
-    // policies 2.3: one sink and the two newest. The released code turns keys, and keeps the same ones.
+    // policies 2.3: one sink and the two newest. The released code rotates keys and keeps the same ones.
     const std::vector<std::vector<Expected>> sink_rows = {
         {{3, {0, 1, 2, 3}, {0, 2, 3}}, {4, {0, 2, 3, 4}, {0, 3, 4}}, {5, {0, 3, 4, 5}, {0, 4, 5}}}};
     cases.push_back(
@@ -101,7 +107,7 @@ std::vector<HandCase> hand_cases() {
                      .heads = {kA},
                      .expected = sink_rows});
 
-    // policies 2.4: w = 2 tokens one apart, i and i - 2; the span of 2 * 2 - 1 = 3 newest stays stored.
+    // policies 2.4: w = 2 tokens one apart, i and i - 2. The span of 2 * 2 - 1 = 3 newest stays stored.
     cases.push_back(
         {.name = "Dilated",
          .spec = "dilated:budget=2",
@@ -109,7 +115,8 @@ std::vector<HandCase> hand_cases() {
          .heads = {kA},
          .expected = {{{3, {0, 1, 2, 3}, {1, 2, 3}}, {4, {2, 4}, {2, 3, 4}}, {5, {3, 5}, {3, 4, 5}}}}});
 
-    // policies 2.5: no window, so the newest starts with one small score and leaves at once; the set freezes on the prompt.
+    // policies 2.5: no window, so the newest token starts with one small score and is evicted at once. The
+    // set stays that of the prompt.
     cases.push_back(
         {.name = "KeyOnly",
          .spec = "key:budget=3",
@@ -132,26 +139,28 @@ std::vector<HandCase> hand_cases() {
                  return h2o(t, r, 3, {0, 2}, mean, kEveryRow);
              },
          .heads = {kA},
-         .expected = {{// of 0 (1.3125) and 1 (1.125) the first stays
+         .expected = {{// token 0 (1.3125) stays, 1 (1.125) goes
                        {3, {0, 1, 2, 3}, {0, 2, 3}, {{0, 1.3125}, {1, 1.125}, {2, 1.5}, {3, 0.0625}}},
-                       // w = 1 . 8 5 2, sum 16: of 0 (1.3125 + 1/16) and 2 (1.5 + 8/16) the second stays
+                       // w = 1 . 8 5 2, sum 16: 2 (1.5 + 8/16) stays, 0 (1.3125 + 1/16) goes
                        {4, {0, 2, 3, 4}, {2, 3, 4}, {{0, 1.375}, {2, 2.0}, {3, 0.375}, {4, 0.125}}},
-                       // w = 4 2 3 1 over 2 3 4 5, sum 10: of 2 (2 + 0.4) and 3 (0.375 + 0.2) the first
+                       // w = 4 2 3 1 over 2 3 4 5, sum 10: 2 (2 + 0.4) stays, 3 (0.375 + 0.2) goes
                        {5, {2, 3, 4, 5}, {2, 4, 5}, {{2, 2.4}, {3, 0.575}, {4, 0.425}, {5, 0.1}}}}}});
 
-    // policies 2.6, utils_hh and fact 5: heavy 1, recent 2. Column s - 2 is hidden from the next row, keeps its score, competes later.
+    // policies 2.6, utils_hh and fact 5: heavy 1, recent 2. Column s - 2 is hidden from the next row, keeps
+    // its score, and competes later.
     cases.push_back(
         {.name = "H2oReleased",
          .spec = "h2o:budget=3,recent=2,dialect=released",
          .simulate = [=](const Observed& t, const Readers& r) { return released_h2o(t, r, 1, 2, mean); },
          .heads = {kA},
          .expected = {{{3, {0, 1, 2, 3}, {0, 2, 3}, {{0, 1.3125}, {1, 1.125}, {2, 1.5}, {3, 0.0625}}},
-                       // 2 is hidden: w = 1 . . 5 2, sum 8; 2 has 1.5 still and beats 0 (1.3125 + 1/8)
+                       // 2 is hidden: w = 1 . . 5 2, sum 8; 2 keeps 1.5 and beats 0 (1.3125 + 1/8)
                        {4, {0, 3, 4}, {2, 3, 4}, {{0, 1.4375}, {2, 1.5}, {3, 0.6875}, {4, 0.25}}},
-                       // 2 is back, 3 is hidden: w = 4 . 3 1, sum 8
+                       // 2 is visible again, 3 is hidden: w = 4 . 3 1, sum 8
                        {5, {2, 4, 5}, {2, 4, 5}, {{2, 2.0}, {3, 0.6875}, {4, 0.625}, {5, 0.125}}}}}});
 
-    // The same rule where the blink costs token 2 its place: row 4 sees w = 2 . . 4 2, sum 8, and 0 gets 1.3125 + 2/8 = 1.5625 > 1.5.
+    // The same rule where token 2 loses its place while hidden: row 4 sees w = 2 . . 4 2, sum 8, and token 0
+    // reaches 1.3125 + 2/8 = 1.5625 > 1.5.
     cases.push_back(
         {.name = "H2oReleasedLosesByTheBlink",
          .spec = "h2o:budget=3,recent=2,dialect=released",
@@ -161,7 +170,7 @@ std::vector<HandCase> hand_cases() {
                        {4, {0, 3, 4}, {0, 3, 4}, {{0, 1.5625}, {2, 1.5}, {3, 0.5625}, {4, 0.25}}},
                        // 3 is hidden: w = 1 . . . 3 1 over 0 4 5, sum 5
                        {5, {0, 4, 5}, {0, 4, 5}, {{0, 1.7625}, {3, 0.5625}, {4, 0.85}, {5, 0.2}}}}}});
-    // ... which the paper's rule does not do: w = 2 . 8 4 2, sum 16: 0: 1.4375, 2: 2.0.
+    // The paper's rule keeps token 2: w = 2 . 8 4 2, sum 16: 0: 1.4375, 2: 2.0.
     cases.push_back(
         {.name = "H2oPaperWhereTheBlinkWouldCost",
          .spec = "h2o:budget=3,recent=2",
@@ -172,7 +181,8 @@ std::vector<HandCase> hand_cases() {
          .heads = {kBlink},
          .expected = {{{4, {0, 2, 3, 4}, {2, 3, 4}, {{0, 1.4375}, {2, 2.0}, {3, 0.3125}, {4, 0.125}}}}}});
 
-    // policies section 1, w = 0: "evicts; next row cannot see even itself". Its score is 0 then, so it leaves at once.
+    // policies section 1, w = 0: "evicts; next row cannot see even itself". Its score is then 0, so it is
+    // evicted at once.
     cases.push_back(
         {.name = "H2oReleasedWithoutWindow",
          .spec = "h2o:budget=3,recent=0,dialect=released",
@@ -187,9 +197,10 @@ std::vector<HandCase> hand_cases() {
     // policies 2.6, layer-wise: sum over the heads, one set. Sums after row 3: 3.375 2.25 1.8125 0.5625.
     const std::vector<Expected> layer_rows = {
         {3, {0, 1, 2, 3}, {0, 2, 3}, {{0, 3.375}, {1, 2.25}, {2, 1.8125}, {3, 0.5625}}},
-        // A: 1 . 8 5 2, B: 9 . 1 4 2, both of 16: 0: + 10/16, 2: + 9/16, 3: + 9/16, 4: 4/16. Head A alone would have kept 2.
+        // A: 1 . 8 5 2, B: 9 . 1 4 2, both over 16: 0: + 10/16, 2: + 9/16, 3: + 9/16, 4: 4/16.
+        // Head A alone would keep 2.
         {4, {0, 2, 3, 4}, {0, 3, 4}, {{0, 4.0}, {2, 2.375}, {3, 1.125}, {4, 0.25}}},
-        // A: 1 2 3 1 of 7, B: 1 3 5 2 of 11
+        // A: 1 2 3 1 over 7, B: 1 3 5 2 over 11
         {5, {0, 3, 4, 5}, {0, 4, 5}, {{0, 4 + 1 / 7.0 + 1 / 11.0}, {3, 1.125 + 2 / 7.0 + 3 / 11.0}}}};
     cases.push_back({.name = "H2oLayerWise",
                      .spec = "h2o:budget=3,recent=2,scope=layer,pool=sum",
@@ -201,7 +212,7 @@ std::vector<HandCase> hand_cases() {
                      .unit = Unit::layer,
                      .n_kv_heads = 2,
                      .expected = {layer_rows, layer_rows}});
-    // policies 2.12: two query heads that read one KV head are one set as well.
+    // policies 2.12: two query heads of one KV head share one set too.
     cases.push_back({.name = "H2oGrouped",
                      .spec = "h2o:budget=3,recent=2,pool=sum",
                      .simulate =
@@ -210,7 +221,7 @@ std::vector<HandCase> hand_cases() {
                          },
                      .heads = {kA, kB},
                      .expected = {layer_rows}});
-    // Per head the two differ: B keeps 0 at row 4 (2.0625 + 9/16 = 2.625 against 0.3125 + 1/16).
+    // Per head the sets differ: B keeps 0 at row 4 (2.0625 + 9/16 = 2.625 against 0.3125 + 1/16).
     cases.push_back(
         {.name = "H2oHeadWise",
          .spec = "h2o:budget=3,recent=2",
@@ -223,7 +234,7 @@ std::vector<HandCase> hand_cases() {
          .expected = {{{4, {0, 2, 3, 4}, {2, 3, 4}}, {5, {2, 3, 4, 5}, {2, 4, 5}}},
                       {{4, {0, 2, 3, 4}, {0, 3, 4}, {{0, 2.625}, {2, 0.375}, {3, 0.75}, {4, 0.125}}},
                        {5, {0, 3, 4, 5}, {0, 4, 5}}}}});
-    // Max over the two instead: 2 has max(1.5 + 8/16, 0.375) = 2, 0 has max(1.375, 2.625) = 2.625.
+    // Maximum over the two heads: 2 has max(1.5 + 8/16, 0.375) = 2, 0 has max(1.375, 2.625) = 2.625.
     cases.push_back(
         {.name = "H2oGroupedMax",
          .spec = "h2o:budget=3,recent=2,pool=max",
@@ -248,13 +259,13 @@ std::vector<HandCase> hand_cases() {
                        // w = 1 4 2 3 1 over 0 2 3 4 5, sum 11: 2 (2 + 4/11) stays
                        {5, {0, 2, 3, 4, 5}, {2, 4, 5}, {{0, 1.375 + 1 / 11.0}, {2, 2 + 4 / 11.0}}}}}});
 
-    // policies 2.7: the last row alone, mean over the query heads of the layer; the newest competes.
+    // policies 2.7: the last row only, mean over the query heads of the layer; the newest competes.
     const std::vector<Expected> tova_rows = {
-        // A: 1 2 12 1, B: 5 2 1 8: mean of 32: 6 4 13 9; 1 leaves
+        // A: 1 2 12 1, B: 5 2 1 8: mean over 32: 6 4 13 9; 1 is evicted
         {3, {0, 1, 2, 3}, {0, 2, 3}, {{0, 6 / 32.0}, {1, 4 / 32.0}, {2, 13 / 32.0}, {3, 9 / 32.0}}},
-        // A: 1 8 5 2, B: 9 1 4 2 over 0 2 3 4: 10 9 9 4; the newest leaves at once
+        // A: 1 8 5 2, B: 9 1 4 2 over 0 2 3 4: 10 9 9 4; the newest is evicted at once
         {4, {0, 2, 3, 4}, {0, 2, 3}, {{0, 10 / 32.0}, {2, 9 / 32.0}, {3, 9 / 32.0}, {4, 4 / 32.0}}},
-        // A: 1 4 2 1, B: 1 2 3 2 over 0 2 3 5: of 16: 2 6 5 3; 0 leaves
+        // A: 1 4 2 1, B: 1 2 3 2 over 0 2 3 5: over 16: 2 6 5 3; 0 is evicted
         {5, {0, 2, 3, 5}, {2, 3, 5}, {{0, 2 / 16.0}, {2, 6 / 16.0}, {3, 5 / 16.0}, {5, 3 / 16.0}}}};
     cases.push_back(
         {.name = "Tova",
@@ -271,7 +282,8 @@ std::vector<HandCase> hand_cases() {
                      .unit = Unit::layer,
                      .n_kv_heads = 2,
                      .expected = {tova_rows, tova_rows}});
-    // policies 2.7, +i: the first token is protected inside k. At row 5 of 2 (6) 3 (5) 5 (3) the newest leaves.
+    // policies 2.7, +i: the first token is protected inside k. At row 5, of 2 (6), 3 (5) and 5 (3), the
+    // newest is evicted.
     const std::vector<Expected> first_rows = {
         {3, {0, 1, 2, 3}, {0, 2, 3}}, {4, {0, 2, 3, 4}, {0, 2, 3}}, {5, {0, 2, 3, 5}, {0, 2, 3}}};
     cases.push_back({.name = "TovaFirstTokenProtected",
@@ -284,8 +296,8 @@ std::vector<HandCase> hand_cases() {
                      .unit = Unit::layer,
                      .n_kv_heads = 2,
                      .expected = {first_rows, first_rows}});
-    // policies 2.7, head-wise, and the tie rule of section 1: in A tokens 0 and 3 have 1/16 each at row 3 and 1 and 5 have 1/8 each at
-    // row 5; of equals the older leaves.
+    // policies 2.7, head-wise, and the tie rule of section 1. In A tokens 0 and 3 have 1/16 each at row 3,
+    // and 1 and 5 have 1/8 each at row 5. Of equal scores the older token is evicted.
     cases.push_back(
         {.name = "TovaHeadWise",
          .spec = "tova:budget=3,scope=head",
@@ -298,8 +310,9 @@ std::vector<HandCase> hand_cases() {
                       {{3, {0, 1, 2, 3}, {0, 1, 3}},      // 5 2 1 8
                        {4, {0, 1, 3, 4}, {0, 1, 3}},      // 9 3 4 2
                        {5, {0, 1, 3, 5}, {1, 3, 5}}}}});  // 1 4 3 2
-    // policies 2.7, a prompt of 5. Stepwise (appendix E): rows 3 and 4 evict as above. One-shot: two leave after row 4, which saw all:
-    // A 1 6 8 5 2 of 22, B 9 3 1 4 2 of 19: means 0.260 0.215 0.208 0.219 0.098; then row 5: A 1 1 2 1 of 5, B 1 4 3 2 of 10.
+    // policies 2.7, a prompt of 5. Stepwise (appendix E): rows 3 and 4 evict as above. One-shot: two tokens
+    // are evicted after row 4, which saw all: A 1 6 8 5 2 over 22, B 9 3 1 4 2 over 19: means 0.260 0.215
+    // 0.208 0.219 0.098. Then row 5: A 1 1 2 1 over 5, B 1 4 3 2 over 10.
     cases.push_back({.name = "TovaStepwise",
                      .spec = "tova:budget=3,prefill=stepwise",
                      .simulate =
@@ -326,9 +339,10 @@ std::vector<HandCase> hand_cases() {
                      .n_prompt = 5,
                      .expected = {oneshot_rows, oneshot_rows}});
 
-    // policies 2.8, Algorithm 1. Gumbel noise once a token; the six draws for seed 1, layer 0, head 0 are written out (computed apart
-    // from both programs, from the paper of Philox) and taken off the logits, so that exp(x + zeta) is the whole number w.
-    // tau 1 for the prompt, then 1 + t * (2 - 1) / 1 = 2 held: probabilities go with the square root of w. k = 3, w = 2.
+    // policies 2.8, Algorithm 1. One Gumbel draw per token. The six draws for seed 1, layer 0, head 0 are
+    // written out (computed from the Philox paper, independently of both programs) and subtracted from the
+    // logits, so that exp(x + zeta) is the whole number w. tau is 1 for the prompt, then 1 + t * (2 - 1) / 1
+    // = 2, held: probabilities go with the square root of w. k = 3, w = 2.
     const Rows keyed = {{1}, {1, 7}, {1, 1, 6}, {1, 2, 12, 1}, {49, 4, 25, 1, 9}, {1, 1, 64, 1, 36, 1}};
     const std::vector<double> token_draws = {-1.375921234, 0.298147435, 1.586449266,
                                              -0.424621363, 1.303860828, 4.474941901};
@@ -344,7 +358,8 @@ std::vector<HandCase> hand_cases() {
          .heads = {keyed},
          .expected =
              {{{3, {0, 1, 2, 3}, {0, 2, 3}, {{0, 1.3125}, {1, 1.125}, {2, 1.5}, {3, 0.0625}}},
-               // roots 7 . 5 1 3, sum 16: 0: 1.3125 + 7/16 = 1.75, 2: 1.5 + 5/16 = 1.8125; at tau 1 0 would win
+               // roots 7 . 5 1 3, sum 16: 0: 1.3125 + 7/16 = 1.75, 2: 1.5 + 5/16 = 1.8125. At tau 1 token 0
+               // would win.
                {4, {0, 2, 3, 4}, {2, 3, 4}, {{0, 1.75}, {2, 1.8125}, {3, 0.125}, {4, 0.1875}}},
                // roots 8 1 6 1 over 2 3 4 5, sum 16
                {5, {2, 3, 4, 5}, {2, 4, 5}, {{2, 2.3125}, {3, 0.1875}, {4, 0.5625}, {5, 0.0625}}}}},
@@ -363,7 +378,8 @@ std::vector<HandCase> hand_cases() {
                {4, {0, 2, 3, 4}, {2, 3, 4}, {{0, 1.421875}, {2, 1.578125}, {3, 0.078125}, {4, 0.046875}}}}},
          .noise = once});
 
-    // tau near 0: every row gives 1 to its highest token: 0, 1, 2, 2; then 2, 2. Of 0 and 1 (1 each) the older leaves.
+    // tau near 0: every row gives 1 to its highest token: 0, 1, 2, 2; then 2, 2. Of 0 and 1 (1 each) the
+    // older is evicted.
     cases.push_back(
         {.name = "KeyformerTauNearZero",
          .spec = "keyformer:budget=3,recent=2,noise=none,tau=0.000001",
@@ -376,9 +392,10 @@ std::vector<HandCase> hand_cases() {
                        {4, {1, 2, 3, 4}, {2, 3, 4}, {{1, 1}, {2, 3}, {3, 0}, {4, 0}}},
                        {5, {2, 3, 4, 5}, {2, 4, 5}, {{2, 4}, {3, 0}, {4, 0}, {5, 0}}}}}});
 
-    // policies 2.8 and facts 2 and 3, attention.py: noise afresh in every row; the token that leaves the window dies, though token 2
-    // has the highest score of all; the keys are those of the prompt. k = 3 counts the row's own token: 1 key, w = 2.
-    // tau runs on: t = 1: 2, t = 2: 3. Row 4: roots 7 1 3 of 11 over 0 3 4. Row 5 by cube roots: 64 27 1 -> 4 3 1 of 8 over 0 4 5.
+    // policies 2.8 and facts 2 and 3, attention.py: new noise in every row. The token that leaves the window
+    // is evicted, though token 2 has the highest score of all. The keys stay those of the prompt. k = 3
+    // counts the row's own token: 1 key, w = 2. tau is not held: t = 1: 2, t = 2: 3.
+    // Row 4: square roots 7 1 3 over 11, for 0 3 4. Row 5: cube roots: 64 27 1 -> 4 3 1 over 8, for 0 4 5.
     const Rows row_keyed = {{1}, {1, 7}, {1, 1, 6}, {1, 2, 12, 1}, {49, 4, 25, 1, 9}, {64, 1, 64, 1, 27, 1}};
     const Rows row_draws = {
         {2.152075758},
@@ -422,7 +439,8 @@ std::vector<HandCase> hand_cases() {
          .expected = {{{3, {0, 1, 2, 3}, {0, 1, 2, 3}},
                        {4, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}},
                        {5, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}}}}});
-    // "eviction starts when length exceeds k": a prompt of 3 with k = 3 loses nothing; after row 3 one of two candidates and the gap go.
+    // "eviction starts when length exceeds k": a prompt of 3 with k = 3 evicts nothing. After row 3 one of
+    // two candidates and the gap are evicted.
     cases.push_back(
         {.name = "KeyformerReleasedPromptOfTheBudget",
          .spec = "keyformer:budget=3,recent=2,noise=none,tau=1,dialect=released",
@@ -435,7 +453,8 @@ std::vector<HandCase> hand_cases() {
               {3, {0, 1, 2, 3}, {0, 3}},
               {4, {0, 3, 4}, {0, 4}, {{0, 1.3125 + 1 / 8.0}, {3, 0.0625 + 5 / 8.0}, {4, 2 / 8.0}}}}}});
 
-    // policies 2.9: A <- alpha A + p, alpha = 1/2. After row 3: 0: 1/16 + 1/16 + 1/32 + 1/8, 1: 2/16 + 1/16 + 7/32, 2: 12/16 + 6/16, 3: 1/16.
+    // policies 2.9: A <- alpha A + p, alpha = 1/2. After row 3:
+    // 0: 1/16 + 1/16 + 1/32 + 1/8,  1: 2/16 + 1/16 + 7/32,  2: 12/16 + 6/16,  3: 1/16.
     const std::map<int, double> forgotten = {{0, 0.28125}, {1, 0.40625}, {2, 1.125}, {3, 0.0625}};
     cases.push_back(
         {.name = "A2sf",
@@ -476,7 +495,7 @@ std::vector<HandCase> hand_cases() {
                      .expected = {{{3, {0, 1, 2, 3}, {2, 3}, forgotten},
                                    {4, {2, 3, 4}, {2, 4}},      // w = 8 5 2
                                    {5, {2, 4, 5}, {2, 5}}}}});  // w = 4 3 1
-    // ... but a text no longer than k = select + recent is kept whole (section 1).
+    // A text no longer than k = select + recent is kept whole all the same (section 1).
     cases.push_back({.name = "A2sfReleasedRecentOnePromptOfTheBudget",
                      .spec = "a2sf:budget=3,recent=1,alpha=0.5,dialect=released",
                      .simulate = [=](const Observed& t,
@@ -484,7 +503,7 @@ std::vector<HandCase> hand_cases() {
                      .heads = {kA},
                      .n_prompt = 3,
                      .expected = {{{2, {0, 1, 2}, {0, 1, 2}}, {3, {0, 1, 2, 3}, {2, 3}, forgotten}}}});
-    // Recent 2: heavy + recent stored, k + 1 attended: of 0 and 1 the second stays, then of 1 and 2 the second.
+    // Recent 2: heavy + recent stored, k + 1 attended: 1 stays against 0, then 2 against 1.
     cases.push_back({.name = "A2sfReleasedRecentTwo",
                      .spec = "a2sf:budget=3,recent=2,alpha=0.5,dialect=released",
                      .simulate = [=](const Observed& t,

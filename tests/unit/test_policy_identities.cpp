@@ -1,4 +1,4 @@
-// Where two points of policy space must mean the same thing: policies.md, "identities worth having".
+// Pairs of specs that must mean the same (policies, "identities worth having").
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -26,7 +26,8 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
         return run_engine(model_, specs, all.first(static_cast<std::size_t>(n_prompt)),
                           all.subspan(static_cast<std::size_t>(n_prompt)));
     }
-    // Same bits in next-token logits and evictions; scores may be named differently.
+    // Expects the same evictions, attended positions and bits of next-token logits. Does not compare scores,
+    // which may have different names.
     static void expect_same_decoding(const LaneRows& rows, std::size_t a, std::size_t b) {
         for (std::size_t t = 0; t < rows[a].size(); ++t) {
             ASSERT_EQ(rows[a][t].evictions, rows[b][t].evictions) << "row " << t;
@@ -39,7 +40,7 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
         for (const keyhole::RowOutput& row : lane) n += row.evictions.size();
         return n;
     }
-    /// Positions that a KV head showed the row.
+    /// Returns the positions that a KV head made visible to the row.
     static std::set<int> visible_positions(const keyhole::RowOutput& out, int g) {
         std::set<int> visible = attended_positions(out, g);
         const auto first = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g)]),
@@ -95,7 +96,7 @@ TEST_P(PolicyIdentities, OnlyRecentIsWindow) {
     }
 }
 
-// The released A2SF forces the newest token: what a window of one does in the papers' rule.
+// The released A2SF keeps the newest token, as a window of one does in the papers' rule.
 TEST_P(PolicyIdentities, ReleasedA2sfIsItsNeighbourWithAWindowOfOne) {
     const LaneRows rows =
         run({"a2sf:budget=12,alpha=1,dialect=released", "h2o:budget=12,recent=1",
@@ -107,7 +108,7 @@ TEST_P(PolicyIdentities, ReleasedA2sfIsItsNeighbourWithAWindowOfOne) {
     }
 }
 
-// Nothing but recent tokens: the released codes see k tokens, the row's own included.
+// Recent tokens only: the released codes see k tokens, including the row's own.
 TEST_P(PolicyIdentities, OnlyRecentIsTheReleasedWindow) {
     const LaneRows rows =
         run({"window:budget=12,dialect=released", "keyformer:budget=12,recent=12,dialect=released",
@@ -123,7 +124,7 @@ TEST_P(PolicyIdentities, OnlyRecentIsTheReleasedWindow) {
         }
 }
 
-// TOVA's code has nothing that its paper with a prompt read at once has not.
+// TOVA's code equals its paper's rule with a one-shot prompt.
 TEST_P(PolicyIdentities, ReleasedTovaIsTovaReadAtOnce) {
     expect_same_decoding(run({"tova:budget=12", "tova:budget=12,dialect=released,prefill=stepwise"}), 0, 1);
 }
@@ -140,8 +141,8 @@ TEST_P(PolicyIdentities, TovaNeverDropsProtectedFirstTokens) {
     EXPECT_NE(stored_positions(rows[0].back(), 0), stored_positions(rows[2].back(), 0));
 }
 
-// Dropped entries and masked ones must give the same outputs: the reference keeps every K and V and masks what the engine has
-// dropped or hides.
+// Dropped and masked entries must give the same outputs: the reference keeps every K and V and masks what the
+// engine dropped or hides.
 TEST_P(PolicyIdentities, MaskedAndDroppedOutputsAgree) {
     const std::vector<std::string> specs = {
         "window:budget=9,dialect=released",       "h2o:budget=9,dialect=released",
@@ -156,7 +157,7 @@ TEST_P(PolicyIdentities, MaskedAndDroppedOutputsAgree) {
     const int per_layer = n_kv_heads() / weights.n_layers;
     for (std::size_t n = 0; n < specs.size(); ++n) {
         if (specs[n].find("stepwise") != std::string::npos)
-            continue;  // prompt rows saw less: compare_with_reference has it
+            continue;  // prompt rows saw less; compare_with_reference covers them
         Sequence sequence(weights);
         PositionSets visible = empty_sets(weights);
         for (int row = 0; row < kPrompt + kDecode; ++row) {
@@ -194,7 +195,7 @@ TEST_P(PolicyIdentities, BudgetBeyondTheLengthIsFullToTheBit) {
         for (std::size_t n = 1; n < specs.size(); ++n) {
             EXPECT_EQ(n_evictions(rows[n]), 0u) << specs[n];
             for (std::size_t t = 0; t < rows[n].size(); ++t) {
-                // Stepwise prompts go row by row: products in another order than the prompt's.
+                // Stepwise prompts run row by row: their products sum in another order than the prompt's.
                 const bool same_prefill = specs[n].find("stepwise") == std::string::npos;
                 if (same_prefill) {
                     ASSERT_EQ(rows[0][t].next_logits, rows[n][t].next_logits) << specs[n] << " row " << t;
@@ -297,7 +298,8 @@ TEST_P(PolicyIdentities, ThresholdIsTheLowestCompetingScoreThatStayed) {
         }
 }
 
-// Scores kept in 16 bits are values of that type after every row (one reader a KV head, so that nothing is pooled).
+// Scores kept in 16 bits are values of that type after every row (one query head per KV head, so nothing is
+// pooled).
 TEST_P(PolicyIdentities, ScoresAreOfTheTypeTheyAccumulateIn) {
     const LaneRows rows =
         run({"h2o:budget=20", "h2o:budget=20,score_dtype=bf16", "h2o:budget=20,score_dtype=fp16"});

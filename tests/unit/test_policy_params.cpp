@@ -69,8 +69,7 @@ TEST(Presets, AreThePointsOfTheirPapers) {
     EXPECT_EQ(keyformer.tau.end, 2);
 }
 
-// --- rounding and clamping
-// -----------------------------------------------------------------------------------
+// --- rounding and clamping -------------------------------------------------------------------------------
 
 TEST(Resolve, PercentTruncatesTheProduct) {
     const auto budget = [](int n, double share) {
@@ -126,8 +125,7 @@ TEST(Resolve, HorizonIsAskedForOrGeneratedOr256) {
     EXPECT_EQ(resolve(params, 10, 77).horizon, 12);
 }
 
-// --- tau
-// -----------------------------------------------------------------------------------------------------
+// --- tau -------------------------------------------------------------------------------------------------
 
 ResolvedPolicy with_tau(TauSchedule::Shape shape, double begin, double end, int horizon = 10) {
     PolicyParams params = preset_params(Preset::keyformer);
@@ -189,8 +187,7 @@ TEST(Tempers, OnlyWhenScoresDifferFromAttention) {
     EXPECT_TRUE(resolve(params, 10, 1).tempers());
 }
 
-// --- rows that evict
-// -------------------------------------------------------------------------------------------
+// --- rows that evict -------------------------------------------------------------------------------------
 
 TEST(EvictsAfter, OneShotStartsWithTheLastPromptRow) {
     const ResolvedPolicy policy = resolve(preset_params(Preset::h2o), 8, 0);
@@ -219,8 +216,7 @@ TEST(EvictsAfter, FullNeverEvicts) {
     for (int row = 0; row < 20; ++row) EXPECT_FALSE(policy.evicts_after(row)) << row;
 }
 
-// --- validate
-// ----------------------------------------------------------------------------------------------------
+// --- validate --------------------------------------------------------------------------------------------
 
 TEST(Validate, NamesEveryFault) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -254,11 +250,11 @@ TEST(Validate, NamesEveryFault) {
     expect_fault("every", [](PolicyParams& p) { p.every = 0; });
     expect_fault("damping", [](PolicyParams& p) { p.damping = -0.1; });
     EXPECT_EQ(faults_of([](PolicyParams& p) { p.alpha = 2, p.every = 0; }).size(), 2u);
-    EXPECT_TRUE(faults_of([](PolicyParams& p) { p.recent = tokens(1e9); }).empty());  // only does not fit
+    // valid, but larger than the budget
+    EXPECT_TRUE(faults_of([](PolicyParams& p) { p.recent = tokens(1e9); }).empty());
 }
 
-// --- dialects, dilation, overrides
-// ---------------------------------------------------------------------------------------------------
+// --- dialects, dilation, overrides -----------------------------------------------------------------------
 
 ResolvedPolicy released(Preset preset, Amount budget, Amount recent, int n_prompt) {
     PolicyParams params = with(preset, budget, recent);
@@ -269,7 +265,7 @@ ResolvedPolicy released(Preset preset, Amount budget, Amount recent, int n_promp
 // policies, section 1: what each code stores and attends to.
 TEST(Dialects, CountAsTheirCodeCounts) {
     const ResolvedPolicy h2o = released(Preset::h2o, tokens(8), tokens(4), 20);
-    EXPECT_EQ(h2o.stored, 8);  // one of them unseen by the next row
+    EXPECT_EQ(h2o.stored, 8);  // one of them is hidden from the next row
     EXPECT_EQ(h2o.attended_when_full(), 8);
     const ResolvedPolicy keyformer = released(Preset::keyformer, tokens(8), tokens(4), 20);
     EXPECT_EQ(keyformer.stored, 7);
@@ -310,7 +306,8 @@ TEST(Dialects, MasksCountColumnsNotTheCache) {
     const ResolvedPolicy keyformer = released(Preset::keyformer, tokens(8), tokens(4), 8);
     EXPECT_FALSE(keyformer.exceeded(8, 7)) << "a prompt of k tokens is kept whole";
     EXPECT_TRUE(keyformer.exceeded(9, 8));
-    // Recent 1 stores k - 1, and a text of k is whole for all that (policies, section 1: length <= k, keep all).
+    // Recent 1 stores k - 1, but a text of k tokens is kept whole (policies, section 1: length <= k, keep
+    // all).
     const ResolvedPolicy a2sf = released(Preset::a2sf, tokens(8), tokens(1), 8);
     EXPECT_FALSE(a2sf.exceeded(8, 7));
     EXPECT_TRUE(a2sf.exceeded(9, 8));

@@ -1,4 +1,4 @@
-// Where keys stand for the model: the check values of the released code, and places in a cache with holes.
+// Model positions of keys: the check values of the released code, and positions in a cache with holes.
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/rotation_table.h"
 #include "engine/backend/cpu/position_remap.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array kPositions = {0, 1, 7, 17, 28, 40, 100, 5000, 70000};
 
-/// Places by index of the order.
+/// Returns the model positions in cache order.
 std::vector<int> places(const CpuKvCache& cache, Positions positions) {
     std::vector<std::int32_t> steps(static_cast<std::size_t>(cache.count(0)));
     const int last = steps_back(cache, 0, positions, steps);
@@ -38,7 +38,7 @@ TEST(Places, AreThoseOfTheReleasedCode) {
     EXPECT_EQ(places(cache, Positions::original), std::vector<int>(kPositions.begin(), kPositions.end()));
     EXPECT_EQ(places(cache, Positions::cache), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
     EXPECT_EQ(places(cache, Positions::compressed), (std::vector<int>{0, 1, 7, 17, 28, 39, 51, 64, 77}));
-    // Slots no longer lie in the order of the text, and the first gap counts from 0.
+    // Slots are no longer in text order, and the first gap counts from 0.
     cache.evict(0, 0);
     cache.evict(0, 28);
     EXPECT_EQ(places(cache, Positions::cache), (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
@@ -54,7 +54,7 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         const Rotary rotary{head_dim, false, {}, 1};
         RotationTable turns(frequency);
         turns.grow(3);
-        turns.grow(900);  // rows made later are no other rows
+        turns.grow(900);  // rows added later equal rows made at once
         std::vector<float> key(2 * static_cast<std::size_t>(head_dim)), turned(key.size());
         for (std::size_t i = 0; i < key.size(); ++i) key[i] = std::sin(static_cast<float>(i) + 1);
         const std::vector<float> plain = key;

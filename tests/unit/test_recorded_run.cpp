@@ -1,5 +1,5 @@
-// The demo model's own text, checked from outside: a run is exported, the arrays are read back, and every policy and dialect is
-// simulated from the recorded logits and noise alone. What the run kept must be what the simulation keeps.
+// Checks the demo model's own text from outside: exports a run, reads the arrays back, and simulates every
+// policy and dialect from the recorded logits and noise alone. The run must have kept the simulated sets.
 #include "tests/reference/policy_cases.h"
 
 #include "engine/export/exporter.h"
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int kGenerated = 20;
 
-/// A .npy file of 4-byte values, read without the code that wrote it.
+/// A .npy file of 4-byte values. Its reader shares no code with the writer.
 template <class T>
 struct Array {
     std::vector<std::int64_t> shape;
@@ -63,14 +63,14 @@ struct Array {
     }
 };
 
-/// What a folder of exports says about one lane.
+/// The exports about one lane.
 struct Recorded {
     Observed text;
     NoiseOf noise;
     std::vector<Simulated> kv_heads;  ///< [KV head of the model]
 };
 
-/// evicted_at(KV head, position): the row whose processing evicted it, -1 never.
+/// evicted_at(KV head, position): the row whose processing evicted it; -1: never.
 Recorded read_lane(const fs::path& run, int lane, int n_layers, int n_heads, int n_kv_heads,
                    const std::function<int(int, int)>& evicted_at) {
     const fs::path folder = run / fmt::format("lane{}", lane);
@@ -141,7 +141,8 @@ class RecordedRun : public testing::Test {
         sink.finish(history_);
     }
 
-    /// Sets by evicted_at.npy where the pictures beside it are worth their time, else by the run's records.
+    /// Reads the sets from evicted_at.npy (by_file, which also writes pictures and takes longer), else from
+    /// the run's records.
     void check(std::span<const PolicyCase> cases, bool by_file) {
         decode(cases, by_file ? "run,logits,noise,mask" : "run,logits,noise");
         const keyhole::ModelConfig& config = model_->config();
@@ -170,7 +171,7 @@ class RecordedRun : public testing::Test {
         }
     }
     void check_all(const std::vector<PolicyCase>& cases, bool by_file) {
-        constexpr std::size_t kLanes = 24;  // at a time: a megabyte an array
+        constexpr std::size_t kLanes = 24;  // per pass: one megabyte per array
         const std::span<const PolicyCase> all(cases);
         RecordProperty("lanes", static_cast<int>(cases.size()));
         for (std::size_t first = 0; first < all.size() && !HasFatalFailure(); first += kLanes)
@@ -199,7 +200,7 @@ TEST_F(RecordedRun, SharesOfThePromptAreTruncatedAsEachCodeDoes) {
     check_all(percent_cases(n_prompt_, kGenerated), false);
 }
 
-// As anybody could from outside: nothing but the files of `decode --export run,logits,noise,mask --rows all`.
+// Checks as an outsider can: only from the files of `decode --export run,logits,noise,mask --rows all`.
 TEST_F(RecordedRun, FilesAloneSayTheSame) {
     std::vector<PolicyCase> cases = policy_cases(10, kGenerated);
     std::erase_if(cases, [](const PolicyCase& c) {

@@ -51,8 +51,9 @@ TEST(Recorder, KeepsEverythingWithinTheBudget) {
     for (const auto& step : snapshot.steps) EXPECT_TRUE(step->lanes[0].rows);
 }
 
-// After any number of rows: within the budget, rows from dense_from on complete, older ones exactly where row
-// % stride == 0, scalars of every row still there, and the newest half of the budget really dense.
+// After any number of rows: memory is within the budget, rows from dense_from on are complete, older rows are
+// kept exactly where row % stride == 0, every row keeps its scalars, and the newest half of the budget is
+// dense.
 TEST(Recorder, ThinsOlderRowsByDoublingStride) {
     const std::size_t block = 400, budget = 64 * block;
     Recorder recorder(budget);
@@ -82,7 +83,7 @@ TEST(Recorder, ThinsOlderRowsByDoublingStride) {
     EXPECT_EQ(largest_stride & (largest_stride - 1), 0);
 }
 
-// What a shadow says of every head takes memory as row blocks do and goes with them; its means stay.
+// A shadow's values per head count as row blocks do and are dropped with them; its means stay.
 TEST(Recorder, ShadowsCountAndAreThinnedWithTheirRows) {
     const std::size_t shadow = 4 * 50 * sizeof(float), budget = 64 * shadow;
     Recorder recorder(budget);
@@ -167,7 +168,7 @@ TEST(Recorder, ARewoundRunLosesItsLaterRowsAndTheirBytes) {
     };
     EXPECT_EQ(recorder.snapshot().steps.back()->row, 18);
     EXPECT_EQ(recorder.snapshot().row_bytes, held());
-    // A row that is there already, of another branch, cuts by itself.
+    // A row that exists already, but of another branch, cuts the records there.
     auto again = step_of(run, 12, 100);
     std::const_pointer_cast<StepTrace>(again)->branch = 2;
     recorder.push(again);

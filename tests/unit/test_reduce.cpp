@@ -8,7 +8,7 @@
 namespace keyhole {
 namespace {
 
-// The slow, obvious form: level j of cell (x, y) is the maximum over what it covers.
+// The slow reference: level j of cell (x, y) is the maximum over the cells that it covers.
 float covered_max(const Plane& plane, int x, int y, int span) {
     float best = NAN;
     for (int v = y * span; v < (y + 1) * span && v < plane.height; ++v)

@@ -1,4 +1,5 @@
-// The reference against published values and sets worked out by hand: what judges the engine is judged first.
+// Tests the reference itself, before it judges the engine: against published values and sets worked out by
+// hand.
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/tiny_model.h"
 

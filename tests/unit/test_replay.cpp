@@ -1,4 +1,4 @@
-// Changes in mid-run: what they do to the caches, and that a logged run replays to the bit.
+// Changes in mid-run: their effect on the caches, and bit-exact replay of a logged run.
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -57,7 +57,7 @@ class EngineReplay : public testing::Test {
 const std::map<int, std::vector<std::string>> kScript = {
     {40, {"lane 1 h2o:budget=10"}},                          // before the first decode row
     {44, {"lane 1 h2o:budget=6", "lane 2 tova:budget=12"}},  // down; another preset
-    {48, {"add keyformer:budget=8"}},                        // prefilled anew, past tokens forced
+    {48, {"add keyformer:budget=8"}},                        // prefilled again, with past tokens forced
     {52, {"lane 1 a2sf:budget=20,alpha=0.5"}},               // up, and another preset
     {55, {"sampling temperature=0.7,top_k=20"}},
     {57, {"remove 2", "follow off"}},
@@ -76,13 +76,13 @@ TEST_F(EngineReplay, ALoggedRunReplaysToTheBit) {
         EXPECT_EQ(live.as_run.commands.size(), 10u);
         EXPECT_EQ(replayed(live.as_run, 1000).rows, live.sink.rows);
 
-        // Up to a row in the middle: the same rows, no more.
+        // Replays to a row in the middle: the same rows and no more.
         std::map<std::pair<int, int>, KeepRows::Kept> first_part;
         for (const auto& [key, kept] : live.sink.rows)
             if (key.first <= 53) first_part.insert({key, kept});
         EXPECT_EQ(replayed(live.as_run, 53).rows, first_part);
 
-        // And it can tell: one command a row later is another run.
+        // Checks the comparison: a command one row later gives another run.
         keyhole::RunSpec shifted = live.as_run;
         for (keyhole::LoggedCommand& command : shifted.commands)
             if (command.row == 43) ++command.row;
@@ -125,7 +125,7 @@ TEST_F(EngineReplay, LessBudgetEvictsAtOnceAndAsTheReferenceDoes) {
         ASSERT_TRUE(evictions(live, row + 1 - static_cast<std::size_t>(kPrompt), 1) == expected)
             << "row " << row << ", margin " << out.margin;
     }
-    // Stamped with the row that was processed last when the command came: row 45 no longer saw them.
+    // A command carries the last processed row, so row 45 no longer saw these tokens.
     int n_at_44 = 0;
     for (const keyhole::Eviction& e : live.lane(6, 1).evictions) n_at_44 += e.row == 44;
     EXPECT_EQ(n_at_44, 13 * 4);
@@ -147,7 +147,8 @@ TEST_F(EngineReplay, MoreBudgetBringsNothingBack) {
     }
 }
 
-// A policy switched on later finds the scores of all rows so far. (Forgetting ones start from the sum when none ran.)
+// A policy switched on later finds scores that include all earlier rows. (A forgetting score starts from the
+// sum if none was running.)
 TEST_F(EngineReplay, ASwitchDoesNotStartFromEmptyScores) {
     struct Switch {
         std::string before, after;
@@ -247,7 +248,8 @@ std::string random_command(std::mt19937& random, std::size_t n_lanes) {
     }
 }
 
-// Any commands in any order: what is stored is what was neither evicted nor yet to come, and the log replays to the bit.
+// Any commands in any order: the cache stores exactly the past positions that were not evicted, and the log
+// replays to the bit.
 TEST_F(EngineReplay, RandomScriptsKeepTheBooksAndReplay) {
     for (unsigned seed = 1; seed <= 8; ++seed) {
         std::mt19937 random(seed);

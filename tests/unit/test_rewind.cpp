@@ -1,4 +1,4 @@
-// Rewinding: what follows equals, bit for bit, a run that never went further.
+// Rewinding: rows after a rewind equal, bit for bit, those of a run that never went further.
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -16,7 +16,7 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 24, kLast = kPrompt + 30 - 1;
 
-/// Rows by (row, lane id), as the shown branch has them; NaN compares by bits.
+/// Rows of the shown branch by (row, lane id). NaNs compare by bits.
 class ShownRows : public keyhole::RowSink {
   public:
     void row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) override {
@@ -64,7 +64,7 @@ class SessionRewind : public testing::Test {
         return spec;
     }
 
-    /// As replay() does it, with checkpoints.
+    /// Runs the spec as replay() does, with checkpoints.
     WholeRun run(const keyhole::RunSpec& spec, std::size_t checkpoint_bytes) const {
         std::string notice;
         const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
@@ -130,7 +130,8 @@ class SessionRewind : public testing::Test {
         }
     }
 
-    /// Straight with `commands`; with them and a detour that is cut off again at row +N.
+    /// Compares a straight run of `before` and `after` with a run that takes `detour` in between and rewinds
+    /// to row +back_to.
     void expect_detour_leaves_no_trace(const std::vector<std::string>& before,
                                        const std::vector<std::string>& detour, int back_to,
                                        const std::vector<std::string>& after, bool follow = false) {
@@ -156,12 +157,12 @@ class SessionRewind : public testing::Test {
 
 TEST_F(SessionRewind, UnchangedContinuationEqualsTheStraightRun) {
     expect_detour_leaves_no_trace({}, {"20 follow on"}, 5, {});
-    expect_detour_leaves_no_trace({}, {"20 follow on"}, 0, {});   // to the end of the prompt
+    expect_detour_leaves_no_trace({}, {"20 follow on"}, 0, {});   // back to the end of the prompt
     expect_detour_leaves_no_trace({}, {"20 follow on"}, 20, {});  // takes the command back
 }
 
 TEST_F(SessionRewind, WhatWasDoneBeforeIsLivedAgain) {
-    // Positions that the lanes still hold: the newest ones.
+    // Positions that the lanes still hold: recent ones.
     const std::vector<std::string> before = {"2 lane 1 h2o:budget=8",
                                              "3 fork 2",
                                              "4 pin 1 27",
@@ -187,7 +188,7 @@ TEST_F(SessionRewind, WhatWasDoneBeforeIsLivedAgain) {
 }
 
 TEST_F(SessionRewind, IntoTheMiddleOfWhatHappenedAtARow) {
-    // The state right after row +6, before the commands stamped with it.
+    // Rewinds to the state right after row +6, before the commands stamped with it.
     expect_detour_leaves_no_trace({"3 lane 1 h2o:budget=8"}, {"6 evict 0 3", "6 fork 1", "9 remove 1"}, 6,
                                   {"6 evict 0 4"});
 }
@@ -196,11 +197,11 @@ TEST_F(SessionRewind, GoingBackToABranchGivesItsRowsAgain) {
     const std::vector<std::string> kept = {"3 lane 1 h2o:budget=8", "8 evict 0 4", "10 fork 1"};
     const WholeRun straight = run(spec(kept), 0);
     std::vector<std::string> detour = kept;
-    // The tail from +6 on becomes branch 1 with what is stamped 8 and 10.
+    // The tail after +6 becomes branch 1, with the commands stamped 8 and 10.
     detour.insert(detour.end(), {"15 follow on", "16 rewind 29", "9 lane 2 full", "12 branch 1"});
     keyhole::RunSpec bent = spec(detour);
     const WholeRun back = run(bent, 0);
-    // Its end is at +16, with `follow on` at +15.
+    // Branch 1 ends at +16 and has `follow on` at +15.
     std::vector<std::string> expected = kept;
     expected.push_back("15 follow on");
     expect_same(run(spec(expected), 0), back);
@@ -211,7 +212,8 @@ TEST_F(SessionRewind, GoingBackToABranchGivesItsRowsAgain) {
     EXPECT_EQ(back.others[0].commands, (std::vector<keyhole::RunCommand>{{32, "lane 2 full"}}));
 }
 
-/// The way to a branch's end can be left at a row that it has reached: what was not lived again is a branch as before.
+/// A rewind can abandon the way to a branch's end at a row already reached. The remainder is a branch as
+/// before.
 TEST_F(SessionRewind, TheWayToABranchCanBeLeft) {
     const std::vector<std::string> kept = {"3 lane 1 h2o:budget=8", "8 evict 0 4", "10 fork 1"};
     for (const int leave_at : {6, 8, 9}) {
@@ -238,7 +240,7 @@ TEST_F(SessionRewind, TheWayToABranchCanBeLeft) {
             error_of([&] { session.apply(parse_command("lane 2 full")); }, keyhole::ErrorCode::wrong_use)
                 .find("rewind to a row"),
             std::string::npos);
-        // Stopped half-way, the rewind leaves the session on its way.
+        // A rewind that is stopped leaves the session on its way.
         error_of([&] { session.apply(keyhole::Rewind{kPrompt - 1 + 8}, [](double) { return false; }); },
                  keyhole::ErrorCode::cancelled);
         ASSERT_TRUE(session.catching_up());
@@ -246,7 +248,7 @@ TEST_F(SessionRewind, TheWayToABranchCanBeLeft) {
         EXPECT_FALSE(session.catching_up());
         recorder.rewind(kPrompt - 1 + leave_at);
         EXPECT_EQ(session.next_row(), kPrompt + leave_at);
-        // The end of the way, with what was to come, is beside the shown branch again.
+        // The rest of the way, with its pending commands, is a branch beside the shown one again.
         const std::vector<keyhole::Branch> others = session.other_branches();
         const auto rest = std::find_if(others.begin(), others.end(), [](const keyhole::Branch& b) {
             return b.last_row == kPrompt - 1 + 15;
@@ -292,7 +294,7 @@ TEST_F(SessionRewind, BadRowsAreRefusedInOneLine) {
               std::string::npos);
     error_of([&] { session.apply(keyhole::Rewind{kPrompt - 2}); }, keyhole::ErrorCode::wrong_use);
     error_of([&] { session.apply(keyhole::GoToBranch{1}); }, keyhole::ErrorCode::wrong_use);
-    session.apply(keyhole::Rewind{kPrompt});  // where it is: nothing to do
+    session.apply(keyhole::Rewind{kPrompt});  // already there: nothing to do
     EXPECT_TRUE(session.other_branches().empty());
     session.apply(keyhole::Rewind{kPrompt - 1});
     EXPECT_EQ(session.next_row(), kPrompt);
@@ -309,11 +311,11 @@ TEST_F(SessionRewind, ReplayFollowsAScriptThatTurnsBack) {
     keyhole::replay(model_, *backend, bent, kLast, &turned.sink,
                     [&](std::shared_ptr<const keyhole::StepTrace> step) { recorder.push(step); });
     turned.records = recorder.snapshot().steps;
-    // `add full` is stamped with a row that never comes; going back is done from where the run ends.
+    // `add full` is stamped with a row that is never reached; the rewind applies where the run ends.
     expect_same(run(spec({"3 lane 1 h2o:budget=8", "8 evict 0 4"}), 0), turned);
     ASSERT_TRUE(turned.records.back()->other_branches);
     EXPECT_EQ(turned.records.back()->other_branches->size(), 2u);
-    // A stamp that is past is said to be so.
+    // A stamp in the past is refused with these words.
     keyhole::RunSpec late = spec({"9 rewind 28"});
     late.commands.push_back({kPrompt, parse_command("fork 1")});
     EXPECT_NE(error_of([&] { keyhole::replay(model_, *backend, late, kLast, nullptr, [](const auto&) {}); },

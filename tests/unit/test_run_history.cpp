@@ -41,7 +41,7 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
                 for (int p = 0; p < history.n_positions(); ++p) {
                     const bool is_attended = std::count(attended.begin(), attended.end(), p) > 0;
                     EXPECT_EQ(history.attended(lane, g, p, row), is_attended);
-                    // Stored after the row: attended by the next row, its own token aside.
+                    // Stored after the row: what the next row attends to, except its own token.
                     if (i + 1 == rows.size()) continue;
                     const auto& next =
                         rows[i + 1].attended[static_cast<std::size_t>(lane)][static_cast<std::size_t>(g)];
@@ -53,7 +53,7 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
     }
 }
 
-// A history that was made elsewhere takes another's place: readers have to see that.
+// A history can be replaced by one made elsewhere. Readers must notice.
 TEST(RunHistory, NoTwoHistoriesShareAGeneration) {
     Maker maker;
     maker.add_lane(0, 0);
@@ -81,13 +81,13 @@ TEST(RunHistoryThreads, ReadersOfHiddenPositionsDoNotDisturbEachOther) {
         auto step = std::make_shared<StepTrace>(*maker.next().step);
         auto set = std::make_shared<HiddenSet>();
         for (int g = 0; g <= 6; ++g) set->offset.push_back(g * 8);
-        set->bits.assign(48, static_cast<std::uint8_t>(0x55 << (i % 2)));  // every other one of what is held
+        set->bits.assign(48, static_cast<std::uint8_t>(0x55 << (i % 2)));  // every other held position
         step->lanes[0].hidden = set;
         steps.push_back(step);
     }
     history.update(steps);
     const auto read = [&](std::vector<bool>& out) {
-        for (int p = 0; p < history.n_positions(); ++p)  // jumps between rows and heads at every question
+        for (int p = 0; p < history.n_positions(); ++p)  // changes row and head at every read
             for (int row = 6; row <= history.last_row(); ++row)
                 for (int g = 0; g < 6; ++g)
                     if (p <= row) out.push_back(history.attended(0, g, p, row));
@@ -125,7 +125,7 @@ TEST(RunHistory, EvictedAtIsTheRowWhoseProcessingEvicted) {
     EXPECT_TRUE(history.attended(0, 0, 2, 6));
     EXPECT_FALSE(history.stored(0, 0, 2, 6));
     EXPECT_FALSE(history.attended(0, 0, 2, 7));
-    EXPECT_FALSE(history.attended(0, 0, 6, 5));  // not yet born
+    EXPECT_FALSE(history.attended(0, 0, 6, 5));  // not yet appended
 }
 
 TEST(RunHistory, RowsAreScatteredByPosition) {
@@ -226,7 +226,7 @@ TEST(RunHistory, LanesComeAndGo) {
     EXPECT_FALSE(history.lane_record(99, 0));
     for (int g = 0; g < 6; ++g)
         EXPECT_EQ(history.attended_positions(2, g, 11), joined.attended[1][static_cast<std::size_t>(g)]);
-    // The newcomer's tokens: lane 0's until it joined, its own from there.
+    // The new lane's tokens: lane 0's until it joined, then its own.
     const auto& tokens = history.lanes()[2].tokens;
     const auto& reference = history.lanes()[0].tokens;
     ASSERT_EQ(tokens.size(), 12u);
@@ -265,7 +265,7 @@ TEST(RunHistory, ALaneThatWordsOfTheUserTakeUpAgainGoesOn) {
     std::vector<int> taken_up = maker.run()->prompt_tokens;
     for (int row = 5; row < 11; ++row) {
         auto step = std::make_shared<StepTrace>(*maker.next().step);
-        // All end with row 7; the first reads words of the user in row 8, of the others nothing comes any more.
+        // All lanes end with row 7. Lane 0 reads the user's words in row 8; the others continue no more.
         step->lanes[0].ended = row == 7;
         step->lanes[1].ended = row >= 7;
         step->lanes[2].failure = row >= 7 ? "weights gave NaN" : "";
@@ -303,7 +303,7 @@ TEST(RunHistory, AnotherRunOrARunGoneBackStartsOver) {
     history.update(steps);
     history.update({steps[0], steps[1]});
     EXPECT_EQ(history.last_row(), 6);
-    EXPECT_EQ(history.evicted_at(0, 0, 3), -1);  // what row 7 evicted is forgotten
+    EXPECT_EQ(history.evicted_at(0, 0, 3), -1);  // row 7's evictions are forgotten
     history.update({});
     EXPECT_TRUE(history.empty());
 }

@@ -1,4 +1,4 @@
-// What the records of a run add up to: a run of six tokens in two layers, every number by hand.
+// Sums over the records of a run: six tokens in two layers, every number computed by hand.
 #include "engine/analysis/run_metrics.h"
 
 #include "engine/policy/lane_spec.h"
@@ -132,7 +132,7 @@ TEST(RunMetrics, LifetimesAgreeWithValuesByHand) {
         else
             EXPECT_DOUBLE_EQ(m.lifetime_by_class[c], expected[c]) << c;
     }
-    // Nothing left: to the end of the text.
+    // No evictions left: until the end of the text.
     EXPECT_EQ(run_metrics(six_tokens())[0].lifetime_by_position, std::vector<double>({6, 5, 4, 3, 2, 1}));
 }
 

@@ -1,4 +1,4 @@
-// The reader against a file of the official safetensors package, and against files that lie.
+// The reader, tested on a file of the official safetensors package and on malicious files.
 #include "engine/model/safetensors.h"
 
 #include "engine/base/error.h"
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file of header and data that goes away with the object.
+/// A file of header and data, removed with the object.
 class RawFile {
   public:
     explicit RawFile(const std::string& bytes)
@@ -136,7 +136,7 @@ TEST(Safetensors, HeadersThatLieAreRefused) {
     expect_refused(RawFile(tensor("\"F32\"", "[-2]", "[0,8]"), 8), "shape");
     expect_refused(RawFile(tensor("\"F32\"", "[2.0]", "[0,8]"), 8), "shape");
     expect_refused(RawFile(tensor("\"F32\"", "2", "[0,8]"), 8), "shape");
-    // 2^32 * 2^32 elements wrap to none, 2^62 of four bytes likewise.
+    // The element count 2^32 * 2^32 overflows to 0, and so do the bytes of 2^62 four-byte elements.
     expect_refused(RawFile(tensor("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 8), "shape");
     expect_refused(RawFile(tensor("\"F32\"", "[4611686018427387904]", "[0,0]"), 8), "elements");
     expect_refused(RawFile(tensor("\"F32\"", "[18446744073709551615]", "[0,8]"), 8), "shape");
@@ -151,7 +151,7 @@ TEST(Safetensors, HeadersThatLieAreRefused) {
     const std::string both =
         R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
     expect_refused(RawFile(both, 12), "a and b overlap");
-    // A name that would break the message into lines.
+    // A name with a line break, which must not split the message.
     expect_refused(RawFile("{\"a\\nb\":3}", 8), "a?b lacks");
 }
 

@@ -1,4 +1,4 @@
-// One row of scores on chosen logits, without a model: masks, tempering, folding, overrides.
+// One row of scores on chosen logits, without a model: masks, temperature, accumulation, overrides.
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
 
@@ -25,7 +25,7 @@ class Harness {
         cache.set_policy(policy);
         cache.reserve(16);
     }
-    /// The same logits for every head. What the first head's row was stays in `scratch`.
+    /// Feeds the same logits to every head. `scratch` keeps the first head's row.
     ScoredRow feed(int row, const std::vector<float>& logit_of_position) {
         for (int g = 0; g < layout_.n_kv_heads(); ++g) cache.append(g, row);
         ScoredRow first;
@@ -94,7 +94,8 @@ TEST(ScoreRow, AHiddenColumnTakesNoPartAndKeepsItsScore) {
 
 TEST(ScoreRow, ARowThatSeesNothingIsZero) {
     ResolvedPolicy policy = keep(1, 0, 0);
-    policy.gap = ResolvedPolicy::Gap::hidden;  // recent 0: hidden from itself, and nothing else is stored
+    // recent 0: the row is hidden from itself, and nothing else is stored
+    policy.gap = ResolvedPolicy::Gap::hidden;
     Harness run(KvLayout::grouped(1, 1, 1), policy);
     EXPECT_TRUE(run.feed(5, {0, 0, 0, 0, 0, 7}).hides);
     EXPECT_EQ(run.scratch.probabilities[0], 0.0f);
@@ -146,7 +147,7 @@ TEST(ScoreRow, AlphaZeroKeepsTheLastRowAndOneTheSum) {
 }
 
 TEST(ScoreRow, HeadsThatOverridesSetApartHaveTheirOwnPolicy) {
-    // Heads 0 and 1, each with its KV head: head 1 forgets, tempers with tau 2 and keeps one token, head 0 keeps two.
+    // Heads 0 and 1 have a KV head each. Head 1 forgets, uses tau 2 and keeps one token; head 0 keeps two.
     ResolvedPolicy policy = keep(2, 0, 0);
     ResolvedPolicy own = keep(1, 0, 0);
     own.alpha = 0;

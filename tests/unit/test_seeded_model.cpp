@@ -1,4 +1,4 @@
-// Models without a file: sizes of the published ones, values as drawn, and that a backend runs them.
+// Models without a file: published sizes, the distribution of the weights, and that a backend runs them.
 #include "engine/model/seeded_model.h"
 
 #include "engine/backend/backend.h"
@@ -71,7 +71,7 @@ TEST(SeededModel, TheSeedAloneDecides) {
     EXPECT_NE(first(a), first(c));
 }
 
-// A device that draws for itself has the bits that the host makes, in every type.
+// Weights drawn on the device have the bits that the host draws, in every type.
 TEST(SeededModel, UnmadeWeightsAreDrawnAsTheHostMakesThem) {
     ModelShape shape = tiny();
     shape.biases = shape.norm_biases = true;
@@ -108,7 +108,7 @@ TEST(SeededModel, PlacesWithoutValuesGoWithTheirModel) {
     EXPECT_FALSE(seeded_weight(q));
 }
 
-// Neighbours, rows and weights are unlike each other: no block comes twice.
+// Neighbouring values, rows and weights differ: no block repeats.
 TEST(SeededModel, NoTwoPiecesAreTheSame) {
     const auto model = make_seeded_model(tiny(), DType::f32);
     std::set<std::vector<float>> pieces;

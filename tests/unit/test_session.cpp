@@ -1,4 +1,4 @@
-// Sessions: what records say, follow and free, sampling, ends, and what is refused.
+// Sessions: content of records, follow and free modes, sampling, ends, and refusals.
 #include "engine/base/half.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
@@ -176,7 +176,7 @@ TEST_F(EngineSession, TheFirstRecordHoldsThePromptsAttention) {
     EXPECT_EQ(r.steps[1]->prompt_rows, nullptr);
 }
 
-// What does not fit is reduced by maxima, both ways.
+// A prompt too large for the record is reduced by maxima, in rows and columns.
 TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
     const TinyModel deep(
         {.n_layers = 32, .n_heads = 8, .n_kv_heads = 8, .head_dim = 4, .d_ff = 8, .seed = 3});
@@ -210,7 +210,7 @@ TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
         ASSERT_NEAR(keyhole::float_from_fp16(rows->attention[i]), maxima.cells[i], 6e-4) << i;
 }
 
-// Lanes of one-shot and stepwise prefill beside each other: tiles and rows come under the session's lane numbers.
+// Lanes of one-shot and stepwise prefill together: tiles and rows carry the session's lane numbers.
 TEST_F(EngineSession, PromptRowsComeUnderTheirLanes) {
     struct Sink : keyhole::RowSink, keyhole::PrefillSink {
         std::mutex mutex;
@@ -314,7 +314,7 @@ TEST_F(EngineSession, CandidatesAreThoseOfTopKAndTopP) {
     }
 }
 
-// Over many rows the surprise of sampled tokens is their distributions' entropy.
+// Over many rows the mean surprise of sampled tokens equals the entropy of their distributions.
 TEST_F(EngineSession, SampledTokensFollowTheirDistribution) {
     double difference = 0, variance = 0;
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
@@ -347,7 +347,7 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
 
     spec = run_spec(prompt_, {"full"}, 20);
     const SessionRun ended = run_session(model, spec);
-    ASSERT_EQ(ended.steps.size(), static_cast<std::size_t>(first) + 2);  // the end is consumed
+    ASSERT_EQ(ended.steps.size(), static_cast<std::size_t>(first) + 2);  // the end token is consumed
     EXPECT_TRUE(ended.steps.back()->lanes[0].ended);
     EXPECT_EQ(ended.steps.back()->lanes[0].token, shape.eos);
     EXPECT_FALSE(ended.finish_reason.empty());
@@ -355,7 +355,7 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
     spec.ignore_eos = true;
     EXPECT_EQ(run_session(model, spec).steps.size(), 21u);
 
-    // Another one goes on, and who joins then would have no past to read.
+    // The other lane continues. A lane added then would have no past text to read.
     spec = run_spec(prompt_, {"full", "window:budget=2"}, 20);
     spec.commands.clear();
     bool refused = false;
@@ -387,7 +387,7 @@ TEST_F(EngineSession, FinishesOnlyOnce) {
     EXPECT_EQ(session.step(), nullptr);
 }
 
-// --- refused
+// --- refusals
 
 TEST_F(EngineSession, BadPromptsAreRefusedInOneLine) {
     std::string notice;

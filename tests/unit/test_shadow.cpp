@@ -1,4 +1,5 @@
-// The shadow of a lane: against the double-precision reference fed with the lane's own attended sets, and properties.
+// A lane's shadow, against the double-precision reference fed with the lane's own attended sets, and its
+// properties.
 #include "engine/backend/cpu/cache.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
@@ -19,7 +20,7 @@ namespace {
 using keyhole::RowOutput;
 using keyhole::RowWants;
 
-/// One lane on forced tokens, every row it makes: of a one-shot prompt the last only.
+/// One lane on forced tokens. Keeps every output row; a one-shot prompt gives only its last.
 struct Driver {
     std::shared_ptr<const keyhole::Model> model;
     std::unique_ptr<keyhole::Backend> backend;
@@ -60,7 +61,7 @@ std::string shadowed(const std::string& spec) {
     return spec + (spec.find(':') == std::string::npos ? ":" : ",") + "shadow=on";
 }
 
-/// What a row's KV head really saw.
+/// Returns the positions that a row attended to in a KV head.
 std::set<int> seen_positions(const RowOutput& out, int g) {
     std::set<int> seen;
     for (int i = out.values.offset[static_cast<std::size_t>(g)];
@@ -133,7 +134,7 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
                     for (int p = 0; p < row; ++p) set.insert(p);  // one-shot prompt rows see all
             }
         for (auto& layer : visible)
-            for (std::set<int>& set : layer) set.erase(row);  // seen in any case
+            for (std::set<int>& set : layer) set.erase(row);  // always visible
         const Row truth =
             sequence.feed(tokens[static_cast<std::size_t>(row)], visible,
                           row < kPrompt && found == lane.rows.end() ? Places::original : GetParam().places);

@@ -68,7 +68,7 @@ TEST_F(SharingSession, RecordsSayWhatALaneSharesAndCosts) {
     EXPECT_EQ(mlkv.use.stored_tokens, 2 * 8);
     EXPECT_EQ(mlkv.use.stored_bytes, 8 * mlkv.info->token_bytes);
     EXPECT_EQ(mlkv.attended_tokens, 2 * 9);
-    // Its prompt attended otherwise, and the record keeps that apart.
+    // Its prompt attention differs, so the record keeps it separately.
     ASSERT_NE(shared.steps[0]->prompt_rows, nullptr);
     ASSERT_NE(shared.lane(0, 1).prompt_rows, nullptr);
     EXPECT_EQ(shared.lane(0, 0).prompt_rows, nullptr);
@@ -86,11 +86,11 @@ TEST_F(SharingSession, ALiveChangeIsTheLaneThatBeganSo) {
         const int row = live.steps[t]->row;
         EXPECT_EQ(live.sink.rows.at({row, id}), began.sink.rows.at({row, 1})) << "row " << row;
     }
-    // It brings its own picture of the prompt.
+    // The record includes the lane's own prompt attention.
     ASSERT_NE(live.lane(6, 1).prompt_rows, nullptr);
     EXPECT_EQ(live.lane(6, 1).prompt_rows->attention, began.lane(0, 1).prompt_rows->attention);
     EXPECT_EQ(live.lane(7, 1).prompt_rows, nullptr);
-    // What it stores is in the table of its own KV heads, past evictions included.
+    // Its stored positions are in a table of its own KV heads, with past evictions.
     const keyhole::RunHistory history = history_of(live), straight = history_of(began);
     ASSERT_EQ(history.lanes().size(), 3u);
     EXPECT_EQ(history.layout(2).n_kv_heads(), 2);
@@ -101,7 +101,7 @@ TEST_F(SharingSession, ALiveChangeIsTheLaneThatBeganSo) {
             EXPECT_EQ(history.evicted_at(2, g, p), straight.evicted_at(1, g, p)) << g << " " << p;
 }
 
-// Layouts are equal there, the models are not: what one evicted is nothing to the other.
+// The layouts are equal, the models are not: the new lane does not inherit the old one's evictions.
 TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
     const SessionRun live =
         run({"full", "h2o:budget=6,kv=mqa"}, {{5, "lane 1 h2o:budget=6,kv=mqa,compensate=on"}});
@@ -120,7 +120,8 @@ TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
     EXPECT_TRUE(history.attention_row(2, history.last_row(), 0, 0, row));
 }
 
-/// Copied before any record told of it, a lane with other KV heads has a copy with the same ones and the same evictions.
+/// A lane changes its KV heads and is forked before its next record: the fork has the same KV heads and
+/// evictions.
 TEST_F(SharingSession, ACopyOfALaneJustSharedAnewIsThatLane) {
     const SessionRun forked =
         run({"full", "h2o:budget=8"}, {{4, "lane 1 h2o:budget=8,kv=(mlkv:m=2,g=1)"}, {4, "fork 1"}});
@@ -146,7 +147,8 @@ TEST_F(SharingSession, ACopyOfALaneJustSharedAnewIsThatLane) {
     EXPECT_EQ(keyhole::read_trace(folder_ / "copy.keyhole").size(), forked.steps.size());
 }
 
-/// Shared otherwise before any record told of it, an added lane is a new lane, copies of it too, and files can say so.
+/// A lane is added and changes its KV heads before its first record: it is a new lane, and so are its forks.
+/// Files can express this.
 TEST_F(SharingSession, ALaneSharedAnewBeforeItsFirstRecordIsANewLane) {
     const SessionRun live = run({"full"}, {{4, "add h2o:budget=8"},
                                            {4, "lane 1 h2o:budget=8,kv=mqa"},
@@ -181,7 +183,7 @@ TEST_F(SharingSession, AFreeLaneKeepsItsOwnPastTokens) {
     const SessionRun unchanged = run({"full", "window:budget=5"}, {}, false);
     const keyhole::RunHistory history = history_of(live), was = history_of(unchanged);
     const std::vector<int>&now = history.lanes()[2].tokens, &then = was.lanes()[1].tokens;
-    // The seventh decode token was chosen by the lane as it was.
+    // The lane chose the seventh decode token before the change.
     ASSERT_GE(then.size(), static_cast<std::size_t>(kPrompt + 7));
     EXPECT_EQ(std::vector<int>(now.begin(), now.begin() + kPrompt + 6),
               std::vector<int>(then.begin(), then.begin() + kPrompt + 6));
@@ -232,7 +234,7 @@ TEST_F(SharingSession, WhatTheModelCannotBeIsRefusedAndNothingChanges) {
     session.prefill();
     session.step();
     error_of([&] { session.apply(parse_command("lane 1 h2o:budget=9,kv=gqa:8")); }, ErrorCode::wrong_use);
-    // An override of a layer that borrows says whose values it takes.
+    // An override of a borrowing layer is refused; the message names the owner.
     const std::string said =
         error_of([&] { session.apply(parse_command("lane 1 h2o:budget=9,kv=(mlkv:m=2,g=1),alpha@L1=0.5")); },
                  ErrorCode::wrong_use);
@@ -240,11 +242,12 @@ TEST_F(SharingSession, WhatTheModelCannotBeIsRefusedAndNothingChanges) {
     EXPECT_EQ(session.step()->lanes[1].info->spec, "h2o:budget=9");
     session.apply(parse_command("lane 1 h2o:budget=9,kv=(mlkv:m=2,g=1),budget@L2=4"));
     const auto step = session.step();
-    // Layer 3 borrows the heads of layer 2, and takes its budget with them.
+    // Layer 3 borrows the heads of layer 2, and with them its budget.
     EXPECT_EQ(step->lanes[1].info->policy.at(3, 1).budget, 4);
     EXPECT_EQ(step->lanes[1].info->policy.at(1, 1).budget, 9);
     EXPECT_EQ(step->lanes[1].use.stored_tokens, 9 + 4);
-    // What the lane once was may name a layer that borrows under the new sharing, though what it is to be does not.
+    // The lane's history may name a layer that borrows under the new sharing, even when the new spec does
+    // not.
     session.apply(parse_command("add h2o:budget=9,alpha@L1=0.5"));
     session.apply(parse_command("lane 2 h2o:budget=9"));
     session.step();
@@ -329,7 +332,8 @@ TEST_F(SharingSession, ExportsGoByTheKvHeadsOfEachLane) {
         EXPECT_EQ(read(1, "evicted_at.npy").shape, (keyhole::NpyShape{2, n}));
         EXPECT_TRUE(fs::exists(options.folder / "lane1" / "mask_L2_G0.png"));
         EXPECT_FALSE(fs::exists(options.folder / "lane1" / "mask_L1_G0.png"));
-        // The score of a KV head is the mean over the query heads of all layers that read it: of all attention so far, since alpha is 1.
+        // The score of a KV head is the mean over the query heads of all layers that read it. With alpha 1 it
+        // sums all attention so far.
         const std::int64_t last_prompt = all_rows ? kPrompt - 1 : -1;
         for (int g = 0; all_rows && g < 2; ++g)
             for (std::int64_t p = 0; p < kPrompt; ++p) {
@@ -358,13 +362,13 @@ TEST_F(SharingSession, ExportsGoByTheKvHeadsOfEachLane) {
 }
 
 TEST_F(SharingSession, KeptSetsOfLanesMeetAtQueryHeads) {
-    // Both keep the newest 6 everywhere: whatever they share, the sets are the same.
+    // Both keep the newest 6 everywhere, so the sets are equal under any sharing.
     const keyhole::RunHistory same =
         history_of(run({"window:budget=6", "window:budget=6,kv=(mlkv:m=2,g=1)"}));
     const auto metrics = keyhole::run_metrics(same);
     for (const double layer : metrics[1].jaccard[0]) EXPECT_DOUBLE_EQ(layer, 1.0);
     for (const double layer : metrics[1].recent_by_layer) EXPECT_DOUBLE_EQ(layer, 1.0);
-    // 6 of 9 tokens in common: 6 / 9 in every layer, borrowing ones too.
+    // 6 of 9 tokens in common: 6 / 9 in every layer, borrowing layers too.
     const keyhole::RunHistory part =
         history_of(run({"window:budget=9", "window:budget=6,kv=(mlkv:m=2,g=1)"}));
     const auto parts = keyhole::run_metrics(part);

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 class Staged : public testing::Test {
   protected:
-    /// An export: run.json names what array.npy holds.
+    /// Writes an export. run.json and array.npy both hold `what`.
     static void fill(const fs::path& folder, const std::string& what) {
         fs::create_directories(folder / "lane0");
         write_text_file(folder / "lane0" / "array.npy", what);

@@ -1,4 +1,5 @@
-// The questions that eval asks: equal to what assets/training/tasks.py makes (tests/fixtures/make_tasks.py), and as they are meant.
+// The questions that eval asks: equal to those of assets/training/tasks.py (tests/fixtures/make_tasks.py),
+// and well formed.
 #include "tests/reference/session_run.h"
 
 #include "engine/base/mapped_file.h"
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 const fs::path kAssets = reference::source_folder() / "assets/tasks";
 const fs::path kFolder = reference::source_folder() / "tests/fixtures/tasks";
 
-/// Stands for a tokenizer, as in make_tasks.py.
+/// A stand-in for a tokenizer, as in make_tasks.py.
 int count_quarters(const std::string& text) {
     return static_cast<int>((text.size() + 3) / 4);
 }
@@ -83,8 +84,9 @@ TEST(Tasks, AskForWhatTheTextSaysAtTheDistanceWanted) {
             ASSERT_NE(at, std::string::npos) << task.prompt;
             if (kind == TaskKind::passage || kind == TaskKind::dialogue) continue;
             EXPECT_GE(count_quarters(task.prompt), 600);
-            EXPECT_NEAR(task.distance, 400, 140) << task_name(kind);  // a sentence takes up to 75
-            // Quarters are rounded up piece by piece: they may exceed those of the whole by less than one a piece.
+            EXPECT_NEAR(task.distance, 400, 140) << task_name(kind);  // a sentence takes up to 75 quarters
+            // Quarters are rounded up piece by piece. Their sum may exceed that of the whole by less than one
+            // per piece.
             const int counted = static_cast<int>(task.prompt.size() - at) / 4;
             if (kind == TaskKind::list || kind == TaskKind::fact) continue;
             EXPECT_NEAR(task.distance, counted, 30) << task_name(kind) << "\n" << task.prompt;

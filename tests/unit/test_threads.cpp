@@ -30,7 +30,7 @@ TEST(Threads, EveryChunkRunsExactlyOnce) {
     }
 }
 
-// In a process that may start no thread: the limit on a user's processes holds for others than root alone.
+// Runs in a child that may start no thread. The child gives up root, to whom the limit does not apply.
 TEST(Threads, WhereNoThreadStartsTheCallerDoesTheWork) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -76,7 +76,7 @@ TEST(Threads, AnExceptionReachesTheCallerAndThePoolLivesOn) {
     EXPECT_EQ(total.load(), 20);
 }
 
-// Threads that have not begun when the pool ends must end too.
+// Threads that have not started when the pool is destroyed must end too.
 TEST(Threads, APoolThatRanNothingEnds) {
     for (int i = 0; i < 300; ++i) ThreadPool pool(4);
 }

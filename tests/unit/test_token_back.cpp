@@ -1,4 +1,5 @@
-// A token that never left: the throw-away copy lives exactly what the lane lived, but for that token.
+// An evicted token put back: the temporary copy replays the lane with the same evictions, except that
+// token's.
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -33,7 +34,8 @@ class Counterfactual : public testing::Test {
     std::unique_ptr<keyhole::Backend> backend_;
 };
 
-/// Evicted by hand alone, a full lane's token back must give the lane without the eviction, to the bit.
+/// A full lane that lost a token by command: with the token back it equals, to the bit, the lane without the
+/// eviction.
 TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
     for (const char* where : {"", " L1", " L0.H1"}) {
         keyhole::Session bent = session({"full"}), straight = session({"full"});
@@ -41,7 +43,7 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
         straight.prefill();
         std::shared_ptr<const keyhole::StepTrace> as_it_is, without;
         for (int i = 0; i < 8; ++i) {
-            // The same text for both, so that the eviction is all that differs.
+            // The same text for both, so that only the eviction differs.
             for (keyhole::Session* s : {&bent, &straight})
                 s->apply(parse_command(fmt::format("force {}", 3 + i)));
             if (i == 3) bent.apply(parse_command(std::string("evict 0 5") + where));
@@ -62,7 +64,8 @@ TEST_F(Counterfactual, GivesTheLaneThatNeverLostIt) {
     }
 }
 
-/// Policies evict in many rows and by many rules: a token that the text never looked at again changes little, and asking leaves no trace.
+/// Policies evict in many rows and by many rules. A token that the text no longer attends to changes little,
+/// and the question leaves no trace.
 TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
     const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise",
                                             "tova:budget=9,scope=layer"};
@@ -82,7 +85,8 @@ TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
                 const keyhole::Counterfactual back = asked.with_token_restored(lane, e.position);
                 EXPECT_GE(back.kl, 0) << lane;
                 EXPECT_TRUE(std::isfinite(back.kl));
-                // It left after this very row: the row saw it still, so that nothing can differ yet where it was held until now.
+                // The token was evicted after this row, which still attended to it, so nothing differs yet if
+                // its only KV head held it until now.
                 if (back.kv_heads.size() == 1) {
                     EXPECT_NEAR(back.kl, 0, 1e-9) << lane << " " << e.position;
                 }
@@ -92,7 +96,8 @@ TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
     EXPECT_EQ(asked.log().size(), 0u);
 }
 
-/// Asked later about an earlier row, the answer is the one that was given there: with the token back to the bit.
+/// A later question about an earlier row gives the earlier answer; the part with the token back is equal to
+/// the bit.
 TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
     const std::vector<std::string> lanes = {"full", "h2o:budget=10", "window:budget=8,prefill=stepwise"};
     for (const int lane : {1, 2}) {
@@ -120,7 +125,7 @@ TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
             largest = std::max(largest, later.kl);
         }
         EXPECT_GT(largest, 0);
-        // Both passes are told as one, and stop.
+        // Both passes report as one progress, and both stop.
         std::vector<double> told;
         const auto tell = [&](double done) {
             told.push_back(done);
@@ -141,7 +146,7 @@ TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
     }
 }
 
-/// With everything back that it ever lost, a lane is the full lane beside it.
+/// A lane that gets back all its lost tokens equals the full lane.
 TEST_F(Counterfactual, OfAllTokensGivesTheFullLane) {
     for (const char* spec : {"h2o:budget=10", "window:budget=8", "tova:budget=9,scope=layer"}) {
         keyhole::RunSpec run = run_spec(random_text(kPrompt - 1, 3), {"full", spec}, 40);
@@ -189,7 +194,7 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
                   std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
     EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("lane 1 hides"), std::string::npos);
-    // A lane that is plain now but once was not, at its birth or later, and one that was plain all its life.
+    // Lanes that are plain now: one was not at its start, one was not in between, one always was.
     for (const char* spec : {"lane 1 sink:budget=8", "lane 2 sink:budget=8,positions=cache"})
         s.apply(parse_command(spec));
     s.step();

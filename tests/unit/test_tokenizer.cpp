@@ -1,5 +1,5 @@
-// Ids against the official tokenizers package (tests/fixtures/make_fixtures.py), on text chosen to be hard;
-// any bytes; broken files.
+// Ids against the official tokenizers package (tests/fixtures/make_fixtures.py), on difficult text; arbitrary
+// bytes; broken files.
 #include "engine/model/tokenizer.h"
 
 #include "engine/base/error.h"
@@ -32,7 +32,8 @@ Json read_json(const fs::path& path) {
     return Json::parse(read_text_file(path));
 }
 
-/// Bytes that are no UTF-8 became U+FFFD in the official package; Keyhole gives the bytes.
+/// Returns the text up to the first U+FFFD, into which the official package turns bytes that are not UTF-8.
+/// Keyhole returns the bytes.
 std::string lossless_part(const std::string& text) {
     return text.substr(0, text.find("\xef\xbf\xbd"));
 }
@@ -62,7 +63,7 @@ void compare_with(const Tokenizer& tokenizer, const Json& texts, const Json& exp
     }
 }
 
-/// A tokenizer.json that goes away with the object.
+/// A tokenizer.json, removed with the object.
 class TokenizerFile {
   public:
     explicit TokenizerFile(const std::string& content)
@@ -78,14 +79,14 @@ class TokenizerFile {
     fs::path path_;
 };
 
-/// The byte-level fixture with a change.
+/// Returns the byte-level fixture with a change.
 std::string changed(const std::function<void(Json&)>& change) {
     Json json = read_json(kFixtures / "tokenizers/byte_level.json");
     change(json);
     return json.dump();
 }
 
-/// The message of what from_file throws: one line that names the file.
+/// Returns the message that from_file throws: one line that names the file.
 std::string refusal(const std::string& content, ErrorCode code) {
     const TokenizerFile file(content);
     try {
@@ -162,7 +163,7 @@ TEST(Tokenizer, ConfigSaysWhatIsAroundWhereTheFileDoesNot) {
     EXPECT_EQ(around(nullptr, "{}"), (std::vector<int>{a}));
     EXPECT_EQ(around(nullptr, R"({"add_bos_token":false,"bos_token":"<|endoftext|>"})"),
               (std::vector<int>{a}));
-    // transformers leaves a post-processor that is there as it is.
+    // transformers leaves an existing post-processor unchanged.
     EXPECT_EQ(around({{"type", "ByteLevel"}}, both), (std::vector<int>{a}));
     const Json given = read_json(kFixtures / "tokenizers/byte_level.json").at("post_processor");
     EXPECT_EQ(around(given, both), (std::vector<int>{0, a}));
@@ -198,7 +199,7 @@ TEST(Tokenizer, AFolderWithoutOneSaysWhatToDo) {
 }
 
 TEST(Tokenizer, CuttingAtBlanksChangesNoIds) {
-    // One merge across a word's end, which the texts have no letter for, and nothing is cut any more.
+    // One merge across a word's end, with a letter that the texts lack, disables all cutting at blanks.
     Json json = read_json(kFixtures / "tokenizers/words.json");
     const int n = fixture("words").n_vocab();
     json["model"]["vocab"]["\xe2\x97\x8a"] = n;
@@ -218,7 +219,7 @@ TEST(Tokenizer, HostileFilesTakeNeitherMemoryNorTime) {
     std::string deep;
     for (int i = 0; i < 100'000; ++i) deep += R"({"type":"Sequence","normalizers":[)";
     expect_says(refusal(R"({"normalizer":)" + deep, bad_file), "too deep");
-    // Every step makes ten of one.
+    // Every step turns one letter into ten.
     const auto grow = [](Json& json, const char* part, const char* list) {
         Json steps = Json::array();
         for (int i = 0; i < 40; ++i)
@@ -256,7 +257,7 @@ TEST(Tokenizer, AnyBytesComeBack) {
     for (int round = 0; round < 300; ++round) {
         std::string bytes(random() % 80, '\0');
         for (char& c : bytes) {
-            // Lead and continuation bytes often, so that characters break in every way.
+            // Many lead and continuation bytes, so that characters break in every way.
             const unsigned kind = random() % 4;
             c = static_cast<char>(kind == 0   ? random() % 256
                                   : kind == 1 ? 0xc0 + random() % 0x40
@@ -278,7 +279,7 @@ TEST(Tokenizer, BrokenBytesPassByteFallbackAndNormalisation) {
 }
 
 TEST(Tokenizer, LongRunsGoThroughTheHeapAndStaySame) {
-    // One piece of letters far longer than a word, against the same text cut where no merge crosses.
+    // One run of letters far longer than a word, against the same text cut where no merge crosses.
     const Tokenizer tokenizer = fixture("byte_level");
     std::string letters;
     for (int i = 0; i < 5000; ++i) letters += "theinganerou"[(i * i + i / 7) % 12];
@@ -295,7 +296,7 @@ TEST(Tokenizer, LongRunsGoThroughTheHeapAndStaySame) {
 }
 
 TEST(Tokenizer, MegabytesTakeSecondsAtMost) {
-    // A guard against quadratic time, not a measurement: one long word, one long run of blanks, running text.
+    // A guard against quadratic time, not a measurement: running text, one long word, one long run of blanks.
     const std::string corpus = read_text_file(kFixtures / "tokenizers/cases.json");
     std::string text;
     while (text.size() < 1'000'000) text += corpus.substr(0, 4000);

@@ -1,6 +1,6 @@
 /// A made-up run for tests of records, histories, exports and traces: three layers, four query heads on two
-/// KV heads, a prompt of six tokens, budget-style evictions. Values are functions of (lane, row, layer, head,
-/// position), so that any reader can be checked.
+/// KV heads, a prompt of six tokens, evictions down to a budget. Values are functions of (lane, row, layer,
+/// head, position), so any reader can be checked. Header only, no threads, no model.
 #pragma once
 
 #include "engine/base/half.h"
@@ -63,20 +63,19 @@ inline float score_value(int lane, int row, int kv_head, int position) {
            static_cast<float>(position) / 1024;
 }
 
-/// Makes records row by row and keeps the stored sets beside them in the plainest form: the reference for
-/// histories.
+/// Makes records row by row and keeps the stored sets in the plainest form: the reference for histories.
 class Maker {
   public:
     explicit Maker(std::shared_ptr<const RunInfo> run = make_run()) : run_(std::move(run)) {}
 
     std::shared_ptr<const RunInfo> run() const { return run_; }
-    /// budget 0: full.
+    /// budget 0: a full lane.
     void add_lane(int id, int budget) {
         lanes_.push_back({make_lane(id, budget), budget, {}});
         for (int g = 0; g < run_->layout.n_kv_heads(); ++g) {
             lanes_.back().stored.emplace_back();
-            // A lane added in mid-run has processed the past: it starts with everything and evicts in its
-            // first record.
+            // A lane added in mid-run has read the whole text: it starts with every position and evicts in
+            // its first record.
             for (int p = 0; p < next_row_; ++p) lanes_.back().stored.back().push_back(p);
         }
     }
@@ -84,7 +83,7 @@ class Maker {
         std::erase_if(lanes_, [&](const Lane& lane) { return lane.info->id == id; });
     }
 
-    /// Stored set before the row with the row's own token: what the row attends to.
+    /// One record and the positions it attends to: the stored set before the row, and the row's own token.
     struct Row {
         std::shared_ptr<const StepTrace> step;
         std::vector<std::vector<std::vector<std::int32_t>>> attended;  ///< [lane in step][kv head]
@@ -167,7 +166,7 @@ class Maker {
         for (std::size_t g = 0; g < lane.stored.size(); ++g) {
             auto& stored = lane.stored[g];
             r.attended_tokens += static_cast<std::int64_t>(stored.size());
-            // KV heads differ in whom they drop: the (g % 3 + 1)-th oldest.
+            // Each KV head evicts another position: the (g % 3 + 1)-th oldest.
             while (lane.budget && static_cast<int>(stored.size()) > lane.budget) {
                 const auto victim =
                     stored.begin() + static_cast<std::ptrdiff_t>(std::min(g % 3, stored.size() - 1));

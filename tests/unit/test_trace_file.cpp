@@ -47,7 +47,7 @@ bool same_all(const Values& a, const Values& b) {
     return true;
 }
 
-/// Empty when the records are equal, else the first difference.
+/// Returns the first difference of the records; empty when they are equal.
 std::string difference(const StepList& a, const StepList& b) {
     if (a.size() != b.size()) return fmt::format("{} and {} steps", a.size(), b.size());
     for (std::size_t s = 0; s < a.size(); ++s) {
@@ -130,7 +130,8 @@ class TraceFile : public testing::Test {
         record.shadow = std::move(shadow);
     }
 
-    /// A run with everything that records can hold: lanes that come, go, end and fail, rows thinned out, no scores, odd numbers.
+    /// Returns a run with everything that records can hold: lanes that join, leave, end and fail, thinned
+    /// rows, missing scores, odd numbers.
     static StepList everything(int n_rows = 8) {
         auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
         run->prompt = "caf\xe9 \xe2\x82\xac";
@@ -197,7 +198,7 @@ TEST_F(TraceFile, RecordsComeBackAsTheyWere) {
     EXPECT_FALSE(fs::exists(path_.string() + ".scratch"));
 }
 
-// A parent is what makes a lane lived again; files that name it without one open.
+// Only a lane with a parent can be marked `replayed`. Files that mark a lane without a parent still open.
 TEST_F(TraceFile, ALaneWithoutAParentIsNoneLivedAgain) {
     const auto info_of = [](const std::string& json) {
         ReadBudget budget("a trace", json.size());
@@ -247,7 +248,7 @@ TEST_F(TraceFile, WriterSpoolsAndZips) {
     EXPECT_EQ(difference(steps, read_trace(path_)), "");
 }
 
-// Rows of some 60 MB go from the spool into the file in a process that may take 24 MB more.
+// Moves rows of some 60 MB from the spool into the file, in a process that may use 24 MB more.
 TEST_F(TraceFile, FinishingTakesNoMemoryForTheRows) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "sanitizers hold memory of their own";
@@ -301,9 +302,9 @@ TEST_F(TraceFile, ANewTraceLosesNoSpoolThatLiesInItsWay) {
         return path_.parent_path() / (path_.stem().string() + name);
     };
     crash();
-    crash();  // rescues the first
+    crash();  // rescues the first spool
     EXPECT_EQ(difference(steps, read_trace(beside("-recovered.keyhole"))), "");
-    // Frames of a version that this one does not know.
+    // Frames of a version that this reader does not know.
     const fs::path frames = path_.string() + ".spool/frames.bin";
     std::string bytes = read_text_file(frames);
     bytes[7] = '9';
@@ -311,7 +312,7 @@ TEST_F(TraceFile, ANewTraceLosesNoSpoolThatLiesInItsWay) {
     crash();
     EXPECT_EQ(read_text_file(beside("-recovered-2.keyhole.spool") / "frames.bin"), bytes);
     EXPECT_EQ(difference(steps, read_trace(beside("-recovered.keyhole"))), "") << "not written over";
-    // Frames that are whole but make no trace.
+    // Frames that are whole but form no valid trace.
     StepTrace last = *steps.back();
     auto block = std::make_shared<RowBlock>(*last.lanes[0].rows);
     block->offset.back() -= 1;
@@ -327,7 +328,7 @@ TEST_F(TraceFile, ANewTraceLosesNoSpoolThatLiesInItsWay) {
     EXPECT_EQ(difference(steps, read_trace(recover_spool(path_.string() + ".spool"))), "");
 }
 
-// Tables are as wide as there are KV heads; a long run whose query heads are many more is within bounds.
+// Tables are as wide as the number of KV heads. A long run with many more query heads is within bounds.
 TEST_F(TraceFile, TheLongestRowGoesByKvHeads) {
     constexpr int kMany = 1 << 16, kRow = 5000;
     auto run = std::make_shared<RunInfo>(*testing_trace::make_run());
@@ -363,7 +364,8 @@ TEST_F(TraceFile, DamagedSpoolGivesWhatComesBeforeTheDamage) {
     EXPECT_THROW(recover_spool(spool), Error);
 }
 
-// A hash says that a frame is whole, not that it is honest: whatever it holds, its recovery gives a trace or one error.
+// A hash shows that a frame is whole, not that it is valid. Recovery of any content gives a trace or one
+// error.
 TEST_F(TraceFile, NoFrameBringsMoreThanAnError) {
     const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
     std::vector<std::string> payloads;
@@ -376,7 +378,8 @@ TEST_F(TraceFile, NoFrameBringsMoreThanAnError) {
         std::string& payload = changed[random() % changed.size()];
         std::uint64_t n_text = 0;
         std::memcpy(&n_text, payload.data(), sizeof n_text);
-        // Three of four in the arrays, whose checks are not those of JSON; small numbers become large, negative or others.
+        // Three of four changes are in the arrays, which JSON checks do not cover; numbers become large,
+        // negative or otherwise different.
         const std::size_t first = i % 4 == 0 ? 8 : 8 + n_text,
                           at = first + random() % (payload.size() - first);
         payload[at] = static_cast<char>(payload[at] ^ (1 << random() % 8));
@@ -401,7 +404,7 @@ TEST_F(TraceFile, NoFrameBringsMoreThanAnError) {
     EXPECT_GT(n_traces, 20);
 }
 
-/// What a frame may not say, one thing at a time.
+/// Invalid frame contents, one at a time.
 TEST_F(TraceFile, FramesThatDoNotFitTheirRunAreNamed) {
     const fs::path spool = path_.string() + ".spool", frames = spool / "frames.bin";
     const auto fault = [&](const std::function<void(StepTrace&)>& change) -> std::string {
@@ -500,7 +503,7 @@ TEST_F(TraceFile, MembersAreTheDocumentedArrays) {
     EXPECT_EQ(member("lane1/evicted_at.npy").shape, (NpyShape{6, n_positions}));
     EXPECT_EQ(member("lane2/rows.npy").as<std::int32_t>(), (std::vector<std::int32_t>{8, 9, 10, 11, 12}));
     EXPECT_EQ(member("prompt_attention.npy").shape, (NpyShape{12, 3, 3}));
-    // Values of held positions alone, in the order of rows, layers and heads, as trace_file.h says.
+    // Values of held positions only, in the order of rows, layers and heads, as trace_file.h says.
     for (const char* lane : {"lane0", "lane1"}) {
         const int index = lane[4] - '0';
         const std::string prefix = std::string(lane) + "/";
@@ -571,7 +574,8 @@ TEST_F(TraceFile, ReadingTellsHowFarItIsAndCanBeStopped) {
     EXPECT_EQ(n_told, 3);
 }
 
-// A flipped bit either does not matter (dates, attributes) or is one error; it never gives other records.
+// A flipped bit either changes nothing that is read (dates, attributes) or gives one error. It never gives
+// other records.
 TEST_F(TraceFile, EveryFlippedBitIsNoticedOrHarmless) {
     const StepList steps = everything(3);
     write_trace(steps, path_);
@@ -625,7 +629,7 @@ TEST_F(TraceFile, WrongMembersAreNamed) {
         change_member(path_, name, &bytes);
         EXPECT_NE(error_of(path_).find(name), std::string::npos) << name;
     }
-    // Large arrays are read line by line: too little and too much of the right shape.
+    // Large arrays are read line by line: the test gives too few and too many bytes for a valid shape.
     for (const char* name : {"lane0/scores.npy", "lane1/attention.npy"}) {
         write_trace(steps, path_);
         const std::string whole = member_of(path_, name);
@@ -668,7 +672,7 @@ TEST_F(TraceFile, VersionOneOpensWithWhatItHas) {
     EXPECT_TRUE(old.front()->run->start.lanes.empty());
 }
 
-// Versions 1 and 2 had a value for every position.
+// Versions 1 and 2 stored a value for every position.
 TEST_F(TraceFile, RowsOfEveryPositionOpenToo) {
     const StepList steps = everything();
     write_trace(steps, path_);
@@ -704,7 +708,7 @@ TEST_F(TraceFile, RowsOfEveryPositionOpenToo) {
     EXPECT_EQ(difference(steps, read_trace(path_)), "");
 }
 
-/// What a TraceWriter of this name says, "" when it comes to be.
+/// Returns the message of a TraceWriter with this path; "" when it opens.
 std::string refusal(const fs::path& path, ErrorCode code) {
     try {
         TraceWriter writer(path);
@@ -728,7 +732,7 @@ TEST_F(TraceFile, NothingButAFileIsReplaced) {
     EXPECT_TRUE(fs::is_fifo(pipe));
     EXPECT_FALSE(fs::exists(folder_ / "absent"));
     EXPECT_TRUE(fs::is_empty(folder));
-    // A link stays, its target is the trace.
+    // A link stays; its target becomes the trace.
     write_text_file(path_, "old");
     fs::create_symlink("run.keyhole", folder_ / "link.keyhole");
     write_trace(everything(2), folder_ / "link.keyhole");
@@ -752,7 +756,7 @@ TEST_F(TraceFile, FoldersOfOthersStayAsTheyAre) {
     {
         TraceWriter writer(path_);
         for (const auto& step : steps) writer.append(*step);
-        write_text_file(spool / "thesis.txt", "mine");  // while the run goes on
+        write_text_file(spool / "thesis.txt", "mine");  // while the run continues
         writer.finish();
     }
     EXPECT_EQ(difference(steps, read_trace(path_)), "");

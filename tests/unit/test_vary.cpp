@@ -134,7 +134,7 @@ TEST_F(Answers, AreReadBackAndGoOnAfterACutLine) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
 }
 
-/// A file that is none of its own keeps its bytes.
+/// A file that is not a sweep's answers keeps its bytes.
 TEST_F(Answers, RefuseAnotherFile) {
     const std::string header = "questions,lane,question,right,nats,tokens,bytes\n",
                       own = header + "q,full,0,1,0.5,2,3\n";
@@ -195,11 +195,12 @@ TEST(Csv, FieldsComeBack) {
     EXPECT_EQ(split_csv(line), fields);
 }
 
-/// A sweep taken up with another model or on another backend asks anew and says so; what it asked before is not asked again.
+/// A sweep continued with another model or backend asks every question again and says so. Its own earlier
+/// answers are reused.
 TEST_F(Answers, OfOtherModelsAndBackendsAreToldApart) {
     const std::string set = "needle seed=1 model=0123456789abcdef", other = "needle seed=1 model=fedcba98",
                       far = "needle seed=2 model=0123456789abcdef";
-    EXPECT_EQ(asked_on(set, "cpu, 2 threads, AVX2"), set);  // as in files of before
+    EXPECT_EQ(asked_on(set, "cpu, 2 threads, AVX2"), set);  // as in files of earlier versions
     const std::string cuda = asked_on(set, "cuda, NVIDIA H200");
     EXPECT_NE(cuda, set);
     EXPECT_EQ(cuda, asked_on(set, "cuda, another device"));

@@ -1,4 +1,5 @@
-// NaN and infinity among weights: found, named, warned about; and models that are in no form that Keyhole reads.
+// NaN and infinity in weights: detected, named, reported as a warning; and models in forms that Keyhole
+// cannot read.
 #include "engine/model/weight_check.h"
 
 #include "engine/base/error.h"
@@ -43,12 +44,12 @@ TEST(WeightCheck, CountsInEveryType) {
     EXPECT_EQ(look(DType::f32, wide)->n_looked, 10'000u);
     EXPECT_TRUE(look(DType::f32, wide)->has_nan);
 
-    std::vector<std::uint16_t> half(100, 0x7bff);  // the largest number
+    std::vector<std::uint16_t> half(100, 0x7bff);  // the largest half value
     EXPECT_FALSE(look(DType::f16, half));
     half[99] = 0xfc00;
     EXPECT_EQ(look(DType::f16, half)->n, 1u);
     EXPECT_FALSE(look(DType::f16, half)->has_nan);
-    EXPECT_FALSE(look(DType::bf16, half));  // there it is a number
+    EXPECT_FALSE(look(DType::bf16, half));  // a normal number in this type
     half[98] = 0x7f81;
     EXPECT_EQ(look(DType::bf16, half)->n, 1u);
     EXPECT_TRUE(look(DType::bf16, half)->has_nan);
@@ -138,7 +139,7 @@ TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
     write_text_file(folder.path() / "model.safetensors", "x");
     expect_says(refusal(folder.path() / "model.safetensors"), {"name the folder"});
     expect_says(refusal(folder.path()), {"no config.json; name a complete Hugging Face model folder"});
-    // A folder that is complete but for its weights.
+    // A folder that lacks only its weights.
     fs::copy(kFixtures / "llama_mha", folder.path(),
              fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     fs::remove(folder.path() / "model.safetensors");

@@ -1,4 +1,5 @@
-/// Trace files with other members, and processes with little memory to read them.
+/// Replaces members of trace files, and limits the memory of processes that read them. For tests on POSIX;
+/// single thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 
 namespace keyhole::testing_trace {
 
-/// Bytes of the process's data, and how many more it may take from now on.
+/// Limits the process's data segment to its present size plus `more` bytes.
 inline void limit_data(std::size_t more) {
     std::size_t kilobytes = 0;
     std::ifstream status("/proc/self/status");
@@ -22,7 +23,7 @@ inline void limit_data(std::size_t more) {
     if (kilobytes == 0 || setrlimit(RLIMIT_DATA, &limit) != 0) std::abort();
 }
 
-/// The trace with one member replaced, or removed when `bytes` is null.
+/// Replaces one member of the trace, or removes it when `bytes` is null.
 inline void change_member(const std::filesystem::path& path, const char* name, const std::string* bytes) {
     int error = 0;
     zip_t* zip = zip_open(path.c_str(), 0, &error);

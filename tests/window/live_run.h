@@ -1,4 +1,5 @@
-/// A live run of the demo model without a window: two lanes, four rows decoded.
+/// A live run of the demo model without a window: two lanes, four rows decoded. The test's thread is the
+/// window thread; the engine has its own.
 #pragma once
 
 #include "app/actions/action_table.h"

@@ -1,4 +1,5 @@
-/// Runs the whole program as a user does: scripts in its window, commands of its command line, in a folder of its own. Needs a display.
+/// Runs the whole program as a user does: scripts in its window and commands on its command line, in a folder
+/// of its own. Needs a display.
 #pragma once
 
 #include "tests/reference/source_folder.h"
@@ -50,7 +51,8 @@ class ProgramRun : public ::testing::Test {
         return run("gui --model '" + kModel + "' --prompt-file '" + kPrompt + "'" + kLanes +
                    " --size 1280x800 --script '" + path("script.txt") + "' " + arguments);
     }
-    /// The script on other lanes, in a window tall enough for a whole card; then what the run became, from its trace by another process.
+    /// Runs the script with other lanes, in a window tall enough for a whole card. Returns the resulting run,
+    /// which another process reads from its trace.
     nlohmann::json run_of_script(const std::string& lanes, const std::string& script) {
         std::filesystem::remove(path("run.keyhole"));
         std::ofstream(path("script.txt"))

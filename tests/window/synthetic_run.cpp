@@ -123,7 +123,7 @@ StepList synthetic_run(const SyntheticSpec& spec) {
                 }
                 block->offset.push_back(static_cast<std::int32_t>(block->scores.size()));
                 record.attended_tokens += static_cast<std::int64_t>(attended[at(g)].size());
-                // Down to the budget: the lowest score goes, the newest half is safe.
+                // Evicts down to the budget: the lowest scores first, never the newest half.
                 const int budget = lane.info->policy.evicts() ? lane.info->policy.stored : n_all;
                 int n_stored = static_cast<int>(attended[at(g)].size());
                 float lowest_kept = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-// What is wrong on the command line and in scripts is said in one line, before the work and never by a signal.
+// Errors on the command line and in scripts: one line each, before the work starts, and never a signal.
 #include "tests/reference/tiny_model.h"
 #include "tests/window/program_run.h"
 
@@ -26,7 +26,7 @@ class CommandWords : public testing::ProgramRun {
         std::ofstream(path("script.txt")) << text;
         return " --script '" + path("script.txt") + "'";
     }
-    /// The words are refused with one line that says so.
+    /// Expects the arguments to be refused with one line that contains `says`.
     void expect_refused(const std::string& arguments, const std::string& says, int status = 2) {
         EXPECT_EQ(run(arguments), status) << arguments << "\n" << output_;
         EXPECT_NE(output_.find(says), std::string::npos) << arguments << "\n" << output_;

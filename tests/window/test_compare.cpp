@@ -82,7 +82,7 @@ TEST(Compare, AHotDifferenceSurvivesEveryLevel) {
     view.mode = HeatMode::mask;
     while (!data.update(history, 0, view, 1000, 1)) {
     }
-    // Wherever the base has a difference, each block above it has one as well.
+    // Wherever the base has a difference, each block above it has one too.
     const std::vector<Plane>& pyramid = data.focus().pyramid();
     for (int y = 0; y < pyramid[0].height; ++y)
         for (int x = 0; x < pyramid[0].width; ++x) {
@@ -189,7 +189,7 @@ TEST_F(CompareCommands, AFullLaneStepsBackForTwoPolicies) {
     run_action(app, "compare.with 0");
     run_action(app, "view.explore");
     run_action(app, "view.compare");
-    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 0));  // chosen
+    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 0));  // the user's choice
 }
 
 TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
@@ -236,7 +236,7 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
 
     run_action(app, "view.zoom 9 50 20");
     run_action(app, "mode.mask");
-    EXPECT_FALSE(app.view.heat.fitted);  // a zoom of the user's stays
+    EXPECT_FALSE(app.view.heat.fitted);  // keeps the user's zoom
     run_action(app, "view.fit");
     EXPECT_TRUE(app.view.heat.fitted);
     EXPECT_EQ(app.first_fitted_row(), 0);
@@ -246,7 +246,7 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     run_action(app, "view.explore");
     run_action(app, "mode.attention");
-    EXPECT_EQ(app.first_fitted_row(), 0);  // what scores show anyway was no choice
+    EXPECT_EQ(app.first_fitted_row(), 0);  // the default fit of scores was not a choice
     run_action(app, "view.decoded");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     app.remember_changes();
@@ -271,7 +271,7 @@ TEST_F(CompareCommands, TheWholeIsFittedWhereThePromptTells) {
     app.show_run(opened_run(steps, "stepwise"));
     app.refresh();
     app.view.lane = 1;
-    EXPECT_EQ(app.first_fitted_row(), 0);  // evicts in the prompt
+    EXPECT_EQ(app.first_fitted_row(), 0);  // this lane evicts in the prompt
     app.view.lane = 0;
     EXPECT_GT(app.first_fitted_row(), 0);
 }
@@ -284,7 +284,7 @@ TEST_F(CompareCommands, PartingIsShownAtItsRow) {
 TEST_F(CompareCommands, AgreementIsTheShareOfRowsSoFar) {
     const std::span<const float> curve = app.curves.curve(curve_index("agreement"), 1);
     ASSERT_EQ(curve.size(), app.history.steps().size());
-    EXPECT_EQ(curve.back(), 1);  // the synthetic records all agree
+    EXPECT_EQ(curve.back(), 1);  // the synthetic lanes agree in every record
 }
 
 TEST(Compare, WordsThatALaneWasFedAreToldFromItsOwn) {

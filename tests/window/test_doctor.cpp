@@ -28,7 +28,7 @@ Finding::State state_of(const std::vector<Finding>& findings, std::string_view n
     return found == findings.end() ? Finding::State::unknown : found->state;
 }
 
-/// The run with another record of lane 1 at a row.
+/// Returns the run with a changed record of lane 1 at a row.
 StepList with(StepList steps, int row, const std::function<void(LaneRecord&)>& change) {
     for (auto& step : steps) {
         if (step->row != row) continue;
@@ -47,7 +47,7 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
                              "rows and positions ascend, none twice", "the cache stores what the mask says"})
         EXPECT_EQ(state_of(sound, name), Finding::State::good) << name;
     EXPECT_EQ(state_of(sound, "lost mass is a share"), Finding::State::unknown);
-    // The synthetic attention is no distribution, and the doctor sees it.
+    // The synthetic attention is not a distribution; the doctor detects it.
     EXPECT_EQ(state_of(sound, "attention sums to 1"), Finding::State::broken);
 
     EXPECT_EQ(state_of(findings_of(with(steps, kRow, [](LaneRecord& r) { r.evictions.clear(); })),
@@ -77,7 +77,7 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
 TEST(Doctor, ALaneThatLostNothingMustBeTheReference) {
     const StepList steps = testing::synthetic_run({.budgets = {0, 500}});
     constexpr std::string_view kName = "before it evicts, it equals Full";
-    // The synthetic lanes differ by their KL though nothing is gone.
+    // The synthetic lanes differ in KL though nothing was evicted.
     EXPECT_EQ(state_of(examine(history_of(steps), 1, kRow), kName), Finding::State::broken);
     const StepList same = with(steps, kRow, [](LaneRecord& r) { r.kl = 0.0f; });
     EXPECT_EQ(state_of(examine(history_of(same), 1, kRow), kName), Finding::State::good);
@@ -87,7 +87,7 @@ TEST(Doctor, ALaneThatLostNothingMustBeTheReference) {
 TEST(Doctor, WhatACommandTakesBetweenRowsIsNoFault) {
     const StepList steps = testing::synthetic_run({.budgets = {0, 16}});
     const RunHistory before = history_of(steps);
-    int position = -1;  // one that no policy takes
+    int position = -1;  // one that no policy evicts
     for (const int p : before.held_positions(1, 2, kRow))
         if (before.evicted_at(1, 2, p) < 0) position = p;
     const StepList taken = with(steps, kRow + 1, [&](LaneRecord& r) {
@@ -96,7 +96,7 @@ TEST(Doctor, WhatACommandTakesBetweenRowsIsNoFault) {
     constexpr std::string_view kName = "the cache stores what the mask says";
     EXPECT_EQ(state_of(examine(history_of(taken), 1, kRow), kName), Finding::State::good);
     EXPECT_EQ(state_of(examine(history_of(taken), 1, kRow + 1), kName),
-              Finding::State::broken);  // not counted there
+              Finding::State::broken);  // that row does not count the eviction
 }
 
 TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
@@ -114,7 +114,7 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     EXPECT_EQ(watch.n_examined(), 2);  // nothing changed
     history.update(steps);
     update(kRow - 1);
-    EXPECT_EQ(watch.n_examined(), 2);  // nor by rows beyond the next one
+    EXPECT_EQ(watch.n_examined(), 2);  // rows after the next one do not matter
     update(kRow);
     EXPECT_EQ(watch.n_examined(), 4);
     for (const int lane : lanes) {
@@ -128,11 +128,11 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     const DoctorWatch::Verdict verdict = watch.verdict();
     EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 7);
     EXPECT_GE(verdict.n_broken, 2);
-    EXPECT_EQ(verdict.card, 0);  // the synthetic attention sums to no 1 in either lane
+    EXPECT_EQ(verdict.card, 0);  // the synthetic attention sums to 1 in neither lane
     EXPECT_EQ(verdict.fault.name, "attention sums to 1");
     EXPECT_NE(verdict.each.find("the cache stores what the mask says: BROKEN"), std::string::npos)
         << verdict.each;
-    // A lane at a time where there is no time; and again after rows of another run.
+    // One lane per call when no time is left. All lanes again for another run.
     DoctorWatch slow;
     slow.update(history, lanes, kRow, 0, false);
     EXPECT_FALSE(slow.complete());
@@ -140,7 +140,7 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     slow.update(history, lanes, kRow, 0, false);
     EXPECT_TRUE(slow.complete());
     EXPECT_EQ(slow.n_examined(), 2);
-    // While rows come, it rests after work: what changes meanwhile waits, and is examined once they do not.
+    // While rows arrive, the watch rests after work: changes wait until no rows arrive.
     DoctorWatch resting;
     for (int i = 0; i < 200; ++i) resting.update(history, lanes, kRow - i % 2, 1e6, true);
     EXPECT_LT(resting.n_examined(), 200);
@@ -166,7 +166,7 @@ TEST(MemoryPlan, CountsBytes) {
     EXPECT_EQ(find("this model").full_bytes, find("MHA").full_bytes);
     EXPECT_TRUE(std::is_sorted(schemes.begin(), schemes.end(),
                                [](const auto& a, const auto& b) { return a.full_bytes > b.full_bytes; }));
-    // A budget above the text holds the text.
+    // A budget above the text's length holds the whole text.
     EXPECT_EQ(memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().budget_bytes,
               memory_schemes(6, 8, 32, 48, {10, 1, 2}, 64).front().full_bytes);
 }
@@ -189,7 +189,7 @@ TEST(TokenLifetime, SaysWhereAndWhenItWent) {
         EXPECT_TRUE(lifetime.full_known);
         for (std::size_t i = 0; i < history.steps().size(); ++i) {
             const int row = history.steps()[i]->row;
-            // What the full lane paid, over the heads that had lost it before the row.
+            // The full lane's attention, averaged over the heads that had lost the token before the row.
             double sum = 0;
             int lost = 0;
             for (int l = 0; l < 4; ++l)

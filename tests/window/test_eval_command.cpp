@@ -1,4 +1,4 @@
-// eval and sweep as typed: what they print and write, that a sweep goes on, and what they say when something is wrong.
+// The commands eval and sweep: what they print and write, continued sweeps, and error messages.
 #include "app/cli/commands.h"
 #include "engine/eval/evaluate.h"
 #include "tests/reference/source_folder.h"
@@ -68,7 +68,7 @@ TEST_F(EvalCommand, AsksTasks) {
     EXPECT_EQ(lanes[1].at("samples"), 3);
     EXPECT_EQ(lanes[0].at("tokens"), 3 * 5);
     EXPECT_GE(lanes[0].at("accuracy_interval").at(1).get<double>(),
-              0.5);  // nothing right of three proves little
+              0.5);  // none right of three is weak evidence
 }
 
 TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
@@ -83,7 +83,7 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     EXPECT_NE(read("s/text.svg").find(">a2sf<"), std::string::npos);
     EXPECT_EQ(read("s/text.png").substr(1, 3), "PNG");
 
-    // Cut in the middle of a line: only what is missing is computed, and it is the same.
+    // The file is cut in the middle of a line: only the missing answers are computed, and they are equal.
     const std::string whole = read("s/answers.csv");
     std::ofstream(path("s/answers.csv"), std::ios::binary) << whole.substr(0, whole.size() / 2);
     ASSERT_EQ(run(sweep), 0) << output_;
@@ -94,7 +94,7 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     EXPECT_EQ(read("s/answers.csv"), before);
 }
 
-/// Two sweeps into one folder: what the first found stays in the table, what both found stands once.
+/// Two sweeps into one folder: the table keeps the first sweep's answers and lists common answers once.
 TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
     const std::string sweep =
         "sweep" + model() + text() + " --context 40 --samples 2 --out '" + path("s") + "'";
@@ -111,7 +111,7 @@ TEST_F(EvalCommand, ATableKeepsEarlierSweeps) {
     EXPECT_NE(table.find("\ntext,a2sf,a2sf:alpha=0.5,,0.5,2,"), std::string::npos) << table;
     ASSERT_EQ(run(sweep + " --lane full --lane h2o --vary budget=25%,50%"), 0) << output_;
     EXPECT_EQ(lines("s/table.csv").size(), 1u + 3 + 2);
-    // Another length of the windows is another question.
+    // Windows of another length are other questions.
     ASSERT_EQ(run("sweep" + model() + text() +
                   " --context 50 --samples 2 --lane h2o --vary budget=25% --out '" + path("s") + "'"),
               0)
@@ -137,7 +137,7 @@ TEST_F(EvalCommand, ASweepLeavesForeignFilesAlone) {
     }
 }
 
-/// Merged weights go to the device once and not with every question: a question uploads what it does while its models are held.
+/// Merged weights are uploaded to the device once, not for every question, while the models are held.
 TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
     ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
     void* module = ::dlopen(reference::built("libkeyhole_host_cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -153,7 +153,7 @@ TEST_F(EvalCommand, KeepsMergedWeightsOnTheDevice) {
     const std::vector<LaneSpec> lanes = {parse_lane_spec("window:kv=mqa,budget=200")};
     const Question question = text_windows(loaded, read("text.txt"), 40, 36, 1).make(0);
     const auto ask_it = [&] { ask(loaded, *backend, lanes, question); };
-    ask_it();  // turns of positions, once for all
+    ask_it();  // fills the rotation tables, once for all questions
     const int with_weights = uploads_of(ask_it);
     const auto held = hold_models(loaded, *backend, lanes);
     const int of_a_question = uploads_of(ask_it);

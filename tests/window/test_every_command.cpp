@@ -1,5 +1,5 @@
-// Every id of the command table does what its title says: a view state, a record, the log or a file is another afterwards. A command
-// without a case here fails the test.
+// Every command of the command table does what its title says: it changes a view state, a record, the log or
+// a file. A command without a test here fails HasATest.
 #include "app/state/annotations.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
@@ -23,7 +23,7 @@ class EveryCommand : public testing::LiveRun {
         app.update_heat(1e6);
         app.remember_changes();
     }
-    /// The command, and all that follows from it.
+    /// Runs the command and waits for its results.
     void run(const std::string& text) {
         run_action(app, text);
         settle();
@@ -42,21 +42,21 @@ class EveryCommand : public testing::LiveRun {
             ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
         }
     }
-    /// Names the commands that a test is for; HasATest reads them from this file.
+    /// Names the commands that a test covers. HasATest finds the names in this source file.
     static void cover(std::initializer_list<std::string_view> ids) {
         for (const std::string_view id : ids) EXPECT_NE(find_action(id), nullptr) << id;
     }
     reference::TempFolder folder{"commands"};
 };
 
-// Of the source, since ctest gives every test a process of its own.
+// Reads the source, since ctest runs every test in its own process.
 TEST(EveryCommandOfTheTable, HasATest) {
     std::ifstream file(reference::source_folder() / "tests/window/test_every_command.cpp");
     const std::string source(std::istreambuf_iterator<char>(file), {});
     ASSERT_FALSE(source.empty());
     for (const UserAction& command : action_table()) {
         const std::string id(command.id.starts_with("run.speed") ? "run.speed"
-                                                                 : command.id);  // ten of a kind
+                                                                 : command.id);  // ten commands share this id
         EXPECT_NE(source.find('"' + id + '"'), std::string::npos) << id;
     }
 }
@@ -116,7 +116,7 @@ TEST_F(EveryCommand, OfTime) {
     run("branch " + std::to_string(app.status.other_branches[0].id));
     EXPECT_EQ(app.last_row(), last);
 
-    // Going back takes the settings along, unless they are kept.
+    // A rewind also restores the settings, unless they are kept.
     const LaneSpec before = app.lane_editor.lanes()[1], after = parse_lane_spec("h2o:budget=9");
     run("lane 1 h2o:budget=9");
     run("follow off");
@@ -124,7 +124,7 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_TRUE(app.settings_differ_at(last));
     EXPECT_FALSE(app.settings_differ_at(last + 2));
     run("rewind " + std::to_string(last));
-    EXPECT_NE(app.notice.find("as they were set at step " + std::to_string(last)), std::string::npos)
+    EXPECT_NE(app.notice.find("as they were set at row " + std::to_string(last)), std::string::npos)
         << app.notice;
     EXPECT_EQ(app.lane_editor.lanes()[1], before);
     EXPECT_TRUE(app.lane_editor.follow());
@@ -231,14 +231,14 @@ TEST_F(EveryCommand, OfTokens) {
     EXPECT_EQ(app.status.counterfactual->row, app.last_row() - 1);
     run("watch.clear");
     EXPECT_THROW(run_action(app, "why.back watched"), Error);
-    EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has none
+    EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
     run("lane.set shadow=on");
     run("step");
     run("why.shadow");
     ASSERT_NE(app.shadow_job.result(), nullptr) << app.notice;
     EXPECT_EQ(app.shadow_job.result()->position, gone);
     EXPECT_EQ(app.shadow_job.result()->last_row, app.last_row());
-    // Again: stops, unless it has come to its end already.
+    // A second call stops the job, unless it has already finished.
     for (int i = 0; i < 50 && app.notice.find("stopped") == std::string::npos; ++i) {
         run_action(app, "why.shadow");
         run("why.shadow");
@@ -443,7 +443,7 @@ TEST_F(EveryCommand, OfFiles) {
     EXPECT_TRUE(app.export_job.failed());
     EXPECT_NE(app.export_job.result().find("cancelled"), std::string::npos) << app.export_job.result();
     run("screenshot " + file("shot.png"));
-    EXPECT_EQ(app.screenshot, std::filesystem::path(file("shot.png")));  // the frame loop takes it
+    EXPECT_EQ(app.screenshot, std::filesystem::path(file("shot.png")));  // the frame loop executes it
     run("dump-cells " + file("cells.json"));
     EXPECT_EQ(app.dump_cells, std::filesystem::path(file("cells.json")));
     run("quit");

@@ -1,6 +1,5 @@
-// What goes wrong around the program: signals, full disks, closed descriptors, two programs on one place,
-// limits, crashes. The program is run as a user runs it; the tests of the window need a display, the others
-// none.
+// Faults around the program: signals, full disks, closed descriptors, two programs on one file, limits,
+// crashes. The tests run the program as a user does. Tests of the window need a display; the others do not.
 #include "engine/base/npy.h"
 #include "tests/window/program_run.h"
 
@@ -47,7 +46,7 @@ class Faults : public testing::ProgramRun {
     }
     std::string save() const { return "--save '" + path("run.keyhole") + "'"; }
 
-    /// In the background, its output in out.txt; end() or ended() has its status.
+    /// Starts the program in the background, with its output in out.txt. end() or ended() returns its status.
     void start(const std::string& arguments, const std::string& before = "") {
         const std::string command = before + " exec '" + reference::built("keyhole") + "' " + arguments +
                                     " > '" + path("out.txt") + "' 2>&1";
@@ -57,7 +56,7 @@ class Faults : public testing::ProgramRun {
             ::_exit(127);
         }
     }
-    /// The status as wait() gives it.
+    /// Waits for the program's end and returns its wait status.
     int ended() {
         int status = 0;
         ::waitpid(std::exchange(pid_, -1), &status, 0);
@@ -68,7 +67,7 @@ class Faults : public testing::ProgramRun {
         ::kill(pid_, signal);
         return ended();
     }
-    /// False: the program ended first, or it took a minute.
+    /// Returns false when the program ended first, or after a minute.
     bool wait_until(const std::function<bool()>& holds) {
         for (const auto begin = std::chrono::steady_clock::now(); !holds();) {
             if (std::chrono::steady_clock::now() - begin > 60s) return false;
@@ -86,7 +85,7 @@ class Faults : public testing::ProgramRun {
         std::ifstream file(path(name), std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    /// False while it is missing: file_size() gives the largest number then.
+    /// Returns false while the file is missing: file_size() then returns the largest number.
     static bool holds_bytes(const fs::path& file, std::uintmax_t more_than) {
         std::error_code missing;
         const std::uintmax_t n_bytes = fs::file_size(file, missing);
@@ -105,7 +104,7 @@ class Faults : public testing::ProgramRun {
         for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
         return n;
     }
-    /// Has one line that begins with "keyhole: ".
+    /// Expects one line that begins with "keyhole: " and contains `part`.
     void expect_one_line(const std::string& part) const {
         EXPECT_EQ(count("\n" + output_, "\nkeyhole: "), 1u) << output_;
         EXPECT_NE(output_.find(part), std::string::npos) << output_;
@@ -139,7 +138,7 @@ TEST_F(Faults, AnEndedExportLeavesTheOneBefore) {
 TEST_F(Faults, AFullDiskLeavesTheExportBeforeAndTheSpool) {
     ASSERT_EQ(run(decode(4, out())), 0) << output_;
     const std::string old_run = read("out/run.json"), old_rows = read("out/lane0/attention.npy");
-    // Files that grow beyond the limit fail to, as on a full disk.
+    // Writes beyond the file-size limit fail as on a full disk.
     const std::string full = "trap '' XFSZ; ulimit -f 2000; ";
     EXPECT_EQ(run(decode(100, out()), full), 1);
     expect_one_line("File too large");
@@ -175,7 +174,7 @@ TEST_F(Faults, TheSecondOfTwoProgramsOnOnePlaceIsRefusedAtItsStart) {
 
 TEST_F(Faults, SaveRefusesWhatIsNoFileBeforeTheWork) {
     fs::create_directory(path("folder"));
-    // Never /dev/null itself: where this fails as root, the machine loses it.
+    // Not /dev/null itself: a failing test run as root would replace it.
     const bool device = ::mknod(path("device").c_str(), S_IFCHR | 0666, makedev(1, 3)) == 0;
     if (!device) {
         ASSERT_EQ(::mkfifo(path("device").c_str(), 0600), 0);
@@ -286,7 +285,7 @@ TEST_F(Faults, ClosedDescriptorsGetNoMessages) {
 TEST_F(Faults, ThreadsThatDoNotStartAreDoneWithout) {
     std::string before = "exec prlimit --nproc=20";
     if (::geteuid() == 0)
-        before += " setpriv --reuid=65534 --clear-groups";  // root may start as many as it likes
+        before += " setpriv --reuid=65534 --clear-groups";  // the limit does not apply to root
     if (std::system(("(" + before + " true) 2> /dev/null").c_str()) != 0)
         GTEST_SKIP() << "no prlimit or setpriv";
     limit_s_ = 60;
@@ -379,7 +378,7 @@ class WindowFaults : public Faults {
             if (entry.path().extension() == extension) found.push_back(entry.path());
         return found;
     }
-    /// Until the live run's spool holds some rows.
+    /// Waits until the live run's spool holds some rows.
     bool wait_for_rows() {
         return wait_until([&] {
             return kept(".spool").size() == 1 && holds_bytes(kept(".spool")[0] / "frames.bin", 1'000'000);
@@ -395,11 +394,11 @@ TEST_F(WindowFaults, AKilledWindowsRunIsOfferedAtTheNextStart) {
         const fs::path spool = kept(".spool")[0];
         EXPECT_EQ(run("replay '" + spool.string() + "'"), 1) << "it is in use";
         EXPECT_NE(output_.find("another Keyhole"), std::string::npos) << output_;
-        // A second window does not offer what the first one is writing.
+        // A second window does not offer the run that the first one still writes.
         const pid_t first = std::exchange(pid_, -1);
         EXPECT_NE(run(gui("wait idle\npoint left run open\nquit\n")), 0) << output_;
         for (const fs::path& other : kept(".spool"))
-            if (other != spool) fs::remove_all(other);  // it ended by the script's fault
+            if (other != spool) fs::remove_all(other);  // the script's error ended that window
         pid_ = first;
         const int status = end(signal);
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
@@ -420,7 +419,7 @@ TEST_F(WindowFaults, AKilledWindowsRunIsOfferedAtTheNextStart) {
 TEST_F(WindowFaults, ARunThatEndsWellIsNotKept) {
     ASSERT_EQ(run(gui("wait idle\nrun.play\nwait rows 5\nquit\n")), 0) << output_;
     EXPECT_TRUE(kept(".spool").empty());
-    // Discarded, a run that did not end is gone for good.
+    // A discarded run that did not end is deleted.
     start(gui("wait idle\nrun.play\nwait seconds 60\nquit\n"));
     ASSERT_TRUE(wait_for_rows()) << output_;
     end(SIGKILL);

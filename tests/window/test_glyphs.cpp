@@ -22,7 +22,7 @@ TEST(Glyphs, WhatCannotBeDrawnStandsAsItsNumberOrByte) {
     EXPECT_EQ(legible("", {}), "");
 }
 
-/// A synthetic run whose token 5 and the most likely next one of the last row are of other scripts.
+/// A synthetic run in which token 5 and the most likely next token of the last row belong to other scripts.
 StepList run_of_scripts(std::uint64_t id) {
     StepList steps = testing::synthetic_run({.n_prompt = 8, .n_decoded = 1, .budgets = {0, 8}, .run_id = id});
     auto info = std::make_shared<RunInfo>(*steps.front()->run);
@@ -97,7 +97,7 @@ TEST(Glyphs, LearnsTheTokensOfAnAnswer) {
     EXPECT_TRUE(glyphs.learn(history, answer));
     EXPECT_TRUE(glyphs.wanted().contains(U'\u0645'));
     EXPECT_FALSE(glyphs.learn(history, answer));
-    const std::vector<TopToken> foreign = {{1 << 20, -0.1f}};  // of another vocabulary
+    const std::vector<TopToken> foreign = {{1 << 20, -0.1f}};  // from another vocabulary
     EXPECT_FALSE(glyphs.learn(history, foreign));
 }
 
@@ -124,7 +124,7 @@ TEST(Glyphs, FieldsHoldWhatTheyWouldLoseEscaped) {
                               "\\u{xyz}", "\\n", "\\u{-1}", "\\u{123456789012}"})
         EXPECT_EQ(from_field(plain), plain);
     EXPECT_EQ(from_field("\\u{\\u{41}"), "\\u{A");
-    // Code that writes characters so stays code.
+    // Source code that contains such escapes stays as it is.
     for (const char* code : {"\\u{41}", "a \\u{1F600}\\u{41} b\\u{", "\\\\u{41}\\u"})
         EXPECT_EQ(from_field(for_field(code)), code);
 }

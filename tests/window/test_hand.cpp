@@ -1,5 +1,6 @@
-// A person's pointer and keys in the real window: what opens must close, what is clicked must happen, what is typed must be text. The
-// monkey does anything anywhere: KEYHOLE_RANDOM_MINUTES=10 for a long one, KEYHOLE_RANDOM_SEED for another one.
+// Real pointer and key events in the real window. Popups must close, clicks must act, and typed keys must
+// become text. The Monkey test acts at random: KEYHOLE_RANDOM_MINUTES=10 makes it longer, KEYHOLE_RANDOM_SEED
+// changes it.
 #include "tests/reference/source_folder.h"
 #include "tests/window/x_hand.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Every key that is a command by itself is in it, with and without Shift.
+/// Contains every key that is a command by itself, with and without Shift.
 constexpr std::string_view kEveryLetter =
     "Who? The quick brown fox jumps over 1234567890 lazy dogs, [and] then.../ ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -28,7 +29,7 @@ class Hand : public testing::XHand {
     int n_commands() { return report()["commands"]["count"]; }
     std::string dialog() { return report()["dialog"]; }
 
-    /// The first widget in sight whose name begins so.
+    /// Returns the first visible widget whose name begins so.
     std::string first_item(const std::string& begin) {
         const Json now = report();
         for (const auto& [name, box] : now["items"].items())
@@ -44,14 +45,15 @@ class Hand : public testing::XHand {
         EXPECT_EQ(dialog(), "none") << what;
     }
 
-    /// Opens a list, a menu or a popup by a click, and closes it by one Escape, which touches nothing else.
+    /// Opens a list, a menu or a popup by a click and closes it by one Escape. The Escape must change nothing
+    /// else.
     void opens_and_closes(const std::string& item) {
         SCOPED_TRACE(item);
         const Json pick = report()["pick"];
         const int before = n_commands();
         click(item);
         ASSERT_TRUE(wait_until("open " + item, [](const Json& now) { return now["popups"] == 1; }));
-        type("kxw");  // commands, where nothing is open
+        type("kxw");  // these are commands when nothing is open
         key("Escape");
         ASSERT_TRUE(wait_until("closed " + item, [](const Json& now) { return now["popups"] == 0; }));
         EXPECT_EQ(report()["pick"], pick) << "Escape dropped the pick";
@@ -64,7 +66,7 @@ class Hand : public testing::XHand {
             "rows", [](const Json& now) { return now["phase"] == "running" && now["rows"] > 10; }));
     }
 
-    /// The demo model with a context that no test fills: a run pauses where the context is full.
+    /// Copies the demo model with a context that no test fills: a run pauses when the context is full.
     std::string model_of_wide_context() {
         namespace fs = std::filesystem;
         const fs::path from = reference::source_folder() / "assets/models/keyhole-base",
@@ -93,7 +95,7 @@ class Hand : public testing::XHand {
             opens_and_closes(item);
             if (HasFatalFailure()) return;
         }
-        // A choice, and a way back.
+        // Chooses an entry and expects the list to close.
         click("curves");
         click("curves kl");
         ASSERT_TRUE(wait_until("closed list", [](const Json& now) { return now["popups"] == 0; }));
@@ -111,7 +113,7 @@ class Hand : public testing::XHand {
         EXPECT_EQ(report()["popups"], 1);
     }
 
-    /// Dialogs with a field, by their keys: letters are text, one Escape closes.
+    /// Opens dialogs with a field by their keys: letters become text, one Escape closes.
     void walk_dialogs() {
         constexpr std::array<std::pair<const char*, const char*>, 4> kFields = {
             {{"Ctrl+P", "palette"}, {"Ctrl+G", "go to"}, {"Ctrl+F", "find"}, {"Ctrl+T", "say"}}};
@@ -119,7 +121,7 @@ class Hand : public testing::XHand {
             SCOPED_TRACE(name);
             const Json pick = report()["pick"];
             const int before = n_commands();
-            strike(keys);  // what is typed at once is for the field, although it is not there yet
+            strike(keys);  // text typed at once belongs to the field, even before the field is drawn
             type("Who kxw");
             ASSERT_EQ(dialog(), name);
             EXPECT_EQ(report()["typing"], true);
@@ -138,7 +140,7 @@ class Hand : public testing::XHand {
         }
     }
 
-    /// Every command that a menu offers, except those that need a file or end the program.
+    /// Runs every command that a menu offers, except those that need a file or end the program.
     void walk_menus() {
         for (const char* menu : {"Run", "View", "Time", "Token", "Lanes", "Help"}) {
             click(fmt::format("menu {}", menu));
@@ -169,14 +171,14 @@ class Hand : public testing::XHand {
 };
 
 TEST_F(Hand, OpensAndClosesEverything) {
-    width_ = 1600, height_ = 1180;  // a whole card is in sight
+    width_ = 1600, height_ = 1180;  // a whole card is visible
     start();
     if (HasFatalFailure()) return;
     walk_lists();
     if (HasFatalFailure()) return;
     walk_dialogs();
 
-    // Clicks on the large heat map, and Escape from the inside out.
+    // Clicks on the large heat map. Escape closes from the inside out.
     click("heatmap", 0.2, 0.8);
     ASSERT_FALSE(report()["pick"].is_null());
     click("heatmap", 0.3, 0.9, 3);
@@ -190,7 +192,7 @@ TEST_F(Hand, OpensAndClosesEverything) {
     click(token);
     EXPECT_EQ(fmt::format("token {}", report()["pick"][1].get<int>()), token);
 
-    // Wheel, and a drag of the picture; what is dragged just before the button goes counts.
+    // Wheel, and a drag of the picture. Movement just before the button's release counts.
     point("heatmap", 0.5, 0.5);
     wheel(3);
     settle();
@@ -199,7 +201,7 @@ TEST_F(Hand, OpensAndClosesEverything) {
     EXPECT_NE(report()["zoom"], zoomed);
     key("Ctrl+0");
 
-    // A row by the time bar, a border between panes, a number on the card, a slider in a popup.
+    // A row on the time bar, a border between panes, a number on the card, a slider in a popup.
     key("Right");
     key("Right");
     ASSERT_TRUE(wait_until("two rows", [](const Json& now) { return now["rows"] == 2; }));
@@ -215,14 +217,14 @@ TEST_F(Hand, OpensAndClosesEverything) {
     EXPECT_EQ(report()["popups"], 1);
     escape_closes_all("range");
 
-    // The grid of heads: painted by a drag, cleared by the right button.
+    // The grid of heads: a drag paints, the right button clears.
     click("lane.overrides");
     ASSERT_EQ(dialog(), "overrides");
     drag("override L1 H1", 0.5, 0.5, 3.5, 2.5);
     click("override L1 H1", 0.5, 0.5, 3);
     escape_closes_all("grid");
 
-    // The field on the card: letters are text, Escape leaves the field and nothing else.
+    // The field on the card: letters become text, Escape leaves the field and changes nothing else.
     const Json pick = report()["pick"];
     int before = n_commands();
     click("spec");
@@ -260,7 +262,8 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
     decode();
     if (HasFatalFailure()) return;
 
-    // A hundred clicks with the pointer gone at once give a hundred actions, and none where the pointer went.
+    // A hundred clicks, each followed at once by a move, run a hundred commands and none at the place moved
+    // to.
     const int before = n_commands();
     ASSERT_TRUE(shows("mode.mask") && shows("mode.score") && shows("range"));
     for (int i = 0; i < 100; ++i) {
@@ -275,7 +278,7 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
         EXPECT_EQ(report()["commands"]["last"][static_cast<std::size_t>(i)],
                   i % 2 == 0 ? "mode.mask" : "mode.attention");
 
-    // Heads by clicks on the atlas, the pointer gone to another one.
+    // Chooses heads by clicks on the atlas, each followed at once by a move to another head.
     for (const auto& [layer, head] : {std::pair(0, 0), {3, 5}, {5, 7}, {2, 1}}) {
         const double across = (head + 0.5) / 8, down = (layer + 0.5) / 6;
         point("atlas", across, down);
@@ -287,13 +290,13 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
         EXPECT_EQ(report()["head"], head);
     }
 
-    // Twenty keys, as quick as they come.
+    // Twenty keys without a pause.
     const int keys_before = n_commands();
     for (int i = 0; i < 20; ++i) strike(i % 2 == 0 ? "k" : "a");
     settle();
     EXPECT_EQ(n_commands(), keys_before + 20);
 
-    decode_anew();  // frames of few rows are quick
+    decode_anew();  // frames with few rows are fast
     walk_lists();
     if (HasFatalFailure()) return;
     decode_anew();
@@ -307,7 +310,7 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
-/// Anything a hand can do, by chance; what it did last is told when the program ends.
+/// Random pointer and key actions. Prints its last actions when the program fails.
 class Monkey : public Hand {
   protected:
     std::mt19937 random_;
@@ -324,7 +327,7 @@ class Monkey : public Hand {
         return text;
     }
 
-    /// A place anywhere, or on a widget that is in sight.
+    /// Moves to a random place, or onto a visible widget.
     void go_somewhere() {
         const Json items = report()["items"];
         if (below(3) == 0 || items.empty()) {
@@ -399,7 +402,7 @@ TEST_F(Monkey, DoesAnythingAnywhere) {
         act();
         if (n % 5 == 4) catch_up();
         if (alive()) continue;
-        // It may have found the way out: that is no fault.
+        // A random action may have quit the program; that is no fault.
         ASSERT_EQ(exit_status(), 0) << "seed " << number << ", action " << n << "\n"
                                     << output() << "\n"
                                     << history();
@@ -409,7 +412,7 @@ TEST_F(Monkey, DoesAnythingAnywhere) {
     }
     ASSERT_TRUE(settle()) << history();
     std::printf("%d actions in %.0f s, %d start(s), seed %u\n", n, seconds, n_starts, number);
-    // Whatever was done, the window still does what it is asked.
+    // After all actions the window still executes commands.
     escape_closes_all("the monkey");
     const int before = n_commands();
     key("Ctrl+0");

@@ -74,7 +74,7 @@ TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
                 at_once.make_room(n);
                 at_once.fold_image(image, size, reduction, n, window, kHiddenValue);
                 at_once.finish_rows();
-                float past_sinks = 0;  // a block that a sink is in cannot tell
+                float past_sinks = 0;  // of blocks without a sink
                 for (int i = 0; i < n; ++i) {
                     std::vector<float> row;
                     for (int p = 0; p <= i; ++p) {

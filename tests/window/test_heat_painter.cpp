@@ -1,4 +1,4 @@
-// The shader against the CPU's colours, drawn into a framebuffer of our own. Needs a display.
+// The shader against the CPU's colours, drawn into a framebuffer of the test. Needs a display.
 #include "app/view/focus_picture.h"
 #include "app/gl/heat_painter.h"
 #include "engine/figure/heatmap.h"
@@ -21,7 +21,7 @@ constexpr int kSize = 300;
 
 class HeatPainterTest : public ::testing::Test {
   protected:
-    // One window for all: a display server without clients starts over, and refuses who comes meanwhile.
+    // One window for all tests: a display server without clients restarts and meanwhile refuses new ones.
     static void SetUpTestSuite() {
         for (int tries = 0; tries < 20 && !glfwInit(); ++tries)
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -84,7 +84,7 @@ void prepare(HeatData& data, const RunHistory& history, int lane, const ViewStat
 
 constexpr int kOddRows = 173;
 
-/// Hot at the corners that a causal matrix has, dim elsewhere.
+/// Hot at the corners of a causal matrix, dim elsewhere.
 float corners(int row, int, int, int position) {
     const int last = kOddRows - 1;
     const bool corner = (row == 0 && position == 0) || (row == last && (position == 0 || position == last));
@@ -103,7 +103,7 @@ TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
     for (int i = 0; i < 16; ++i) {
         HeatQuad quad = whole_canvas();
         quad.canvas = {11.0f + 70 * static_cast<float>(i % 4), 7.0f + 70 * static_cast<float>(i / 4), 64, 66};
-        quad.clip = {20, 0, 250, 280};  // cuts the outer ones
+        quad.clip = {20, 0, 250, 280};  // clips the outer quads
         quad.matrix = i;
         quad.kv_head = i;
         quad.shown_row = 70;
@@ -133,7 +133,7 @@ TEST_F(HeatPainterTest, AKeptPictureIsWhatIsDrawnAndIsDrawnOnce) {
         EXPECT_EQ(shown(true), drawn);
         EXPECT_EQ(painter_->n_redrawn(), n) << "nothing changed";
     }
-    // One head's matrix, drawn alone, is where it was.
+    // One head's matrix, drawn alone, is at the same place.
     const int n = painter_->n_redrawn();
     for (HeatQuad& quad : quads) quad.shown_row = 60;
     const std::vector<std::uint8_t> earlier = shown(true);
@@ -212,7 +212,7 @@ TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
                 } else {
                     const float value = data.focus().pyramid().front().at(p, i);
                     const int index = color_index(scale_terms(quad.scale), value);
-                    bool good = false;  // log2 of the shader may fall on the neighbour
+                    bool good = false;  // the shader's log2 may select the neighbouring colour
                     for (int k = std::max(0, index - 1); k <= std::min(255, index + 1); ++k)
                         good = good ||
                                close(seen, colormap_table(Colormap::viridis)[static_cast<std::size_t>(k)]);
@@ -229,7 +229,7 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
     HeatData data;
     ViewState view;
     view.mode = HeatMode::mask;
-    for (std::size_t n = 1; n <= steps.size(); ++n) {  // as it grows: only new evictions are uploaded
+    for (std::size_t n = 1; n <= steps.size(); ++n) {  // while the run grows: uploads only new evictions
         history.update(StepList(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)));
         prepare(data, history, 1, view);
         painter_->update(data, history, 1);
@@ -255,7 +255,8 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
         }
 }
 
-// The sums that the CPU makes of the atlas' masks give the picture that the shader makes of the cells, at every zoom, as rows come.
+// The CPU's block sums of the atlas masks give the same picture as the shader's cells, at every zoom, while
+// rows arrive.
 TEST_F(HeatPainterTest, MasksOfSumsAreThoseOfCells) {
     const StepList steps = testing::synthetic_run({.n_prompt = 150, .n_decoded = 40, .budgets = {0, 48}});
     RunHistory history;
@@ -294,7 +295,7 @@ TEST_F(HeatPainterTest, MasksOfSumsAreThoseOfCells) {
 }
 
 TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
-    // Every third position of the rows after the prompt is stored and unseen.
+    // Every third position is stored but hidden in the rows after the prompt.
     StepList steps = testing::synthetic_run(
         {.n_layers = 1, .n_heads = 1, .n_kv_heads = 1, .n_prompt = 20, .n_decoded = 10, .budgets = {0}});
     for (auto& step : steps) {
@@ -329,7 +330,7 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
         quad.mode = mode;
         draw(quad);
         EXPECT_GT(share_of(25, 3, HeatGround::kHidden), 0.8);
-        EXPECT_LT(share_of(25, 3, HeatGround::kHidden), 1.0);  // dotted: a pattern, not colour alone
+        EXPECT_LT(share_of(25, 3, HeatGround::kHidden), 1.0);  // dotted: a pattern, not only a colour
         EXPECT_EQ(share_of(25, 4, HeatGround::kHidden), 0.0);
     }
     quad.mode = HeatMode::mask;
@@ -338,7 +339,7 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     EXPECT_EQ(share_of(10, 3, HeatGround::kKept), 1.0);  // a prompt row
 }
 
-/// Some cells are NaN, some infinite; others lie beyond the range of the test.
+/// Some values are NaN, some infinite; others are outside the test's range.
 float with_faults(int row, int layer, int head, int position) {
     if ((row + 2 * position) % 11 == 0) return std::numeric_limits<float>::quiet_NaN();
     if ((row + 2 * position) % 13 == 0) return std::numeric_limits<float>::infinity();
@@ -365,7 +366,7 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
     for (const bool logarithmic : {false, true})
         for (const bool clips : {false, true})
             for (const bool nan : {false, true})
-                for (const int matrix : {-1, 0}) {  // the focus, and its thumbnail
+                for (const int matrix : {-1, 0}) {  // the focused head, and its thumbnail
                     HeatQuad quad = whole_canvas();
                     quad.matrix = matrix;
                     quad.scale = {.logarithmic = logarithmic,
@@ -388,7 +389,7 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
                                                 expected == kBelowColor || expected == HeatGround::kMissing;
                             n_nan += std::isinf(value);
                             n_clipped += expected == kAboveColor || expected == kBelowColor;
-                            // A step of viridis is at most 6.
+                            // Adjacent viridis entries differ by at most 6.
                             EXPECT_LE(std::abs(seen.r - expected.r), marked ? 1 : 7)
                                 << i << " " << p << " " << value;
                             EXPECT_LE(std::abs(seen.g - expected.g), marked ? 1 : 7)
@@ -397,7 +398,7 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
                     EXPECT_GT(n_nan, 50);
                     EXPECT_EQ(n_clipped > 50, clips);
                 }
-    // However far one zooms out, NaN is seen.
+    // NaN is visible at any zoom.
     HeatQuad quad = whole_canvas();
     quad.view.cell_width = quad.view.cell_height = 0.1;
     quad.shown_row = n;
@@ -405,7 +406,7 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
     EXPECT_EQ(pixel(0, 0), kNanColor);
 }
 
-/// Left and top of a figure's matrix: inside of the longest upright line of the frame's colour.
+/// Returns the left and top of a figure's matrix: inside the longest vertical line of the frame's colour.
 std::pair<int, int> matrix_corner(const Image& image, int height) {
     const Rgb8 line{150, 150, 156};
     for (int x = 0; x < image.width(); ++x)
@@ -465,7 +466,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                     } else {
                         ++n_values;
                         n_above += drawn == kAboveColor;
-                        // The shader's logarithm may fall on the next entry: at most so far.
+                        // The shader's logarithm may select the next entry: this is the largest difference.
                         for (const int apart : {seen.r - drawn.r, seen.g - drawn.g, seen.b - drawn.b})
                             EXPECT_LE(std::abs(apart), mode == HeatMode::mask ? 1 : 9)
                                 << mode_name(mode) << " " << i << " " << p;

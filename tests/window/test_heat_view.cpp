@@ -64,7 +64,7 @@ TEST(HeatView, LevelSkipsNoCell) {
     for (double cell = 0.004; cell < 3; cell *= 1.037) {
         view.cell_width = cell;
         view.cell_height = cell * 1.7;
-        // A block is at least a pixel wide, and no coarser than needed.
+        // A block is at least a pixel wide and no coarser than needed.
         EXPECT_GE(cell * (1 << view.level()), 1 - 1e-6) << cell;
         const double finer = view.level() > 0 ? cell * (1 << (view.level() - 1)) : 0;
         EXPECT_LT(finer, 1) << cell;

@@ -1,4 +1,5 @@
-// Fork, rewind, branches and tokens by hand through the real window; what the run became is read from its trace.
+// Fork, rewind, branches, and tokens evicted or pinned by the user, through the real window. The resulting
+// run is read from its trace.
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
@@ -15,7 +16,8 @@ double kl_after(const nlohmann::json& run, std::size_t lane, std::size_t row_fro
 }
 
 TEST_F(HistoryRun, EvictingTheAnswerLosesIt) {
-    // The code 4821 stands once in the prompt; its digits leave lane 1 by hand, through the menu and by command.
+    // The code 4821 occurs once in the prompt. Its digits are evicted from lane 1 through the menu and by
+    // command.
     const nlohmann::json run =
         run_of_script(kGate,
                       "wait idle\nlane.focus 1\nfind 4\nmouse 2 2\npoint token 80\nclick 1\npoint menu "
@@ -38,7 +40,7 @@ TEST_F(HistoryRun, RewindForksAndBranchesFromScript) {
     EXPECT_NE(lanes[3]["spec"].get<std::string>().find("budget=32"), std::string::npos);
     EXPECT_EQ(lanes[3]["tokens"].size(), lanes[2]["tokens"].size());
     EXPECT_NE(run.dump().find("fork 2"), std::string::npos);
-    EXPECT_EQ(run["commands"].dump().find("rewind"), std::string::npos);  // no part of the log
+    EXPECT_EQ(run["commands"].dump().find("rewind"), std::string::npos);  // not in the log
 }
 
 TEST_F(HistoryRun, ABranchIsTheWayBack) {

@@ -1,5 +1,5 @@
-// Files of somebody else, given to the whole program: one line, an ordinary exit status, and nothing that a
-// terminal takes for a command.
+// Untrusted files, given to the whole program: one line, an ordinary exit status, and no output that a
+// terminal interprets as a control sequence.
 #include "engine/trace/trace_file.h"
 #include "tests/unit/test_trace.h"
 #include "tests/unit/trace_members.h"
@@ -75,9 +75,9 @@ TEST_F(HostileFiles, ExportsOfHostileTracesAreRefusedInALine) {
     expect_one_line("loop");
 }
 
-// The window stays open and says what is wrong with a trace, its notes and its own settings.
+// The window stays open and reports the fault of a trace, of its notes and of its own settings.
 TEST_F(HostileFiles, TheWindowOutlivesThem) {
-    // An ordinary end: the script's own, or its fault. Signals give 128 and more.
+    // A normal exit: the script's end, or its error. Signals give 128 and more.
     const auto open = [&](const std::string& script) {
         std::ofstream(path("script.txt")) << "wait idle\n" << script << "\nwait idle\nquit\n";
         const int status = run(

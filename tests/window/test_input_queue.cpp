@@ -1,4 +1,5 @@
-// Input in its order, however many events come between two frames; and whose a key is.
+// Input keeps its order, however many events arrive between two frames; and which widget or command receives
+// a key.
 #include "app/window/input_queue.h"
 #include "app/window/key_focus.h"
 #include "app/actions/keys.h"
@@ -116,9 +117,9 @@ TEST(InputQueue, WheelTurnsAddUpAtOnePlaceWithOneSetOfKeys) {
 
 TEST(InputQueue, ModifiersAreThoseOfTheMoment) {
     InputQueue queue;
-    queue.push(key_event(340, Action::press));  // X11 tells no Shift yet
+    queue.push(key_event(340, Action::press));  // X11 does not report Shift yet
     queue.push(press(0));
-    queue.push(key_event(340, Action::release, key::kShift));  // and still tells it here
+    queue.push(key_event(340, Action::release, key::kShift));  // and still reports it here
     queue.push(move(1, 1));
     EXPECT_EQ(queue.take_frame(KeyTurn::one).front().mods, key::kShift);
     queue.take_frame(KeyTurn::one);

@@ -1,4 +1,5 @@
-// What makes the window an instrument: ranges, undo, bookmarks, notes, settings, recent files, copying as a command.
+// The instrument parts of the window: ranges, undo, bookmarks, notes, settings, recent files, and views
+// copied as a command.
 #include "app/actions/command_line.h"
 #include "app/actions/action_table.h"
 #include "app/state/annotations.h"
@@ -39,7 +40,7 @@ class Instrument : public ::testing::Test {
         app.remember_changes();
     }
     ~Instrument() override { std::filesystem::remove_all(folder); }
-    /// Until files in the background are there.
+    /// Waits for files that are written or read in the background.
     void wait_for_files() {
         while (app.export_job.running() || app.open_job.running())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -55,7 +56,7 @@ TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
     run_action(app, "mode.mask");
     app.remember_changes();
     run_action(app, "row 50");
-    app.remember_changes();  // time is no step
+    app.remember_changes();  // a change of row is no undo step
     run_action(app, "undo");
     EXPECT_EQ(app.view.mode, HeatMode::attention);
     EXPECT_EQ(app.view.row, 50);
@@ -71,7 +72,7 @@ TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
     run_action(app, "undo");
     run_action(app, "mode.score");
     app.remember_changes();
-    run_action(app, "redo");  // another way was taken
+    run_action(app, "redo");  // the new change dropped the redo steps
     EXPECT_EQ(app.view.mode, HeatMode::score);
 }
 
@@ -135,7 +136,7 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
     EXPECT_FALSE(std::filesystem::exists(folder / "run.notes.json"));
     std::ofstream(folder / "run.notes.json") << "{\"notes\": 3}";
     EXPECT_THROW(load_annotations(folder / "run.notes.json"), Error);
-    // A new file takes the old one's place: whoever has that open sees it whole.
+    // The new file replaces the old one: a reader that has the old file open sees it whole.
     app.annotations.notes = "whole";
     run_action(app, "notes.keep");
     std::filesystem::create_hard_link(folder / "run.notes.json", folder / "old.notes.json");
@@ -145,7 +146,8 @@ TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
     EXPECT_EQ(load_annotations(folder / "old.notes.json").notes, "whole");
 }
 
-// Each value is within what a run can have, so that the view may take it: the message names file and field.
+// Each bookmark value is limited to what a run can have, so that the view may use it. The message names file
+// and field.
 TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
     const std::filesystem::path file =
         std::filesystem::temp_directory_path() / ("keyhole-notes-" + std::to_string(::getpid()) + ".json");
@@ -183,7 +185,7 @@ TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
     std::ofstream(file) << "{\"notes\": \"x\"}";
     EXPECT_THROW((void)load_annotations(file), Error);
     std::filesystem::remove(file);
-    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // would be waited for
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // an open of a pipe would block
     EXPECT_THROW((void)load_annotations(file), Error);
     std::filesystem::remove(file);
 }
@@ -273,7 +275,7 @@ TEST(Settings, AreKeptBetweenStarts) {
     EXPECT_FALSE(read.attention_range.logarithmic);
     EXPECT_EQ(read.left_width, 333);
     EXPECT_EQ(back, recent);
-    // What is not understood changes nothing, and the message names the place.
+    // Unknown or invalid settings change nothing, and the message names the place.
     for (const auto& [text, place] :
          {std::pair(R"({"interface_scale": "large")", "no JSON at line 1"),
           {R"({"left_width": 5, "interface_scale": "large"})", "interface_scale is \"large\""},
@@ -330,10 +332,10 @@ TEST_F(Instrument, CopiesTheCommandOfTheView) {
               std::string::npos)
         << app.clipboard_out;
     EXPECT_THROW(run_action(app, "file.copy everything"), Error);
-    run_action(app, "file.gif-view " + (folder / "out").string());  // out of the trace
+    run_action(app, "file.gif-view " + (folder / "out").string());  // from the trace
     wait_for_files();
     EXPECT_TRUE(std::filesystem::exists(folder / "out/lane0/mask_L2_G1.gif"));
-    EXPECT_EQ(app.export_job.request.list, ExportRequest().list);  // the dialog's choice is as it was
+    EXPECT_EQ(app.export_job.request.list, ExportRequest().list);  // the dialog's choice is unchanged
 }
 
 TEST_F(Instrument, PicturesOfDifferencesAreFiles) {
@@ -367,7 +369,7 @@ TEST_F(Instrument, EveryViewIsAFile) {
                   static_cast<std::ptrdiff_t>(app.history.steps().size() + 1))
             << what;
     }
-    // The numbers are the run's: KL of lane 1 in the last row, its column first.
+    // The numbers are the run's: KL of lane 1 in the last row is the first column.
     const std::string table = text_of("kl.csv");
     const std::string last = table.substr(table.rfind('\n', table.size() - 2) + 1);
     EXPECT_TRUE(last.starts_with(
@@ -381,7 +383,7 @@ TEST_F(Instrument, EveryViewIsAFile) {
     const std::string overlap = text_of("overlap.csv");
     EXPECT_EQ(std::count(overlap.begin(), overlap.end(), '\n'), 17);
     EXPECT_NE(overlap.find("\n0,0,16,0,"), std::string::npos)
-        << overlap;  // all that lane 1 holds, lane 0 does too
+        << overlap;  // lane 0 holds everything that lane 1 holds
     run_action(app, "watch.clear");
     run_action(app, "curves scores");
     run_action(app, "pick.clear");
@@ -400,7 +402,7 @@ TEST_F(Instrument, FramesOfTheMaskAreOfOneSizeAndShowTheRow) {
             for (int x = 0; x < image.width(); ++x) n += image.at(x, y) == color ? 1 : 0;
         return n;
     };
-    // 16 tokens a head are kept after either row; later rows hatch more, and more are born.
+    // Both rows keep 16 tokens per head. The later row shows more hatched cells, since more tokens exist.
     EXPECT_EQ(count(before, kKeptColor), count(after, kKeptColor));
     EXPECT_GT(count(after, kHatchColor), count(before, kHatchColor));
     EXPECT_GT(count(before, kLastSeenColor), 0);

@@ -1,4 +1,4 @@
-// The live run's spool: what it holds, how large it becomes, when it goes, and what is offered afterwards.
+// The live run's spool: its content, its size, its deletion, and the offer to recover it.
 #include "app/state/kept_runs.h"
 
 #include "engine/base/error.h"
@@ -30,14 +30,14 @@ class Kept : public testing::Test {
         for (int i = 0; i < n; ++i) list.push_back(maker.next().step);
         return list;
     }
-    /// The rows that a spool holds.
+    /// Returns the rows in a spool.
     static std::vector<int> rows_of(const fs::path& spool) {
         std::vector<int> rows;
         const Frames frames(spool / "frames.bin");
         for (const auto& step : frames.light()) rows.push_back(step->row);
         return rows;
     }
-    /// What a killed window leaves.
+    /// Leaves a spool as a killed window does.
     fs::path leave(const char* name, int n_rows) {
         SpoolFolder spool(folder_ / (std::string(name) + ".keyhole.spool"));
         spool.begin();
@@ -76,7 +76,7 @@ TEST_F(Kept, FollowsTheShownBranch) {
     KeptRuns kept(folder_);
     StepList run = steps(6);
     kept.update(run);
-    // Back to row 7, and on.
+    // Rewinds to row 7 and continues.
     run.resize(3);
     kept.update(run);
     for (const auto& step : {steps(5)[3], steps(5)[4]}) {
@@ -127,7 +127,7 @@ TEST_F(Kept, AnExceptionLeavesTheRun) {
 TEST_F(Kept, OffersTheNewestFewAndDiscards) {
     fs::create_directories(folder_);
     for (const char* name : {"run-1", "run-2", "run-3", "run-4", "run-5"}) leave(name, 2);
-    fs::create_directories(folder_ / "run-6.keyhole.spool");  // nothing came into it
+    fs::create_directories(folder_ / "run-6.keyhole.spool");  // an empty spool
     fs::create_directories(folder_ / "thesis");
     KeptRuns kept(folder_);
     ASSERT_EQ(kept.left().size(), 4u);

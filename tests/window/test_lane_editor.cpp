@@ -86,7 +86,7 @@ TEST(LaneEditor, SettingsSinceARowMakeTheLanesOfNow) {
                     {17, parse_command("lane 2 key:budget=5")}};
     const std::vector<LaneSpec> now = lanes_after_log(run);
     for (int row = 9; row <= 18; ++row) {
-        // Applied where going back ends, they give what there is now.
+        // Applied where the rewind ends, the commands give the current lanes.
         RunSpec kept = run;
         std::erase_if(kept.commands, [&](const LoggedCommand& c) { return c.row >= row; });
         EXPECT_EQ(lanes_after_log(kept), lanes_after_log(run, row));
@@ -97,7 +97,7 @@ TEST(LaneEditor, SettingsSinceARowMakeTheLanesOfNow) {
         EXPECT_FALSE(follows_after_log(kept));
         EXPECT_TRUE(settings_since(kept, row + 1, now, false).empty()) << row;
     }
-    // A lane that is the same one is set, not made anew: it keeps its cache.
+    // An unchanged lane is kept, not made again: it keeps its cache.
     const std::vector<Command> since = settings_since(run, 13, now, false);
     ASSERT_EQ(since.size(), 5u);
     EXPECT_EQ(format_command(since[0]), "remove 2");
@@ -106,7 +106,7 @@ TEST(LaneEditor, SettingsSinceARowMakeTheLanesOfNow) {
     EXPECT_EQ(format_command(since[3]), "follow off");
     EXPECT_EQ(format_command(since[4]), format_command(parse_command("sampling temperature=0.5")));
     EXPECT_TRUE(settings_since(run, 18, now, false).empty());
-    // What is under way counts, though the log has it not.
+    // A pending change counts, though the log does not have it.
     std::vector<LaneSpec> wanted = now;
     wanted.push_back(parse_lane_spec("window:budget=4"));
     EXPECT_EQ(format_command(settings_since(run, 18, wanted, false).at(0)), "add window:budget=4");

@@ -1,4 +1,5 @@
-// Commands on a live run of the demo model, without a window: what they ask of the engine's thread comes back in records and status.
+// Commands on a live run of the demo model, without a window. The engine thread's results arrive in records
+// and status.
 #include "app/actions/action_table.h"
 #include "engine/analysis/doctor.h"
 #include "app/actions/steer.h"
@@ -38,7 +39,7 @@ TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     EXPECT_EQ(token_at(row + 1), third);
     EXPECT_THROW(run_action(app, "candidate 99"), Error);
 
-    // At an earlier row the run goes back there first.
+    // At an earlier row the run first rewinds there.
     run_action(app, "row " + std::to_string(before));
     const int second = app.record(1)->top[1].id;
     run_action(app, "candidate 2");
@@ -69,7 +70,7 @@ TEST_F(LiveRun, TurnsKeepTheCaches) {
     EXPECT_THROW(run_action(app, "token.edit 2 nothing"), Error);  // of the prompt
 }
 
-// What still waits of a turn does not come before the words that replace a part of it.
+// Pending tokens of a turn are not read before the words that replace a part of it.
 TEST_F(LiveRun, EditsInsideATurn) {
     const int row = app.last_row();
     run_action(app, "say \" one two three four five six\"");
@@ -114,8 +115,8 @@ TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
     EXPECT_EQ(app.status.counterfactual->row, app.last_row());
     EXPECT_FALSE(app.status.counterfactual->kv_heads.empty());
     EXPECT_TRUE(std::isfinite(app.status.counterfactual->kl));
-    EXPECT_TRUE(app.status.run.commands.empty());  // a question is no change
-    // What is held everywhere has nothing to bring back: said in the status line.
+    EXPECT_TRUE(app.status.run.commands.empty());  // a question is not logged
+    // A token that is held everywhere cannot be put back: the status line says so.
     run_action(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(app.last_row()));
     run_action(app, "why.back");
     settle();
@@ -144,7 +145,7 @@ TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
     EXPECT_NE(app.clipboard_out.find("evict 1 " + std::to_string(app.last_row())), std::string::npos);
 }
 
-/// What the fonts cannot draw is shown otherwise and copied as it is.
+/// Characters that the fonts cannot draw are shown escaped and copied unchanged.
 TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
     run_action(app, "prompt The cat \U0001f600 sat on \u4e2d.");
     settle();
@@ -166,11 +167,11 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     const std::string words = app.setup.prompt;
     while (app.setup.prompt.size() < 3000) app.setup.prompt += " " + words;
     app.start();
-    run_action(app, "run.stop");  // before the engine has begun: it is there when the prompt asks
+    run_action(app, "run.stop");  // sent before the engine begins: the prompt must find the request
     settle();
     EXPECT_EQ(app.status.phase, EnginePhase::idle);
     EXPECT_NE(app.status.message.find("was stopped"), std::string::npos) << app.status.message;
-    run_action(app, "step 3");  // nothing is awaited that never comes
+    run_action(app, "step 3");  // must not wait for something that never comes
     settle();
     EXPECT_NE(app.status.message.find("start one first"), std::string::npos) << app.status.message;
     app.setup.prompt = words;
@@ -181,7 +182,7 @@ TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
     EXPECT_EQ(app.n_decoded(), 3);
 }
 
-/// The mean over the heads that lost the token, of the rows that an export writes.
+/// Returns the mean over the heads that lost the token, from the rows that an export writes.
 TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
     run_action(app, "lane.focus 1");
     run_action(app, "lane.set shadow=on");
@@ -219,7 +220,7 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
                 ++count;
             }
         const float own = known->by_row[static_cast<std::size_t>(row)];
-        if (std::isnan(own)) continue;  // before the shadow was there
+        if (std::isnan(own)) continue;  // before the shadow started
         ++n_known;
         ASSERT_GT(count, 0) << row;
         EXPECT_NEAR(own, sum / count, 1e-6) << row;
@@ -249,8 +250,8 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     run_action(app, "step 3");
     settle();
     for (const int card : {0, 1})
-        EXPECT_TRUE(std::isnan(app.record(card)->entropy)) << card;  // the card says so
-    // Layer 0 is sound, the row of layer 1 that met NaN is not.
+        EXPECT_TRUE(std::isnan(app.record(card)->entropy)) << card;  // the card reports it
+    // Layer 0 has valid values; the row of layer 1 contains NaN.
     for (const int layer : {0, 1}) {
         run_action(app, "goto " + std::to_string(layer) + " 0");
         app.update_heat(1e6);
@@ -265,7 +266,7 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
             EXPECT_EQ(n > 500, marked && layer == 1) << n;
         }
     }
-    EXPECT_FALSE(healthy(examine(app.history, 0, app.last_row())));  // the doctor is red
+    EXPECT_FALSE(healthy(examine(app.history, 0, app.last_row())));  // the doctor reports a fault
 }
 
 }  // namespace

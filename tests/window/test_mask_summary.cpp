@@ -1,4 +1,4 @@
-// Sums of the mask's blocks against the run's own words, cell by cell.
+// Sums over the mask's blocks against RunHistory, cell by cell.
 #include "engine/analysis/mask_summary.h"
 #include "tests/window/synthetic_run.h"
 
@@ -9,7 +9,7 @@
 namespace keyhole {
 namespace {
 
-/// 2 * (cells that are gone) + (1 where a row saw a token for the last time), by looking at every cell.
+/// Returns 2 * (evicted cells) + (1 if a row saw a token for the last time), by reading every cell.
 std::int32_t counted(const RunHistory& history, int lane, int head, int x, int y, int block) {
     std::int32_t gone = 0;
     bool last_seen = false;
@@ -54,7 +54,7 @@ TEST(MaskSummary, IsWhatTheCellsAre) {
             whole.update(history, lane, side, factor);
             EXPECT_TRUE(whole.take_changes().all);
             expect_counted(whole, history, lane, factor);
-            // As it grows: the same, and only the blocks of the new row are told of.
+            // While the run grows: equal sums, and only blocks of the new row are reported as changed.
             RunHistory grown;
             MaskSummary summary;
             for (std::size_t n = 1; n <= steps.size(); ++n) {
@@ -72,7 +72,8 @@ TEST(MaskSummary, IsWhatTheCellsAre) {
         }
 }
 
-/// What leaves by hand is told of with the next row; an eviction of longer ago, another lane, size or run starts over.
+/// The next row reports an eviction by command. An older eviction, another lane, another size or another run
+/// starts over.
 TEST(MaskSummary, FollowsWhatLeavesByHandAndStartsOverWhereItMust) {
     StepList steps = testing::synthetic_run(
         {.n_layers = 1, .n_heads = 2, .n_kv_heads = 2, .n_prompt = 12, .n_decoded = 12, .budgets = {0, 20}});
@@ -102,7 +103,7 @@ TEST(MaskSummary, FollowsWhatLeavesByHandAndStartsOverWhereItMust) {
         summary.update(history, 1, 16, 2);
         EXPECT_TRUE(summary.take_changes().all);
         expect_counted(summary, history, 1, 2);
-        history.update(upto(steps, first));  // rewound
+        history.update(upto(steps, first));  // after a rewind
         summary.update(history, 1, 16, 2);
         EXPECT_TRUE(summary.take_changes().all);
         expect_counted(summary, history, 1, 2);

@@ -1,4 +1,4 @@
-// Curves of measures against the means that run.json tells, which are added up by other code, and against plain sets.
+// Curves of measures against the means in run.json, which other code computes, and against plain sets.
 #include "engine/analysis/measure_curves.h"
 
 #include "app/actions/action_table.h"
@@ -66,7 +66,7 @@ TEST(MeasureCurves, MeansAreThoseOfRunJson) {
     };
     EXPECT_NEAR(mean("kl", 1), metrics.kl, 1e-6);
     EXPECT_NEAR(mean("recent_share", 1), metrics.recent_share,
-                0.02);  // whether the prompt's end counts differs
+                0.02);  // the two sums may or may not count the prompt's last row
     EXPECT_TRUE(std::isnan(curve(curves, "recent_share", 0).back()));   // full: no budget
     EXPECT_TRUE(std::isnan(curve(curves, "retained_mass", 1).back()));  // no shadow
 }
@@ -83,7 +83,7 @@ TEST(MeasureCurves, GrowingEqualsAllAtOnceAndARewoundRunStartsOver) {
     all.update(whole);
     const auto a = curve(one, "jaccard", 1), b = curve(all, "jaccard", 1);
     EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
-    growing.update(StepList(steps.begin(), steps.begin() + 5));  // rewound
+    growing.update(StepList(steps.begin(), steps.begin() + 5));  // after a rewind
     one.update(growing);
     EXPECT_EQ(curve(one, "jaccard", 1).size(), 5u);
     EXPECT_EQ(curve(one, "jaccard", 1).back(), b[4]);
@@ -109,7 +109,7 @@ TEST(MeasureCurves, CommandsChooseThem) {
     EXPECT_EQ(app.view.measure_curve, -1);
     run_action(app, "curves");
     EXPECT_EQ(app.view.measure_curve, 0);
-    run_action(app, "atlas.color");  // the first that heads have
+    run_action(app, "atlas.color");  // the first measure that has values per head
     EXPECT_EQ(app.view.atlas_measure, curve_index("retained_mass"));
     EXPECT_THROW(run_action(app, "atlas.color kl"), Error);
 }

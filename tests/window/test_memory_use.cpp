@@ -1,4 +1,4 @@
-// Where the window's memory goes: the parts are those of the run, and they stay within their bounds.
+// The window's memory: its parts are those of the run, and they stay within their bounds.
 #include "app/state/memory_use.h"
 #include "engine/base/measure.h"
 #include "tests/window/live_run.h"

@@ -52,7 +52,7 @@ TEST(OverrideGrid, AnExceptionCostsOneRangeMore) {
                           g.paint(1, 1, 4, 4, number(0.75));
                       }),
               "a2sf:alpha@L0-3=0.5,alpha@L1.H4=0.75");
-    // A hole can only be left out: a lane's own value has no name.
+    // A hole can only be omitted: the spec has no name for a lane's own value.
     const std::string hole = painted("a2sf", Field::alpha, heads, [&](OverrideGrid& g) {
         g.paint(0, 2, 0, 7, number(0.5));
         g.paint(1, 1, 0, 7, std::nullopt);
@@ -72,7 +72,7 @@ TEST(OverrideGrid, HeadsThatShareMoveTogether) {
     EXPECT_EQ(painted("h2o:scope=shared", Field::alpha, grouped,
                       [&](OverrideGrid& g) { g.paint(2, 2, 5, 5, number(0.5)); }),
               "h2o:scope=shared,alpha@L0-3=0.5");
-    // The released dialect fixes the scope of H2O: head, whatever is asked.
+    // The released dialect fixes the scope of H2O to head, whatever is requested.
     EXPECT_EQ(painted("h2o:scope=layer,dialect=released", Field::alpha, grouped,
                       [&](OverrideGrid& g) { g.paint(2, 2, 5, 5, number(0.5)); }),
               "h2o:scope=layer,dialect=released,alpha@L2.H4-7=0.5");
@@ -88,7 +88,8 @@ TEST(OverrideGrid, OtherFieldsStay) {
               "a2sf:budget@L0=16");
 }
 
-/// Whatever is painted: the spec says it of every head, the model accepts it, and no more ranges are used than painted cells.
+/// For any painting: the spec gives each head its painted value, the model accepts the spec, and it uses no
+/// more ranges than painted cells.
 TEST(OverrideGrid, RandomPaintingsComeBack) {
     std::minstd_rand random(7);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

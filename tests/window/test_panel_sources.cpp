@@ -1,5 +1,5 @@
-// Panels push and begin in scopes alone: a pair of calls whose second half runs in another window ends the program, and no test that
-// draws what is closed at the start would see it.
+// Panels use scope objects for every push and begin. If the second call of a pair runs in another window, the
+// program ends, and a test that opens no popup would not notice.
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>

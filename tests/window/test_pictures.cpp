@@ -1,5 +1,6 @@
-// The pictures of README are what the window shows: the same scripts, compared with tolerance. KEYHOLE_RENEW_PICTURES=1 takes them anew
-// (then look at them). They are of the demo model whose digest lies beside them; another model skips the comparison. Needs a display.
+// README's pictures equal the window's, within a tolerance: the same scripts run again.
+// KEYHOLE_RENEW_PICTURES=1 takes new pictures (inspect them then). They show the demo model whose digest is
+// beside them; with another model the comparison is skipped. Needs a display.
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
@@ -13,12 +14,12 @@
 namespace keyhole {
 namespace {
 
-constexpr int kBlock = 16;  // text may move by a pixel, numbers of speed change
+constexpr int kBlock = 16;  // text may move by a pixel, and speeds change
 
 struct Picture {
     int width = 0, height = 0;
     std::vector<unsigned char> rgb;
-    /// Mean of channel c over a block of pixels.
+    /// Returns the mean of channel c over a block of pixels.
     double mean(int x, int y, int c) const {
         double sum = 0;
         int n = 0;
@@ -40,7 +41,8 @@ Picture read_picture(const std::string& path) {
     return picture;
 }
 
-/// Share of blocks that differ by more than a twelfth of the range in some channel; 1: sizes differ.
+/// Returns the share of blocks that differ by more than a twelfth of the range in some channel; 1 when sizes
+/// differ.
 double difference(const Picture& a, const Picture& b) {
     if (a.rgb.empty() || a.width != b.width || a.height != b.height) return 1;
     int n = 0, n_other = 0;
@@ -53,7 +55,7 @@ double difference(const Picture& a, const Picture& b) {
     return double(n_other) / n;
 }
 
-/// FNV-1a of the weights.
+/// Returns the FNV-1a hash of the weights.
 std::string digest(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::uint64_t hash = 14695981039346656037ull;
@@ -87,7 +89,7 @@ class Pictures : public testing::ProgramRun {
         if (renews) std::ofstream(assets + "pictures.txt") << model << "\n";
         const Picture here = read_picture(shot), there = read_picture(kept);
         EXPECT_LT(difference(here, there), 0.03) << kept;
-        // The comparison sees a pane that is gone.
+        // The comparison detects a missing pane.
         Picture other = there;
         for (int y = 100; y < 400 && y < other.height; ++y)
             for (int x = 330; x < 630 && x < other.width; ++x)

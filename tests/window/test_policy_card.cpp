@@ -1,4 +1,5 @@
-// The policy card through the real window: a script points at its widgets, and what the run became is read from its trace.
+// The policy card through the real window: a script points at its widgets, and the resulting run is read from
+// its trace.
 #include "tests/window/program_run.h"
 
 namespace keyhole {
@@ -40,7 +41,7 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
     EXPECT_EQ(spec.rfind("keyformer:budget=64", 0), 0u) << spec;
     for (const char* part : {"damping=0.5", "score_dtype=bf16", "positions=cache"})
         EXPECT_NE(spec.find(part), std::string::npos) << spec;
-    EXPECT_NE(spec.find("tau=1..2."), std::string::npos) << spec;  // the end was dragged up
+    EXPECT_NE(spec.find("tau=1..2."), std::string::npos) << spec;  // the drag raised the end
     EXPECT_NE(run["commands"].dump().find("dilated:budget=64,dilation=2"), std::string::npos)
         << run["commands"];
 }

@@ -1,5 +1,5 @@
-// The whole program in a window, driven by scripts as a user's; its pixels against what another process
-// exports. Needs a display.
+// The whole program in a window, driven by scripts, with its pixels compared with another process's exports.
+// Needs a display.
 #include "engine/figure/colormap.h"
 #include "tests/window/program_run.h"
 
@@ -30,7 +30,7 @@ struct Array {
     std::vector<float> values;
 };
 
-/// An f32 .npy file, read without the code that wrote it.
+/// An f32 .npy file. Its reader shares no code with the writer.
 Array read_array(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     char magic[10] = {};
@@ -134,7 +134,7 @@ TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
                         attention.values[static_cast<std::size_t>(
                             ((i * attention.shape[1] + layer) * attention.shape[2] + head) * n + p)]);
             EXPECT_NEAR(largest, cell["value"].get<float>(), 1e-3f * largest + 1e-7f) << name << cell;
-            // The record is fp16 and the shader's log2 its own: the colour may be a neighbour's.
+            // The record is fp16, and the shader has its own log2: the colour may be a neighbouring entry.
             const ScaleTerms terms = scale_terms(scale);
             const int low = std::max(0, color_index(terms, largest * 0.999f) - 1),
                       high = std::min(255, color_index(terms, largest * 1.001f) + 1);

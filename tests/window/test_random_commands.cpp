@@ -1,5 +1,5 @@
-// Thousands of random commands with random arguments, fixed seeds: whatever a person does in whatever order, a command does its work or
-// says why not, and the view stays within the run.
+// Thousands of random commands with random arguments and fixed seeds. In any order a command either does its
+// work or says why not, and the view stays within the run.
 #include "app/actions/action_table.h"
 #include "engine/base/error.h"
 #include "tests/window/program_run.h"
@@ -16,7 +16,7 @@
 namespace keyhole {
 namespace {
 
-/// Those that write files, end the program, or start what needs a model.
+/// Commands that write files, end the program, or need a model.
 bool is_left_out(std::string_view id) {
     static const std::set<std::string_view> ids = {"quit",   "screenshot",  "dump-cells", "measure.end",
                                                    "prompt", "run.restart", "recent",     "open",
@@ -85,11 +85,12 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
             if (::testing::Test::HasFatalFailure()) return;
         }
     }
-    // Most of them can work on an opened trace; what needs a live run has refused.
+    // Most of them work on an opened trace; commands that need a live run are refused.
     EXPECT_GT(worked.size(), 60u);
 }
 
-/// A script of every command in an order of chance, then of commands and of a pointer's ways by chance, for so many seconds.
+/// Returns a script: every command in random order, then random commands and pointer movements for so many
+/// seconds.
 std::string random_script(unsigned seed, int n_lines, double seconds, const std::string& end_report,
                           const std::string& warm_report) {
     const std::array<std::string, 10> files = {"run.keyhole",   "out",        "picture.png", "shot.png",
@@ -106,7 +107,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
         const bool all_of_them = i < static_cast<int>(ids.size());
         const auto kind = all_of_them ? 0 : random() % 20;
         if (kind < 14) {
-            // The measurement is the test's own; what it says is for people.
+            // A random measure.begin would restart the test's own measurement; measure.end only reports.
             std::string id = all_of_them ? ids[static_cast<std::size_t>(i)] : ids[random() % ids.size()];
             if (id == "measure.begin") id = "measure.end";
             const auto with = random() % 8;
@@ -126,7 +127,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
         }
         if (i == static_cast<int>(ids.size())) script << "try measure.end " << warm_report << "\n";
     }
-    // Whatever was left behind, a new run begins and decodes.
+    // A new run starts and decodes, whatever state the commands left.
     script << "finally\ntry export.cancel\ntry ui.scale 100\ntry prompt The cat sat on the mat by the gate.\n"
            << "wait idle\nstep 3\nwait rows 3\nwait idle\nmeasure.end " << end_report << "\nquit\n";
     return script.str();
@@ -134,7 +135,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
 
 class RandomRun : public testing::ProgramRun {};
 
-// KEYHOLE_RANDOM_MINUTES=10 for the long one, KEYHOLE_RANDOM_SEED for another order.
+// KEYHOLE_RANDOM_MINUTES=10 makes the test longer, KEYHOLE_RANDOM_SEED changes the order.
 TEST_F(RandomRun, TheWindowTakesWhateverComes) {
     const char* minutes = std::getenv("KEYHOLE_RANDOM_MINUTES");
     const char* seed = std::getenv("KEYHOLE_RANDOM_SEED");
@@ -157,7 +158,7 @@ TEST_F(RandomRun, TheWindowTakesWhateverComes) {
     EXPECT_LT(end["texture_bytes"], 300e6);
 #ifndef __SANITIZE_ADDRESS__
     EXPECT_LT(end["longest_cpu_ms"], 1000) << "the window's thread was held up";
-    if (std::filesystem::exists(path("warm.json"))) {  // a slow machine may not get there
+    if (std::filesystem::exists(path("warm.json"))) {  // a slow machine may not reach it
         std::ifstream(path("warm.json")) >> warm;
         EXPECT_LT(end["resident_bytes"].get<double>() - warm["resident_bytes"].get<double>(), 900e6)
             << "it leaks";

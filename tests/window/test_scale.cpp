@@ -1,4 +1,5 @@
-// What the window takes with many heads, and when nothing happens: frames, bytes, processor time. The program itself; needs a display.
+// The window's cost with many heads and when nothing happens: frames, bytes, processor time. Runs the program
+// itself; needs a display.
 #include "tests/reference/tiny_model.h"
 #include "tests/window/program_run.h"
 
@@ -52,7 +53,8 @@ TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
     const nlohmann::json many = measured("many.json");
     EXPECT_GE(many["frames"], 20);
     EXPECT_GE(many["rows"], 24);
-    // The atlas at most 22.4 MB, as much again for its masks, the focus of 256 positions, evictions and pictures little.
+    // The atlas takes at most 22.4 MB and its masks as much again; the focus of 256 positions, evictions and
+    // pictures take little.
     EXPECT_GT(many["texture_bytes"], 1000000);
     EXPECT_LT(many["texture_bytes"], 60000000);
     EXPECT_GT(many["record_bytes"], 1000000);
@@ -61,14 +63,15 @@ TEST_F(Scale, AThousandHeadsStayWithinTheirBytes) {
     EXPECT_GT(std::filesystem::file_size(path("shot.png")), 20000u);
 }
 
-/// Whatever the interface's scale, the focused head keeps two fifths of the window's width: other panes take turns beside it.
+/// At any interface scale the focused head keeps two fifths of the window's width: other panes share the rest
+/// in turn.
 TEST_F(Scale, TheFocusedHeadKeepsItsRoomAtEveryInterfaceScale) {
     for (const auto& [width, height] : {std::pair(1280, 720), {1600, 1000}, {1920, 1080}}) {
         std::string script = "wait idle\n";
         for (const int scale : {100, 150, 200, 300}) {
             script += fmt::format("ui.scale {}\nwait idle\ndump-cells {}\n", scale,
                                   path(fmt::format("{}.json", scale)));
-            if (scale == 200 && width < 1900)  // every pane of the column can be had
+            if (scale == 200 && width < 1900)  // every pane of the column is reachable
                 for (const char* pane : {"atlas", "curves", "info", "lanes"})
                     script += fmt::format("point side {}\nclick\nwait seconds 0.1\n", pane);
         }
@@ -80,7 +83,7 @@ TEST_F(Scale, TheFocusedHeadKeepsItsRoomAtEveryInterfaceScale) {
             << output_;
         for (const int scale : {100, 150, 200, 300}) {
             const auto canvas = measured(fmt::format("{}.json", scale))["canvas"];
-            // Without axis, colour bar and the time axis.
+            // Without axis, colour bar and time axis.
             EXPECT_GE(canvas[2].get<double>() / width, scale == 300 ? 0.2 : 0.25)
                 << width << "x" << height << " at " << scale << " %";
             EXPECT_GE(canvas[3].get<double>() / height, scale == 300 ? 0.1 : 0.25)

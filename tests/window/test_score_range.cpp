@@ -1,4 +1,5 @@
-// A score below its threshold is drawn below it, whatever the policy's scale: A2SF's scores decay by decades a row.
+// A score below its threshold is drawn below it, whatever the policy's scale: A2SF's scores decay by decades
+// per row.
 #include "engine/analysis/score_range.h"
 
 #include <gtest/gtest.h>

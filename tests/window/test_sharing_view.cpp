@@ -27,7 +27,7 @@ TEST(SharingView, OffersWhatTheModelCanTake) {
     EXPECT_EQ(texts(4, 4, 4, 4), (std::vector<std::string>{"own", "gqa:2", "mqa", "mlkv:m=2,g=4",
                                                            "mlkv:m=2,g=1", "mlkv:m=1,g=4", "mlkv:m=1,g=1"}));
     EXPECT_EQ(texts(2, 8, 2, 2), (std::vector<std::string>{"own", "mqa", "mlkv:m=1,g=2", "mlkv:m=1,g=1"}));
-    // What shares between layers already can share further only.
+    // A model that shares between layers already can only share further.
     EXPECT_EQ(texts(4, 4, 1, 2), (std::vector<std::string>{"own", "mlkv:m=1,g=1"}));
     EXPECT_EQ(texts(3, 2, 1, 3), (std::vector<std::string>{"own", "mlkv:m=1,g=1"}));
 }

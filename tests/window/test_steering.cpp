@@ -1,4 +1,5 @@
-// Steering a live run from the window: what a script does by command and by clicking is in the run's log. Needs a display.
+// Steering a live run from the window: the run's log contains what a script does by command and by click.
+// Needs a display.
 #include "engine/base/mapped_file.h"
 #include "tests/reference/gif_pictures.h"
 #include "tests/reference/source_folder.h"
@@ -35,7 +36,8 @@ TEST_F(Program, CandidatesAndTurnsAreInTheLog) {
     const std::size_t at = 4;  // the fifth decoded row
     EXPECT_EQ(steps[at]["token"].get<int>(), forced);
     EXPECT_EQ(run["lanes"][0]["steps"][at]["token"].get<int>(), forced);
-    EXPECT_NE(steps[at - 1]["predicted"].get<int>(), forced);  // the third candidate is no first choice
+    // the third candidate differs from the first choice
+    EXPECT_NE(steps[at - 1]["predicted"].get<int>(), forced);
 }
 
 TEST_F(Program, EditingAGeneratedTokenKeepsTheOldWayAsABranch) {
@@ -76,8 +78,8 @@ TEST_F(Program, EveryArrangementAndPageIsDrawn) {
         EXPECT_GT(std::filesystem::file_size(path(std::string(name) + ".png")), 20000u) << name;
 }
 
-/// Beyond what Dear ImGui's characters hold: the field shows \\u{1F600} and gives back what was there and what was put in, code that
-/// writes characters so among it.
+/// Characters beyond Dear ImGui's range: the field shows \\u{1F600} and returns its original text and the
+/// inserted text, including source code with such escapes.
 TEST_F(Program, EmojiSurviveTheFieldOfThePrompt) {
     std::ofstream(path("emoji.txt")) << "The cat \U0001f600 sat on the mat";
     const nlohmann::json run =
@@ -105,7 +107,7 @@ TEST_F(Program, SettingsOutliveTheWindow) {
     EXPECT_NEAR(kept["interface_scale"].get<double>(), 1.2, 1e-6);
 }
 
-/// As the desktop drops them: through the callback that GLFW has.
+/// Drops files as the desktop does: through the GLFW callback.
 TEST_F(Program, DroppedFilesAreOpened) {
     std::ofstream(path("a prompt.txt")) << "It was a dark and stormy night\n";
     const std::string prompt_dropped = "wait idle\nstep 2\nwait rows 2\nwait idle\nfile.save " +
@@ -149,7 +151,7 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
     }
     ASSERT_EQ(pictures.size(), 3u);
     std::sort(pictures.begin(), pictures.end());
-    // The film has the pictures pixel by pixel, and the command line makes the same file.
+    // The film contains the pictures pixel by pixel, and the command line makes the same file.
     const std::vector<testing::GifFrame> animation = testing::read_gif(path("film/lane1/mask.gif"));
     ASSERT_EQ(animation.size(), 3u);
     for (std::size_t i = 0; i < 3; ++i) {

@@ -9,7 +9,7 @@ namespace {
 
 using Shape = TauSchedule::Shape;
 
-/// What a dragged curve must stay: as the lane spec writes and reads it.
+/// Expects a dragged curve to stay valid: the lane spec writes and reads it unchanged.
 void expect_round_trip(const TauSchedule& tau) {
     PolicyParams params = preset_params(Preset::keyformer);
     params.tau = tau;
@@ -42,7 +42,7 @@ TEST(TauCurve, PointsStayInOrderAndAboveZero) {
     remove_tau_point(tau, 2);
     EXPECT_EQ(tau.end, kLowestTau);
     remove_tau_point(tau, 0);
-    remove_tau_point(tau, 0);  // the last stays
+    remove_tau_point(tau, 0);  // the last point stays
     EXPECT_EQ(tau.points.size(), 1u);
     expect_round_trip(tau);
 }

@@ -1,4 +1,5 @@
-// What became of a token, read from records: against what the made-up run did, and with hidden positions, pins and commands put in.
+// A token's state, read from records: against the made-up run, with added hidden positions, pins and
+// commands.
 #include "engine/analysis/token_state.h"
 
 #include "engine/analysis/run_rows.h"
@@ -19,7 +20,7 @@ RunHistory history_of(const StepList& steps) {
     return history;
 }
 
-/// The record of a row, changed.
+/// Returns a changed copy of a row's record.
 void change(StepList& steps, int row, auto&& how) {
     for (auto& step : steps)
         if (step->row == row) {
@@ -126,7 +127,7 @@ TEST(TokenState, SaysWhoTookAToken) {
     const auto cause = [](const std::vector<std::string>& commands) {
         StepList steps = synthetic_run({.n_prompt = 40, .n_decoded = 10, .budgets = {0, 16}});
         const auto held = history_of(steps).held_positions(1, 2, 46);
-        int position = -1;  // one that no policy takes
+        int position = -1;  // one that no policy evicts
         for (int p : held)
             if (history_of(steps).evicted_at(1, 2, p) < 0) position = p;
         change(steps, 46, [&](StepTrace& step) {

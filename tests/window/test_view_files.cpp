@@ -1,4 +1,5 @@
-// Files of what views show: how wide, how much, what they say of themselves; and the words of --export that make the same.
+// Files of what views show: their widths, their extents, their captions; and the --export words that make the
+// same files.
 #include "app/actions/action_table.h"
 #include "engine/analysis/compare.h"
 #include "app/view/focus_picture.h"
@@ -44,13 +45,13 @@ class ViewFiles : public ::testing::Test {
         text << std::ifstream(folder / file, std::ios::binary).rdbuf();
         return text.str();
     }
-    /// Width and height of a picture.
+    /// Returns the width and height of a picture.
     std::pair<int, int> size_of(const std::string& name) const {
         int width = 0, height = 0, channels = 0;
         EXPECT_TRUE(stbi_info(path(name).c_str(), &width, &height, &channels)) << name;
         return {width, height};
     }
-    /// The one sentence of a refusal.
+    /// Returns the refusal's one sentence.
     std::string refusal(const std::string& command) {
         try {
             run_action(app, command);
@@ -59,7 +60,7 @@ class ViewFiles : public ::testing::Test {
         }
         return "";
     }
-    /// Does what a copied `keyhole replay` would do, for views, and returns the files' names.
+    /// Does what a copied `keyhole replay` command does for views. Returns the names of the files.
     std::vector<std::string> views_of(std::string command) const {
         const auto option = [&](const std::string& name) {
             const std::size_t at = command.find(" " + name + " ");
@@ -105,7 +106,7 @@ TEST_F(ViewFiles, TextGrowsWithThePictureAndCellsFillIt) {
         const Image image = focus_picture(app.history, 1, app.view, color_scale(app.view, 1),
                                           PictureOptions{width, {}, 1, 1, 0});
         ASSERT_EQ(image.width(), width);
-        // The diagonal is kept: its colour reaches from the plot's left edge to its right one.
+        // The diagonal is kept: its colour reaches from the plot's left edge to its right edge.
         int first = width, last = -1, top = image.height(), bottom = -1;
         const int below_legend = static_cast<int>(88 * std::max(width / 1100.0, 0.7));
         for (int y = below_legend; y < image.height(); ++y)
@@ -131,9 +132,9 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
     EXPECT_EQ(shown_cells(view, {200, 150}, 25), (CellRect{20, 25, 10, 25}));
     EXPECT_EQ(shown_cells(view, {0, 0}, 69), (CellRect{0, 69, 0, 69}));
     view.top = 500;
-    EXPECT_EQ(shown_cells(view, {200, 150}, 69), (CellRect{0, 69, 0, 69}));  // nothing is on show
+    EXPECT_EQ(shown_cells(view, {200, 150}, 69), (CellRect{0, 69, 0, 69}));  // nothing is shown
 
-    // The part has the colours of the same cells of the whole.
+    // The part has the same colours as those cells of the whole.
     app.view.mode = HeatMode::attention;
     const ColorScale scale = color_scale(app.view, 1);
     const CellRect part{40, 49, 30, 49};
@@ -294,7 +295,7 @@ TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
     EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 1), "attention, not scores");
     EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 16), "attention, not scores, maxima of 16×16");
     EXPECT_EQ(atlas_note(HeatMode::attention, 4, 8, 2), "4 layers × 8 heads · maxima of 2×2 cells");
-    // Two KV heads a layer: number 5 over all layers is the second of layer 2.
+    // Two KV heads per layer: number 5 over all layers is the second of layer 2.
     EXPECT_EQ(kv_head_text(app.history.layout(0), 5), "L2 KV head 1");
 }
 

@@ -23,7 +23,7 @@ TEST(WatchedSpan, IsFoundAcrossTokens) {
     // The prompt is tokens 0, 7, 2, 9, 4, 11, 6, ... of the synthetic vocabulary.
     EXPECT_EQ(find_span(history, 0, "gate code"), (TokenSpan{2, 3}));
     EXPECT_EQ(find_span(history, 0, " an four"), (TokenSpan{4, 5}));
-    EXPECT_EQ(find_span(history, 0, "ate co", 3), (TokenSpan{14, 15}));  // the next one
+    EXPECT_EQ(find_span(history, 0, "ate co", 3), (TokenSpan{14, 15}));  // the next occurrence
     EXPECT_EQ(find_span(history, 0, "ate co", 69), (TokenSpan{2, 3}));   // and from the start again
     EXPECT_EQ(find_span(history, 0, "castle"), std::nullopt);
     EXPECT_EQ(find_span(history, 0, ""), std::nullopt);
@@ -40,7 +40,7 @@ TEST(WatchedSpan, SharesAreWhatTheTableSays) {
             EXPECT_EQ(span_share(history, 0, g, span, row), 1);
         }
     EXPECT_TRUE(std::isnan(span_share(history, 1, 0, {65, 66}, 60)));
-    EXPECT_EQ(span_share(history, 0, 0, {60, 66}, 62), 1);  // of those that are there
+    EXPECT_EQ(span_share(history, 0, 0, {60, 66}, 62), 1);  // the share of existing positions
 }
 
 TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
@@ -122,7 +122,7 @@ TEST(WatchedSpan, CommandsWatchPicksPositionsAndWords) {
     EXPECT_FALSE(app.view.watched);
     EXPECT_EQ(app.view.measure_curve, -1);
     EXPECT_EQ(app.view.atlas_measure, -1);
-    // An opened trace is not steered.
+    // An opened trace cannot be steered.
     for (const char* text : {"candidate 1", "force 3", "say hello", "token.edit 50 hello"})
         EXPECT_THROW(run_action(app, text), Error) << text;
 }

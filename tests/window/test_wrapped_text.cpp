@@ -1,4 +1,4 @@
-// Lines of a field: broken by its width, edited as if they were not.
+// Lines of a field: wrapped at its width, edited as if they were not.
 #include "app/gl/wrapped_text.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(WrappedText, DeletingAShownLineEndDeletesTheCharacterBesideIt) {
     EXPECT_EQ(lines.text(), "ab");
 }
 
-/// Any edit of what is shown, against the same edit of a text in one line.
+/// Compares any edit of the shown text with the same edit of the unwrapped text.
 TEST(WrappedText, AnyEditIsThatOfTheTextItself) {
     std::mt19937 random(3);
     WrappedText lines = wrapped("once upon a time there was a cat", 9);
@@ -48,7 +48,7 @@ TEST(WrappedText, AnyEditIsThatOfTheTextItself) {
     for (int i = 0; i < 3000; ++i) {
         cursor = random() % (lines.shown().size() + 1);
         std::string now = lines.shown(), expected = lines.text();
-        std::size_t place = 0;  // of the cursor in the text
+        std::size_t place = 0;  // the cursor's index in the text
         for (std::size_t at = 0, n = 0; at < cursor; ++at) {
             const bool soft = lines.shown()[at] == '\n' && (n >= expected.size() || expected[n] != '\n');
             if (!soft) ++n;
@@ -66,7 +66,7 @@ TEST(WrappedText, AnyEditIsThatOfTheTextItself) {
         std::size_t used = 0;
         for (const char c : lines.shown()) {
             used = c == '\n' ? 0 : used + 1;
-            ASSERT_LE(used, 9u + 4) << lines.shown();  // blanks hang over
+            ASSERT_LE(used, 9u + 4) << lines.shown();  // trailing blanks may exceed the width
         }
     }
 }

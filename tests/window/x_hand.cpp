@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a slow machine under sanitizers: what is awaited comes at once elsewhere.
+// For slow machines under sanitizers. Elsewhere the awaited states come at once.
 constexpr int kPatienceS = 90;
-// GLFW takes two presses of a key in one millisecond for one.
+// GLFW treats two presses of a key within one millisecond as one.
 constexpr unsigned long kKeyMs = 2;
 
 /// Starts a program with its output in a file.
@@ -49,7 +49,7 @@ void XHand::SetUp() {
     std::filesystem::create_directories(folder_);
     watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     inotify_add_watch(watch_, folder_.c_str(), IN_MOVED_TO);
-    // A display of its own: pointer and focus are one for all programs of a display.
+    // A display of its own: all programs of a display share pointer and focus.
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     server_ = spawn({"Xvfb", "-displayfd", std::to_string(ends[1]), "-screen", "0", "1920x1200x24",
@@ -145,7 +145,7 @@ XHand::Json XHand::report() {
 }
 
 bool XHand::wait_for(const std::function<bool(const Json&)>& so) {
-    Json taken;  // input that a slow machine still works through is no standstill
+    Json taken;  // progress on input extends the time limit, for slow machines
     auto until = Clock::now() + std::chrono::seconds(kPatienceS);
     while (Clock::now() < until) {
         if (read_report()) {
@@ -278,7 +278,7 @@ void XHand::key(const std::string& combination) {
 
 void XHand::write(std::string_view text) {
     for (const char c : text) {
-        // The symbols of Latin-1 have their characters' numbers.
+        // The keysyms of Latin-1 equal their character codes.
         const KeySym symbol = c == '\n' ? XK_Return : static_cast<KeySym>(static_cast<unsigned char>(c));
         const KeyCode code = XKeysymToKeycode(display_, symbol);
         int n_symbols = 0;

@@ -1,5 +1,6 @@
-/// A person at the window: the program on an X display of its own, moved by real pointer and key events (XTEST), and what it says of itself
-/// (`gui --report`). Waits until the report shows a state; a run that ends by itself is a failure with its last words.
+/// A simulated user: runs the program on an X display of its own, sends real pointer and key events (XTEST),
+/// and reads the program's state (`gui --report`). Waits until the report shows a state. If the program ends
+/// unexpectedly, the test fails with its output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,29 +21,30 @@ class XHand : public ::testing::Test {
   protected:
     using Json = nlohmann::json;
 
-    /// Skips where there is no Xvfb.
+    /// Skips the test where there is no Xvfb.
     void SetUp() override;
     void TearDown() override;
 
-    /// Starts the program in a folder of its own and waits until it has a run. Each start begins anew.
+    /// Starts the program in a folder of its own and waits until it has a run. Each start is a fresh one.
     void start(const std::string& arguments = "");
-    /// The program goes on.
+    /// Returns whether the program is running.
     bool alive();
-    /// Closes the window by Ctrl+Q; the exit status, -1 for a signal.
+    /// Closes the window by Ctrl+Q. Returns the exit status, -1 for a signal.
     int quit();
 
-    /// What the program reports now.
+    /// Returns the program's present report.
     Json report();
-    /// Waits until the report is so; fails with `what` after a minute, or when the program ends.
+    /// Waits until the condition holds for the report. Fails with `what` after 90 s without progress, or when
+    /// the program ends.
     bool wait_until(const std::string& what, const std::function<bool(const Json&)>& so);
-    /// Waits until every event so far was taken by a frame.
+    /// Waits until a frame has taken every event sent so far.
     bool settle();
-    /// The same where the program may end meanwhile; false: it did, or it hangs.
+    /// Does the same where the program may end meanwhile. Returns false when it ended or hangs.
     bool catch_up();
-    int exit_status() const;  ///< of a program that ended; -1 for a signal
+    int exit_status() const;  ///< of the ended program; -1 for a signal
     bool shows(const std::string& item);
 
-    // Events. Places are window pixels, or parts of a widget's width and height by name.
+    // Sends events. Places are window pixels, or shares of a widget's width and height by its name.
     void move(int x, int y);
     void button(int number, bool press);  ///< 1 left, 3 right
     void press_key(const std::string& keysym, bool press);
@@ -50,16 +52,16 @@ class XHand : public ::testing::Test {
     void click(const std::string& item, double across = 0.5, double down = 0.5, int number = 1);
     void drag(const std::string& item, double from_x, double from_y, double to_x, double to_y);
     void wheel(int turns);
-    /// "Escape", "Ctrl+P", "Shift+Tab": X's names of keys.
+    /// Presses a combination of X key names: "Escape", "Ctrl+P", "Shift+Tab".
     void key(const std::string& combination);
-    void strike(const std::string& combination);  ///< the same without waiting for it
-    /// Characters of a US keyboard.
+    void strike(const std::string& combination);  ///< the same without waiting
+    /// Types characters of a US keyboard.
     void type(std::string_view text);
-    void write(std::string_view text);  ///< the same without waiting for it
+    void write(std::string_view text);  ///< the same without waiting
     void resize(int width, int height);
 
     std::filesystem::path folder_;
-    std::string output();  ///< what the program has printed
+    std::string output();  ///< everything that the program has printed
     int width_ = 1280, height_ = 800;
 
   private:
