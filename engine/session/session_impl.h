@@ -64,7 +64,7 @@ struct Session::Impl : SessionState {
     void feed_row();
     void discard_outputs();
     void prefill_again(std::size_t first_lane, double share);
-    void replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& log,
+    void replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& commands,
                 const std::function<void(LaneSpec&)>& change);
     void apply_to_lane(Lane& lane, const Command& command, int at_row) const;
     static std::vector<int> kv_heads_at(const KvLayout& layout, const TokenPlace& at);

@@ -218,15 +218,15 @@ void Session::Impl::prefill_again(std::size_t first_lane, double share) {
 
 /// Replays the last lane, which is new: the prompt, then `tokens`, with its logged commands at their rows.
 /// change: applied to the commands' specs.
-void Session::Impl::replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& log,
+void Session::Impl::replay(const std::vector<int>& tokens, const std::vector<LoggedCommand>& commands,
                            const std::function<void(LaneSpec&)>& change) {
     const std::size_t last = lanes.size() - 1;
     std::size_t n_applied = 0;
     const auto apply_until = [&](int at_row) {
-        for (; n_applied < log.size() && log[n_applied].row <= at_row; ++n_applied) {
-            Command command = log[n_applied].command;
+        for (; n_applied < commands.size() && commands[n_applied].row <= at_row; ++n_applied) {
+            Command command = commands[n_applied].command;
             if (auto* set = std::get_if<SetLane>(&command); set != nullptr && change) change(set->spec);
-            apply_to_lane(lanes[last], command, log[n_applied].row);
+            apply_to_lane(lanes[last], command, commands[n_applied].row);
         }
     };
     const double n_rows = static_cast<double>(run->prompt_tokens.size() + tokens.size());

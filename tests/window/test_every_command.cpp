@@ -124,7 +124,7 @@ TEST_F(EveryCommand, OfTime) {
     EXPECT_TRUE(app.settings_differ_at(last));
     EXPECT_FALSE(app.settings_differ_at(last + 2));
     run("rewind " + std::to_string(last));
-    EXPECT_NE(app.notice.find("as they were set at row " + std::to_string(last)), std::string::npos)
+    EXPECT_NE(app.notice.find("as they were set at step " + std::to_string(last)), std::string::npos)
         << app.notice;
     EXPECT_EQ(app.lane_editor.lanes()[1], before);
     EXPECT_TRUE(app.lane_editor.follow());
