@@ -66,8 +66,8 @@ class Engine {
     /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
     /// decoded at once.
     void send(Command command);
-    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer, or a
-    /// refusal as its message.
+    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer, or
+    /// a refusal as its message.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
     Recorder& recorder();

@@ -261,8 +261,8 @@ TEST(Manual, EveryPageHasATitleAndNoLongLines) {
 
 // --- against the program's tables --------------------------------------------------------------------------
 
-/// Words in code of the first column of all tables, by the heading of that column. A word ends at a blank or a
-/// colon.
+/// Words in code of the first column of all tables, by the heading of that column. A word ends at a blank or
+/// a colon.
 std::map<std::string, Words> words_of_tables() {
     std::map<std::string, Words> words;
     for (const ManualPage& page : pages())
@@ -377,7 +377,7 @@ std::vector<std::string> shell_words(const std::string& line) {
     return words;
 }
 
-/// Collects the lines of code blocks, with their pages. A line that ends in a backslash is joined with the next.
+/// Collects the lines of code blocks, with their pages. Joins a line that ends in a backslash with the next.
 std::vector<std::pair<std::string, std::string>> code_lines() {
     std::vector<std::pair<std::string, std::string>> lines;
     for (const ManualPage& page : pages())

@@ -12,8 +12,8 @@
 
 namespace keyhole::cuda {
 
-/// A slot's rank for eviction. standing: 0 must leave (dropped_position), 1 competes, 2 is among the newest, 3
-/// is a sink, 4 is pinned.
+/// A slot's rank for eviction. standing: 0 must leave (dropped_position), 1 competes, 2 is among the newest,
+/// 3 is a sink, 4 is pinned.
 struct LeaveOrder {
     std::int32_t standing = 4;
     float score = 0;

@@ -1,0 +1,51 @@
+// Sources and pages fit a terminal beside another. clang-format keeps code short, but it does not touch comments.
+#include "engine/base/utf8.h"
+#include "tests/reference/source_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostColumns = 110;
+
+std::size_t columns(std::string_view line) {
+    std::size_t n = 0;
+    for (; !line.empty(); ++n) line.remove_prefix(std::max<std::size_t>(utf8_length(line), 1));
+    return n;
+}
+
+/// A text that the test compares byte by byte cannot be broken, nor can a row of a table.
+bool may_be_long(std::string_view line, bool is_page) {
+    return is_page ? line.starts_with("|") : line.find("R\"(") != std::string_view::npos;
+}
+
+TEST(SourceStyle, LinesAreWithin110Columns) {
+    const std::set<std::string> sources = {".h", ".cpp", ".cu", ".glsl", ".vert", ".frag"};
+    int n_files = 0;
+    for (const char* folder : {"app", "engine", "shaders", "tests", "assets"})
+        for (const auto& entry : fs::recursive_directory_iterator(reference::source_folder() / folder)) {
+            const fs::path& path = entry.path();
+            const bool is_page = path.extension() == ".md" && path.stem() != "ATTRIBUTION";
+            if (!is_page && !sources.contains(path.extension().string())) continue;
+            ++n_files;
+            std::ifstream file(path);
+            std::string line;
+            for (int number = 1; std::getline(file, line); ++number)
+                EXPECT_TRUE(columns(line) <= kMostColumns || may_be_long(line, is_page))
+                    << path.string() << ":" << number << " has " << columns(line) << " columns";
+        }
+    EXPECT_GT(n_files, 400);
+}
+
+}  // namespace
+}  // namespace keyhole
