@@ -1,5 +1,7 @@
 #include "app/actions/action_areas.h"
 
+#include "app/base/assets.h"
+#include "app/manual/page.h"
 #include "app/state/memory_use.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/measure.h"
@@ -47,6 +49,26 @@ void end_measurement(AppState& app, std::string_view arguments) {
     write_text_file(path, out.dump(1) + "\n");
 }
 
+/// Returns the place in the manual that describes a pane.
+std::string_view manual_place_of_pane(std::string_view pane) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kPlaces = {
+        {{"lanes", "lanes-and-policies"}, {"time", "window#run-and-time"}}};
+    for (const auto& [id, place] : kPlaces)
+        if (id == pane) return place;
+    return pane.empty() ? "index" : "window#panes";
+}
+
+void open_manual(AppState& app, std::string_view arguments) {
+    if (arguments.empty() && app.dialog == Dialog::manual) {
+        app.dialog = Dialog::none;
+        return;
+    }
+    const std::string place(arguments.empty() ? manual_place_of_pane(app.hovered_pane) : arguments);
+    (void)read_manual_page(find_assets() / "manual", place.substr(0, place.find('#')));  // throws
+    app.manual_place = place;
+    app.dialog = Dialog::manual;
+}
+
 constexpr std::array kTable = {
     UserAction{"palette", menu::kHelp, "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
     UserAction{"help.keys", menu::kHelp, "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
@@ -63,7 +85,13 @@ constexpr std::array kTable = {
                "and records.",
                {},
                end_measurement},
-    UserAction{"help.about", menu::kHelp, "What you see", "", {kF1, 0}, open_dialog<Dialog::about>},
+    UserAction{"help.manual",
+               menu::kHelp,
+               "Manual",
+               "[PAGE[#HEADING]]: opens the page of the pane under the pointer, or the named one.",
+               {kF1, 0},
+               open_manual},
+    UserAction{"help.about", menu::kHelp, "What you see", "", {}, open_dialog<Dialog::about>},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "app/cli/metrics_table.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
+#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
@@ -263,7 +264,7 @@ void add_decode_command(CLI::App& app) {
     options->run.add_sampling(*command);
     options->run.add_backend(*command);
     options->exports.add(*command);
-    command->add_option("--save", options->save, "trace file to write, FILE.keyhole");
+    command->add_option("--save", options->save, "trace file to write, FILE.keyhole")->check(some_path());
     command->add_flag("--json", options->json, "machine-readable");
     command->callback([options] { run_decode(*options); });
 }

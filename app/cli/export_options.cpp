@@ -1,6 +1,7 @@
 #include "app/cli/export_options.h"
 
 #include "app/cli/number_option.h"
+#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 
@@ -9,7 +10,8 @@
 namespace keyhole {
 
 void ExportArguments::add(CLI::App& command) {
-    CLI::Option* out = command.add_option("--out", folder, "folder for the exports, made when missing");
+    CLI::Option* out =
+        command.add_option("--out", folder, "folder for the exports, made when missing")->check(some_path());
     std::vector<CLI::Option*> others;
     const auto option = [&](const char* name, auto& value, const std::string& help) {
         return others.emplace_back(command.add_option(name, value, help));

@@ -4,6 +4,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
+#include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
@@ -62,9 +63,11 @@ void RunOptions::add_sampling(CLI::App& command) {
     command.add_option("--seed", seed, "of the sampling")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
-    command.add_option(
-        "--script", script,
-        "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`");
+    command
+        .add_option(
+            "--script", script,
+            "commands to apply while it runs: a line is `+N command` (after N tokens) or `ROW command`")
+        ->check(some_path());
 }
 
 RunSpec RunOptions::run_spec() const {

@@ -6,12 +6,14 @@
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
 #include "engine/figure/image.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
 namespace keyhole {
 
@@ -103,6 +105,11 @@ void run_sweep(const SweepOptions& options) {
     fs::create_directories(folder, error);
     if (error)
         fail(ErrorCode::io, "cannot make the folder {} for the sweep: {}", folder.string(), error.message());
+    const std::optional<PathLock> lock = PathLock::try_take(folder);
+    if (!lock)
+        fail(ErrorCode::io,
+             "cannot sweep into {}: another sweep writes there; wait for it or take another folder",
+             folder.string());
     AnswerFile answers(folder / "answers.csv");
     SweepTable table(folder / "table.csv");
     std::vector<LaneSpec> lanes;

@@ -133,6 +133,11 @@ void lay_out(Panels& panels, const PanelContext& context) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
         const ScopedChild child(id, {std::round(width), std::round(height)}, false,
                                 ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
+        if (ImGui::IsMouseHoveringRect(ImGui::GetWindowPos(),
+                                       {ImGui::GetWindowPos().x + ImGui::GetWindowSize().x,
+                                        ImGui::GetWindowPos().y + ImGui::GetWindowSize().y},
+                                       false))
+            context.shared.hovered_pane = id;
         body();
     };
     const float middle = middle_end - top;

@@ -396,6 +396,9 @@ void draw(Dialogs& panel, const PanelContext& context) {
         case Dialog::overrides:
             if (begin_beside(context, "Overrides by head", 500, opening)) draw(panel.overrides, context);
             break;
+        case Dialog::manual:
+            if (begin_beside(context, "Manual", 760, opening)) draw(panel.manual, context);
+            break;
         case Dialog::about:
             draw_about(context, opening);
             break;

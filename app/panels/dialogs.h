@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/panels/doctor_panel.h"
+#include "app/panels/manual_reader.h"
 #include "app/panels/override_matrix.h"
 #include "app/panels/panel.h"
 #include "app/panels/why_page.h"
@@ -13,6 +14,7 @@ struct Dialogs {
     OverrideMatrix overrides;
     DoctorPanel doctor;
     WhyPage why;
+    ManualReader manual;
     Dialog shown = Dialog::none;
     std::string text;       ///< in the palette's field, or in the only field
     int selected = 0;       ///< in the palette

@@ -38,6 +38,7 @@ struct NamedItem {
 struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, in heat map or strip
     std::optional<Pick> next_hovered;  ///< collected for the next frame
+    std::string_view hovered_pane;     ///< id of the pane under the pointer; collected in each frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
     bool panes_lag = false;     ///< another frame is due

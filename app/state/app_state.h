@@ -51,7 +51,8 @@ enum class Dialog {
     why,
     doctor,
     notes,
-    about
+    about,
+    manual
 };
 
 struct AppState {
@@ -72,6 +73,8 @@ struct AppState {
     std::deque<HeatData> others;  ///< lanes beside the focused one, in the order of compared_cards()
     HeatData difference{HeatData::Kind::difference};
     MeasureCurves curves;
+    std::string hovered_pane;   ///< id of the pane under the pointer; "": none
+    std::string manual_place;   ///< page that the manual shows: "window" or "window#panes"
     bool heat_complete = true;  ///< false: some rows remain for the next frame
     DoctorWatch doctor;         ///< findings for the cards at the shown step
 

@@ -2,6 +2,7 @@
 
 #include "app/base/assets.h"
 #include "app/cli/options.h"
+#include "app/cli/path_option.h"
 #include "app/state/kept_runs.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
@@ -74,17 +75,21 @@ void add_gui_command(CLI::App& app) {
     arguments->run.add_prompt(*gui);
     arguments->run.add_lanes(*gui);
     arguments->run.add_backend(*gui);
-    gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at");
-    gui->add_option("--script", arguments->script, "File with one command a line, run in the window");
+    gui->add_option("--open", arguments->open, "A trace (.keyhole) to look at")->check(some_path());
+    gui->add_option("--script", arguments->script, "File with one command a line, run in the window")
+        ->check(some_path());
     gui->add_option(
-        "--settings", arguments->settings,
-        "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script");
+           "--settings", arguments->settings,
+           "File of what the window remembers; ~/.config/keyhole/window.json without, none with --script")
+        ->check(some_path());
     gui->add_option(
-        "--report", arguments->report,
-        "JSON file of what is on show and where, kept up to date; for tools that drive the window");
+           "--report", arguments->report,
+           "JSON file of what is on show and where, kept up to date; for tools that drive the window")
+        ->check(some_path());
     gui->add_option("--keep-in", arguments->keep,
                     "Folder where the run is kept until the window closes, for a crash; "
-                    "~/.local/state/keyhole/runs without, nowhere with --script");
+                    "~/.local/state/keyhole/runs without, nowhere with --script")
+        ->check(some_path());
     gui->add_option("--size", arguments->size, "WIDTHxHEIGHT of the window");
     gui->callback([arguments] { run_gui(*arguments); });
 }

@@ -13,6 +13,7 @@ bool is_in_front(Dialog dialog) {
         case Dialog::doctor:
         case Dialog::notes:
         case Dialog::overrides:
+        case Dialog::manual:
             return false;
         default:
             return true;

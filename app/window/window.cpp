@@ -451,7 +451,9 @@ void run_window(WindowOptions options) {
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
+        shared.hovered_pane = {};
         lay_out(panels, context);
+        app.hovered_pane = shared.hovered_pane;
         draw_left_run(kept_runs, context);
         if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())

@@ -32,12 +32,12 @@ std::string_view phase_name(const AppState& app) {
 }
 
 std::string_view dialog_name(Dialog dialog) {
-    constexpr std::array<std::string_view, 17> kNames = {
+    constexpr std::array<std::string_view, 18> kNames = {
         "none",       "palette",    "keys",         "export",
         "open trace", "save trace", "save picture", "save screenshot",
         "go to",      "find",       "overrides",    "say",
         "edit token", "why",        "doctor",       "notes",
-        "about"};
+        "about",      "manual"};
     return kNames[static_cast<std::size_t>(dialog)];
 }
 
@@ -86,6 +86,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"prompt", app.setup.prompt},
         {"notice", app.notice},
         {"dialog", dialog_name(keys.dialog)},
+        {"manual", app.manual_place},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
         {"commands", {{"count", app.n_commands}, {"last", app.last_commands}}},

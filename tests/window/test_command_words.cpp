@@ -132,6 +132,12 @@ TEST_F(CommandWords, AllOfATraceIsWhatItHolds) {
     expect_refused(replay + "overlap:0-2", "lane 2 does not exist");
 }
 
+TEST_F(CommandWords, EmptyNamesOfFilesAreRefused) {
+    for (const char* words : {"decode --prompt abc --save ''", "decode --prompt abc --script ''",
+                              "decode --prompt abc --out ''", "gui --open ''", "gui --script ''"})
+        expect_refused(words, "the name is empty");
+}
+
 TEST_F(CommandWords, PathsThatCannotBeLookedAtAreNamed) {
     std::filesystem::create_symlink("loop", path("loop"));
     const std::string loop = path("loop"), deep = loop + "/x", longest = path(std::string(300, 'a'));

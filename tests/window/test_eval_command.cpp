@@ -1,5 +1,6 @@
 // The commands eval and sweep: what they print and write, continued sweeps, and error messages.
 #include "app/cli/commands.h"
+#include "engine/base/path_lock.h"
 #include "engine/eval/evaluate.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
@@ -92,6 +93,19 @@ TEST_F(EvalCommand, SweepGoesOnWhereItWasInterrupted) {
     const std::string before = read("s/answers.csv");
     ASSERT_EQ(run(sweep), 0) << output_;
     EXPECT_EQ(read("s/answers.csv"), before);
+}
+
+TEST_F(EvalCommand, RefusesASecondSweepIntoTheFolderMeanwhile) {
+    std::filesystem::create_directories(path("s"));
+    const std::string sweep = "sweep" + model() + text() + " --context 40 --samples 1 --lane full" +
+                              " --vary budget=8 --out '" + path("s") + "'";
+    {
+        const auto other = PathLock::try_take(path("s"));
+        EXPECT_EQ(run(sweep), 1);
+        EXPECT_NE(output_.find("another sweep writes there"), std::string::npos) << output_;
+        EXPECT_FALSE(std::filesystem::exists(path("s/answers.csv")));
+    }
+    EXPECT_EQ(run(sweep), 0) << output_;
 }
 
 /// Two sweeps into one folder: the table keeps the first sweep's answers and lists common answers once.

@@ -502,6 +502,7 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
                                      {"doctor", Dialog::doctor},
                                      {"palette", Dialog::palette},
                                      {"help.keys", Dialog::keys},
+                                     {"help.manual", Dialog::manual},
                                      {"help.about", Dialog::about}}) {
         cover({id});
         app.dialog = Dialog::none;

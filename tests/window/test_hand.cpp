@@ -131,7 +131,7 @@ class Hand : public testing::XHand {
             EXPECT_EQ(report()["pick"], pick);
         }
         for (const auto& [keys, name] :
-             {std::pair("F1", "about"), {"F5", "doctor"}, {"Shift+slash", "keys"}}) {
+             {std::pair("F1", "manual"), {"F5", "doctor"}, {"Shift+slash", "keys"}}) {
             SCOPED_TRACE(name);
             key(keys);
             EXPECT_EQ(dialog(), name);
@@ -252,6 +252,32 @@ TEST_F(Hand, RunsEveryCommandOfTheMenus) {
     start();
     if (HasFatalFailure()) return;
     walk_menus();
+    EXPECT_EQ(quit(), 0) << output();
+}
+
+TEST_F(Hand, OpensTheManualAtThePaneUnderThePointer) {
+    start();
+    if (HasFatalFailure()) return;
+    const auto place = [&] { return report()["manual"].get<std::string>(); };
+    point("preset");
+    key("F1");
+    ASSERT_EQ(dialog(), "manual");
+    EXPECT_EQ(place(), "lanes-and-policies");
+    key("F1");
+    EXPECT_EQ(dialog(), "none");
+    point("heatmap", 0.9, 0.9);  // the lanes are left, and so is the manual
+    key("F1");
+    EXPECT_EQ(place(), "window#panes");
+
+    // A link leads to another page, and Back returns.
+    click("manual contents");
+    ASSERT_TRUE(wait_until("contents", [](const Json& now) { return now["manual"] == "index"; }));
+    click("link glossary.md");
+    ASSERT_TRUE(wait_until("glossary", [](const Json& now) { return now["manual"] == "glossary"; }));
+    click("manual back");
+    ASSERT_TRUE(wait_until("contents", [](const Json& now) { return now["manual"] == "index"; }));
+    key("Escape");
+    EXPECT_EQ(dialog(), "none");
     EXPECT_EQ(quit(), 0) << output();
 }
 
