@@ -182,10 +182,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
                     "Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
                     kv_head_text(app.history.layout(lane), g), n_stored(app, lane, g), app.view.row + 1,
                     number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
-        if (ImGui::IsMouseClicked(0)) {
-            app.view.layer = l;
-            app.view.head = h;
-        }
+        if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
     }
 }
 

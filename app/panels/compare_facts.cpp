@@ -101,7 +101,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
                   l = std::clamp(static_cast<int>((mouse.y - origin.y) / high), 0, n_layers - 1);
         tooltip(context, fmt::format("Layer {}, head {} after step {}\n{}", l, h, app.view.row,
                                      value_of(l, h).of_both));
-        if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
+        if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
     }
     ImGui::SetCursorScreenPos({origin.x, origin.y + size.y + context.px(4)});
 }

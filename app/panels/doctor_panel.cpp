@@ -144,7 +144,7 @@ void draw_doctor_line(const PanelContext& context) {
                 verdict.each +
                 fmt::format("\n\nOver all lanes after step {}. Click for each lane (F5).", app.view.row));
     if (!pressed) return;
-    if (broken) app.view.lane = verdict.card;
+    if (broken) run(context, fmt::format("lane.focus {}", verdict.card));
     if (app.dialog != Dialog::doctor) run(context, "doctor");
 }
 

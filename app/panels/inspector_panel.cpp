@@ -43,7 +43,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
                         "%s: %.2f %%, log-probability %.2f\nClick: step %d consumes it, in all lanes",
                         text.c_str(), double(p) * 100, double(record->top[k].log_prob), app.view.row + 1);
                     if (ImGui::IsMouseClicked(0)) {
-                        app.view.lane = i;
+                        run(context, fmt::format("lane.focus {}", i));
                         run(context, fmt::format("candidate {}", k + 1));
                     }
                 }

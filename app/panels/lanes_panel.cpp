@@ -140,8 +140,8 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
                        ImDrawFlags_RoundCornersLeft);
     list.ChannelsMerge();
     if (ImGui::IsMouseHoveringRect(min, max) && ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0) &&
-        !ImGui::IsAnyItemHovered())
-        app.view.lane = index;
+        !ImGui::IsAnyItemHovered() && index != app.view.lane)
+        run(context, fmt::format("lane.focus {}", index));
     ImGui::SetCursorScreenPos({min.x, max.y + context.px(brief ? 3 : 6)});
     ImGui::Dummy({0, 0});
 }
@@ -183,7 +183,7 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     ImGui::SameLine(0, context.px(3));
     command_button(context, "lane.undo", "↶", false, context.px(26));
     bool follow = app.lane_editor.follow();
-    if (ImGui::Checkbox("follow lane 0", &follow)) app.lane_editor.set_follow(follow);
+    if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
     mark_item(context, "follow");
     action_tooltip(context, "follow");
 

@@ -15,6 +15,10 @@ namespace keyhole {
 
 namespace {
 
+void set_focused_lane(const PanelContext& context, const LaneSpec& spec) {
+    run(context, fmt::format("lane {} {}", context.app.view.lane, format_lane_spec(spec)));
+}
+
 constexpr std::array kFields = {Override::Field::budget, Override::Field::recent, Override::Field::alpha,
                                 Override::Field::tau, Override::Field::gain};
 
@@ -171,7 +175,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     std::vector<std::string> faults = validate(panel.draft);
     if (faults.empty()) faults = check_overrides(panel.draft, heads);
     if (faults.empty())
-        context.app.lane_editor.set(context.app.view.lane, LaneSpec{panel.draft, lane.sharing});
+        set_focused_lane(context, {panel.draft, lane.sharing});
     else
         context.app.say(faults.front(), true);
 }
@@ -206,7 +210,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         if (ImGui::Button("clear the grid")) {
             OverrideGrid clear(lane.policy, panel.field, heads);
             clear.paint(0, heads.n_layers - 1, 0, heads.n_heads - 1, std::nullopt);
-            app.lane_editor.set(app.view.lane, LaneSpec{clear.written(lane.policy), lane.sharing});
+            set_focused_lane(context, {clear.written(lane.policy), lane.sharing});
         }
         mark_item(context, "override clear");
     }

@@ -151,7 +151,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     panel.edited = -1;
     const std::vector<std::string> faults = validate(panel.draft.policy);
     if (faults.empty())
-        app.lane_editor.set(lane, panel.draft);
+        run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
     else
         app.say(faults.front(), true);
 }

@@ -110,7 +110,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();
             if (ImGui::RadioButton(std::string(colormap_name(map)).c_str(), context.app.view.colors == map))
-                context.app.view.colors = map;
+                run(context, fmt::format("colors {}", colormap_name(map)));
         }
         ImGui::SetNextItemWidth(context.px(110));
         ImGui::SliderFloat("gamma", &range.gamma, 0.2f, 5, "%.2f",

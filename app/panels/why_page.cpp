@@ -72,7 +72,7 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story = eviction_story(app.history, lifetime.lane, l, h, lifetime.position);
                 show_tooltip(context, story.empty() ? fmt::format("L{}.H{} keeps it", l, h) : story);
-                if (ImGui::IsMouseClicked(0)) app.view.layer = l, app.view.head = h;
+                if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
             }
         }
     }
@@ -266,7 +266,7 @@ void draw(WhyPage& page, const PanelContext& context) {
                         "{} {}", card,
                         preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset))
                         .c_str()))
-                app.view.lane = card;
+                run(context, fmt::format("lane.focus {}", card));
         }
     }
     std::string summary = position < app.history.n_prompt()
