@@ -18,7 +18,7 @@ using namespace key;
 
 void begin_measurement(AppState& app, std::string_view) {
     app.frames.begin();
-    app.say("measuring frames; “Frame times” shows the result");
+    app.say("measuring frames; the action Frame times shows the result");
 }
 
 void end_measurement(AppState& app, std::string_view arguments) {

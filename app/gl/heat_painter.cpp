@@ -74,7 +74,7 @@ constexpr std::string_view kUniforms[] = {
     "clip_slack",  "color_above",     "color_below",   "color_nan",       "gone_after",
     "has_marks",   "frame",           "first_cell",    "cells_per_pixel", "mode",
     "shows_mask",  "logarithmic",     "diverging",     "scale_offset",    "scale_factor",
-    "scale_gamma", "color_unborn",    "color_missing", "color_evicted",   "color_hatch",
+    "scale_gamma", "color_future",    "color_missing", "color_evicted",   "color_hatch",
     "color_kept",  "color_last_seen", "color_hidden",  "summaries",       "has_summary"};
 
 /// Vertex data that heat.vert reads for a quad.
@@ -421,7 +421,7 @@ void HeatPainter::draw_into(std::span<const HeatQuad> quads, const PixelRect& fr
     set_float("scale_offset", terms.offset);
     set_float("scale_factor", terms.factor);
     set_float("scale_gamma", terms.gamma);
-    set_color("color_unborn", HeatGround::kFuture);
+    set_color("color_future", HeatGround::kFuture);
     set_color("color_missing", HeatGround::kMissing);
     set_color("color_evicted", HeatGround::kEvicted);
     set_color("color_hatch", HeatGround::kHatch);

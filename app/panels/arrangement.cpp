@@ -133,11 +133,8 @@ void lay_out(Panels& panels, const PanelContext& context) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
         const ScopedChild child(id, {std::round(width), std::round(height)}, false,
                                 ImGuiWindowFlags_AlwaysUseWindowPadding | flags);
-        if (ImGui::IsMouseHoveringRect(ImGui::GetWindowPos(),
-                                       {ImGui::GetWindowPos().x + ImGui::GetWindowSize().x,
-                                        ImGui::GetWindowPos().y + ImGui::GetWindowSize().y},
-                                       false))
-            context.shared.hovered_pane = id;
+        const ImVec2 min = ImGui::GetWindowPos(), extent = ImGui::GetWindowSize();
+        mark_area(context, fmt::format("pane {}", id), min, {min.x + extent.x, min.y + extent.y});
         body();
     };
     const float middle = middle_end - top;

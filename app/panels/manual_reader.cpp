@@ -222,7 +222,8 @@ void draw(ManualReader& reader, const PanelContext& context) {
     dim_text(context, fmt::format("keyhole help {}", page_of(reader.shown)));
 
     const float height = ImGui::GetIO().DisplaySize.y * 0.7f;
-    const ScopedChild child("page", {0, height}, false, 0);
+    const std::string name = page_of(reader.shown);  // each page keeps where it was scrolled to
+    const ScopedChild child(name.c_str(), {0, height}, false, 0);
     if (!reader.fault.empty()) colored_text(theme::kFault, reader.fault);
     if (reader.scrolls && fragment_of(reader.shown).empty()) ImGui::SetScrollY(0);
     std::string clicked;

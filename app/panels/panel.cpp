@@ -59,6 +59,15 @@ void show_tooltip(const PanelContext& context, std::string_view text) {
     ImGui::TextUnformatted(text.data(), text.data() + text.size());
 }
 
+std::string pane_at(const PanelShared& shared, ImVec2 at) {
+    constexpr std::string_view kPrefix = "pane ";
+    for (const auto& [name, item] : shared.items)
+        if (name.starts_with(kPrefix) && at.x >= item.min.x && at.x < item.max.x && at.y >= item.min.y &&
+            at.y < item.max.y)
+            return name.substr(kPrefix.size());
+    return "";
+}
+
 void mark_item(const PanelContext& context, std::string_view name) {
     mark_area(context, name, ImGui::GetItemRectMin(), ImGui::GetItemRectMax());
 }

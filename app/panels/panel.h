@@ -38,7 +38,6 @@ struct NamedItem {
 struct PanelShared {
     std::optional<Pick> hovered;       ///< cell of the focused head under the pointer, in heat map or strip
     std::optional<Pick> next_hovered;  ///< collected for the next frame
-    std::string_view hovered_pane;     ///< id of the pane under the pointer; collected in each frame
     bool open_token_menu = false;      ///< request to open the menu of the picked token
     std::deque<HeatBatch> batches;
     bool panes_lag = false;     ///< another frame is due
@@ -65,6 +64,8 @@ struct PanelContext {
 /// Paints heat quads at this point of the draw list.
 void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& list,
                 std::vector<HeatQuad> quads);
+/// Returns the pane that lay at a place in the last frame; "": none.
+std::string pane_at(const PanelShared& shared, ImVec2 at);
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 
 /// Runs a command of the table. A failure goes to the status line.

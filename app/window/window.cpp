@@ -242,6 +242,9 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
     AppState& app = context.app;
     std::vector<InputEvent> left;
     for (const InputEvent& event : frame) {
+        if (event.kind == InputEvent::Kind::move)
+            app.hovered_pane =
+                pane_at(context.shared, {static_cast<float>(event.x), static_cast<float>(event.y)});
         const bool press = event.is_press();
         if (press && event.code == GLFW_KEY_ESCAPE &&
             (event.action == InputEvent::Action::again || close_innermost(app)))
@@ -451,9 +454,7 @@ void run_window(WindowOptions options) {
         shared.items.clear();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
-        shared.hovered_pane = {};
         lay_out(panels, context);
-        app.hovered_pane = shared.hovered_pane;
         draw_left_run(kept_runs, context);
         if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
