@@ -1,4 +1,4 @@
-// Sources and pages fit a terminal beside another. clang-format keeps code short, but it does not touch comments.
+// Lines of sources and pages fit 110 columns. clang-format keeps code short, but it does not touch comments.
 #include "engine/base/utf8.h"
 #include "tests/reference/source_folder.h"
 
