@@ -220,7 +220,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
         else
             mark_item(context, fmt::format("menu {}", menu));
     }
-    const std::string hint = "F1: what you see   Ctrl+P: every command";
+    const std::string hint = "F1: manual   Ctrl+P: every command";
     const ScopedFont font(context.fonts.small);
     const float width = ImGui::CalcTextSize(hint.c_str()).x;
     if (const float x = ImGui::GetWindowWidth() - width - context.px(14); x > ImGui::GetCursorPosX()) {
