@@ -121,6 +121,33 @@ if(TARGET keyhole)
   add_dependencies(keyhole_bench_window keyhole)
 endif()
 
+# kh_add_include_test(FOLDER HEADER ALLOWED): a source of the folder may, or may not, include the header.
+function(kh_add_include_test folder header allowed)
+  string(REPLACE "/" "." target ${folder})
+  set(path "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+  string(REGEX REPLACE "[/.]" "_" name "${folder}_${header}")
+  add_test(NAME Includes.${name}
+    COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -x c++ "-I$<JOIN:${path},;-I>" -include ${header} /dev/null
+    COMMAND_EXPAND_LISTS)
+  set_tests_properties(Includes.${name} PROPERTIES LABELS build)
+  if(NOT allowed)
+    set_tests_properties(Includes.${name} PROPERTIES PASS_REGULAR_EXPRESSION "${header}: No such file")
+  endif()
+endfunction()
+
+if(TARGET keyhole AND NOT KH_SANITIZE)
+  add_executable(keyhole_cli_alone tests/cli/main.cpp)
+  target_link_libraries(keyhole_cli_alone PRIVATE keyhole_cli CLI11::CLI11)
+  kh_precompile(keyhole_cli_alone keyhole_cli_precompiled)
+  add_test(NAME Build.CommandsNeedNoWindow COMMAND keyhole_cli_alone info --options)
+  set_tests_properties(Build.CommandsNeedNoWindow PROPERTIES LABELS build PASS_REGULAR_EXPRESSION "budget")
+  kh_add_include_test(engine/session engine/trace/record.h TRUE)
+  kh_add_include_test(engine/session app/state/app_state.h FALSE)
+  kh_add_include_test(engine/backend/cuda engine/backend/cpu/cache.h FALSE)
+  kh_add_include_test(app/cli app/panels/panel.h FALSE)
+  kh_add_include_test(app/state app/actions/action_table.h FALSE)
+endif()
+
 if(NOT KH_SANITIZE)
   add_test(NAME Style.SourcesAreFormatted
     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/.cmake/check_format.cmake)
