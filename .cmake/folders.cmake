@@ -1,9 +1,10 @@
 # kh_folder(PATH [AND SUBFOLDER...] [USES FOLDER...] [SOURCES_USE FOLDER...] [LIBRARIES TARGET...]
-#           [PRECOMPILED NAME | NO_PCH])
+#           [PRECOMPILED NAME])
 # Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
-# into an include path of their own, and the root of the sources is in none.
+# into an include path of their own, and the root of the sources is in none. PRECOMPILED: see below; NONE for a
+# target with compile options of its own.
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
@@ -32,7 +33,7 @@ endfunction()
 kh_precompiled(keyhole_precompiled)
 
 function(kh_folder path)
-  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "NO_PCH" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 FOLDER "" "PRECOMPILED" "AND;USES;SOURCES_USE;LIBRARIES")
   string(REPLACE "/" "." target ${path})
   set(include ${CMAKE_BINARY_DIR}/include/${target})
   file(REMOVE_RECURSE ${include})
@@ -64,11 +65,10 @@ function(kh_folder path)
     string(REPLACE "/" "." used ${used})
     target_link_libraries(${target} PRIVATE ${used}.headers)
   endforeach()
-  if(FOLDER_PRECOMPILED)
-    kh_precompile(${target} ${FOLDER_PRECOMPILED})
-  elseif(NOT FOLDER_NO_PCH)
-    kh_precompile(${target} keyhole_precompiled)
+  if(NOT FOLDER_PRECOMPILED)
+    set(FOLDER_PRECOMPILED keyhole_precompiled)
   endif()
+  kh_precompile(${target} ${FOLDER_PRECOMPILED})
 endfunction()
 
 # kh_join(LIBRARY FOLDER...): makes a static library of folders for tests and programs, which may include all.

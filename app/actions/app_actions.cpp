@@ -1,7 +1,6 @@
 #include "app/actions/action_areas.h"
 
 #include "app/base/assets.h"
-#include "app/manual/page.h"
 #include "app/state/memory_use.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/measure.h"
@@ -63,8 +62,9 @@ void open_manual(AppState& app, std::string_view arguments) {
         app.dialog = Dialog::none;
         return;
     }
-    const std::string place(arguments.empty() ? manual_place_of_pane(app.hovered_pane) : arguments);
-    (void)read_manual_page(find_assets() / "manual", place.substr(0, place.find('#')));  // throws
+    const ManualPlace place =
+        parse_manual_place(arguments.empty() ? manual_place_of_pane(app.hovered_pane) : arguments);
+    app.manual_page = read_manual_place(find_assets() / "manual", place);
     app.manual_place = place;
     app.dialog = Dialog::manual;
 }

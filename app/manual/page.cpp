@@ -1,6 +1,7 @@
 #include "app/manual/page.h"
 
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/policy/spec_text.h"
 
@@ -186,6 +187,23 @@ bool is_number_char(char c) {
 
 }  // namespace
 
+ManualPlace parse_manual_place(std::string_view text) {
+    const std::size_t end = std::min(text.find('#'), text.size());
+    return {std::string(text.substr(0, end)), std::string(text.substr(std::min(end + 1, text.size())))};
+}
+
+std::string format_manual_place(const ManualPlace& place) {
+    return place.fragment.empty() ? place.page : place.page + "#" + place.fragment;
+}
+
+std::optional<ManualPlace> place_of_link(std::string_view link) {
+    if (link.find("://") != std::string_view::npos) return std::nullopt;
+    ManualPlace place = parse_manual_place(link);
+    constexpr std::string_view kFile = ".md";
+    if (place.page.ends_with(kFile)) place.page.resize(place.page.size() - kFile.size());
+    return place;
+}
+
 std::string plain_text(const ManualText& text) {
     std::string out;
     for (const ManualSpan& span : text) out += span.text;
@@ -277,6 +295,17 @@ ManualPage read_manual_page(const fs::path& folder, const std::string& name) {
              name, fmt::join(near, ", "));
     }
     return parse_manual_page(name, read_text_file(folder / (name + ".md")));
+}
+
+ManualPage read_manual_place(const fs::path& folder, const ManualPlace& place) {
+    ManualPage page = read_manual_page(folder, place.page);
+    const auto is_it = [&](const ManualBlock& block) {
+        return block.kind == ManualBlock::Kind::heading && heading_fragment(block) == place.fragment;
+    };
+    if (!place.fragment.empty() && std::none_of(page.blocks.begin(), page.blocks.end(), is_it))
+        fail(ErrorCode::wrong_use, "the manual page {} has no heading #{}; keyhole help {} shows all of it",
+             place.page, shown_text(place.fragment), place.page);
+    return page;
 }
 
 }  // namespace keyhole

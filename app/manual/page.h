@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,19 @@ struct ManualPage {
     std::vector<ManualBlock> blocks;
 };
 
+/// A place in the manual. As text: `window`, or `window#panes` for a heading of that page.
+struct ManualPlace {
+    std::string page;      ///< empty in a link within its own page
+    std::string fragment;  ///< see heading_fragment(); empty: the top
+    bool operator==(const ManualPlace&) const = default;
+};
+
+ManualPlace parse_manual_place(std::string_view text);
+std::string format_manual_place(const ManualPlace& place);
+
+/// Returns the place that a link names, `models.md` or `policies.md#0-ten-facts`; nullopt for a URL.
+std::optional<ManualPlace> place_of_link(std::string_view link);
+
 /// Returns the text without its styles.
 std::string plain_text(const ManualText& text);
 
@@ -57,5 +71,9 @@ std::vector<std::string> manual_page_names(const std::filesystem::path& folder);
 /// Reads a page. Throws Error(wrong_use) with the nearest names if the folder has no such page, and
 /// Error(bad_file).
 ManualPage read_manual_page(const std::filesystem::path& folder, const std::string& name);
+
+/// Reads the page of a place. Throws as read_manual_page(), and Error(wrong_use) if the page lacks the
+/// heading.
+ManualPage read_manual_place(const std::filesystem::path& folder, const ManualPlace& place);
 
 }  // namespace keyhole

@@ -32,8 +32,8 @@ std::string styled(std::string text, const ManualSpan& span, bool all_bold, cons
 /// Returns a note with a link's target for the terminal; empty if the text names it already.
 std::string link_note(const ManualSpan& span) {
     if (span.link.empty() || span.link == span.text) return {};
-    const std::size_t end = span.link.find(".md");
-    return end == std::string::npos ? span.link : "see keyhole help " + span.link.substr(0, end);
+    const std::optional<ManualPlace> place = place_of_link(span.link);
+    return !place || place->page.empty() ? span.link : "see keyhole help " + place->page;
 }
 
 /// Adds a link's target in parentheses. `[models](models.md)` becomes only the target.

@@ -1,83 +1,88 @@
 #include "app/panels/manual_reader.h"
 
-#include "app/base/assets.h"
-#include "engine/base/error.h"
-
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace keyhole {
 
 namespace {
 
-std::string page_of(const std::string& place) {
-    return place.substr(0, place.find('#'));
-}
-std::string fragment_of(const std::string& place) {
-    const std::size_t at = place.find('#');
-    return at == std::string::npos ? "" : place.substr(at + 1);
+void go_to(const PanelContext& context, const ManualPlace& place) {
+    run(context, "help.manual " + format_manual_place(place));
 }
 
-/// Returns the place that a link of the shown page names; empty if it leads out of the manual.
-std::string place_of_link(const std::string& link, const std::string& page) {
-    if (link.find("://") != std::string::npos) return "";
-    const std::string file = page_of(link), fragment = fragment_of(link);
-    std::string name = file.empty() ? page : file;
-    if (name.ends_with(".md")) name.resize(name.size() - 3);
-    return fragment.empty() ? name : name + "#" + fragment;
-}
-
-void go_to(ManualReader& reader, const PanelContext& context, const std::string& link) {
-    const std::string place = place_of_link(link, reader.page.name);
-    if (place.empty()) {
+void follow(const PanelContext& context, const std::string& link) {
+    std::optional<ManualPlace> place = place_of_link(link);
+    if (!place) {
         context.app.clipboard_out = link;
         context.app.say("copied " + link);
         return;
     }
-    run(context, "help.manual " + place);
+    if (place->page.empty()) place->page = context.app.manual_place.page;
+    go_to(context, *place);
 }
 
-/// Draws spans of text from the cursor on, and wraps them at the right end of the room.
+/// Draws spans of text from the cursor on and wraps them at the right end of the room. Only a blank separates
+/// words: a bracket stays with the link that it encloses.
 class TextFlow {
   public:
-    TextFlow(ManualReader& reader, const PanelContext& context)
-        : reader_(reader),
-          context_(context),
+    explicit TextFlow(const PanelContext& context)
+        : context_(context),
           begin_(ImGui::GetCursorScreenPos()),
           right_(begin_.x + ImGui::GetContentRegionAvail().x),
           at_(begin_) {}
 
     void add(const ManualSpan& span, bool bold) {
-        ImFont* font = bold || span.bold ? context_.fonts.bold : context_.fonts.book;
-        const ImU32 color = !span.link.empty() ? theme::kAccent : span.code ? theme::kWarm : theme::kText;
-        const ScopedFont scope(font);
-        const float blank = ImGui::CalcTextSize(" ").x;
+        const ScopedFont font(bold || span.bold ? context_.fonts.bold : context_.fonts.book);
         height_ = std::max(height_, ImGui::GetTextLineHeight());
         std::string_view rest = span.text;
         while (!rest.empty()) {
             const std::size_t end = std::min(rest.find_first_of(" \n"), rest.size());
-            draw_word(rest.substr(0, end), color, span);
-            if (end < rest.size()) at_.x += blank;
+            const std::string_view text = rest.substr(0, end);
+            if (!text.empty())
+                word_.push_back({&span, ImGui::GetFont(), text,
+                                 ImGui::CalcTextSize(text.data(), text.data() + text.size()).x});
+            if (end < rest.size()) {
+                end_word();
+                at_.x += ImGui::CalcTextSize(" ").x;
+            }
             rest.remove_prefix(std::min(end + 1, rest.size()));
         }
     }
 
     /// Moves the cursor below the text. Returns the link that was clicked; empty: none.
     std::string finish() {
-        const float height = at_.y + height_ - begin_.y;
-        ImGui::Dummy({std::max(widest_ - begin_.x, 1.0f), height});
+        end_word();
+        ImGui::Dummy({std::max(widest_ - begin_.x, 1.0f), at_.y + height_ - begin_.y});
         return clicked_;
     }
 
   private:
-    void draw_word(std::string_view word, ImU32 color, const ManualSpan& span) {
-        if (word.empty()) return;
-        const ImVec2 size = ImGui::CalcTextSize(word.data(), word.data() + word.size());
-        if (at_.x + size.x > right_ && at_.x > begin_.x) at_ = {begin_.x, at_.y + height_ + context_.px(2)};
+    struct Piece {
+        const ManualSpan* span;
+        ImFont* font;
+        std::string_view text;
+        float width;
+    };
+
+    void end_word() {
+        float width = 0;
+        for (const Piece& piece : word_) width += piece.width;
+        if (at_.x + width > right_ && at_.x > begin_.x) at_ = {begin_.x, at_.y + height_ + context_.px(2)};
+        for (const Piece& piece : word_) draw_piece(piece);
+        word_.clear();
+    }
+
+    void draw_piece(const Piece& piece) {
+        const ManualSpan& span = *piece.span;
+        const ScopedFont font(piece.font);
+        const ImU32 color = !span.link.empty() ? theme::kAccent : span.code ? theme::kWarm : theme::kText;
         ImDrawList& list = *ImGui::GetWindowDrawList();
-        const ImVec2 end{at_.x + size.x, at_.y + size.y};
-        list.AddText(at_, color, word.data(), word.data() + word.size());
+        const ImVec2 end{at_.x + piece.width, at_.y + ImGui::GetTextLineHeight()};
+        list.AddText(at_, color, piece.text.data(), piece.text.data() + piece.text.size());
         if (!span.link.empty()) {
             list.AddLine({at_.x, end.y}, end, theme::faded(color, 0.6f));
             mark_area(context_, "link " + span.link, at_, end);
@@ -90,44 +95,46 @@ class TextFlow {
         widest_ = std::max(widest_, end.x);
     }
 
-    ManualReader& reader_;
     const PanelContext& context_;
     const ImVec2 begin_;
     const float right_;
     ImVec2 at_;
     float height_ = 0, widest_ = 0;
+    std::vector<Piece> word_;
     std::string clicked_;
 };
 
 /// Returns the link that was clicked; empty: none.
-std::string draw_text(ManualReader& reader, const PanelContext& context, const ManualText& text,
-                      bool bold = false) {
-    TextFlow flow(reader, context);
+std::string draw_text(const PanelContext& context, const ManualText& text, bool bold = false) {
+    TextFlow flow(context);
     for (const ManualSpan& span : text) flow.add(span, bold);
     return flow.finish();
 }
 
-std::string draw_table(ManualReader& reader, const PanelContext& context, const ManualBlock& block,
-                       int index) {
+float length_of(const ManualText& text) {
+    std::size_t n_bytes = 0;
+    for (const ManualSpan& span : text) n_bytes += span.text.size();
+    return static_cast<float>(n_bytes);
+}
+
+std::string draw_table(const PanelContext& context, const ManualBlock& block) {
     std::string clicked;
     if (block.rows.empty()) return clicked;
-    const int n_columns = static_cast<int>(block.rows.front().size());
     // Each column gets room by the root of its longest cell, so that a column of words stays narrow and one
     // of sentences does not take all.
     std::vector<float> weight(block.rows.front().size(), 1);
     for (const auto& row : block.rows)
         for (std::size_t c = 0; c < std::min(row.size(), weight.size()); ++c)
-            weight[c] = std::max(weight[c], std::sqrt(static_cast<float>(plain_text(row[c]).size())));
-    const ScopedId id(index);
-    if (!ImGui::BeginTable("table", n_columns,
+            weight[c] = std::max(weight[c], std::sqrt(length_of(row[c])));
+    if (!ImGui::BeginTable("table", static_cast<int>(weight.size()),
                            ImGuiTableFlags_BordersInnerH | ImGuiTableFlags_SizingStretchProp))
         return clicked;
     for (const float w : weight) ImGui::TableSetupColumn("", ImGuiTableColumnFlags_WidthStretch, w);
-    for (std::size_t r = 0; r < block.rows.size(); ++r) {
+    for (const auto& row : block.rows) {
         ImGui::TableNextRow();
-        for (const ManualText& cell : block.rows[r]) {
+        for (const ManualText& cell : row) {
             ImGui::TableNextColumn();
-            const std::string link = draw_text(reader, context, cell, r == 0);
+            const std::string link = draw_text(context, cell, &row == &block.rows.front());
             if (!link.empty()) clicked = link;
         }
     }
@@ -136,39 +143,33 @@ std::string draw_table(ManualReader& reader, const PanelContext& context, const 
 }
 
 /// Draws a block. Returns the link that was clicked; empty: none.
-std::string draw_block(ManualReader& reader, const PanelContext& context, const ManualBlock& block,
-                       int index) {
-    const float indent = context.px(18) * static_cast<float>(block.indent);
+std::string draw_block(const PanelContext& context, const ManualBlock& block) {
     std::string clicked;
+    const float left = ImGui::GetCursorPosX() + context.px(18) * static_cast<float>(block.indent);
     switch (block.kind) {
         case ManualBlock::Kind::heading:
-            ImGui::Dummy({1, context.px(block.level <= 2 ? 8 : 4)});
-            if (reader.scrolls && heading_fragment(block) == fragment_of(reader.shown))
-                ImGui::SetScrollHereY(0);
-            clicked = draw_text(reader, context, block.text, true);
+            clicked = draw_text(context, block.text, true);
             if (block.level <= 2) ImGui::Separator();
             break;
         case ManualBlock::Kind::paragraph:
-            ImGui::SetCursorPosX(ImGui::GetCursorPosX() + indent);
-            clicked = draw_text(reader, context, block.text);
+            ImGui::SetCursorPosX(left);
+            clicked = draw_text(context, block.text);
             break;
-        case ManualBlock::Kind::item: {
-            const std::string mark = block.number > 0 ? fmt::format("{}.", block.number) : "•";
-            ImGui::SetCursorPosX(ImGui::GetCursorPosX() + indent - context.px(10));
-            colored_text(theme::kDim, mark);
+        case ManualBlock::Kind::item:
+            ImGui::SetCursorPosX(left - context.px(10));
+            colored_text(theme::kDim, block.number > 0 ? fmt::format("{}.", block.number) : "•");
             ImGui::SameLine(0, context.px(6));
-            clicked = draw_text(reader, context, block.text);
+            clicked = draw_text(context, block.text);
             break;
-        }
         case ManualBlock::Kind::code: {
-            ImGui::SetCursorPosX(ImGui::GetCursorPosX() + indent + context.px(10));
+            ImGui::SetCursorPosX(left + context.px(10));
             const ScopedTextWrap wrap(0);
             const std::string_view code = block.code;
             colored_text(theme::kWarm, code.substr(0, code.find_last_not_of('\n') + 1));
             break;
         }
         case ManualBlock::Kind::table:
-            clicked = draw_table(reader, context, block, index);
+            clicked = draw_table(context, block);
             break;
     }
     if (!block.tight) ImGui::Dummy({1, context.px(2)});
@@ -184,34 +185,13 @@ void learn_characters(const ManualPage& page, Glyphs& glyphs) {
     }
 }
 
-void load(ManualReader& reader, const PanelContext& context, const std::string& place) {
-    reader.shown = place;
-    reader.scrolls = true;
-    reader.fault.clear();
-    try {
-        reader.page = read_manual_page(find_assets() / "manual", page_of(place));
-        learn_characters(reader.page, context.app.glyphs);
-    } catch (const Error& error) {
-        reader.page = {};
-        reader.fault = error.what();
-    }
-}
-
-}  // namespace
-
-void draw(ManualReader& reader, const PanelContext& context) {
-    AppState& app = context.app;
-    if (app.manual_place.empty()) app.manual_place = "index";
-    if (app.manual_place != reader.shown) {
-        if (!reader.shown.empty()) reader.back.push_back(reader.shown);
-        load(reader, context, app.manual_place);
-    }
+void draw_buttons(ManualReader& reader, const PanelContext& context) {
     {
         const ScopedDisabled disabled(reader.back.empty());
         if (ImGui::Button("Back")) {
-            load(reader, context, std::string(reader.back.back()));
-            app.manual_place = reader.shown;
+            go_to(context, reader.back.back());
             reader.back.pop_back();
+            reader.shown = {};  // the place that is left does not join `back`
         }
         mark_item(context, "manual back");
     }
@@ -219,21 +199,36 @@ void draw(ManualReader& reader, const PanelContext& context) {
     if (ImGui::Button("Contents")) run(context, "help.manual index");
     mark_item(context, "manual contents");
     ImGui::SameLine();
-    dim_text(context, fmt::format("keyhole help {}", page_of(reader.shown)));
+    dim_text(context, fmt::format("keyhole help {}", context.app.manual_place.page));
+}
 
-    const float height = ImGui::GetIO().DisplaySize.y * 0.7f;
-    const std::string name = page_of(reader.shown);  // each page keeps where it was scrolled to
-    const ScopedChild child(name.c_str(), {0, height}, false, 0);
-    if (!reader.fault.empty()) colored_text(theme::kFault, reader.fault);
-    if (reader.scrolls && fragment_of(reader.shown).empty()) ImGui::SetScrollY(0);
+}  // namespace
+
+void draw(ManualReader& reader, const PanelContext& context) {
+    AppState& app = context.app;
+    draw_buttons(reader, context);
+    if (app.manual_place != reader.shown) {
+        if (!reader.shown.page.empty()) reader.back.push_back(reader.shown);
+        reader.shown = app.manual_place;
+        reader.scrolls = true;
+        learn_characters(app.manual_page, app.glyphs);
+    }
+    // Each page has a child of its own, so its first frame is not scrolled as the page before it was.
+    const ScopedChild child(reader.shown.page.c_str(), {0, ImGui::GetIO().DisplaySize.y * 0.7f}, false, 0);
+    if (reader.scrolls && reader.shown.fragment.empty()) ImGui::SetScrollY(0);
     std::string clicked;
-    int index = 0;
-    for (const ManualBlock& block : reader.page.blocks) {
-        const std::string link = draw_block(reader, context, block, index++);
+    int number = 0;
+    for (const ManualBlock& block : app.manual_page.blocks) {
+        const ScopedId id(number++);
+        if (block.kind == ManualBlock::Kind::heading) {
+            ImGui::Dummy({1, context.px(block.level <= 2 ? 8 : 4)});
+            if (reader.scrolls && heading_fragment(block) == reader.shown.fragment) ImGui::SetScrollHereY(0);
+        }
+        const std::string link = draw_block(context, block);
         if (!link.empty()) clicked = link;
     }
     reader.scrolls = false;
-    if (!clicked.empty()) go_to(reader, context, clicked);
+    if (!clicked.empty()) follow(context, clicked);
 }
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/base/assets.h"
+#include "app/manual/page.h"
 #include "app/state/background_job.h"
 #include "engine/analysis/doctor.h"
 #include "app/state/export_job.h"
@@ -73,8 +74,6 @@ struct AppState {
     std::deque<HeatData> others;  ///< lanes beside the focused one, in the order of compared_cards()
     HeatData difference{HeatData::Kind::difference};
     MeasureCurves curves;
-    std::string hovered_pane;   ///< id of the pane under the pointer; "": none
-    std::string manual_place;   ///< page that the manual shows: "window" or "window#panes"
     bool heat_complete = true;  ///< false: some rows remain for the next frame
     DoctorWatch doctor;         ///< findings for the cards at the shown step
 
@@ -94,6 +93,9 @@ struct AppState {
     Annotations annotations;
     RecentFiles recent;
     Dialog dialog = Dialog::none;
+    std::string hovered_pane;  ///< id of the pane under the pointer; "": none
+    ManualPlace manual_place;  ///< place that the manual shows
+    ManualPage manual_page;    ///< its page
     std::string palette_text;
     double speed = 0;    ///< steps per second; 0: no limit
     std::string notice;  ///< last result or failure of a command, for the status line

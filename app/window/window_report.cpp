@@ -86,7 +86,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"prompt", app.setup.prompt},
         {"notice", app.notice},
         {"dialog", dialog_name(keys.dialog)},
-        {"manual", app.manual_place},
+        {"manual", format_manual_place(app.manual_place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
         {"commands", {{"count", app.n_commands}, {"last", app.last_commands}}},

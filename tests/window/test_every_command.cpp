@@ -509,6 +509,11 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
         run(id);
         EXPECT_EQ(app.dialog, dialog) << id;
     }
+    run("help.manual window#panes");
+    EXPECT_EQ(app.manual_page.name, "window");
+    for (const char* place : {"help.manual nosuch", "help.manual window#nosuch"})
+        EXPECT_THROW(run_action(app, place), Error) << place;
+    EXPECT_EQ(format_manual_place(app.manual_place), "window#panes") << "a refusal keeps the page";
 }
 
 }  // namespace
