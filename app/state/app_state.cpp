@@ -3,6 +3,7 @@
 #include "app/view/focus_picture.h"
 #include "engine/base/error.h"
 #include "engine/base/measure.h"
+#include "engine/session/run_settings.h"
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>
@@ -15,8 +16,6 @@ AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
     : backend_options(backend),
       wake(std::move(wake_window)),
       lane_editor([this](Command command) {
-          requested();
-          message_before_command_ = status.message;
           if (live()) engine_->send(std::move(command));
       }),
       engine_(std::make_unique<Engine>(backend, wake)) {}
@@ -34,17 +33,12 @@ void look_at_new_run(ViewState& view) {
 
 }  // namespace
 
-void AppState::requested() {
-    requested_at_ = std::chrono::steady_clock::now();
-}
-
 void AppState::say(std::string text, bool fault) {
     notice = std::move(text);
     notice_is_fault = fault;
 }
 
 void AppState::start() {
-    requested();
     cancel_opening();
     opened_file.clear();
     RunSpec run;
@@ -55,9 +49,6 @@ void AppState::start() {
     run.wants.attention = true;
     run.wants.scores = true;
     lane_editor.reset(setup.lanes, lane_editor.follow());
-    start_pending_ = shown_run_;
-    start_stopped_ = false;
-    awaited_row_ = -1;
     look_at_new_run(view);
     say("");
     engine_->start(setup.model_folder, std::move(run));
@@ -65,23 +56,17 @@ void AppState::start() {
 
 void AppState::play() {
     if (!live()) return;
-    requested();
     view.follows_newest = true;
     engine_->play();
 }
 
 void AppState::stop(bool work) {
     if (!live()) return;
-    requested();
-    start_stopped_ = work && start_pending_.has_value();
-    awaited_row_ = -1;
     engine_->stop(work);
 }
 
 void AppState::step(int n_rows) {
     if (!live() || !has_run()) return;
-    requested();
-    awaited_row_ = std::max(awaited_row_, turned_to_.value_or(last_row())) + n_rows;
     view.follows_newest = true;
     engine_->step(n_rows);
 }
@@ -102,7 +87,6 @@ void AppState::rewind(int row, bool keeps_settings) {
         fail(ErrorCode::wrong_use, "choose a step from {} (the end of the prompt) to {}", first_row(),
              last_row());
     stop();
-    turned_to_ = row;
     view.follows_newest = true;
     view.pick.reset();
     const bool differ = settings_differ_at(row);
@@ -122,7 +106,6 @@ void AppState::go_to_branch(int id) {
     for (const Branch& branch : status.other_branches) {
         if (branch.id != id) continue;
         stop();
-        turned_to_ = branch.last_row;
         view.follows_newest = true;
         lane_editor.run(GoToBranch{id});
         say(fmt::format("went to branch {}, to its step {}", id, branch.last_row));
@@ -154,8 +137,6 @@ void AppState::cancel_opening() {
 
 void AppState::show_run(OpenedRun run) {
     engine_->stop();
-    start_pending_.reset();
-    awaited_row_ = -1;
     opened_file = std::move(run.from);
     history = std::move(run.history);
     curves = std::move(run.curves);
@@ -229,7 +210,7 @@ bool AppState::refresh() {
     if (live()) {
         EngineStatus now = engine_->status();
         changed = now.phase != status.phase || now.progress != status.progress ||
-                  now.message != status.message || now.pending_commands != status.pending_commands ||
+                  now.message != status.message || now.handled != status.handled ||
                   now.counterfactual != status.counterfactual || now.branch != status.branch;
         const bool paused = status.phase == EnginePhase::running && now.phase == EnginePhase::idle;
         status = std::move(now);
@@ -249,12 +230,10 @@ bool AppState::refresh() {
         }
     }
     const bool failed = status.phase == EnginePhase::failed;
-    if (live() && status.pending_commands == 0) turned_to_.reset();
-    if (live() && message_before_command_ && status.pending_commands == 0 &&
-        status.message != *message_before_command_) {
-        message_before_command_.reset();
-        if (!failed && !status.message.empty()) {
-            refusal = status.message;
+    if (live() && status.refused > seen_refusal_) {
+        seen_refusal_ = status.refused;
+        if (!failed) {
+            refusal = status.refusal_message;
             say(refusal, true);
         }
     }
@@ -270,30 +249,23 @@ bool AppState::refresh() {
         say(shadow_job.fault(), true);
     shadow_running_ = shadow_job.running();
     keep_lane_in_range();
-    if (start_pending_) {
-        const bool arrived = has_run() && history.run().id != *start_pending_;
-        const bool refused =
-            (failed || (start_stopped_ && status.phase == EnginePhase::idle)) &&
-            std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(200);
-        if (arrived || refused) start_pending_.reset();
-    }
-    if (live() && !start_pending_) lane_editor.adopt(status.run, status.pending_commands);
+    if (live() && settled()) lane_editor.adopt(status.run);
     if (has_run()) {
-        shown_run_ = history.run().id;
         curves.update(history);
         view.fit_to(lane_editor.n_lanes(), history.run().config.n_layers, history.run().config.n_heads,
                     first_row(), last_row());
-        if (last_row() >= awaited_row_) awaited_row_ = -1;
     }
-    if (failed || status.phase == EnginePhase::finished) awaited_row_ = -1;
     return changed;
+}
+
+bool AppState::settled() const {
+    return status.handled == engine_->last_request();
 }
 
 bool AppState::idle() const {
     if (!heat_complete || opening() || export_job.running() || shadow_job.running()) return false;
     if (!live()) return true;
-    const bool settled = std::chrono::steady_clock::now() - requested_at_ > std::chrono::milliseconds(250);
-    return settled && !start_pending_ && awaited_row_ < 0 && status.pending_commands == 0 &&
+    return settled() &&
            status.phase != EnginePhase::loading && status.phase != EnginePhase::prefill &&
            status.phase != EnginePhase::running;
 }
@@ -319,8 +291,6 @@ int AppState::focused_kv_head() const {
 }
 
 void AppState::request_counterfactual(int card, int position, int row, int n_tokens) {
-    requested();
-    message_before_command_ = status.message;
     engine_->request_counterfactual(card, position, row, n_tokens);
 }
 

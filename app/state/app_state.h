@@ -175,7 +175,9 @@ struct AppState {
     bool stoppable() const {
         return running() || working() || (live() && status.phase == EnginePhase::prefill);
     }
-    /// Nothing is under way: every request so far has taken effect.
+    /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
+    bool settled() const;
+    /// Settled, and nothing is under way: no decoding, no prompt, no file.
     bool idle() const;
     int first_row() const { return has_run() ? history.steps().front()->row : 0; }
     int last_row() const { return has_run() ? history.last_row() : 0; }
@@ -211,22 +213,14 @@ struct AppState {
   private:
     std::unique_ptr<Engine> engine_;
     std::uint64_t seen_version_ = 0;
-    std::uint64_t shown_run_ = 0;
-    std::optional<std::uint64_t> start_pending_;  // id of the run before the new one
-    bool start_stopped_ = false;                  // stop() was called during its prompt
-    int awaited_row_ = -1;
-    std::optional<int> turned_to_;  // row of a rewind that is under way
-    // The engine's message before the last command; a later, different one is its refusal.
-    std::optional<std::string> message_before_command_;
+    RequestId seen_refusal_ = 0;
     int doctor_row_ = -1;
     std::chrono::steady_clock::time_point doctor_row_came_;
     bool export_running_ = false, shadow_running_ = false;
     std::filesystem::path saving_, opening_;  // files being written and read; empty: none
-    std::chrono::steady_clock::time_point requested_at_;
     enum class Change { view, lane };
     std::vector<Change> changes_, taken_back_;
     std::size_t seen_lane_changes_ = 0;
-    void requested();
 };
 
 }  // namespace keyhole

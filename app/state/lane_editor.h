@@ -7,20 +7,9 @@
 #include "engine/session/session.h"
 
 #include <functional>
-#include <limits>
-#include <span>
 #include <vector>
 
 namespace keyhole {
-
-inline constexpr int kWholeLog = std::numeric_limits<int>::max();
-/// Returns the lanes of a run after its logged commands, or the lanes that a rewind to `row` would restore.
-std::vector<LaneSpec> lanes_after_log(const RunSpec& run, int row = kWholeLog);
-bool follows_after_log(const RunSpec& run, int row = kWholeLog);
-/// Returns the commands that, after a rewind to `row`, restore the current lanes, follow and sampling; empty
-/// if they did not change since. Lanes added since are added anew and read the text up to the row.
-std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const LaneSpec> lanes,
-                                    bool follow);
 
 class LaneEditor {
   public:
@@ -33,8 +22,8 @@ class LaneEditor {
 
     /// Replaces all lanes for a new run. Sends nothing.
     void reset(std::vector<LaneSpec> lanes, bool follow);
-    /// Adopts the lanes of the engine's log, unless commands from here are still pending.
-    void adopt(const RunSpec& run, int pending_commands);
+    /// Adopts the lanes of the engine's log. Call once the log holds every command from here.
+    void adopt(const RunSpec& run);
 
     void set(int index, const LaneSpec& spec);
     void add(LaneSpec spec);  ///< by value, since it may be one of lanes()

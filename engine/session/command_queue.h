@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
 #include <mutex>
@@ -39,37 +40,48 @@ struct Quit {};
 
 using Request = std::variant<StartRun, Play, Stop, StepRows, SetSpeed, Command, RequestCounterfactual, Quit>;
 
+/// Names a request. A later request has a greater id; the first has 1.
+using RequestId = std::uint64_t;
+
+struct QueuedRequest {
+    RequestId id = 0;
+    Request request;
+};
+
 class CommandQueue {
   public:
-    void push(Request request) {
+    RequestId push(Request request) {
+        RequestId id = 0;
         {
             const std::lock_guard lock(mutex_);
-            requests_.push_back(std::move(request));
+            id = ++last_id_;
+            requests_.push_back({id, std::move(request)});
         }
         arrived_.notify_one();
+        return id;
+    }
+
+    /// Returns the id of the newest request, handled or not; 0: none yet.
+    RequestId last_id() const {
+        const std::lock_guard lock(mutex_);
+        return last_id_;
     }
 
     /// Returns the oldest request, if any.
-    std::optional<Request> pop() {
+    std::optional<QueuedRequest> pop() {
         const std::lock_guard lock(mutex_);
         if (requests_.empty()) return std::nullopt;
-        Request oldest = std::move(requests_.front());
+        QueuedRequest oldest = std::move(requests_.front());
         requests_.pop_front();
         return oldest;
-    }
-
-    /// Returns whether a waiting request makes the current run pointless: a new start, or the end.
-    bool supersedes_run() const {
-        const std::lock_guard lock(mutex_);
-        return std::any_of(requests_.begin(), requests_.end(), supersedes);
     }
 
     /// Returns whether a waiting request cancels a replay in progress.
     bool stops_work() const {
         const std::lock_guard lock(mutex_);
-        return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) {
-            const auto* stop = std::get_if<Stop>(&request);
-            return (stop != nullptr && stop->work) || supersedes(request);
+        return std::any_of(requests_.begin(), requests_.end(), [](const QueuedRequest& queued) {
+            const auto* stop = std::get_if<Stop>(&queued.request);
+            return (stop != nullptr && stop->work) || supersedes(queued);
         });
     }
 
@@ -86,13 +98,15 @@ class CommandQueue {
     }
 
   private:
-    static bool supersedes(const Request& request) {
-        return std::holds_alternative<StartRun>(request) || std::holds_alternative<Quit>(request);
+    static bool supersedes(const QueuedRequest& queued) {
+        return std::holds_alternative<StartRun>(queued.request) ||
+               std::holds_alternative<Quit>(queued.request);
     }
 
     mutable std::mutex mutex_;
     std::condition_variable arrived_;
-    std::deque<Request> requests_;
+    std::deque<QueuedRequest> requests_;
+    RequestId last_id_ = 0;
 };
 
 }  // namespace keyhole

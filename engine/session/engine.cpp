@@ -4,11 +4,9 @@
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
 #include "engine/model/weight_files.h"
-#include "engine/session/command_queue.h"
 
 #include <fmt/ranges.h>
 
-#include <atomic>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -55,7 +53,6 @@ struct Engine::Impl {
     const std::function<void()> wake;
     Recorder recorder;
     CommandQueue queue;
-    std::atomic<int> pending_commands{0};
 
     mutable std::mutex mutex;  // guards status and model
     EngineStatus status;
@@ -71,6 +68,7 @@ struct Engine::Impl {
     Clock::time_point rate_begin;
     int rate_rows = 0;
     bool quit = false;
+    RequestId in_hand = 0;     // the request that is being handled
     std::string stopped_work;  // why a command had no effect; goes to the status once the stop is handled
 
     std::jthread thread;  // last: it joins before the other members are destroyed
@@ -93,7 +91,11 @@ struct Engine::Impl {
                 queue.wait();
             else if (rows_per_s > 0)
                 queue.wait_until(next_row_at);
-            while (auto request = queue.pop()) handle(*request);
+            while (auto queued = queue.pop()) {
+                in_hand = queued->id;
+                handle(queued->request);
+                set_status([&](EngineStatus& s) { s.handled = in_hand; });
+            }
             if (quit || rows_left == 0) continue;
             if (rows_per_s > 0 && Clock::now() < next_row_at) continue;
             decode_row();
@@ -102,7 +104,7 @@ struct Engine::Impl {
 
     void handle(Request& request) {
         std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
-                              [&](Stop&) { halt(); }, [&](StepRows& step) { run_rows(step.n_rows); },
+                              [&](Stop&) { halt(); }, [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
                               [&](SetSpeed& speed) {
                                   rows_per_s = speed.rows_per_s;
                                   next_row_at = Clock::now();
@@ -126,7 +128,9 @@ struct Engine::Impl {
                               loaded->path() != start.model_folder || !WeightFiles(*loaded).unchanged();
             if (load) {
                 set_status([&](EngineStatus& s) {
+                    const RequestId handled = s.handled;
                     s = EngineStatus();
+                    s.handled = handled;
                     s.phase = EnginePhase::loading;
                     s.message = "loading " + start.model_folder.string();
                     s.run = start.run;
@@ -244,11 +248,12 @@ struct Engine::Impl {
         if (error != nullptr && has_code(*error, ErrorCode::cancelled)) stopped_work = fault;
         if (error != nullptr && end_after(*error)) stop(EnginePhase::failed, fault);
         set_status([&](EngineStatus& s) {
-            // Under the status lock: whoever sees it done also sees its result.
-            pending_commands.fetch_sub(1);
             if (session != nullptr) publish(s);
             s.work.clear();
             s.message = fault;
+            if (error == nullptr) return;
+            s.refused = in_hand;
+            s.refusal_message = fault;
         });
     }
 
@@ -424,12 +429,10 @@ void Engine::set_speed(double rows_per_second) {
     impl_->queue.push(SetSpeed{rows_per_second});
 }
 void Engine::send(Command command) {
-    impl_->pending_commands.fetch_add(1);
     impl_->queue.push(std::move(command));
 }
 
 void Engine::request_counterfactual(int index, int position, int row, int n_tokens) {
-    impl_->pending_commands.fetch_add(1);
     impl_->queue.push(RequestCounterfactual{index, position, row, n_tokens});
 }
 
@@ -439,9 +442,11 @@ Recorder& Engine::recorder() {
 
 EngineStatus Engine::status() const {
     const std::lock_guard lock(impl_->mutex);
-    EngineStatus status = impl_->status;
-    status.pending_commands = impl_->pending_commands.load();
-    return status;
+    return impl_->status;
+}
+
+RequestId Engine::last_request() const {
+    return impl_->queue.last_id();
 }
 
 std::shared_ptr<const Model> Engine::model() const {

@@ -1,8 +1,9 @@
-/// The running engine: a thread that loads models and decodes. It receives commands through one queue and
+/// The running engine: a thread that loads models and decodes. It receives requests through one queue and
 /// sends records through one recorder; it shares nothing else with the window. All member functions are
-/// called on the window's thread and return at once.
+/// called on the window's thread and return at once. A request takes effect later: see EngineStatus::handled.
 #pragma once
 
+#include "engine/session/command_queue.h"
 #include "engine/session/session.h"
 #include "engine/trace/recorder.h"
 
@@ -37,8 +38,12 @@ struct EngineStatus {
     RunSpec run;     ///< as requested, with the log of the shown branch: the input of an export that re-runs
     int branch = 0;  ///< the shown one
     std::vector<Branch> other_branches;                    ///< branches that one can go to
-    int pending_commands = 0;                              ///< including questions
     std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
+    /// This request and all before it have taken effect or were refused. A start has once its prompt is
+    /// processed; play() and step() have once decoding has begun.
+    RequestId handled = 0;
+    RequestId refused = 0;        ///< the last refused command or question; 0: none
+    std::string refusal_message;  ///< why it was refused
 };
 
 class Engine {
@@ -60,18 +65,21 @@ class Engine {
     /// stays as it was before the command, and the status says so. On the way to the end of a branch it stays
     /// at the row it has reached, and play() continues. Without `work`, a replay is completed first.
     void stop(bool work = false);
-    void step(int n_rows = 1);               ///< decodes n_rows rows, then stops
+    /// Decodes n_rows rows, then stops. While the rows of an earlier step are decoded, these come after them.
+    void step(int n_rows = 1);
     void set_speed(double rows_per_second);  ///< 0: as fast as possible
     /// Applies a command before the next row. Rewind and GoToBranch work on a finished run too, which can
     /// then continue; the recorder drops the rows that they cut off. The rows up to a branch's end are
     /// decoded at once.
     void send(Command command);
-    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer, or
-    /// a refusal as its message.
+    /// Runs Session::with_token_restored after a row (-1: the current one). The status brings the answer or
+    /// the refusal.
     void request_counterfactual(int index, int position, int row = -1, int n_tokens = 1);
 
     Recorder& recorder();
     EngineStatus status() const;
+    /// Returns the id of the newest request; 0: none yet.
+    RequestId last_request() const;
     /// Returns the loaded model (const, shared), for exports that re-run; null before the first load.
     std::shared_ptr<const Model> model() const;
 

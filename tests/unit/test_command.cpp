@@ -223,19 +223,19 @@ TEST(CommandQueue, KeepsOrderAcrossThreads) {
     int expected = 1;
     for (bool quit = false; !quit;) {
         queue.wait();
-        while (auto request = queue.pop()) {
-            if (std::holds_alternative<Quit>(*request)) {
+        while (auto queued = queue.pop()) {
+            if (std::holds_alternative<Quit>(queued->request)) {
                 quit = true;
                 break;
             }
-            ASSERT_EQ(std::get<StepRows>(*request).n_rows, expected++);
+            ASSERT_EQ(std::get<StepRows>(queued->request).n_rows, expected++);
         }
     }
     EXPECT_EQ(expected, 1001);
     queue.push(Play{});
-    EXPECT_FALSE(queue.supersedes_run());
+    EXPECT_FALSE(queue.stops_work());
     queue.push(StartRun{});
-    EXPECT_TRUE(queue.supersedes_run());
+    EXPECT_TRUE(queue.stops_work());
 }
 
 }  // namespace

@@ -38,6 +38,11 @@ class EngineThread : public testing::Test {
     bool wait_for_phase(EnginePhase phase) {
         return wait_for([&] { return engine_.status().phase == phase; });
     }
+    /// Returns whether every request so far has taken effect or was refused.
+    bool settled() const { return engine_.status().handled == engine_.last_request(); }
+    bool wait_until_settled() {
+        return wait_for([&] { return settled(); });
+    }
     keyhole::StepList steps() { return engine_.recorder().snapshot().steps; }
     bool wait_for_row(int row) {
         return wait_for([&] {
@@ -137,9 +142,8 @@ TEST_F(EngineThread, AFinishedRunIsRewoundGoesOnAndComesBackToItsBranch) {
     engine_.play();
     ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
     const keyhole::StepList first = steps();
-    const auto settled = [&] { return engine_.status().pending_commands == 0; };
     engine_.send(keyhole::parse_command("rewind 25"));
-    ASSERT_TRUE(wait_for(settled));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_EQ(engine_.status().phase, EnginePhase::idle);
     EXPECT_EQ(steps().back()->row, 25);
     EXPECT_EQ(steps().back().get(), first[6].get());
@@ -150,7 +154,7 @@ TEST_F(EngineThread, AFinishedRunIsRewoundGoesOnAndComesBackToItsBranch) {
     ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
     EXPECT_EQ(steps().back()->lanes.size(), 2u);
     engine_.send(keyhole::parse_command("branch 1"));
-    ASSERT_TRUE(wait_for(settled));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_EQ(engine_.status().phase, EnginePhase::finished);
     const keyhole::StepList back = steps();
     ASSERT_EQ(back.size(), first.size());
@@ -187,10 +191,10 @@ TEST_F(EngineThread, AnAnswerAboutARowThatIsTakenBackGoes) {
     ASSERT_TRUE(wait_for([&] { return engine_.status().counterfactual != nullptr; }))
         << engine_.status().message;
     engine_.send(keyhole::parse_command("pin 1 24"));
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_NE(engine_.status().counterfactual, nullptr);
     engine_.send(keyhole::parse_command("rewind 22"));
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_EQ(engine_.status().message, "");
     EXPECT_EQ(engine_.status().counterfactual, nullptr);
 }
@@ -207,7 +211,6 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
     engine_.step(far - 19);
     ASSERT_TRUE(wait_for_row(far));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
-    const auto settled = [&] { return engine_.status().pending_commands == 0; };
     // A plain stop ends decoding only: the change runs to its end. If it ends before the status shows it, the
     // test repeats it with more rows.
     std::string work;
@@ -223,7 +226,7 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
                 most = status.progress;
                 work = status.work;
             }
-            return status.pending_commands == 0;
+            return status.handled == engine_.last_request();
         }));
         if (!work.empty() || far > 20000) break;
         engine_.send(keyhole::parse_command("lane 1 h2o:budget=6"));
@@ -242,13 +245,13 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
         engine_.send(keyhole::parse_command(command));
         engine_.stop(true);
         engine_.stop(true);  // the user clicks twice
-        ASSERT_TRUE(wait_for(settled));
+        ASSERT_TRUE(wait_until_settled());
         std::this_thread::sleep_for(20ms);
         EXPECT_NE(engine_.status().message.find(command), std::string::npos) << engine_.status().message;
     }
     engine_.request_counterfactual(1, 5);
     engine_.stop(true);
-    ASSERT_TRUE(wait_for(settled));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_TRUE(
         wait_for([&] { return engine_.status().message.find("token 5 of lane 1") != std::string::npos; }));
     const keyhole::EngineStatus status = engine_.status();
@@ -277,7 +280,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     engine_.send(keyhole::parse_command("branch 1"));
     ASSERT_TRUE(wait_for_row(60));
     engine_.stop(true);
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("on the way") != std::string::npos; }));
     const int row = steps().back()->row;
     ASSERT_LT(row, 1460);
@@ -295,7 +298,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     EXPECT_EQ(engine_.status().run.commands[0].row, 1469);
     engine_.send(keyhole::parse_command("rewind 40"));
     engine_.send(keyhole::parse_command("remove 1"));
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     EXPECT_EQ(engine_.status().message, "");
     EXPECT_EQ(engine_.status().other_branches.size(), 2u);
     engine_.step();
@@ -327,7 +330,7 @@ TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
     ASSERT_TRUE(wait_for_row(60));
     engine_.stop(true);
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     engine_.step(kFar - 1 - steps().back()->row);
     ASSERT_TRUE(wait_for_row(kFar - 1));
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
@@ -367,7 +370,7 @@ TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
     engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,kv=mqa"));
     start(5);
     EXPECT_TRUE(
-        wait_for([&] { return steps().back()->row == 19 && engine_.status().pending_commands == 0; }));
+        wait_for([&] { return steps().back()->row == 19 && settled(); }));
     EXPECT_TRUE(engine_.status().run.commands.empty());
     engine_.play();
     EXPECT_TRUE(wait_for_phase(EnginePhase::finished));
@@ -381,7 +384,7 @@ TEST_F(EngineThread, CommandsTakeEffectBetweenTokens) {
     engine_.send(keyhole::parse_command("lane 1 h2o:budget=3"));
     engine_.send(keyhole::parse_command("add tova:budget=4"));
     ASSERT_TRUE(wait_for([&] { return steps().back()->lanes.size() == 3; }));
-    ASSERT_TRUE(wait_for([&] { return engine_.status().pending_commands == 0; }));
+    ASSERT_TRUE(wait_until_settled());
     engine_.stop();
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
     const keyhole::StepList all = steps();
@@ -395,12 +398,41 @@ TEST_F(EngineThread, CommandsTakeEffectBetweenTokens) {
     EXPECT_EQ(commands[0].row, all[at]->row - 1);
 }
 
+TEST_F(EngineThread, StepsAddUp) {
+    start(0);
+    engine_.set_speed(50);  // so that the second step comes while the first is decoded
+    engine_.step(2);
+    engine_.step(3);
+    ASSERT_TRUE(wait_until_settled());
+    EXPECT_EQ(engine_.status().phase, EnginePhase::running);
+    ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
+    EXPECT_EQ(steps().back()->row, 19 + 5);
+}
+
+TEST_F(EngineThread, ARequestIsHandledOnceItHasTakenEffect) {
+    engine_.start(tiny_.folder(), spec(0));
+    ASSERT_TRUE(wait_until_settled());
+    EXPECT_EQ(engine_.status().handled, 1u);
+    EXPECT_EQ(steps().back()->row, 19) << "the prompt is processed";
+    engine_.send(keyhole::parse_command("add tova:budget=5"));
+    ASSERT_TRUE(wait_until_settled());
+    EXPECT_EQ(engine_.status().handled, 2u);
+    EXPECT_EQ(engine_.status().run.commands.size(), 1u) << "the log holds it";
+    EXPECT_EQ(engine_.status().refused, 0u);
+    engine_.start("/nowhere/model", spec(0));
+    ASSERT_TRUE(wait_until_settled());
+    EXPECT_EQ(engine_.status().handled, 3u);
+    EXPECT_EQ(engine_.status().phase, EnginePhase::failed);
+}
+
 TEST_F(EngineThread, ARefusedCommandIsAMessageAndTheRunGoesOn) {
     start(0);
     engine_.send(keyhole::RemoveLane{0});
-    ASSERT_TRUE(wait_for([&] { return !engine_.status().message.empty(); }));
-    EXPECT_NE(engine_.status().message.find("lane 0"), std::string::npos);
-    EXPECT_EQ(engine_.status().pending_commands, 0);
+    ASSERT_TRUE(wait_until_settled());
+    const keyhole::EngineStatus status = engine_.status();
+    EXPECT_NE(status.message.find("lane 0"), std::string::npos);
+    EXPECT_EQ(status.refusal_message, status.message);
+    EXPECT_EQ(status.refused, engine_.last_request());
     engine_.step();
     EXPECT_TRUE(wait_for_row(20));
 }
@@ -521,9 +553,10 @@ TEST(CommandQueueThreads, KeepsTheOrderOfEachSender) {
     std::vector<int> next = {0, 0, 0};
     for (int n = 0; n < 900; ++n) {
         queue.wait();
-        const auto request = queue.pop();
-        ASSERT_TRUE(request.has_value());
-        const int value = std::get<keyhole::StepRows>(*request).n_rows;
+        const auto queued = queue.pop();
+        ASSERT_TRUE(queued.has_value());
+        EXPECT_EQ(queued->id, static_cast<keyhole::RequestId>(n + 1));
+        const int value = std::get<keyhole::StepRows>(queued->request).n_rows;
         EXPECT_EQ(value % 1000, next[static_cast<std::size_t>(value / 1000)]++);
     }
     EXPECT_FALSE(queue.pop().has_value());
@@ -534,16 +567,12 @@ TEST(CommandQueueThreads, WaitingEndsAtItsTime) {
     const auto begin = std::chrono::steady_clock::now();
     queue.wait_until(begin + 20ms);
     EXPECT_GE(std::chrono::steady_clock::now(), begin + 20ms);
-    EXPECT_FALSE(queue.supersedes_run());
     queue.push(keyhole::Stop{});
-    EXPECT_FALSE(queue.supersedes_run());
     EXPECT_FALSE(queue.stops_work());
     queue.push(keyhole::Stop{true});
     EXPECT_TRUE(queue.stops_work());
-    EXPECT_FALSE(queue.supersedes_run());
     while (queue.pop()) continue;
     queue.push(keyhole::StartRun{});
-    EXPECT_TRUE(queue.supersedes_run());
     EXPECT_TRUE(queue.stops_work());
 }
 

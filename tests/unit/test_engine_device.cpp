@@ -62,9 +62,13 @@ class EngineOnDevice : public testing::Test {
         const auto steps = engine.recorder().snapshot().steps;
         return steps.empty() ? -1 : steps.back()->row;
     }
+    /// Returns whether every request so far has taken effect or was refused.
+    static bool is_settled(const keyhole::Engine& engine, const EngineStatus& status) {
+        return status.handled == engine.last_request();
+    }
     static bool is_still(keyhole::Engine& engine) {
         const EngineStatus status = engine.status();
-        return status.pending_commands == 0 &&
+        return is_settled(engine, status) &&
                (status.phase == EnginePhase::idle || status.phase == EnginePhase::failed);
     }
     /// Requests rows or sends a command, waits, and returns the status message.
@@ -79,7 +83,7 @@ class EngineOnDevice : public testing::Test {
     }
     static std::string send(keyhole::Engine& engine, const char* command) {
         engine.send(parse_command(command));
-        EXPECT_TRUE(wait_for([&] { return engine.status().pending_commands == 0; }));
+        EXPECT_TRUE(wait_for([&] { return is_settled(engine, engine.status()); }));
         return engine.status().message;
     }
     void start(keyhole::Engine& engine) {
@@ -151,7 +155,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
         {"a prompt", [&](auto& engine) { start(engine); }},
         {"a token back", [&](auto& engine) {
              engine.request_counterfactual(1, 5);
-             EXPECT_TRUE(wait_for([&] { return engine.status().pending_commands == 0; }));
+             EXPECT_TRUE(wait_for([&] { return is_settled(engine, engine.status()); }));
          }}};
     /// Makes a request and returns the number of device calls; nth > 0: that call fails.
     const auto run = [&](const Request& request, int nth, bool keeps_rows) {

@@ -31,7 +31,7 @@ TEST(LaneEditor, SendsWhatChangesAndUndoes) {
     EXPECT_THROW(lane_editor.run(SetLane{5, parse_lane_spec("full")}), Error);
 }
 
-TEST(LaneEditor, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
+TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
     LaneEditor lane_editor([](Command) {});
     RunSpec run;
     run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
@@ -42,9 +42,7 @@ TEST(LaneEditor, AdoptsTheEnginesWordOnceNothingIsUnderWay) {
                     {13, SetFollow{false}}};
     lane_editor.reset(run.lanes, true);
     lane_editor.set(1, parse_lane_spec("window:budget=5"));
-    lane_editor.adopt(run, 1);
-    EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("window:budget=5"));
-    lane_editor.adopt(run, 0);
+    lane_editor.adopt(run);
     ASSERT_EQ(lane_editor.n_lanes(), 2);
     EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("tova:budget=9"));
     EXPECT_FALSE(lane_editor.follow());
@@ -66,50 +64,6 @@ TEST(LaneEditor, ForksJoinAndARewindForgetsUndo) {
     lane_editor.set(1, parse_lane_spec("h2o:budget=32"));
     lane_editor.run(Rewind{12});
     EXPECT_FALSE(lane_editor.undo());
-    RunSpec run;
-    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64")};
-    run.commands = {{10, parse_command("fork 1")}, {11, parse_command("fork 0 key:budget=8")}};
-    EXPECT_EQ(lanes_after_log(run), (std::vector<LaneSpec>{run.lanes[0], run.lanes[1], run.lanes[1],
-                                                           parse_lane_spec("key:budget=8")}));
-}
-
-TEST(LaneEditor, SettingsSinceARowMakeTheLanesOfNow) {
-    RunSpec run;
-    run.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=64"), parse_lane_spec("tova:budget=9")};
-    run.follow = true;
-    run.commands = {{10, parse_command("lane 1 h2o:budget=16")},
-                    {12, parse_command("add key:budget=8")},
-                    {14, parse_command("remove 2")},
-                    {14, parse_command("fork 1 sink:budget=7")},
-                    {15, parse_command("follow off")},
-                    {16, parse_command("sampling temperature=0.5")},
-                    {17, parse_command("lane 2 key:budget=5")}};
-    const std::vector<LaneSpec> now = lanes_after_log(run);
-    for (int row = 9; row <= 18; ++row) {
-        // Applied where the rewind ends, the commands give the current lanes.
-        RunSpec kept = run;
-        std::erase_if(kept.commands, [&](const LoggedCommand& c) { return c.row >= row; });
-        EXPECT_EQ(lanes_after_log(kept), lanes_after_log(run, row));
-        const std::vector<Command> since = settings_since(run, row, now, false);
-        EXPECT_EQ(since.empty(), row == 18) << row;
-        for (const Command& command : since) kept.commands.push_back({row, command});
-        EXPECT_EQ(lanes_after_log(kept), now) << row;
-        EXPECT_FALSE(follows_after_log(kept));
-        EXPECT_TRUE(settings_since(kept, row + 1, now, false).empty()) << row;
-    }
-    // An unchanged lane is kept, not made again: it keeps its cache.
-    const std::vector<Command> since = settings_since(run, 13, now, false);
-    ASSERT_EQ(since.size(), 5u);
-    EXPECT_EQ(format_command(since[0]), "remove 2");
-    EXPECT_EQ(format_command(since[1]), "lane 2 key:budget=5");
-    EXPECT_EQ(format_command(since[2]), "add sink:budget=7");
-    EXPECT_EQ(format_command(since[3]), "follow off");
-    EXPECT_EQ(format_command(since[4]), format_command(parse_command("sampling temperature=0.5")));
-    EXPECT_TRUE(settings_since(run, 18, now, false).empty());
-    // A pending change counts, though the log does not have it.
-    std::vector<LaneSpec> wanted = now;
-    wanted.push_back(parse_lane_spec("window:budget=4"));
-    EXPECT_EQ(format_command(settings_since(run, 18, wanted, false).at(0)), "add window:budget=4");
 }
 
 TEST(Script, FaultsNameTheLine) {
