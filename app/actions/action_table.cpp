@@ -56,16 +56,16 @@ bool on_or_off(std::string_view text, bool now) {
 }
 
 const ModelConfig& config_of(const AppState& app) {
-    if (!app.has_run()) fail(ErrorCode::wrong_use, "no run yet");
-    return app.history.run().config;
+    if (!app.run.has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+    return app.run.history.run().config;
 }
 
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments) {
-    app.lane_editor.run(parse_command(std::string(verb) + " " + std::string(arguments)));
+    app.run.lane_editor.run(parse_command(std::string(verb) + " " + std::string(arguments)));
 }
 
 void move_time(AppState& app, int by) {
-    app.view.move_row(by, app.first_row(), app.last_row());
+    app.view.move_row(by, app.run.first_row(), app.run.last_row());
 }
 
 std::string shortcut_text(const Shortcut& shortcut) {
@@ -140,9 +140,9 @@ void run_action(AppState& app, std::string_view text) {
         fail(ErrorCode::wrong_use, "no command '{}'; did you mean '{}'?", shown_text(id),
              spec_text::nearest_word(id.substr(0, 64), ids));
     }
-    ++app.n_commands;
-    app.last_commands.emplace_back(id);
-    if (app.last_commands.size() > 16) app.last_commands.pop_front();
+    ++app.action_log.count;
+    app.action_log.last_ids.emplace_back(id);
+    if (app.action_log.last_ids.size() > 16) app.action_log.last_ids.pop_front();
     note_command(text);
     command->action(app, arguments);
     app.keep_lane_in_range();

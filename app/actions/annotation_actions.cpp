@@ -19,7 +19,7 @@ std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view
 
 /// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.
 void keep(AppState& app) {
-    if (!app.live()) save_annotations(app.annotations, annotations_file(app.opened_file));
+    if (!app.run.live()) save_annotations(app.annotations, annotations_file(app.run.opened_file));
 }
 
 void add_bookmark(AppState& app, std::string_view name) {
@@ -54,7 +54,7 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     app.view.head = b.head;
     app.view.mode = b.mode;
     app.view.pick = b.pick;
-    app.view.other = std::clamp(b.other, 0, std::max(app.lane_editor.n_lanes() - 1, 0));
+    app.view.other = std::clamp(b.other, 0, std::max(app.run.lane_editor.n_lanes() - 1, 0));
     app.view.difference = b.difference;
     app.view.arrangement = b.arrangement;
     if (b.zoom)
@@ -62,8 +62,8 @@ void go_to_bookmark(AppState& app, std::string_view arguments) {
     else
         app.view.heat.fitted = true;
     move_time(app, b.row - app.view.row);
-    app.view.fit_to(app.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
-                    app.first_row(), app.last_row());
+    app.view.fit_to(app.run.lane_editor.n_lanes(), config_of(app).n_layers, config_of(app).n_heads,
+                    app.run.first_row(), app.run.last_row());
     app.say(b.name);
 }
 
@@ -93,33 +93,34 @@ void ask_why(AppState& app, std::string_view) {
 /// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
 /// the cache.
 void request_counterfactual(AppState& app, std::string_view arguments) {
-    app.need_live_run();
+    app.run.need_live_run();
     constexpr std::string_view kWatched = "watched";
     const bool watched = arguments.starts_with(kWatched);
     if (watched) arguments.remove_prefix(std::min(arguments.size(), kWatched.size() + 1));
     const int row = arguments.empty() ? app.view.row : whole_numbers(arguments, 1, 1)[0];
     if (watched) {
         if (!app.view.watched) fail(ErrorCode::wrong_use, "no words are watched; pick some and press W");
-        return app.request_counterfactual(app.view.lane, app.view.watched->first, row,
-                                          app.view.watched->size());
+        return app.run.request_counterfactual(app.view.lane, app.view.watched->first, row,
+                                              app.view.watched->size());
     }
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    app.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
+    app.run.request_counterfactual(app.view.lane, app.view.pick->position, row, 1);
 }
 
 /// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
 void ask_shadow(AppState& app, std::string_view) {
-    if (app.shadow_job.running()) return app.shadow_job.cancel();
-    app.need_live_run();
+    if (app.jobs.shadow_job.running()) return app.jobs.shadow_job.cancel();
+    app.run.need_live_run();
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
-    const LaneRecord* record = app.history.lane_record(app.last_row(), app.shown_lane());
+    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), app.shown_lane());
     if (record == nullptr || !record->info->policy.shadow)
         fail(ErrorCode::wrong_use, "lane {} has no shadow; switch it on with shadow=on", app.view.lane);
-    app.shadow_job.start(
-        app.engine().model(), app.status.run, app.backend_options,
-        {app.history.generation(), record->info->id, app.view.pick->position, app.last_row(), {}}, app.wake);
+    app.jobs.shadow_job.start(
+        app.run.engine().model(), app.run.status.run, app.run.backend_options,
+        {app.run.history.generation(), record->info->id, app.view.pick->position, app.run.last_row(), {}},
+        app.wake);
 }
 
 void open_recent(AppState& app, std::string_view arguments) {
@@ -164,6 +165,12 @@ constexpr std::array kTable = {
                "[TEXT]: adds a line to the notes, which are stored beside the trace.",
                {},
                write_note},
+    UserAction{"notes.set",
+               "",
+               "Replace the notes",
+               "TEXT: all notes on the run; notes.keep saves them.",
+               {},
+               [](AppState& app, std::string_view text) { app.annotations.notes = text; }},
     UserAction{"notes.keep",
                "",
                "Save the notes now",

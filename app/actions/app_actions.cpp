@@ -38,13 +38,13 @@ void end_measurement(AppState& app, std::string_view arguments) {
                                 {"longest_cpu_ms", r.longest_cpu_ms},
                                 {"process_cpu_ms", r.process_cpu_ms},
                                 {"process_cpu_share", r.process_cpu_share},
-                                {"rows", app.has_run() ? app.n_decoded() : 0},
+                                {"rows", app.run.has_steps() ? app.run.n_decoded() : 0},
                                 {"resident_bytes", resident.now_bytes},
                                 {"peak_resident_bytes", resident.peak_bytes},
                                 {"memory", parts},
                                 {"texture_bytes", app.texture_bytes},
-                                {"record_bytes", app.record_bytes},
-                                {"record_budget_bytes", app.record_budget_bytes}};
+                                {"record_bytes", app.run.record_use.rows},
+                                {"record_budget_bytes", app.run.record_use.row_budget}};
     write_text_file(path, out.dump(1) + "\n");
 }
 
@@ -64,8 +64,8 @@ void open_manual(AppState& app, std::string_view arguments) {
     }
     const ManualPlace place =
         parse_manual_place(arguments.empty() ? manual_place_of_pane(app.hovered_pane) : arguments);
-    app.manual_page = read_manual_place(find_assets() / "manual", place);
-    app.manual_place = place;
+    app.manual.page = read_manual_place(find_assets() / "manual", place);
+    app.manual.place = place;
     app.dialog = Dialog::manual;
 }
 
@@ -91,6 +91,21 @@ constexpr std::array kTable = {
                "[PAGE[#HEADING]]: opens the page of the pane under the pointer, or the named one.",
                {kF1, 0},
                open_manual},
+    UserAction{"dialog.close",
+               "",
+               "Close the dialog",
+               "",
+               {},
+               [](AppState& app, std::string_view) { app.dialog = Dialog::none; }},
+    UserAction{"copy",
+               "",
+               "Copy a text",
+               "TEXT: to the clipboard.",
+               {},
+               [](AppState& app, std::string_view text) {
+                   app.requests.clipboard_out = text;
+                   app.say(fmt::format("copied {}", text));
+               }},
     UserAction{"help.about", menu::kHelp, "What you see", "", {}, open_dialog<Dialog::about>},
 };
 

@@ -20,8 +20,8 @@ void arrange(AppState& app, std::string_view) {
 /// more lanes it then compares two policies rather than a full lane 0 and one policy.
 void arrange_compare(AppState& app, std::string_view) {
     app.view.arrangement = Arrangement::compare;
-    if (app.difference.generation() == 0 && app.view.other == 0 && app.lane_editor.n_lanes() > 2 &&
-        app.lane_editor.lanes().front().policy.preset == Preset::full) {
+    if (app.maps.difference.generation() == 0 && app.view.other == 0 && app.run.lane_editor.n_lanes() > 2 &&
+        app.run.lane_editor.lanes().front().policy.preset == Preset::full) {
         app.view.lane = std::max(app.view.lane, 1);
         app.view.other = app.view.lane == 1 ? 2 : 1;
     }
@@ -38,7 +38,7 @@ void arrange_by_name(AppState& app, std::string_view name) {
 }
 
 void need_two_lanes(const AppState& app) {
-    if (app.lane_editor.n_lanes() < 2)
+    if (app.run.lane_editor.n_lanes() < 2)
         fail(ErrorCode::wrong_use, "a comparison needs a second lane; add one");
 }
 
@@ -46,16 +46,16 @@ void need_two_lanes(const AppState& app) {
 void compare_with(AppState& app, std::string_view arguments) {
     need_two_lanes(app);
     const int card = whole_numbers(arguments, 1, 1)[0];
-    if (card < 0 || card >= app.lane_editor.n_lanes() || card == app.view.lane)
+    if (card < 0 || card >= app.run.lane_editor.n_lanes() || card == app.view.lane)
         fail(ErrorCode::wrong_use, "choose a lane from 0 to {}, except {}, which is in focus",
-             app.lane_editor.n_lanes() - 1, app.view.lane);
+             app.run.lane_editor.n_lanes() - 1, app.view.lane);
     app.view.other = card;
 }
 
 void compare_next(AppState& app, std::string_view) {
     need_two_lanes(app);
-    int card = app.other_card();
-    do card = (card + 1) % app.lane_editor.n_lanes();
+    int card = app.other_lane();
+    do card = (card + 1) % app.run.lane_editor.n_lanes();
     while (card == app.view.lane);
     app.view.other = card;
 }
@@ -64,15 +64,15 @@ void compare_next(AppState& app, std::string_view) {
 void go_to_parting(AppState& app, std::string_view) {
     (void)config_of(app);
     need_two_lanes(app);
-    const std::optional<int> at =
-        first_divergence(app.history, app.shown_lane(), app.history_lane(app.other_card()).value_or(0));
+    const std::optional<int> at = first_divergence(app.run.history, app.shown_lane(),
+                                                   app.run.history_lane(app.other_lane()).value_or(0));
     if (!at) {
         app.say(fmt::format("lanes {} and {} have chosen the same tokens so far", app.view.lane,
-                            app.other_card()));
+                            app.other_lane()));
         return;
     }
     move_time(app, *at - 1 - app.view.row);
-    app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_card(), *at));
+    app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_lane(), *at));
 }
 
 constexpr std::array kTable = {

@@ -23,8 +23,9 @@ using namespace key;
 
 void start_export(AppState& app) {
     (void)config_of(app);
-    if (!app.live()) return app.export_job.start(app.history, app.wake);
-    app.export_job.start(app.engine().model(), app.status.run, app.last_row(), app.backend_options, app.wake);
+    if (!app.run.live()) return app.jobs.export_job.start(app.run.history, app.wake);
+    app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
+                              app.run.backend_options, app.wake);
 }
 
 void export_run(AppState& app, std::string_view arguments) {
@@ -33,15 +34,21 @@ void export_run(AppState& app, std::string_view arguments) {
         return;
     }
     const std::size_t blank = arguments.find(' ');
-    app.export_job.request.folder = std::filesystem::path(arguments.substr(0, blank));
-    if (blank != std::string_view::npos) app.export_job.request.list = arguments.substr(blank + 1);
+    app.jobs.export_job.request.folder = std::filesystem::path(arguments.substr(0, blank));
+    if (blank != std::string_view::npos) app.jobs.export_job.request.list = arguments.substr(blank + 1);
     start_export(app);
+}
+
+void choose_rows(AppState& app, std::string_view rows) {
+    if (rows != "all" && rows != "decoded")
+        fail(ErrorCode::wrong_use, "'{}' is not valid; choose all or decoded", rows);
+    app.jobs.export_job.request.all_rows = rows == "all";
 }
 
 /// Returns the export that the user's word names. "run": everything chosen in the export dialog; "frames"
 /// and "gif": the mask over time; "gif-view": the focused view over time.
 ExportRequest request_of(const AppState& app, std::string_view what) {
-    ExportRequest request = app.export_job.request;
+    ExportRequest request = app.jobs.export_job.request;
     if (what == "run") return request;
     if (what == "frames" || what == "gif") {
         request.list = what;
@@ -81,9 +88,9 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
     ViewWord word;
     word.mode = app.view.mode;
     word.a = app.view.lane;
-    word.b = app.other_card();
+    word.b = app.other_lane();
     if (what == "overlap") {
-        if (app.lane_editor.n_lanes() < 2)
+        if (app.run.lane_editor.n_lanes() < 2)
             fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
         word.kind = ViewWord::Kind::overlap;
     } else if (what == "atlas") {
@@ -101,7 +108,7 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     using Kind = ViewWord::Kind;
     const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
     for (const int card : {app.view.lane, of_two ? word.b : app.view.lane})
-        if (!app.history_lane(card))
+        if (!app.run.history_lane(card))
             fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", card);
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
@@ -109,7 +116,8 @@ std::string view_options(const AppState& app, const ViewWord& word) {
     if (app.view.lane != 0 && !of_two) options.push_back(fmt::format("--focus {}", app.view.lane));
     const bool of_rows =
         word.kind == Kind::measure || word.kind == Kind::tokens || word.kind == Kind::watched;
-    if (app.view.row < app.last_row() && !of_rows) options.push_back(fmt::format("--row {}", app.view.row));
+    if (app.view.row < app.run.last_row() && !of_rows)
+        options.push_back(fmt::format("--row {}", app.view.row));
     const std::string look = format_look(app.view);
     if (!look.empty() && !of_rows && word.kind != Kind::overlap) options.push_back("--look " + look);
     return fmt::format("{}", fmt::join(options, " "));
@@ -130,28 +138,28 @@ void copy_command(AppState& app, std::string_view what) {
                                 fmt::join(request.heads, ","));
         if (request.all_rows) extra += extra.empty() ? "--rows all" : " --rows all";
     }
-    const std::filesystem::path& folder = app.export_job.request.folder;
-    if (app.live())
-        app.clipboard_out =
-            decode_command(app.setup.model_folder, app.status.run, app.n_decoded(), list, folder, extra);
+    const std::filesystem::path& folder = app.jobs.export_job.request.folder;
+    if (app.run.live())
+        app.requests.clipboard_out = decode_command(app.run.setup.model_folder, app.run.status.run,
+                                                    app.run.n_decoded(), list, folder, extra);
     else
-        app.clipboard_out =
-            fmt::format("keyhole replay {} --export {} --out {}{}{}", shell_word(app.opened_file.string()),
-                        list, shell_word(folder.string()), extra.empty() ? "" : " ", extra);
-    app.say("copied " + app.clipboard_out);
+        app.requests.clipboard_out = fmt::format(
+            "keyhole replay {} --export {} --out {}{}{}", shell_word(app.run.opened_file.string()), list,
+            shell_word(folder.string()), extra.empty() ? "" : " ", extra);
+    app.say("copied " + app.requests.clipboard_out);
 }
 
 /// Exports one kind of file for all lanes in the background. Keeps the dialog's choices except the folder.
 void export_one(AppState& app, std::string_view what, std::string_view folder) {
-    if (!folder.empty()) app.export_job.request.folder = std::filesystem::path(folder);
-    const ExportRequest before = std::exchange(app.export_job.request, request_of(app, what));
+    if (!folder.empty()) app.jobs.export_job.request.folder = std::filesystem::path(folder);
+    const ExportRequest before = std::exchange(app.jobs.export_job.request, request_of(app, what));
     try {
         start_export(app);
     } catch (...) {
-        app.export_job.request = before;
+        app.jobs.export_job.request = before;
         throw;
     }
-    app.export_job.request = before;
+    app.jobs.export_job.request = before;
 }
 
 /// Returns the file that a command writes. Throws Error(wrong_use) for another file ending, and lists the
@@ -168,15 +176,15 @@ std::filesystem::path file_of(std::string_view file, std::string_view usual, std
 
 /// Returns the focused lane, or lane 0 if the focused one was just added and has no records.
 int focus_with_rows(const AppState& app) {
-    return app.history_lane(app.view.lane) ? app.view.lane : 0;
+    return app.run.history_lane(app.view.lane) ? app.view.lane : 0;
 }
 
 /// FILE.svg or FILE.png saves a picture, FILE.csv the numbers.
 void save_curves(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "curves.svg", "curves", {".svg", ".png", ".csv"});
-    const CurvePlot plot =
-        curve_figure(app.history, app.curves, app.view, shown_lanes(app.history, focus_with_rows(app)));
+    const CurvePlot plot = curve_figure(app.run.history, app.run.curves, app.view,
+                                        shown_lanes(app.run.history, focus_with_rows(app)));
     if (path.extension() == ".png")
         write_png(draw_curves_image(plot), path);
     else
@@ -188,19 +196,20 @@ void save_atlas(AppState& app, std::string_view file) {
     (void)config_of(app);
     const std::filesystem::path path = file_of(file, "atlas.png", "the atlas", {".png"});
     // Takes a second at a thousand heads, hence in the background.
-    app.save_in_background(path, [history = app.history, view = app.view,
-                                  lane = shown_lanes(app.history, focus_with_rows(app)).front(),
-                                  stride = app.stride, dense_from = app.dense_from, path] {
+    app.save_in_background(path, [history = app.run.history, view = app.view,
+                                  lane = shown_lanes(app.run.history, focus_with_rows(app)).front(),
+                                  stride = app.run.stride, dense_from = app.run.dense_from, path] {
         write_png(atlas_figure(history, view, lane, stride, dense_from), path);
     });
 }
 
 void save_overlap(AppState& app, std::string_view file) {
     (void)config_of(app);
-    if (app.lane_editor.n_lanes() < 2) fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
+    if (app.run.lane_editor.n_lanes() < 2)
+        fail(ErrorCode::wrong_use, "an overlap needs a second lane; add one");
     const std::filesystem::path path = file_of(file, "overlap.csv", "an overlap", {".csv"});
-    write_text_file(path, overlap_table(app.history, app.shown_lane(),
-                                        app.history_lane(app.other_card()).value_or(0), app.view.row));
+    write_text_file(path, overlap_table(app.run.history, app.shown_lane(),
+                                        app.run.history_lane(app.other_lane()).value_or(0), app.view.row));
     app.say("saved " + path.string());
 }
 
@@ -267,13 +276,39 @@ constexpr std::array kTable = {
                "[FOLDER]: attention, mask or scores of the focused head, one frame for each step.",
                {},
                [](AppState& app, std::string_view a) { export_one(app, "gif-view", a); }},
+    UserAction{"export.folder",
+               "",
+               "Set the export folder",
+               "FOLDER: for file.export and export.start.",
+               {},
+               [](AppState& app, std::string_view folder) {
+                   app.jobs.export_job.request.folder = std::filesystem::path(folder);
+               }},
+    UserAction{"export.list",
+               "",
+               "Choose what to export",
+               "[LIST]: as --export of keyhole decode takes it.",
+               {},
+               [](AppState& app, std::string_view list) { app.jobs.export_job.request.list = list; }},
+    UserAction{"export.rows",
+               "",
+               "Choose the rows to export",
+               "all|decoded: with or without the prompt's.",
+               {},
+               choose_rows},
+    UserAction{"export.start",
+               "",
+               "Export",
+               "Exports what was chosen, into the chosen folder.",
+               {},
+               [](AppState& app, std::string_view) { start_export(app); }},
     UserAction{"export.cancel",
                menu::kFile,
                "Cancel export or opening",
                "Stops a running export (complete files stay) and the reading of a trace.",
                {},
                [](AppState& app, std::string_view) {
-                   app.export_job.cancel();
+                   app.jobs.export_job.cancel();
                    app.cancel_opening();
                }},
     UserAction{"file.open",
@@ -317,7 +352,7 @@ constexpr std::array kTable = {
                    if (a.empty())
                        open_dialog<Dialog::save_screenshot>(app, {});
                    else
-                       app.screenshot = std::filesystem::path(a);
+                       app.requests.screenshot = std::filesystem::path(a);
                }},
     UserAction{"dump-cells",
                "",
@@ -326,14 +361,14 @@ constexpr std::array kTable = {
                {},
                [](AppState& app, std::string_view a) {
                    if (a.empty()) fail(ErrorCode::wrong_use, "give a file");
-                   app.dump_cells = std::filesystem::path(a);
+                   app.requests.dump_cells = std::filesystem::path(a);
                }},
     UserAction{"quit",
                menu::kFile,
                "Quit",
                "",
                {'Q', kCtrl},
-               [](AppState& app, std::string_view) { app.quit = true; }},
+               [](AppState& app, std::string_view) { app.requests.quit = true; }},
 };
 
 }  // namespace

@@ -6,23 +6,23 @@
 namespace keyhole {
 
 void fork_lane(AppState& app, std::string_view arguments) {
-    app.need_live_run();
-    app.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
-                                                        : "fork " + std::string(arguments)));
-    app.view.lane = app.lane_editor.n_lanes() - 1;
+    app.run.need_live_run();
+    app.run.lane_editor.run(parse_command(arguments.empty() ? fmt::format("fork {}", app.view.lane)
+                                                            : "fork " + std::string(arguments)));
+    app.view.lane = app.run.lane_editor.n_lanes() - 1;
     app.say(fmt::format("lane {} is copied at step {}; the copy continues beside it", app.view.lane,
-                        app.last_row()));
+                        app.run.last_row()));
 }
 
 void fork_here(AppState& app, std::string_view) {
-    app.need_live_run();
+    app.run.need_live_run();
     const int lane = app.view.lane;
-    if (app.view.row < app.last_row()) app.rewind(app.view.row);
+    if (app.view.row < app.run.last_row()) app.rewind(app.view.row);
     fork_lane(app, fmt::format("{}", lane));
 }
 
 void rewind_run(AppState& app, std::string_view arguments) {
-    app.need_live_run();
+    app.run.need_live_run();
     const bool keeps = arguments == "keep" || arguments.ends_with(" keep");
     if (keeps) arguments.remove_suffix(arguments == "keep" ? 4 : 5);
     app.rewind(arguments.empty() ? app.view.row : read_number<int>("the step to go back to", arguments),
@@ -30,12 +30,12 @@ void rewind_run(AppState& app, std::string_view arguments) {
 }
 
 void go_to_branch(AppState& app, std::string_view arguments) {
-    app.need_live_run();
+    app.run.need_live_run();
     app.go_to_branch(read_number<int>("the number of a branch", arguments));
 }
 
 void touch_token(AppState& app, std::string_view verb, std::string_view arguments) {
-    app.need_live_run();
+    app.run.need_live_run();
     std::string text(arguments);
     if (arguments.empty() || arguments == "head" || arguments == "layer" || arguments == "all") {
         if (!app.view.pick) fail(ErrorCode::wrong_use, "{}: pick a token first, or name LANE POSITION", verb);
@@ -44,9 +44,9 @@ void touch_token(AppState& app, std::string_view verb, std::string_view argument
         if (arguments.empty() || arguments == "head") text += fmt::format(".H{}", app.view.head);
     }
     const Command command = parse_command(fmt::format("{} {}", verb, text));
-    app.lane_editor.run(command);
+    app.run.lane_editor.run(command);
     app.say(fmt::format("{}, after step {}: takes effect with the next step", format_command(command),
-                        app.last_row()));
+                        app.run.last_row()));
 }
 
 }  // namespace keyhole

@@ -13,61 +13,62 @@ namespace {
 using namespace key;
 
 void duplicate_lane(AppState& app, std::string_view) {
-    if (app.lane_editor.n_lanes() > 0)
-        app.lane_editor.add(app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+    if (app.run.lane_editor.n_lanes() > 0)
+        app.run.lane_editor.add(app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
 }
 
 void remove_lane(AppState& app, std::string_view arguments) {
     if (arguments.empty()) {
         if (app.view.lane == 0) fail(ErrorCode::wrong_use, "lane 0 is the reference and stays");
-        app.lane_editor.remove(app.view.lane);
+        app.run.lane_editor.remove(app.view.lane);
     } else {
         engine_command(app, "remove", arguments);
     }
 }
 
 void set_options(AppState& app, std::string_view items) {
-    if (app.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
     if (items.empty()) fail(ErrorCode::wrong_use, "give KEY=VALUE, for example dialect=released");
-    const LaneSpec& now = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
-    app.lane_editor.set(app.view.lane, changed_lane_spec(now, items));
+    const LaneSpec& now = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    app.run.lane_editor.set(app.view.lane, changed_lane_spec(now, items));
 }
 
 void set_shadows(AppState& app, std::string_view text) {
-    const bool any_off = std::any_of(app.lane_editor.lanes().begin(), app.lane_editor.lanes().end(),
+    const bool any_off = std::any_of(app.run.lane_editor.lanes().begin(), app.run.lane_editor.lanes().end(),
                                      [](const LaneSpec& lane) { return !lane.policy.shadow; });
     const bool on = on_or_off(text, !any_off);
-    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
-        LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(i)];
+    for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
+        LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(i)];
         spec.policy.shadow = on;
-        app.lane_editor.set(i, spec);
+        app.run.lane_editor.set(i, spec);
     }
     app.say(on ? "shadows on: measures begin with the next step" : "shadows off");
 }
 
 void drop_overrides(AppState& app, std::string_view field) {
-    if (app.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
-    LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
+    LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
     std::erase_if(spec.policy.overrides,
                   [&](const Override& o) { return field.empty() || override_field_name(o.field) == field; });
-    app.lane_editor.set(app.view.lane, spec);
+    app.run.lane_editor.set(app.view.lane, spec);
 }
 
 void focus_lane(AppState& app, std::string_view arguments) {
     const int lane = whole_numbers(arguments, 1, 1)[0];
-    if (lane < 0 || lane >= app.lane_editor.n_lanes())
-        fail(ErrorCode::wrong_use, "lanes are 0 to {}", app.lane_editor.n_lanes() - 1);
+    if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
+        fail(ErrorCode::wrong_use, "lanes are 0 to {}", app.run.lane_editor.n_lanes() - 1);
     app.view.lane = lane;
 }
 
 void move_lane(AppState& app, int by) {
-    app.view.lane = std::clamp(app.view.lane + by, 0, std::max(app.lane_editor.n_lanes() - 1, 0));
+    app.view.lane = std::clamp(app.view.lane + by, 0, std::max(app.run.lane_editor.n_lanes() - 1, 0));
 }
 
 void copy_lane(AppState& app, std::string_view) {
-    if (app.lane_editor.n_lanes() == 0) return;
-    app.clipboard_out = format_lane_spec(app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
-    app.say("copied " + app.clipboard_out);
+    if (app.run.lane_editor.n_lanes() == 0) return;
+    app.requests.clipboard_out =
+        format_lane_spec(app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+    app.say("copied " + app.requests.clipboard_out);
 }
 
 constexpr std::array kTable = {
@@ -129,14 +130,14 @@ constexpr std::array kTable = {
                "Paste a spec into the lane",
                "",
                {'V', kCtrl},
-               [](AppState& app, std::string_view) { app.paste_to_lane = app.view.lane; }},
+               [](AppState& app, std::string_view) { app.requests.paste_to_lane = app.view.lane; }},
     UserAction{"lane.undo",
                menu::kLanes,
                "Undo a change of settings",
                "Evicted tokens stay evicted.",
                {},
                [](AppState& app, std::string_view) {
-                   app.say(app.lane_editor.undo() ? "undone" : "nothing to undo");
+                   app.say(app.run.lane_editor.undo() ? "undone" : "nothing to undo");
                }},
     UserAction{"lane.redo",
                menu::kLanes,
@@ -144,7 +145,7 @@ constexpr std::array kTable = {
                "",
                {},
                [](AppState& app, std::string_view) {
-                   app.say(app.lane_editor.redo() ? "redone" : "nothing to redo");
+                   app.say(app.run.lane_editor.redo() ? "redone" : "nothing to redo");
                }},
     UserAction{"follow",
                menu::kLanes,
@@ -152,7 +153,7 @@ constexpr std::array kTable = {
                "[on|off]: all lanes consume lane 0's token.",
                {},
                [](AppState& app, std::string_view a) {
-                   app.lane_editor.set_follow(on_or_off(a, app.lane_editor.follow()));
+                   app.run.lane_editor.set_follow(on_or_off(a, app.run.lane_editor.follow()));
                }},
     UserAction{"shadow",
                menu::kLanes,

@@ -15,21 +15,38 @@ using namespace key;
 constexpr std::array<double, 10> kSpeeds = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};  // steps per second, by digit
 
 void step_or_forward(AppState& app, int n_rows) {
-    if (app.view.row < app.last_row())
+    if (app.view.row < app.run.last_row())
         move_time(app, n_rows);
     else
         app.step(n_rows);
 }
 
+void set_speed_to(AppState& app, double steps_per_second) {
+    app.run.set_speed(steps_per_second);
+    app.say(steps_per_second == 0 ? "speed: no limit"
+                                  : fmt::format("speed: {} steps a second", steps_per_second));
+}
+
+void set_speed(AppState& app, std::string_view arguments) {
+    const double speed = real_numbers(arguments, 1, 1)[0];
+    if (!(speed >= 0 && speed <= 1e6)) fail(ErrorCode::wrong_use, "a speed is 0 to 1000000 steps a second");
+    set_speed_to(app, speed);
+}
+
 template <int kDigit>
 void set_speed_digit(AppState& app, std::string_view) {
-    app.set_speed(kSpeeds[kDigit]);
-    app.say(kDigit == 0 ? "speed: no limit" : fmt::format("speed: {} steps a second", kSpeeds[kDigit]));
+    set_speed_to(app, kSpeeds[kDigit]);
+}
+
+void set_model(AppState& app, std::string_view folder) {
+    if (folder.empty()) fail(ErrorCode::wrong_use, "name a model folder");
+    app.run.setup.model_folder = folder;
+    app.start();
 }
 
 void set_prompt(AppState& app, std::string_view text) {
     if (text.empty()) fail(ErrorCode::wrong_use, "the prompt is empty; give a text");
-    app.setup.prompt = text;
+    app.run.setup.prompt = text;
     app.start();
 }
 
@@ -44,12 +61,13 @@ void unpin_token(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserAction{"run.toggle",
-               menu::kRun,
-               "Run or stop",
-               "Decodes until stopped.",
-               {' ', 0},
-               [](AppState& app, std::string_view) { app.stoppable() ? app.stop(true) : app.play(); }},
+    UserAction{
+        "run.toggle",
+        menu::kRun,
+        "Run or stop",
+        "Decodes until stopped.",
+        {' ', 0},
+        [](AppState& app, std::string_view) { app.run.stoppable() ? app.run.stop(true) : app.play(); }},
     UserAction{"run.play",
                "",
                "Run",
@@ -61,7 +79,7 @@ constexpr std::array kTable = {
                "Stop",
                "Stops after this token; unfinished replays are discarded, an unfinished prompt is cancelled.",
                {},
-               [](AppState& app, std::string_view) { app.stop(true); }},
+               [](AppState& app, std::string_view) { app.run.stop(true); }},
     UserAction{
         "step",
         "",
@@ -86,11 +104,10 @@ constexpr std::array kTable = {
                "Restart from the prompt",
                "Processes the prompt again with the current lane settings.",
                {'R', kCtrl},
-               [](AppState& app, std::string_view) {
-                   if (app.lane_editor.n_lanes() > 0) app.setup.lanes = app.lane_editor.lanes();
-                   app.start();
-               }},
+               [](AppState& app, std::string_view) { app.start(); }},
     UserAction{"prompt", "", "Set the prompt", "TEXT: starts a run with this prompt.", {}, set_prompt},
+    UserAction{"model", "", "Set the model", "FOLDER: starts a run with this model.", {}, set_model},
+    UserAction{"run.speed", "", "Set the speed", "N: steps a second; 0: no limit.", {}, set_speed},
     UserAction{"run.speed0", "", "Speed: no limit", "", {'0', 0}, set_speed_digit<0>},
     UserAction{"run.speed1", "", "Speed: 1 step a second", "", {'1', 0}, set_speed_digit<1>},
     UserAction{"run.speed2", "", "Speed: 2 steps a second", "", {'2', 0}, set_speed_digit<2>},
@@ -118,13 +135,13 @@ constexpr std::array kTable = {
                "First step",
                "The last token of the prompt.",
                {kHome, 0},
-               [](AppState& app, std::string_view) { move_time(app, -app.last_row()); }},
+               [](AppState& app, std::string_view) { move_time(app, -app.run.last_row()); }},
     UserAction{"time.last",
                menu::kTime,
                "Newest step",
                "",
                {kEnd, 0},
-               [](AppState& app, std::string_view) { move_time(app, app.last_row()); }},
+               [](AppState& app, std::string_view) { move_time(app, app.run.last_row()); }},
     UserAction{"time.follow",
                menu::kTime,
                "Follow the newest step",
@@ -132,7 +149,7 @@ constexpr std::array kTable = {
                {'F', 0},
                [](AppState& app, std::string_view) {
                    app.view.follows_newest = !app.view.follows_newest;
-                   if (app.view.follows_newest) move_time(app, app.last_row());
+                   if (app.view.follows_newest) move_time(app, app.run.last_row());
                }},
     UserAction{
         "row",

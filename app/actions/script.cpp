@@ -44,7 +44,7 @@ void Script::refuse(const Line& line, const char* why) const {
 
 bool Script::may_go_on(const ScriptStep& wait, const AppState& app) const {
     if (wait.kind == ScriptStep::Kind::wait_idle) return app.idle();
-    if (wait.kind == ScriptStep::Kind::wait_rows) return app.n_decoded() >= wait.n;
+    if (wait.kind == ScriptStep::Kind::wait_rows) return app.run.n_decoded() >= wait.n;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
     return waited.count() >= wait.seconds;
 }
@@ -69,17 +69,17 @@ bool Script::wait(const ScriptStep& step, AppState& app) {
     const auto now = std::chrono::steady_clock::now();
     if (!waiting_) wait_begin_ = now;
     waiting_ = true;
-    if (!tried_ && step.kind != ScriptStep::Kind::wait_seconds && app.live() &&
-        app.status.phase == EnginePhase::failed && app.idle())
-        fail(ErrorCode::wrong_use, "the run failed: {}", app.status.message);
+    if (!tried_ && step.kind != ScriptStep::Kind::wait_seconds && app.run.live() &&
+        app.run.status.phase == EnginePhase::failed && app.idle())
+        fail(ErrorCode::wrong_use, "the run failed: {}", app.run.status.message);
     if (!may_go_on(step, app)) {
-        if (const double done = app.status.progress + app.n_decoded(); done != wait_progress_) {
+        if (const double done = app.run.status.progress + app.run.n_decoded(); done != wait_progress_) {
             wait_progress_ = done;
             progress_at_ = now;  // a long prompt may take long
         }
         if (std::chrono::duration<double>(now - std::max(wait_begin_, progress_at_)).count() > kWaitLimitS)
             fail(ErrorCode::wrong_use, "waited {:.0f} s in vain; {} tokens are decoded", kWaitLimitS,
-                 app.n_decoded());
+                 app.run.n_decoded());
         return false;
     }
     waiting_ = false;

@@ -11,7 +11,7 @@ namespace {
 
 /// Returns the number of steps that consume a text. The engine makes the same tokens from it.
 int n_tokens(AppState& app, std::string_view text) {
-    const auto model = app.engine().model();
+    const auto model = app.run.engine().model();
     if (model == nullptr) fail(ErrorCode::wrong_use, "no model is loaded");
     return static_cast<int>(model->tokenizer().encode(text, false).size());
 }
@@ -19,23 +19,23 @@ int n_tokens(AppState& app, std::string_view text) {
 }  // namespace
 
 void force_next(AppState& app, int row, int token) {
-    app.need_live_run();
-    if (row < app.last_row()) app.rewind(row);
-    app.stop();
-    app.lane_editor.run(ForceTokens{{token}, true});
+    app.run.need_live_run();
+    if (row < app.run.last_row()) app.rewind(row);
+    app.run.stop();
+    app.run.lane_editor.run(ForceTokens{{token}, true});
     app.step(1);
     app.say(fmt::format("step {} consumes “{}”", row + 1,
-                        app.history.run().token_display.at(static_cast<std::size_t>(token))));
+                        app.run.history.run().token_display.at(static_cast<std::size_t>(token))));
 }
 
 namespace {
 
 void read_words(AppState& app, const std::string& command_text) {
-    app.need_live_run();
+    app.run.need_live_run();
     const Command command = parse_command(command_text);
     const int n = n_tokens(app, std::get<SayText>(command).text);
-    app.stop();
-    app.lane_editor.run(command);
+    app.run.stop();
+    app.run.lane_editor.run(command);
     app.step(n);
     app.say(fmt::format("all lanes read {} token{} of your text", n, n == 1 ? "" : "s"));
 }
@@ -47,10 +47,10 @@ void say_turn(AppState& app, std::string_view text) {
 }
 
 void edit_text(AppState& app, int position, std::string_view text) {
-    app.need_live_run();
-    if (position < app.history.n_prompt() || position > app.last_row())
+    app.run.need_live_run();
+    if (position < app.run.history.n_prompt() || position > app.run.last_row())
         fail(ErrorCode::wrong_use, "generated tokens are {} to {}; the prompt is edited above",
-             app.history.n_prompt(), app.last_row());
+             app.run.history.n_prompt(), app.run.last_row());
     app.rewind(position - 1);
     // `say!` drops queued tokens: the step may lie inside an earlier turn whose rest still waits.
     read_words(app, fmt::format("say! {}", text));

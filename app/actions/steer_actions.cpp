@@ -24,12 +24,12 @@ void watch(AppState& app, std::string_view words) {
     } else if (words.find_first_not_of("0123456789 ") == std::string_view::npos &&
                words.find(' ') != std::string_view::npos) {
         const std::vector<int> v = whole_numbers(words, 2, 2);
-        if (v[0] > v[1] || v[1] > app.last_row())
+        if (v[0] > v[1] || v[1] > app.run.last_row())
             fail(ErrorCode::wrong_use, "positions are 0 to {}, and the first may not be after the last",
-                 app.last_row());
+                 app.run.last_row());
         app.view.watched = TokenSpan{v[0], v[1]};
     } else {
-        const std::optional<TokenSpan> found = find_span(app.history, app.shown_lane(), words);
+        const std::optional<TokenSpan> found = find_span(app.run.history, app.shown_lane(), words);
         if (!found) fail(ErrorCode::wrong_use, "'{}' is not in the text", words);
         app.view.watched = found;
     }
@@ -45,7 +45,7 @@ void unwatch(AppState& app, std::string_view) {
 
 /// Makes the next step consume the K-th candidate of the focused lane after the shown step.
 void take_candidate(AppState& app, std::string_view arguments) {
-    app.need_live_run();
+    app.run.need_live_run();
     const int k = whole_numbers(arguments, 1, 1)[0];
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || k < 1 || k > static_cast<int>(record->top.size()))
@@ -54,8 +54,8 @@ void take_candidate(AppState& app, std::string_view arguments) {
 }
 
 void force_tokens(AppState& app, std::string_view arguments) {
-    app.need_live_run();
-    app.lane_editor.run(parse_command("force " + std::string(arguments)));
+    app.run.need_live_run();
+    app.run.lane_editor.run(parse_command("force " + std::string(arguments)));
     app.say("the next steps consume these tokens");
 }
 
@@ -70,7 +70,7 @@ void say_text(AppState& app, std::string_view words) {
 void edit_token(AppState& app, std::string_view arguments) {
     const std::size_t blank = arguments.find(' ');
     if (arguments.empty()) {
-        if (!app.view.pick || app.view.pick->position < app.history.n_prompt())
+        if (!app.view.pick || app.view.pick->position < app.run.history.n_prompt())
             fail(ErrorCode::wrong_use, "pick a generated token first, or give POSITION and text");
         open_dialog<Dialog::edit_token>(app, {});
         return;

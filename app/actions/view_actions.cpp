@@ -30,6 +30,33 @@ void zoom(AppState& app, std::string_view arguments) {
     app.view.center_request = v.size() == 3 ? Pick{place(1), place(2)} : Pick{app.view.row, app.view.row / 2};
 }
 
+/// arguments: LEFT TOP CELL_WIDTH CELL_HEIGHT.
+void show_region(AppState& app, std::string_view arguments) {
+    const std::vector<double> v = real_numbers(arguments, 4, 4);
+    const auto cell = [](double pixels) {
+        return std::clamp(pixels, HeatView::kMinCell, HeatView::kMaxCell);
+    };
+    app.view.heat = {v[0], v[1], cell(v[2]), cell(v[3]), false};
+}
+
+/// arguments: SIDE POINTS.
+void size_side(AppState& app, std::string_view arguments) {
+    ViewState& view = app.view;
+    const std::size_t blank = std::min(arguments.find(' '), arguments.size());
+    const std::string_view side = arguments.substr(0, blank);
+    const std::array<std::pair<std::string_view, float*>, 4> sides = {{{"left", &view.left_width},
+                                                                       {"atlas", &view.atlas_width},
+                                                                       {"right", &view.right_width},
+                                                                       {"bottom", &view.bottom_height}}};
+    for (const auto& [name, size] : sides) {
+        if (name != side) continue;
+        const double points = real_numbers(arguments.substr(std::min(blank + 1, arguments.size())), 1, 1)[0];
+        *size = static_cast<float>(std::clamp(points, 100.0, 10000.0));
+        return;
+    }
+    fail(ErrorCode::wrong_use, "'{}' is no side of the window; choose from left, atlas, right, bottom", side);
+}
+
 /// Selects the choice with this name, or the next one if the name is empty.
 template <class Choice, std::size_t n>
 void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
@@ -61,7 +88,7 @@ void color_strip(AppState& app, std::string_view name) {
 
 void set_scale(AppState& app, float scale) {
     app.view.interface_scale = std::clamp(scale, 0.5f, 3.0f);
-    app.scale_changed = true;
+    app.requests.scale_changed = true;
 }
 
 void find_token(AppState& app, std::string_view words) {
@@ -71,13 +98,14 @@ void find_token(AppState& app, std::string_view words) {
     }
     const int lane = app.shown_lane();
     (void)config_of(app);
-    const std::vector<int>& tokens = app.history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    const std::vector<int>& tokens = app.run.history.lanes()[static_cast<std::size_t>(lane)].tokens;
     const int n = static_cast<int>(tokens.size());
     const int from = app.view.pick ? app.view.pick->position + 1 : 0;
     for (int i = 0; i < n; ++i) {
         const int p = (from + i) % n;
-        if (app.history.run().token_bytes[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])].find(
-                words) == std::string::npos)
+        if (app.run.history.run()
+                .token_bytes[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
+                .find(words) == std::string::npos)
             continue;
         app.view.pick_cell({std::max(app.view.row, p), p}, false);
         app.say(fmt::format("'{}' at position {}", words, p));
@@ -102,11 +130,17 @@ void go_to(AppState& app, std::string_view arguments) {
 }
 
 void pick(AppState& app, std::string_view arguments) {
+    const auto take = [&](std::string_view word) {
+        if (!arguments.ends_with(word)) return false;
+        arguments.remove_suffix(word.size());
+        return true;
+    };
+    const bool only = take(" only"), adds = take(" add") || (!only && !app.view.curve_positions.empty());
     const std::vector<int> v = whole_numbers(arguments, 2, 2);
     (void)config_of(app);
-    if (v[0] < 0 || v[0] > app.last_row() || v[1] < 0 || v[1] > v[0])
-        fail(ErrorCode::wrong_use, "rows are 0 to {}, and positions 0 to the row", app.last_row());
-    app.view.pick_cell({v[0], v[1]}, !app.view.curve_positions.empty());
+    if (v[0] < 0 || v[0] > app.run.last_row() || v[1] < 0 || v[1] > v[0])
+        fail(ErrorCode::wrong_use, "rows are 0 to {}, and positions 0 to the row", app.run.last_row());
+    app.view.pick_cell({v[0], v[1]}, adds);
 }
 
 /// Returns the index of a measure with a curve, or -1 for the panel's own curve. An empty name selects the
@@ -137,7 +171,7 @@ int next_measure(std::string_view name, int now, bool of_heads) {
 void fit_range(AppState& app, std::string_view) {
     (void)config_of(app);
     const bool differs = app.view.difference && app.shows_difference();
-    const HeadMatrix& matrix = differs ? app.difference.focus() : app.heat.focus();
+    const HeadMatrix& matrix = differs ? app.maps.difference.focus() : app.maps.lane.focus();
     const auto fitted = fitted_range(matrix.pyramid().front(), differs, 0.01);
     if (!fitted) fail(ErrorCode::wrong_use, "no cell of the head has a value");
     RangeChoice& range = app.view.range();
@@ -282,6 +316,19 @@ constexpr std::array kTable = {
                "CELL [ROW POSITION]: pixels of a cell, and the cell in the middle.",
                {},
                zoom},
+    UserAction{
+        "view.region",
+        "",
+        "Show a part of the matrix",
+        "LEFT TOP WIDTH HEIGHT: the position and the row at the canvas' corner, and the pixels of a cell.",
+        {},
+        show_region},
+    UserAction{"view.size",
+               "",
+               "Set the size of a side of the window",
+               "left|atlas|right|bottom POINTS: at least 100; panes share what is there.",
+               {},
+               size_side},
     UserAction{"layer.previous",
                menu::kView,
                "Previous layer",
@@ -313,31 +360,36 @@ constexpr std::array kTable = {
                "TEXT: picks the next token that contains it.",
                {'F', kCtrl},
                find_token},
-    UserAction{"pick", "", "Pick a cell", "ROW POSITION", {}, pick},
+    UserAction{"pick",
+               "",
+               "Pick a cell",
+               "ROW POSITION [add|only]: adds the token's curve to the others (default), or drops them.",
+               {},
+               pick},
     UserAction{"pick.up",
                "",
                "Pick: one row up",
                "",
                {kUp, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(-1, 0, app.last_row()); }},
+               [](AppState& app, std::string_view) { app.view.move_pick(-1, 0, app.run.last_row()); }},
     UserAction{"pick.down",
                "",
                "Pick: one row down",
                "",
                {kDown, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(1, 0, app.last_row()); }},
+               [](AppState& app, std::string_view) { app.view.move_pick(1, 0, app.run.last_row()); }},
     UserAction{"pick.left",
                "",
                "Pick: one position left",
                "",
                {kLeft, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(0, -1, app.last_row()); }},
+               [](AppState& app, std::string_view) { app.view.move_pick(0, -1, app.run.last_row()); }},
     UserAction{"pick.right",
                "",
                "Pick: one position right",
                "",
                {kRight, kAlt},
-               [](AppState& app, std::string_view) { app.view.move_pick(0, 1, app.last_row()); }},
+               [](AppState& app, std::string_view) { app.view.move_pick(0, 1, app.run.last_row()); }},
     UserAction{"pick.clear",
                menu::kView,
                "Drop the picks",

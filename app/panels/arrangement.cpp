@@ -67,25 +67,25 @@ Plan plan_of(const ViewState& view, float wide, float high) {
     return plan;
 }
 
-void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& turns, const Turn& on,
-                       SidePane& side) {
+void draw_turn_buttons(const PanelContext& context, const std::vector<Turn>& turns, const Turn& on) {
     const ScopedFont font(context.fonts.small);
     const ScopedVar padding(ImGuiStyleVar_FramePadding, {context.px(5), context.px(3)});
     for (const Turn& turn : turns) {
         if (&turn != &turns.front()) next_to(turn.label, context.px(2));
-        if (lit_button(turn.label, &turn == &on)) side = turn.pane;
-        mark_item(context, fmt::format("side {}", side_pane_name(turn.pane)));
+        const std::string_view name = side_pane_name(turn.pane);
+        if (lit_button(turn.label, &turn == &on)) run(context, fmt::format("view.side {}", name));
+        mark_item(context, fmt::format("side {}", name));
         action_tooltip(context, "view.side");
     }
 }
 
 /// Draws a row of pane names, and the chosen pane below it.
 void draw_turns(const PanelContext& context, const std::vector<Turn>& turns) {
-    SidePane& side = context.app.view.side;
+    const SidePane side = context.app.view.side;
     const auto shown =
         std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.pane == side; });
     const Turn& on = shown == turns.end() ? turns.front() : *shown;
-    draw_turn_buttons(context, turns, on, side);
+    draw_turn_buttons(context, turns, on);
     const ScopedChild child(on.label, {0, 0}, false, on.flags);
     on.draw();
 }
@@ -107,8 +107,8 @@ void begin_whole_window(ImVec2 size, float gap) {
 }  // namespace
 
 void lay_out(Panels& panels, const PanelContext& context) {
-    AppState& app = context.app;
-    ViewState& view = app.view;
+    const AppState& app = context.app;
+    const ViewState& view = app.view;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     const float s = context.scale, gap = std::round(kGap * s);
     const bool side_by_side = view.arrangement == Arrangement::compare,
@@ -160,9 +160,10 @@ void lay_out(Panels& panels, const PanelContext& context) {
         pane(
             "side", gap, top, left_width, middle, [&] { draw_turns(context, turns); }, kStill);
     }
-    const float n_layers = app.has_run() ? static_cast<float>(app.history.run().config.n_layers) : 8;
-    const float n_heads = app.has_run() ? static_cast<float>(app.history.run().config.n_heads) : 8;
-    const float n_lanes = static_cast<float>(app.lane_editor.n_lanes());
+    const float n_layers =
+        app.run.has_steps() ? static_cast<float>(app.run.history.run().config.n_layers) : 8;
+    const float n_heads = app.run.has_steps() ? static_cast<float>(app.run.history.run().config.n_heads) : 8;
+    const float n_lanes = static_cast<float>(app.run.lane_editor.n_lanes());
     const float cards_height = (n_lanes * 41 + 78) * s;  // for a projector
     const float atlas_height =
         std::min(teaches ? std::max(middle - cards_height - gap, middle * 0.3f) : middle * 0.58f,
@@ -196,19 +197,17 @@ void lay_out(Panels& panels, const PanelContext& context) {
     draw_status(context);
 
     // Draggable borders.
-    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, float& stored, float now,
-                          float sign) {
+    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view side,
+                          float now, float sign) {
         const float by = splitter(id, vertical, at, length, gap);
         mark_item(context, fmt::format("splitter {}", id));
-        if (by != 0) stored = std::max(100.0f, (now + sign * by) / s);
+        if (by != 0) run(context, fmt::format("view.size {} {}", side, (now + sign * by) / s));
     };
-    if (!teaches || !plan.apart)
-        drag("left|", true, {gap + left_width, top}, middle, view.left_width, left_width, 1);
+    if (!teaches || !plan.apart) drag("left|", true, {gap + left_width, top}, middle, "left", left_width, 1);
     if (!side_by_side && plan.column)
-        drag("atlas|", true, {centre_left + atlas_width, top}, middle, view.atlas_width, atlas_width, 1);
-    if (plan.apart) drag("right|", true, {centre_right, top}, middle, view.right_width, right_width, -1);
-    if (plan.strip)
-        drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, view.bottom_height, bottom_height, -1);
+        drag("atlas|", true, {centre_left + atlas_width, top}, middle, "atlas", atlas_width, 1);
+    if (plan.apart) drag("right|", true, {centre_right, top}, middle, "right", right_width, -1);
+    if (plan.strip) drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, "bottom", bottom_height, -1);
     ImGui::End();
     draw(panels.dialogs, context);
     draw_token_menu(context);

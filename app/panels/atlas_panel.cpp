@@ -15,16 +15,17 @@ namespace {
 /// Returns how many tokens a KV head keeps after the shown step.
 int n_stored(const AppState& app, int lane, int kv_head) {
     int n = 0;
-    for (int p = 0; p <= app.view.row; ++p) n += app.history.stored(lane, kv_head, p, app.view.row) ? 1 : 0;
+    for (int p = 0; p <= app.view.row; ++p)
+        n += app.run.history.stored(lane, kv_head, p, app.view.row) ? 1 : 0;
     return n;
 }
 
 /// Returns the share of the watched words that the head's cache keeps after the shown step.
 float watched_share(const AppState& app, int layer, int head) {
     if (!app.view.watched) return NAN;
-    return span_share(app.history, lane_of_row(app.history, app.shown_lane(), app.view.row),
-                      app.history.layout(app.shown_lane()).kv_head_from_head(layer, head), *app.view.watched,
-                      app.view.row);
+    return span_share(app.run.history, lane_of_row(app.run.history, app.shown_lane(), app.view.row),
+                      app.run.history.layout(app.shown_lane()).kv_head_from_head(layer, head),
+                      *app.view.watched, app.view.row);
 }
 
 /// Draws a head's measure at the shown step: a colour from 0 (dark) to 1, and the number if it fits.
@@ -36,7 +37,7 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
                         : record == nullptr
                             ? NAN
                             : head_measure(*record, curve_kinds()[static_cast<std::size_t>(kind)].measure,
-                                           app.history.run().config.n_heads, layer, head);
+                                           app.run.history.run().config.n_heads, layer, head);
     if (std::isnan(value)) {
         list.AddRectFilled(min, max, theme::rgb(44, 47, 55));
         return;
@@ -54,16 +55,16 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
 }  // namespace
 
 void draw(AtlasPanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     heading(context, "Atlas");
     ImGui::SameLine();
-    if (!app.has_run()) {
+    if (!app.run.has_steps()) {
         dim_text(context, "waits for the prompt");
         return;
     }
-    const RunInfo& info = app.history.run();
+    const RunInfo& info = app.run.history.run();
     const int n_layers = info.config.n_layers, n_heads = info.config.n_heads;
-    const int factor = app.heat.atlas().empty() ? 1 : app.heat.atlas().front().factor();
+    const int factor = app.maps.lane.atlas().empty() ? 1 : app.maps.lane.atlas().front().factor();
     if (app.view.atlas_measure == ViewState::kWatchedSpan) {
         dim_text(context, app.view.watched ? fmt::format("watched words kept after step {}", app.view.row)
                                            : "no words are watched; W watches the picked ones");
@@ -95,7 +96,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
 
     const int lane = app.shown_lane();
     float largest = 0;
-    for (const HeadMatrix& head : app.heat.atlas()) {
+    for (const HeadMatrix& head : app.maps.lane.atlas()) {
         const float value = head.largest(app.view.attention_range.sinks_count);
         if (value > largest) largest = value;
     }
@@ -128,18 +129,18 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
             const ImVec2 max(min.x + cell_width - gap, min.y + cell_height - gap);
             HeatQuad quad;
             quad.canvas = frame_rect(context, min, max);
-            quad.view.fit(app.history.n_positions(), app.history.n_positions(), quad.canvas.width,
+            quad.view.fit(app.run.history.n_positions(), app.run.history.n_positions(), quad.canvas.width,
                           quad.canvas.height);
             panel.side = 1 << std::max(quad.view.level(), 0);
             quad.matrix = l * n_heads + h;
-            quad.kv_head = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
+            quad.kv_head = app.run.history.layout(app.shown_lane()).kv_head_from_head(l, h);
             quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
             quad.mask_overlay = app.view.mask_overlay;
             quad.scale = scale;
             quad.shown_row = app.view.row;
             if (by_measure)
                 draw_measure(context, list, record, l, h, min, max);
-            else if (!app.heat.atlas().empty())
+            else if (!app.maps.lane.atlas().empty())
                 quads.push_back(quad);
         }
     }
@@ -176,12 +177,13 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
                       std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_shown - 1);
         const auto [min, max] = rect_of(l, h);
         list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
-        const int g = app.history.layout(app.shown_lane()).kv_head_from_head(l, h);
-        tooltip(context,
-                fmt::format(
-                    "Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
-                    kv_head_text(app.history.layout(lane), g), n_stored(app, lane, g), app.view.row + 1,
-                    number_text(app.heat.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
+        const int g = app.run.history.layout(app.shown_lane()).kv_head_from_head(l, h);
+        tooltip(
+            context,
+            fmt::format(
+                "Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
+                kv_head_text(app.run.history.layout(lane), g), n_stored(app, lane, g), app.view.row + 1,
+                number_text(app.maps.lane.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
         if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
     }
 }

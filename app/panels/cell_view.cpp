@@ -27,13 +27,13 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     const AppState& app = context.app;
     constexpr const char* kHelp =
         "Attention probability of the token at this step in the focused head, and its rank among all tokens.";
-    const TokenPresence is = presence(app.history, lane, app.focused_kv_head(), cell.position, cell.row);
+    const TokenPresence is = presence(app.run.history, lane, app.focused_kv_head(), cell.position, cell.row);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     if (is == TokenPresence::evicted)
         return row(context, "attention", "none: the token was evicted", kHelp, theme::kDim);
     if (is == TokenPresence::hidden)
         return row(context, "attention", "none: hidden at this step", kHelp, theme::kDim);
-    if (!attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
+    if (!attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
         return row(context, "attention", "not recorded", kHelp, theme::kDim);
     const float value = values[static_cast<std::size_t>(cell.position)];
     if (!std::isfinite(value)) return row(context, "attention", "NaN", kHelp, theme::kFault);
@@ -61,10 +61,10 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
     constexpr const char* kThreshold =
         "Lowest score of a competing token that was kept at this step; margin = score - threshold.";
     const auto standing =
-        competition(app.history, lane, app.view.layer, app.view.head, cell.position, cell.row);
+        competition(app.run.history, lane, app.view.layer, app.view.head, cell.position, cell.row);
     if (!standing) {
         row(context, "score",
-            cell.row < app.history.n_prompt() - 1 ? "none: within the prompt" : "not recorded", kScore,
+            cell.row < app.run.history.n_prompt() - 1 ? "none: within the prompt" : "not recorded", kScore,
             theme::kDim);
         return;
     }
@@ -88,16 +88,16 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
 
 void draw_history(const PanelContext& context, int lane, Pick cell) {
     const AppState& app = context.app;
-    const int g = app.focused_kv_head(), n_kv = app.history.layout(lane).n_kv_heads();
-    const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
-    row(context, "cache", presence_text(app.history, lane, g, cell.position, cell.row),
+    const int g = app.focused_kv_head(), n_kv = app.run.history.layout(lane).n_kv_heads();
+    const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
+    row(context, "cache", presence_text(app.run.history, lane, g, cell.position, cell.row),
         "Stored: in the cache after the step's eviction. Attended: visible to the step's query.",
         is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::kWarm : theme::kText);
     row(context, "read",
-        cell.position < app.history.n_prompt() ? fmt::format("step {}, in the prompt", cell.position)
-                                               : fmt::format("step {}, decoded", cell.position),
+        cell.position < app.run.history.n_prompt() ? fmt::format("step {}, in the prompt", cell.position)
+                                                   : fmt::format("step {}, decoded", cell.position),
         "The step that consumed the token.");
-    const std::int32_t evicted = app.history.evicted_at(lane, g, cell.position);
+    const std::int32_t evicted = app.run.history.evicted_at(lane, g, cell.position);
     constexpr const char* kEvicted =
         "In the focused head: the last step that could see the token, and what evicted it.";
     if (evicted < 0)
@@ -107,14 +107,14 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
             fmt::format("after step {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
             theme::kWarm);
     if (evicted >= 0) {
-        const std::string cause = eviction_cause(app.history, lane, g, cell.position);
+        const std::string cause = eviction_cause(app.run.history, lane, g, cell.position);
         row(context, "by", cause.starts_with("by ") ? cause.substr(3) : cause,
             "The policy, a command by hand, or a change of the lane's settings.", theme::kWarm);
     }
     int holders = 0, pins = 0;
     for (int i = 0; i < n_kv; ++i) {
-        holders += app.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
-        pins += app.history.pinned(lane, i, cell.position, app.view.row) ? 1 : 0;
+        holders += app.run.history.stored(lane, i, cell.position, app.view.row) ? 1 : 0;
+        pins += app.run.history.pinned(lane, i, cell.position, app.view.row) ? 1 : 0;
     }
     row(context, "kept by",
         fmt::format("{} of {} KV heads{}", holders, n_kv,
@@ -124,11 +124,11 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
 
 /// Draws facts about several tokens together: the picked ones, and the watched ones.
 void draw_together(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const auto line = [&](const char* name, std::vector<int> positions) {
         std::erase_if(positions, [&](int p) { return p > app.view.row; });
         if (positions.size() < 2) return;
-        const auto sum = attention_sum(app.history, app.shown_lane(), app.view.row, app.view.layer,
+        const auto sum = attention_sum(app.run.history, app.shown_lane(), app.view.row, app.view.layer,
                                        app.view.head, positions);
         std::string text = fmt::format("{} {}: ", positions.size(), name);
         if (!sum)
@@ -152,12 +152,12 @@ void draw_together(const PanelContext& context) {
 
 /// Draws the commands on the picked token: evict, pin, unpin, fork, rewind.
 void draw_actions(const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.live() || !app.view.pick) return;
+    const AppState& app = context.app;
+    if (!app.run.live() || !app.view.pick) return;
     const float gap = context.px(3);
     const ScopedFont font(context.fonts.small);
-    const bool pinned =
-        app.history.pinned(app.shown_lane(), app.focused_kv_head(), app.view.pick->position, app.last_row());
+    const bool pinned = app.run.history.pinned(app.shown_lane(), app.focused_kv_head(),
+                                               app.view.pick->position, app.run.last_row());
     command_button(context, "evict", "evict");
     ImGui::SameLine(0, gap);
     command_button(context, "evict.all", "evict everywhere");
@@ -171,10 +171,10 @@ void draw_actions(const PanelContext& context) {
 }  // namespace
 
 void draw_cell_view(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const std::optional<Pick> shown = context.shared.hovered ? context.shared.hovered : app.view.pick;
     heading(context, context.shared.hovered || !app.view.pick ? "Cell" : "Picked cell");
-    if (!shown || shown->row > app.last_row() || shown->position > shown->row) {
+    if (!shown || shown->row > app.run.last_row() || shown->position > shown->row) {
         small_words(context, "Point at a cell of the heat map or a word of the text; a click picks it.");
         draw_together(context);
         return;
@@ -200,11 +200,11 @@ void draw_cell_view(const PanelContext& context) {
 }
 
 void draw_token_menu(const PanelContext& context) {
-    AppState& app = context.app;
-    if (std::exchange(context.shared.open_token_menu, false) && app.has_run() && app.view.pick)
+    const AppState& app = context.app;
+    if (std::exchange(context.shared.open_token_menu, false) && app.run.has_steps() && app.view.pick)
         ImGui::OpenPopup("token menu");
     const ScopedPopup popup("token menu");
-    if (!popup.open() || !app.view.pick || app.view.pick->row > app.last_row()) return;
+    if (!popup.open() || !app.view.pick || app.view.pick->row > app.run.last_row()) return;
     const Pick cell = *app.view.pick;
     heading(context, fmt::format("lane {}", app.view.lane), theme::lane_color(app.view.lane));
     ImGui::SameLine();
@@ -212,9 +212,10 @@ void draw_token_menu(const PanelContext& context) {
                                        visible(token_words(app, app.shown_lane(), cell.position)),
                                        cell.position)
                                .c_str());
-    if (!app.live()) return dim_text(context, "an opened trace cannot be changed");
-    if (app.view.row < app.last_row())
-        dim_text(context, fmt::format("commands by hand apply after the newest step, {}", app.last_row()));
+    if (!app.run.live()) return dim_text(context, "an opened trace cannot be changed");
+    if (app.view.row < app.run.last_row())
+        dim_text(context,
+                 fmt::format("commands by hand apply after the newest step, {}", app.run.last_row()));
     ImGui::Separator();
     const std::string here = fmt::format("L{}.H{}", app.view.layer, app.view.head),
                       layer = fmt::format("layer {}", app.view.layer);
@@ -235,9 +236,9 @@ void draw_token_menu(const PanelContext& context) {
         ImGui::Separator();
     }
     item("Watch the picked tokens", "watch");
-    if (cell.position >= app.history.n_prompt()) item("Replace the text from here…", "token.edit");
+    if (cell.position >= app.run.history.n_prompt()) item("Replace the text from here…", "token.edit");
     item(fmt::format("Go back to step {}", cell.row), fmt::format("rewind {}", cell.row));
-    if (app.settings_differ_at(cell.row))
+    if (app.run.settings_differ_at(cell.row))
         item(fmt::format("Go back to step {}, keep settings", cell.row),
              fmt::format("rewind {} keep", cell.row));
     item(fmt::format("Fork lane {} at step {}", app.view.lane, app.view.row), "fork.here");

@@ -23,7 +23,7 @@ HeadValue overlap_of(const AppState& app, const HeldBy& held) {
     return {
         fmt::format(
             "both keep {} tokens, only lane {} keeps {}, only lane {} keeps {}, neither {}\noverlap {:.3f}",
-            held.both, app.view.lane, held.only_a, app.other_card(), held.only_b, held.neither,
+            held.both, app.view.lane, held.only_a, app.other_lane(), held.only_b, held.neither,
             held.jaccard()),
         {static_cast<float>(held.jaccard())}};
 }
@@ -31,10 +31,10 @@ HeadValue overlap_of(const AppState& app, const HeldBy& held) {
 /// Returns how much of the watched words the head keeps in each of the two lanes.
 HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
     HeadValue value{"of the watched words", {}, 2};
-    const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_card()};
+    const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_lane()};
     for (std::size_t i = 0; i < 2; ++i) {
-        const int g = app.history.layout(lanes[i]).kv_head_from_head(layer, head);
-        value.u[i] = span_share(app.history, lanes[i], g, *app.view.watched, app.view.row);
+        const int g = app.run.history.layout(lanes[i]).kv_head_from_head(layer, head);
+        value.u[i] = span_share(app.run.history, lanes[i], g, *app.view.watched, app.view.row);
         value.of_both +=
             fmt::format("{} lane {} keeps {:.0f} %", i == 0 ? "" : ",", cards[i], double(value.u[i]) * 100);
     }
@@ -44,8 +44,8 @@ HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
 /// Draws a matrix of layers x query heads after the shown step: the overlap of the two lanes' kept sets, or
 /// how much of the watched words each lane keeps.
 void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
-    AppState& app = context.app;
-    const KvLayout& layout = finer_layout(app.history, a, b);
+    const AppState& app = context.app;
+    const KvLayout& layout = finer_layout(app.run.history, a, b);
     const int n_layers = layout.n_layers(), n_heads = layout.n_heads();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const float label = context.px(24);
@@ -57,7 +57,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
     const bool watched = app.compares_watched();
     std::vector<HeldBy> held;
     for (int g = 0; g < layout.n_kv_heads() && !watched; ++g)
-        held.push_back(held_by(app.history, a, b, g, app.view.row));
+        held.push_back(held_by(app.run.history, a, b, g, app.view.row));
     const auto value_of = [&](int l, int h) {
         return watched ? watched_of(app, a, b, l, h)
                        : overlap_of(app, held[static_cast<std::size_t>(layout.kv_head_from_head(l, h))]);
@@ -108,15 +108,15 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
 
 /// Draws where the lanes' choices first differ. A click shows the step before.
 void draw_parting(const PanelContext& context, int a, int b) {
-    AppState& app = context.app;
-    const std::optional<int> at = first_divergence(app.history, a, b);
+    const AppState& app = context.app;
+    const std::optional<int> at = first_divergence(app.run.history, a, b);
     const ScopedFont font(context.fonts.small);
     if (!at) {
         colored_text(theme::kGood, "Both have chosen the same tokens so far.");
     } else {
         const std::string text = fmt::format("They first differ at position {}: “{}” and “{}”", *at,
-                                             visible(token_words(app, own_choice(app.history, a, *at))),
-                                             visible(token_words(app, own_choice(app.history, b, *at))));
+                                             visible(token_words(app, own_choice(app.run.history, a, *at))),
+                                             visible(token_words(app, own_choice(app.run.history, b, *at))));
         {
             const ScopedColor color(ImGuiCol_Text, theme::kWarm);
             if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
@@ -130,25 +130,25 @@ void draw_parting(const PanelContext& context, int a, int b) {
 /// Plots the share of steps so far after which the two lanes chose the same token. If lane 0 is one of the
 /// pair, plots all lanes against lane 0.
 void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
-    AppState& app = context.app;
-    if (app.view.lane == 0 || app.other_card() == 0)
+    const AppState& app = context.app;
+    if (app.view.lane == 0 || app.other_lane() == 0)
         return draw_measure_plot(context, curve_index("agreement"), room, false);
-    const std::vector<float> share = agreement_so_far(app.history, a, b);
+    const std::vector<float> share = agreement_so_far(app.run.history, a, b);
     const RowLine line{share, theme::kText, true};
     if (draw_row_lines(context, {&line, 1}, false, "nothing recorded yet", room))
         tooltip(context,
                 fmt::format("Share of the steps so far after which lanes {} and {} chose the same token",
-                            app.view.lane, app.other_card()));
+                            app.view.lane, app.other_lane()));
 }
 
 /// Plots how much of the watched words each lane keeps, as a mean over its heads.
 void draw_watched(const PanelContext& context, ImVec2 room) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     std::vector<std::vector<float>> shares;
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
-        if (const auto lane = app.history_lane(card)) {
-            shares.push_back(span_lifetime(app.history, *lane, *app.view.watched).share);
+    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
+        if (const auto lane = app.run.history_lane(card)) {
+            shares.push_back(span_lifetime(app.run.history, *lane, *app.view.watched).share);
             lines.push_back({shares.back(), theme::lane_color(card), card == app.view.lane});
         }
     if (draw_row_lines(context, lines, false, "the lanes have not yet read the watched words", room))
@@ -158,14 +158,14 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
 }  // namespace
 
 void draw_compare_facts(const PanelContext& context) {
-    AppState& app = context.app;
-    const int a = app.shown_lane(), b = app.history_lane(app.other_card()).value_or(0);
+    const AppState& app = context.app;
+    const int a = app.shown_lane(), b = app.run.history_lane(app.other_lane()).value_or(0);
     const bool watched = app.compares_watched();
-    const int cards[2] = {app.view.lane, app.other_card()};
+    const int cards[2] = {app.view.lane, app.other_lane()};
     heading(context, watched ? "Watched words" : "Overlap of kept sets");
     ImGui::SameLine();
     const auto keeps_all = [&](int card) {
-        return app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
+        return app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
     };
     const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
     dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", cards[0], cards[1],

@@ -13,14 +13,15 @@ namespace keyhole {
 namespace {
 
 std::string lane_title(const AppState& app, int card) {
-    return fmt::format("{} {}", card,
-                       preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
+    return fmt::format(
+        "{} {}", card,
+        preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
 }
 
 /// Draws a pane with its heading in its own box.
 void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPane& pane, ImVec2 size,
                  const char* id) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const ScopedChild child(id, size, false,
                             ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
     if (pane.versus >= 0) {
@@ -31,8 +32,9 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
         colored_text(theme::lane_color(pane.versus), lane_title(app, pane.versus));
-        const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
-        if (const auto at = first_other_token(app.history, a, b)) {
+        const int a = app.run.history_lane(pane.card).value_or(0),
+                  b = app.run.history_lane(pane.versus).value_or(0);
+        if (const auto at = first_other_token(app.run.history, a, b)) {
             ImGui::SameLine();
             dim_text(context, fmt::format("texts differ from step {}", *at));
         }
@@ -49,12 +51,12 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
 
 /// Draws the tokens that the two lanes chose, one lane above the other, with a column a position.
 void draw_own_words(ComparePanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
-    const int cards[2] = {app.view.lane, app.other_card()};
-    const int lanes[2] = {app.shown_lane(), app.history_lane(cards[1]).value_or(0)};
+    const AppState& app = context.app;
+    const int cards[2] = {app.view.lane, app.other_lane()};
+    const int lanes[2] = {app.shown_lane(), app.run.history_lane(cards[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
-    dim_text(context, app.lane_editor.follow()
+    dim_text(context, app.run.lane_editor.follow()
                           ? "the token that each would choose after the same text; framed: they differ"
                           : "the token that each chose; framed: they differ");
     const ScopedChild child = words_child(context, "own words", 4);
@@ -70,8 +72,9 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
                          theme::lane_color(cards[side]), fmt::format("{}", cards[side]).c_str());
     };
     name_lanes();
-    for (int p = app.history.n_prompt(); p <= app.view.row + 1; ++p) {
-        const int own[2] = {own_choice(app.history, lanes[0], p), own_choice(app.history, lanes[1], p)};
+    for (int p = app.run.history.n_prompt(); p <= app.view.row + 1; ++p) {
+        const int own[2] = {own_choice(app.run.history, lanes[0], p),
+                            own_choice(app.run.history, lanes[1], p)};
         if (own[0] < 0 && own[1] < 0) continue;
         std::string words[2];
         float wide = context.px(6);
@@ -109,16 +112,16 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
 }  // namespace
 
 void draw(ComparePanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     draw_heat_toolbar(context);
-    if (!app.has_run()) return draw_waiting(context);
-    const std::vector<int> cards = app.compared_cards();
-    if (cards.empty() || app.others.size() != cards.size() ||
+    if (!app.run.has_steps()) return draw_waiting(context);
+    const std::vector<int> cards = app.compared_lanes();
+    if (cards.empty() || app.maps.others.size() != cards.size() ||
         context.painters.others.size() != cards.size()) {
         dim_text(context, "A comparison needs a second lane; + adds one.");
         return;
     }
-    const std::string with = fmt::format("with {}", app.other_card());
+    const std::string with = fmt::format("with {}", app.other_lane());
     next_to(with.c_str(), context.px(12));
     command_button(context, "compare.next", with.c_str());
     next_to("all lanes", context.px(2));
@@ -139,7 +142,8 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     float x = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const bool first = i == 0, last = i + 1 == n;
-        HeatPane pane{first ? app.view.lane : cards[i - 1], -1, first ? app.heat : app.others[i - 1],
+        HeatPane pane{first ? app.view.lane : cards[i - 1], -1,
+                      first ? app.maps.lane : app.maps.others[i - 1],
                       first ? context.painters.focus : context.painters.others[i - 1]};
         pane.scale = last || !shares;
         pane.rows = first || !shares;
@@ -151,17 +155,17 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const float half = std::floor((room.x - gap) / 2);
     ImGui::SetCursorScreenPos({at.x, at.y + high + gap});
     draw_titled(panel.panes[4], context,
-                {app.view.lane, cards.front(), app.difference, context.painters.difference}, {half, high},
-                "difference");
+                {app.view.lane, cards.front(), app.maps.difference, context.painters.difference},
+                {half, high}, "difference");
     ImGui::SetCursorScreenPos({at.x + half + gap, at.y + high + gap});
     const ScopedChild facts("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);
     draw_compare_facts(context);
 }
 
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.has_run()) return;
-    if (app.lane_editor.n_lanes() < 2) return draw(strip, context);
+    const AppState& app = context.app;
+    if (!app.run.has_steps()) return;
+    if (app.run.lane_editor.n_lanes() < 2) return draw(strip, context);
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float gap = context.px(8);
     const bool beside = room.x >= context.px(560);

@@ -35,9 +35,15 @@ ImU32 curve_color(std::size_t i) {
 
 namespace {
 
+/// Returns the name by which the action `curves` knows a curve.
+std::string_view action_word(int kind) {
+    if (kind == ViewState::kWatchedSpan) return "watched";
+    return kind < 0 ? "scores" : curve_kinds()[static_cast<std::size_t>(kind)].measure;
+}
+
 /// Draws the choice between scores of picked tokens and a measure of all lanes.
 void draw_choice(const PanelContext& context) {
-    ViewState& view = context.app.view;
+    const ViewState& view = context.app.view;
     const auto name = [](int kind) {
         return kind == ViewState::kWatchedSpan ? std::string("Watched words")
                : kind < 0                      ? std::string("Scores")
@@ -58,7 +64,8 @@ void draw_choice(const PanelContext& context) {
                 ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
                 : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
-        if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve)) view.measure_curve = kind;
+        if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve))
+            run(context, fmt::format("curves {}", action_word(kind)));
         if (kind < 0) continue;
         const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
         mark_item(context, fmt::format("curves {}", about.measure));
@@ -71,10 +78,11 @@ void draw_choice(const PanelContext& context) {
 void draw_measure(const PanelContext& context) {
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
-    const bool all_shadowed = std::all_of(app.lane_editor.lanes().begin(), app.lane_editor.lanes().end(),
-                                          [](const LaneSpec& lane) { return lane.policy.shadow; });
+    const bool all_shadowed =
+        std::all_of(app.run.lane_editor.lanes().begin(), app.run.lane_editor.lanes().end(),
+                    [](const LaneSpec& lane) { return lane.policy.shadow; });
     ImGui::SameLine();
-    if (about.needs_shadow && !all_shadowed && app.live())
+    if (about.needs_shadow && !all_shadowed && app.run.live())
         command_button(context, "shadow", "measure all lanes");
     else
         dim_text(context, "mean over heads");
@@ -107,19 +115,19 @@ void ScoreCurves::update(const RunHistory& history, int of_lane, int of_head, co
 }
 
 void draw(CurvesPanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     draw_choice(context);
-    if (!app.has_run()) return;
+    if (!app.run.has_steps()) return;
     if (app.view.measure_curve == ViewState::kWatchedSpan) return draw_span_plot(context);
     if (app.view.measure_curve >= 0) return draw_measure(context);
     ImGui::SameLine();
     const int lane = app.shown_lane(), g = app.focused_kv_head();
-    dim_text(context, kv_head_text(app.history.layout(lane), g) + " · over the steps");
-    const StepList& steps = app.history.steps();
+    dim_text(context, kv_head_text(app.run.history.layout(lane), g) + " · over the steps");
+    const StepList& steps = app.run.history.steps();
     const std::size_t n = steps.size();
 
     ScoreCurves& curves = panel.scores;
-    curves.update(app.history, lane, g, app.view.curve_positions);
+    curves.update(app.run.history, lane, g, app.view.curve_positions);
     std::vector<Line> lines;
     const Line threshold{curves.threshold, "threshold", theme::kWarm, 2.2f};
     const Line tau{curves.tau, "tau", theme::kFaint, 1.2f};
@@ -183,7 +191,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         plot(threshold, y_of);
         for (std::size_t c = 0; c < lines.size(); ++c) {
             plot(lines[c], y_of);
-            const std::int32_t evicted = app.history.evicted_at(lane, g, app.view.curve_positions[c]);
+            const std::int32_t evicted = app.run.history.evicted_at(lane, g, app.view.curve_positions[c]);
             if (evicted < first || evicted > last) continue;
             const float value = lines[c].values[static_cast<std::size_t>(evicted - first)];
             if (!(value >= 0)) continue;
@@ -211,7 +219,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
                                     app.view.row - steps.front()->row, 0, static_cast<int>(n) - 1))]))));
     for (std::size_t c = 0; c < lines.size(); ++c) {
         const int p = app.view.curve_positions[c];
-        const std::int32_t evicted = app.history.evicted_at(lane, g, p);
+        const std::int32_t evicted = app.run.history.evicted_at(lane, g, p);
         entry(lines[c].color, 1.6f,
               fmt::format("{} “{}”{}", p, token_words(app, lane, p),
                           evicted >= 0 ? fmt::format(" × {}", evicted) : ""));

@@ -21,7 +21,7 @@ bool matches(std::string_view text, std::string_view words) {
 }
 
 void close(const PanelContext& context) {
-    context.app.dialog = Dialog::none;
+    run(context, "dialog.close");
 }
 
 /// Begins a window in the upper middle. Returns false if it is not to be drawn. Call End() either way.
@@ -173,7 +173,7 @@ void draw_keys(const PanelContext& context, bool opening) {
 }
 
 /// Draws the words that can be exported, a line each.
-void draw_export_words(const PanelContext& context, ExportRequest& request) {
+void draw_export_words(const PanelContext& context, const ExportRequest& request) {
     std::string list;
     const std::string now = "," + request.list + ",";
     // The many rows must leave room for the button on a small screen.
@@ -188,23 +188,24 @@ void draw_export_words(const PanelContext& context, ExportRequest& request) {
         dim_text(context, std::string(word.help));
         if (on) list += (list.empty() ? "" : ",") + name;
     }
-    request.list = list;
+    if (list != request.list) run(context, "export.list " + list);
 }
 
 void draw_export(const PanelContext& context, bool opening) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     if (!begin(context, "Export the run", 520, opening)) return;
-    ExportRequest& request = app.export_job.request;
+    const ExportRequest& request = app.jobs.export_job.request;
     std::string folder = request.folder.string();
     ImGui::TextUnformatted("Folder");
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputText("##folder", &folder)) request.folder = folder;
+    if (ImGui::InputText("##folder", &folder)) run(context, "export.folder " + folder);
     mark_item(context, "export.folder");
     draw_export_words(context, request);
-    const std::string list = request.list;
-    ImGui::Checkbox("include the prompt's rows", &request.all_rows);
+    bool all_rows = request.all_rows;
+    if (ImGui::Checkbox("include the prompt's rows", &all_rows))
+        run(context, fmt::format("export.rows {}", all_rows ? "all" : "decoded"));
     small_words(context,
-                app.live()
+                app.run.live()
                     ? "The run is replayed in the background with all its changes, so the files are exact "
                       "and equal those of keyhole decode."
                     : "Exports the records of the opened trace: attention and scores in half precision, the "
@@ -212,19 +213,19 @@ void draw_export(const PanelContext& context, bool opening) {
     command_button(context, "file.copy", "Copy as command for the view");
     ImGui::SameLine();
     if (ImGui::Button("… for this export")) run(context, "file.copy run");
-    const bool off = app.export_job.running() || list.empty() || !app.has_run();
+    const bool off = app.jobs.export_job.running() || request.list.empty() || !app.run.has_steps();
     {
         const ScopedDisabled disabled(off);
-        if (ImGui::Button("Export")) run(context, "file.export " + request.folder.string() + " " + list);
+        if (ImGui::Button("Export")) run(context, "export.start");
         mark_item(context, "export.start");
     }
     ImGui::SameLine();
-    if (app.export_job.running()) {
-        ImGui::ProgressBar(static_cast<float>(app.export_job.progress()), {context.px(220), 0});
+    if (app.jobs.export_job.running()) {
+        ImGui::ProgressBar(static_cast<float>(app.jobs.export_job.progress()), {context.px(220), 0});
         ImGui::SameLine();
-        if (ImGui::Button("Cancel")) app.export_job.cancel();
-    } else if (const std::string result = app.export_job.result(); !result.empty()) {
-        const ScopedColor color(ImGuiCol_Text, app.export_job.failed() ? theme::kFault : theme::kGood);
+        if (ImGui::Button("Cancel")) run(context, "export.cancel");
+    } else if (const std::string result = app.jobs.export_job.result(); !result.empty()) {
+        const ScopedColor color(ImGuiCol_Text, app.jobs.export_job.failed() ? theme::kFault : theme::kGood);
         ImGui::TextWrapped("%s", result.c_str());
     }
 }
@@ -334,7 +335,7 @@ void draw_about(const PanelContext& context, bool opening) {
 }  // namespace
 
 void draw(Dialogs& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const bool opening = panel.shown != app.dialog;
     if (opening) {
         panel.text = app.palette_text;

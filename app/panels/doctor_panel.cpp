@@ -11,7 +11,7 @@ namespace keyhole {
 namespace {
 
 void draw_findings(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const LaneRecord* record = app.record(app.view.lane);
     heading(context, fmt::format("Lane {} after step {}", app.view.lane, app.view.row),
             theme::lane_color(app.view.lane));
@@ -47,8 +47,8 @@ void draw_findings(const PanelContext& context) {
 }
 
 void draw_plan(DoctorPanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
-    const ModelConfig& config = app.history.run().config;
+    const AppState& app = context.app;
+    const ModelConfig& config = app.run.history.run().config;
     MemoryRequest& request = panel.request;
     heading(context, "Memory of K and V under other sharing schemes");
     ImGui::SetNextItemWidth(context.px(110));
@@ -77,7 +77,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
     }
     for (const MemoryScheme& scheme :
          memory_schemes(config.n_layers, config.n_heads, config.head_dim,
-                        app.history.layout(app.shown_lane()).n_kv_heads(), request, stored)) {
+                        app.run.history.layout(app.shown_lane()).n_kv_heads(), request, stored)) {
         ImGui::TableNextColumn();
         colored_text(scheme.name == "this model" ? theme::kAccent : theme::kText, scheme.name);
         ImGui::TableNextColumn();
@@ -124,7 +124,7 @@ void draw_memory(const PanelContext& context) {
 }  // namespace
 
 void draw_doctor_line(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const DoctorWatch::Verdict verdict = app.doctor.verdict();
     const bool broken = verdict.n_broken > 0;
     heading(context, "Doctor");
@@ -149,7 +149,7 @@ void draw_doctor_line(const PanelContext& context) {
 }
 
 void draw(DoctorPanel& panel, const PanelContext& context) {
-    if (!context.app.has_run()) {
+    if (!context.app.run.has_steps()) {
         dim_text(context, "waits for the prompt");
         return;
     }

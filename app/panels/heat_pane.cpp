@@ -23,10 +23,9 @@ struct Canvas {
 };
 
 /// Draws index ticks and token texts along both axes.
-void draw_axes(const PanelContext& context, int lane, const Canvas& canvas, int n, float left_margin,
-               bool row_texts, bool texts) {
+void draw_axes(const PanelContext& context, const HeatView& view, int lane, const Canvas& canvas, int n,
+               float left_margin, bool row_texts, bool texts) {
     const AppState& app = context.app;
-    const HeatView& view = app.view.heat;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const float line = ImGui::GetFontSize();
     const CanvasPoint first = view.cell_at({0, 0});
@@ -125,9 +124,10 @@ void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
     legend.pin("pinned");
 }
 
-void handle_mouse(HeatPaneState& panel, const PanelContext& context, const Canvas& canvas, int n) {
-    AppState& app = context.app;
-    HeatView& view = app.view.heat;
+/// Zooms, pans and picks. shown: the zoom of this frame.
+void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatView& shown,
+                  const Canvas& canvas, int n) {
+    HeatView view = shown;
     const ImGuiIO& io = ImGui::GetIO();
     const bool hovered = ImGui::IsItemHovered();
     const CanvasPoint mouse{double(io.MousePos.x - canvas.min.x), double(io.MousePos.y - canvas.min.y)};
@@ -136,7 +136,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const Canva
         view.zoom_at(mouse, std::pow(step, double(io.MouseWheel)));
         view.keep_in_sight(n, n, canvas.size.x, canvas.size.y);
     }
-    if (hovered && ImGui::IsMouseDoubleClicked(0)) view.fitted = true;
+    if (hovered && ImGui::IsMouseDoubleClicked(0)) run(context, "view.fit");
     if (ImGui::IsItemActivated()) {
         panel.press = io.MousePos;
         panel.panning = false;
@@ -173,22 +173,23 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const Canva
     }
     if (panel.boxing && ImGui::IsMouseDragging(1, 4))
         ImGui::GetWindowDrawList()->AddRect(panel.press, io.MousePos, theme::kText);
+    if (!(view == shown))
+        run(context,
+            fmt::format("view.region {} {} {} {}", view.left, view.top, view.cell_width, view.cell_height));
 
     const CanvasPoint cell = view.cell_at(mouse);
     const int row = static_cast<int>(std::floor(cell.y)), position = static_cast<int>(std::floor(cell.x));
     const bool on_cell = hovered && row >= 0 && row < n && position >= 0 && position <= row;
     if (asks_for_menu && on_cell) {
-        app.view.pick_cell({row, position}, false);
+        pick(context, {row, position}, false);
         context.shared.open_token_menu = true;
     }
     if (on_cell) context.shared.next_hovered = Pick{row, position};
-    if (ImGui::IsItemDeactivated() && !panel.panning && on_cell)
-        app.view.pick_cell({row, position}, io.KeyShift);
+    if (ImGui::IsItemDeactivated() && !panel.panning && on_cell) pick(context, {row, position}, io.KeyShift);
 }
 
 /// Draws the guides of a cell: thin lines to both axes, and a frame around the cell.
-void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, ImU32 color) {
-    const HeatView& view = context.app.view.heat;
+void draw_guides(const HeatView& view, const Canvas& canvas, Pick cell, ImU32 color) {
     ImDrawList& list = *ImGui::GetWindowDrawList();
     const ImVec2 a = canvas.at(view, cell.position, cell.row),
                  b = canvas.at(view, cell.position + 1, cell.row + 1);
@@ -206,7 +207,7 @@ void draw_guides(const PanelContext& context, const Canvas& canvas, Pick cell, I
 
 /// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
 /// own row on.
-void draw_pins(const PanelContext& context, int card, const Canvas& canvas) {
+void draw_pins(const PanelContext& context, const HeatView& view, int card, const Canvas& canvas) {
     const AppState& app = context.app;
     const LaneRecord* record = app.record(card);
     if (record == nullptr || record->pins == nullptr) return;
@@ -214,8 +215,8 @@ void draw_pins(const PanelContext& context, int card, const Canvas& canvas) {
     list.PushClipRect(canvas.min, canvas.max(), true);
     for (const Pin& pin : *record->pins) {
         if (pin.kv_head != app.focused_kv_head()) continue;
-        const ImVec2 top = canvas.at(app.view.heat, pin.position + 0.5, pin.position + 0.5),
-                     bottom = canvas.at(app.view.heat, pin.position + 0.5, app.view.row + 1);
+        const ImVec2 top = canvas.at(view, pin.position + 0.5, pin.position + 0.5),
+                     bottom = canvas.at(view, pin.position + 0.5, app.view.row + 1);
         list.AddLine(top, bottom, theme::faded(theme::kText, 0.8f), 2);
         list.AddCircleFilled(top, context.px(3), theme::kText);
     }
@@ -229,16 +230,17 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
-    const TokenPresence is = presence(app.history, lane, g, cell.position, cell.row);
+    const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
-        return text + "   " + presence_text(app.history, lane, g, cell.position, cell.row);
+        return text + "   " + presence_text(app.run.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::evicted)
-        return text + fmt::format("   evicted after step {}", app.history.evicted_at(lane, g, cell.position));
-    if (attention_values(app.history, lane, cell.row, app.view.layer, app.view.head, values))
+        return text +
+               fmt::format("   evicted after step {}", app.run.history.evicted_at(lane, g, cell.position));
+    if (attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
         text += fmt::format("   p = {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
-    if (score_values(app.history, lane, cell.row, g, values))
+    if (score_values(app.run.history, lane, cell.row, g, values))
         text += fmt::format("   score {}", std::isfinite(values[p]) ? number_text(double(values[p])) : "NaN");
-    else if (app.view.mode == HeatMode::score && cell.row < app.history.n_prompt() - 1)
+    else if (app.view.mode == HeatMode::score && cell.row < app.run.history.n_prompt() - 1)
         text += "   prompt rows have no scores";
     return text;
 }
@@ -254,19 +256,21 @@ void draw_difference_legend(const PanelContext& context, const HeatPane& pane, c
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
-    const int a = app.history_lane(pane.card).value_or(0), b = app.history_lane(pane.versus).value_or(0);
+    const int a = app.run.history_lane(pane.card).value_or(0),
+              b = app.run.history_lane(pane.versus).value_or(0);
     std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
     std::string text =
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
                     cell.position, token_words(app, a, cell.position));
     const std::size_t p = static_cast<std::size_t>(cell.position);
-    if (difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask, values))
+    if (difference_values(app.run.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask,
+                          values))
         text += std::isnan(values[p]) ? "   kept by neither"
                 : values[p] == 0
                     ? "   kept by both"
                     : fmt::format("   kept only by lane {}", values[p] > 0 ? pane.card : pane.versus);
-    if (app.view.mode != HeatMode::mask &&
-        difference_values(app.history, a, b, cell.row, app.view.layer, app.view.head, app.view.mode, values))
+    if (app.view.mode != HeatMode::mask && difference_values(app.run.history, a, b, cell.row, app.view.layer,
+                                                             app.view.head, app.view.mode, values))
         text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.card, pane.versus,
                             number_text(double(values[p])));
     return text;
@@ -277,10 +281,21 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
 float largest_in(const AppState& app, const HeatPane& pane) {
     const bool sinks = app.view.range().sinks_count;
     if (pane.versus >= 0) return pane.data.focus().largest(sinks);
-    float largest = app.heat.focus().largest(sinks);
+    float largest = app.maps.lane.focus().largest(sinks);
     if (app.view.arrangement == Arrangement::compare)
-        for (const HeatData& other : app.others) largest = std::max(largest, other.focus().largest(sinks));
+        for (const HeatData& other : app.maps.others)
+            largest = std::max(largest, other.focus().largest(sinks));
     return largest;
+}
+
+/// Returns the zoom of this frame: a fitted one follows the matrix and the canvas, and a requested cell is
+/// centred.
+HeatView placed_heat(const AppState& app, int n, CanvasPoint canvas) {
+    HeatView heat = app.view.heat;
+    if (const std::optional<Pick>& centre = app.view.center_request)
+        heat.center_on(centre->position, centre->row, canvas.x, canvas.y);
+    if (heat.fitted) heat.fit(n, n, canvas.x, canvas.y, app.first_fitted_row());
+    return heat;
 }
 
 }  // namespace
@@ -290,12 +305,12 @@ float heat_scale_width(const PanelContext& context) {
 }
 
 void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
-    AppState& app = context.app;
-    ViewState& view = app.view;
-    const int lane = app.history_lane(pane.card).value_or(0);
+    const AppState& app = context.app;
+    const ViewState& view = app.view;
+    const int lane = app.run.history_lane(pane.card).value_or(0);
     const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize();
-    const int n = app.history.n_positions();
+    const int n = app.run.history.n_positions();
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 room = ImGui::GetContentRegionAvail();
     const float right = pane.scale ? heat_scale_width(context) : context.px(14),
@@ -316,18 +331,13 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
     canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
     if (canvas.size.x < 20 || canvas.size.y < 20) return;
-    app.heat_canvas = {canvas.size.x, canvas.size.y};
-    if (view.center_request) {
-        view.heat.center_on(view.center_request->position, view.center_request->row, canvas.size.x,
-                            canvas.size.y);
-        view.center_request.reset();
-    }
-    if (view.heat.fitted) view.heat.fit(n, n, canvas.size.x, canvas.size.y, first_row);
+    const HeatView heat = placed_heat(app, n, {canvas.size.x, canvas.size.y});
+    context.shared.drawn_heat = {view.heat, heat, {canvas.size.x, canvas.size.y}};
 
     ImDrawList& list = *ImGui::GetWindowDrawList();
     HeatQuad quad;
     quad.canvas = frame_rect(context, canvas.min, canvas.max());
-    quad.view = view.heat;
+    quad.view = heat;
     quad.view.cell_width *= context.frame_scale.x;
     quad.view.cell_height *= context.frame_scale.y;
     quad.kv_head = app.focused_kv_head();
@@ -337,7 +347,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     const float largest = largest_in(app, pane);
     quad.scale = quad.difference ? difference_scale(view, largest) : color_scale(view, largest);
     quad.shown_row = view.row;
-    if (&pane.data == &app.heat) {
+    if (&pane.data == &app.maps.lane) {
         context.shared.heat_canvas = quad.canvas;
         context.shared.heat_view = quad.view;
         context.shared.heat_scale = quad.scale;
@@ -346,7 +356,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
                  theme::kLine);
 
-    draw_axes(context, lane, canvas, n, left, row_texts, texts);
+    draw_axes(context, heat, lane, canvas, n, left, row_texts, texts);
     if (!pane.scale) {
         // The last pane of the line draws it.
     } else if (view.mode == HeatMode::mask)
@@ -355,15 +365,15 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         draw_range_bar(panel.range, context, pane.data.focus(), quad.scale,
                        {canvas.max().x + context.px(10), canvas.min.y}, canvas.size.y);
 
-    draw_pins(context, pane.card, canvas);
+    draw_pins(context, heat, pane.card, canvas);
 
     // Marks the end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);
-    const float prompt_y = canvas.at(view.heat, 0, app.history.n_prompt()).y;
+    const float prompt_y = canvas.at(heat, 0, app.run.history.n_prompt()).y;
     list.AddLine({canvas.min.x - context.px(4), std::round(prompt_y) - 0.5f},
                  {canvas.min.x + context.px(16), std::round(prompt_y) - 0.5f}, theme::kDim);
     list.PopClipRect();
-    const float shown_y = canvas.at(view.heat, 0, view.row + 0.5).y;
+    const float shown_y = canvas.at(heat, 0, view.row + 0.5).y;
     if (shown_y >= canvas.min.y && shown_y <= canvas.max().y)
         list.AddTriangleFilled({canvas.max().x + context.px(7), shown_y - context.px(4)},
                                {canvas.max().x + context.px(7), shown_y + context.px(4)},
@@ -371,23 +381,23 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
 
     ImGui::SetCursorScreenPos(canvas.min);
     ImGui::InvisibleButton("canvas", canvas.size);
-    if (&pane.data == &app.heat) mark_item(context, "heatmap");
-    handle_mouse(panel, context, canvas, n);
-    if (view.pick) draw_guides(context, canvas, *view.pick, theme::kWarm);
-    if (context.shared.hovered) draw_guides(context, canvas, *context.shared.hovered, theme::kText);
+    if (&pane.data == &app.maps.lane) mark_item(context, "heatmap");
+    handle_mouse(panel, context, heat, canvas, n);
+    if (view.pick) draw_guides(heat, canvas, *view.pick, theme::kWarm);
+    if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::kText);
 
     // One line under the axis: the cell under the pointer, else what the picture does not show.
     std::string text;
     const std::optional<Pick> cell = context.shared.hovered ? context.shared.hovered : view.pick;
-    if (cell && cell->row <= app.last_row() && cell->position <= cell->row) {
+    if (cell && cell->row <= app.run.last_row() && cell->position <= cell->row) {
         text = pane.versus >= 0 ? difference_caption(app, pane, *cell) : cell_caption(app, lane, *cell);
     } else {
-        text = recording_note(app.history, lane, app.stride, app.dense_from);
+        text = recording_note(app.run.history, lane, app.run.stride, app.run.dense_from);
         const int side = std::max(pane.data.focus().factor(), 1 << std::max(quad.view.level(), 0));
         const auto add = [&](const std::string& words) {
             if (!words.empty()) text += (text.empty() ? "" : ", ") + words;
         };
-        if (view.mode == HeatMode::score && app.history.n_prompt() > 1) add("prompt rows have no scores");
+        if (view.mode == HeatMode::score && app.run.history.n_prompt() > 1) add("prompt rows have no scores");
         add(reduction_note(view.mode, quad.difference, side));
         if (text.empty())
             text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";

@@ -3,8 +3,8 @@
 namespace keyhole {
 
 void draw_heat_toolbar(const PanelContext& context) {
-    AppState& app = context.app;
-    ViewState& view = app.view;
+    const AppState& app = context.app;
+    const ViewState& view = app.view;
     ImGui::AlignTextToFramePadding();
     const bool narrow = ImGui::GetContentRegionAvail().x < context.px(570);
     heading(context, narrow ? fmt::format("L{} · H{}", view.layer, view.head)
@@ -26,23 +26,23 @@ void draw_heat_toolbar(const PanelContext& context) {
     button("view.fit", "fit", view.heat.fitted && !decoded, has_range ? 2 : 12);
     button("view.decoded", "decoded", view.heat.fitted && decoded, 2);
     // Side by side, the difference and the other lane have their own panes.
-    if (app.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
-    button("diff", fmt::format("– {}", app.other_card()), view.difference, narrow ? 6 : 12);
+    if (app.run.lane_editor.n_lanes() < 2 || view.arrangement == Arrangement::compare) return;
+    button("diff", fmt::format("– {}", app.other_lane()), view.difference, narrow ? 6 : 12);
     button("blink", "blink", view.blink, 2);
 }
 
 HeatPane focused_pane(const PanelContext& context) {
-    AppState& app = context.app;
-    const int card = app.view.lane, other = app.other_card();
-    if (app.view.blink && other != card && !app.others.empty())
-        return {other, -1, app.others.front(), context.painters.others.front()};
+    const AppState& app = context.app;
+    const int card = app.view.lane, other = app.other_lane();
+    if (app.view.blink && other != card && !app.maps.others.empty())
+        return {other, -1, app.maps.others.front(), context.painters.others.front()};
     if (app.view.difference && other != card)
-        return {card, other, app.difference, context.painters.difference};
-    return {card, -1, app.heat, context.painters.focus};
+        return {card, other, app.maps.difference, context.painters.difference};
+    return {card, -1, app.maps.lane, context.painters.focus};
 }
 
 void draw_waiting(const PanelContext& context) {
-    const EngineStatus& status = context.app.status;
+    const EngineStatus& status = context.app.run.status;
     ImGui::Spacing();
     ImGui::TextUnformatted(status.phase == EnginePhase::failed ? "Nothing to show: the run did not start."
                                                                : "The prompt is being processed…");
@@ -51,7 +51,7 @@ void draw_waiting(const PanelContext& context) {
 
 void draw(HeatmapPanel& panel, const PanelContext& context) {
     draw_heat_toolbar(context);
-    if (!context.app.has_run()) return draw_waiting(context);
+    if (!context.app.run.has_steps()) return draw_waiting(context);
     const HeatPane pane = focused_pane(context);
     const bool other = pane.versus >= 0 || pane.card != context.app.view.lane;
     if (other) {

@@ -14,7 +14,7 @@ namespace {
 
 /// Draws the most likely tokens of `n` lanes, a line a rank.
 void draw_candidates(const PanelContext& context, int first, int n) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const bool teaches = app.view.arrangement == Arrangement::teach;  // few and large
     const ScopedFont font(teaches ? context.fonts.book : context.fonts.small);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -35,7 +35,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
             const std::string text = visible(token_words(app, record->top[k].id));
             ImGui::TextUnformatted(fitted(text, width - share_width - context.px(4)).c_str());
             mark_item(context, fmt::format("candidate {} {}", i, k + 1));
-            if (app.live()) {
+            if (app.run.live()) {
                 const ImVec2 end(at.x + width, at.y + line + 1);
                 if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(at, end)) {
                     list.AddRect({at.x - 2, at.y}, end, theme::kText, 2);
@@ -54,20 +54,21 @@ void draw_candidates(const PanelContext& context, int first, int n) {
 }
 
 void draw_next_tokens(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     heading(context, "Next token");
     ImGui::SameLine();
     dim_text(context, fmt::format("after step {}", app.view.row));
-    const int n = std::min(app.lane_editor.n_lanes(), 4);
+    const int n = std::min(app.run.lane_editor.n_lanes(), 4);
     if (n == 0 ||
         !ImGui::BeginTable("next", n, ImGuiTableFlags_SizingStretchSame | ImGuiTableFlags_BordersInnerV))
         return;
     // If there are more lanes than fit, shows those around the focused one.
-    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.lane_editor.n_lanes() - n));
+    const int first = std::clamp(app.view.lane - n + 1, 0, std::max(0, app.run.lane_editor.n_lanes() - n));
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset =
+            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
     }
@@ -76,7 +77,7 @@ void draw_next_tokens(const PanelContext& context) {
 }
 
 void draw_memory_rows(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const ScopedFont font(context.fonts.small);
     ImGui::TableNextRow();
     for (const auto& [title, whole] :
@@ -88,13 +89,14 @@ void draw_memory_rows(const PanelContext& context) {
         dim_text(context, title);
         if (*whole != '\0') tooltip(context, whole);
     }
-    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
+    for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
         const LaneRecord* record = app.record(i);
         if (record == nullptr) continue;
-        const int n_kv = app.history.layout(app.history_lane(i).value_or(0)).n_kv_heads();
+        const int n_kv = app.run.history.layout(app.run.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        const auto preset = preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset =
+            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
         ImGui::TableNextColumn();
@@ -136,7 +138,8 @@ void draw_watched_curve(const PanelContext& context) {
 
 /// Plots the KL divergence of every lane from lane 0 over the steps, in the remaining room.
 void draw_divergence(const PanelContext& context) {
-    if (context.app.lane_editor.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84)) return;
+    if (context.app.run.lane_editor.n_lanes() < 2 || ImGui::GetContentRegionAvail().y < context.px(84))
+        return;
     heading(context, "Divergence");
     tooltip(context, measure_tooltip("kl"));
     ImGui::SameLine();
@@ -148,7 +151,7 @@ void draw_divergence(const PanelContext& context) {
 }  // namespace
 
 void draw(InspectorPanel&, const PanelContext& context) {
-    if (!context.app.has_run()) return;
+    if (!context.app.run.has_steps()) return;
     draw_doctor_line(context);
     ImGui::Dummy({0, context.px(3)});
     draw_next_tokens(context);

@@ -43,18 +43,19 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
 /// Draws the lane's settings and measures in small print.
 void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
-    const LaneSpec spec = app.lane_editor.lanes()[static_cast<std::size_t>(index)];
+    const LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(index)];
     const bool focused = app.view.lane == index;
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
-        line(app.history_lane(index) ? "not present at this step" : "joins with the next step", theme::kWarm);
+        line(app.run.history_lane(index) ? "not present at this step" : "joins with the next step",
+             theme::kWarm);
     } else {
         if (!record->failure.empty()) line(record->failure, theme::kFault);
         if (std::isnan(record->entropy)) line(kNoNumbers, theme::kFault);
         if (record->ended) line("ended: the model closed its text", theme::kDim);
-        const bool latest = app.view.row == app.last_row();
-        if (latest && app.live() && format_lane_spec(spec) != record->info->spec &&
+        const bool latest = app.view.row == app.run.last_row();
+        if (latest && app.run.live() && format_lane_spec(spec) != record->info->spec &&
             spec != parse_lane_spec(record->info->spec))
             line("requested: " + format_lane_spec(spec) + " (from the next step)", theme::kWarm);
         line(record->info->effective, theme::kDim);
@@ -73,8 +74,8 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
 
 /// Draws the contents of a lane's card. min: its upper left corner.
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
-    AppState& app = context.app;
-    const Preset preset = app.lane_editor.lanes()[static_cast<std::size_t>(index)].policy.preset;
+    const AppState& app = context.app;
+    const Preset preset = app.run.lane_editor.lanes()[static_cast<std::size_t>(index)].policy.preset;
     const LaneRecord* record = app.record(index);
     const bool focused = app.view.lane == index;
     const float pad = context.px(9);
@@ -87,7 +88,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     heading(context, fmt::format("{}  {}", index, preset_name(preset)));
     float kept_width = 0;
     if (record != nullptr) {
-        const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
+        const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();
         const std::string kept = fmt::format("{:.0f} of {}{}", double(record->use.stored_tokens) / n_kv,
                                              app.view.row + 1, brief ? "" : " kept");
         const ScopedFont font(context.fonts.small);
@@ -101,7 +102,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.
-        const int n_kv = app.history.layout(*app.history_lane(index)).n_kv_heads();
+        const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();
         const float share = static_cast<float>(double(record->use.stored_tokens) / n_kv / (app.view.row + 1));
         const ImVec2 bar = ImGui::GetCursorScreenPos();
         list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::rgb(28, 31, 37), 2);
@@ -121,7 +122,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
 }
 
 void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const bool focused = app.view.lane == index, brief = app.view.arrangement == Arrangement::teach;
     const ScopedId id(index);
     ImDrawList& list = *ImGui::GetWindowDrawList();
@@ -149,10 +150,11 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
 /// Says that all lanes still look alike: until a budget is full every policy keeps everything.
 void say_that_nothing_left(const PanelContext& context) {
     const AppState& app = context.app;
-    if (!app.has_run() || app.lane_editor.n_lanes() < 2) return;
-    for (const LaneRecord& record : app.history.steps().back()->lanes) {
-        const KvLayout& layout = app.history.layout(*app.history.lane_from_id(record.info->id));
-        if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.history.n_positions()) return;
+    if (!app.run.has_steps() || app.run.lane_editor.n_lanes() < 2) return;
+    for (const LaneRecord& record : app.run.history.steps().back()->lanes) {
+        const KvLayout& layout = app.run.history.layout(*app.run.history.lane_from_id(record.info->id));
+        if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.run.history.n_positions())
+            return;
     }
     const ScopedColor color(ImGuiCol_Text, theme::kWarm);
     ImGui::TextWrapped("No budget is full yet, so all policies still keep everything and look alike.");
@@ -161,10 +163,10 @@ void say_that_nothing_left(const PanelContext& context) {
 }  // namespace
 
 void draw(LanesPanel& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     if (app.view.arrangement == Arrangement::teach) {  // the menu has the other buttons
         say_that_nothing_left(context);
-        for (int i = 0; i < app.lane_editor.n_lanes(); ++i) {
+        for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
             draw_card(panel, context, i);
             // If not all cards fit, scrolls to the focused one.
             if (i == app.view.lane && panel.shown_lane != i) ImGui::SetScrollHereY(1);
@@ -182,14 +184,14 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     command_button(context, "remove", "–", false, context.px(24));
     ImGui::SameLine(0, context.px(3));
     command_button(context, "lane.undo", "↶", false, context.px(26));
-    bool follow = app.lane_editor.follow();
+    bool follow = app.run.lane_editor.follow();
     if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
     mark_item(context, "follow");
     action_tooltip(context, "follow");
 
     say_that_nothing_left(context);
     ImGui::Spacing();
-    for (int i = 0; i < app.lane_editor.n_lanes(); ++i) draw_card(panel, context, i);
+    for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) draw_card(panel, context, i);
 }
 
 }  // namespace keyhole

@@ -5,7 +5,7 @@
 namespace keyhole {
 
 void draw_left_run(KeptRuns& runs, const PanelContext& context) {
-    if (runs.left().empty() || context.app.opening()) return;
+    if (runs.left().empty() || context.app.jobs.opening()) return;
     const std::filesystem::path spool = runs.left().front();
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowPos({size.x / 2, size.y - context.px(40)}, ImGuiCond_Always, {0.5f, 1});
@@ -22,7 +22,7 @@ void draw_left_run(KeptRuns& runs, const PanelContext& context) {
     ImGui::SameLine();
     if (ImGui::Button("Open")) {
         run(context, "file.open " + spool.string());
-        if (context.app.opening()) runs.forget(spool);
+        if (context.app.jobs.opening()) runs.forget(spool);
     }
     tooltip(context, "Makes a trace of the records and shows it in place of the current run.");
     mark_item(context, "left run open");

@@ -17,11 +17,10 @@ void go_to(const PanelContext& context, const ManualPlace& place) {
 void follow(const PanelContext& context, const std::string& link) {
     std::optional<ManualPlace> place = place_of_link(link);
     if (!place) {
-        context.app.clipboard_out = link;
-        context.app.say("copied " + link);
+        run(context, "copy " + link);
         return;
     }
-    if (place->page.empty()) place->page = context.app.manual_place.page;
+    if (place->page.empty()) place->page = context.app.manual.place.page;
     go_to(context, *place);
 }
 
@@ -199,26 +198,26 @@ void draw_buttons(ManualReader& reader, const PanelContext& context) {
     if (ImGui::Button("Contents")) run(context, "help.manual index");
     mark_item(context, "manual contents");
     ImGui::SameLine();
-    dim_text(context, fmt::format("keyhole help {}", context.app.manual_place.page));
+    dim_text(context, fmt::format("keyhole help {}", context.app.manual.place.page));
 }
 
 }  // namespace
 
 void draw(ManualReader& reader, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     draw_buttons(reader, context);
-    if (app.manual_place != reader.shown) {
+    if (app.manual.place != reader.shown) {
         if (!reader.shown.page.empty()) reader.back.push_back(reader.shown);
-        reader.shown = app.manual_place;
+        reader.shown = app.manual.place;
         reader.scrolls = true;
-        learn_characters(app.manual_page, app.glyphs);
+        learn_characters(app.manual.page, app.glyphs);
     }
     // Each page has a child of its own, so its first frame is not scrolled as the page before it was.
     const ScopedChild child(reader.shown.page.c_str(), {0, ImGui::GetIO().DisplaySize.y * 0.7f}, false, 0);
     if (reader.scrolls && reader.shown.fragment.empty()) ImGui::SetScrollY(0);
     std::string clicked;
     int number = 0;
-    for (const ManualBlock& block : app.manual_page.blocks) {
+    for (const ManualBlock& block : app.manual.page.blocks) {
         const ScopedId id(number++);
         if (block.kind == ManualBlock::Kind::heading) {
             ImGui::Dummy({1, context.px(block.level <= 2 ? 8 : 4)});

@@ -56,20 +56,20 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
 /// Draws the lanes with their values at the shown step, two in a line.
 void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
     const AppState& app = context.app;
-    const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.first_row()));
+    const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.run.first_row()));
     const float column = width / 2, line = ImGui::GetFontSize();
     int n = 0;
-    for (int card = 0; card < app.lane_editor.n_lanes(); ++card) {
-        const auto lane = app.history_lane(card);
+    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card) {
+        const auto lane = app.run.history_lane(card);
         if (!lane) continue;
-        const std::span<const float> values = app.curves.curve(kind, *lane);
+        const std::span<const float> values = app.run.curves.curve(kind, *lane);
         const float value = shown < values.size() ? values[shown] : NAN;
         const ImVec2 place(at.x + column * static_cast<float>(n % 2),
                            at.y + line * static_cast<float>(n / 2));
         list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
                      theme::lane_color(card), 2);
         const std::string name(
-            preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
+            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
         list.AddText(
             {place.x + context.px(19), place.y}, theme::kDim,
             fitted(fmt::format("{} {}  {}", card, name, number_text(double(value))), column - context.px(22))
@@ -103,7 +103,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
         return std::nullopt;
     }
     draw_scale(context, list, axis, min, size);
-    const StepList& steps = app.history.steps();
+    const StepList& steps = app.run.history.steps();
     const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
     const auto x_of = [&](int r) {
         return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
@@ -136,12 +136,13 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
-        if (const auto lane = app.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
-            lines.push_back({app.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
+    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
+        if (const auto lane = app.run.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
+            lines.push_back(
+                {app.run.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
     const ScopedFont font(context.fonts.small);
     const float below =
-        legend ? ImGui::GetFontSize() * static_cast<float>((app.lane_editor.n_lanes() + 1) / 2) : 0;
+        legend ? ImGui::GetFontSize() * static_cast<float>((app.run.lane_editor.n_lanes() + 1) / 2) : 0;
     const ScopedId id(kind);
     const char* nothing = about.needs_shadow ? "no shown lane has a shadow here" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});

@@ -5,7 +5,7 @@
 namespace keyhole {
 
 void draw_notes(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     heading(context, "Bookmarks");
     ImGui::SameLine();
     command_button(context, "bookmark", "add this view");
@@ -23,12 +23,12 @@ void draw_notes(const PanelContext& context) {
     heading(context, "Notes");
     std::string notes = for_field(app.annotations.notes);
     if (ImGui::InputTextMultiline("##notes", &notes, {-1, context.px(150)}))
-        app.annotations.notes = from_field(notes);
-    if (!app.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
+        run(context, "notes.set " + from_field(notes));
+    if (!app.run.live() && ImGui::IsItemDeactivatedAfterEdit()) run(context, "notes.keep");
     mark_item(context, "notes");
-    dim_text(context,
-             app.live() ? "Saved beside the trace when you save the run."
-                        : "Saved beside the trace: " + annotations_file(app.opened_file).filename().string());
+    dim_text(context, app.run.live() ? "Saved beside the trace when you save the run."
+                                     : "Saved beside the trace: " +
+                                           annotations_file(app.run.opened_file).filename().string());
     if (!app.recent.paths.empty()) {
         ImGui::Separator();
         heading(context, "Recent files");

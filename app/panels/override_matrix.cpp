@@ -172,21 +172,16 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
     }
     if (ImGui::IsMouseDown(panel.clearing ? 1 : 0)) return;
     panel.painting = false;
-    std::vector<std::string> faults = validate(panel.draft);
-    if (faults.empty()) faults = check_overrides(panel.draft, heads);
-    if (faults.empty())
-        set_focused_lane(context, {panel.draft, lane.sharing});
-    else
-        context.app.say(faults.front(), true);
+    set_focused_lane(context, {panel.draft, lane.sharing});
 }
 
 }  // namespace
 
 void draw(OverrideMatrix& panel, const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.has_run() || app.view.lane >= app.lane_editor.n_lanes()) return;
-    const LaneSpec lane = app.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
-    const HeadGrid heads = head_grid(app.history.layout(app.shown_lane()));
+    const AppState& app = context.app;
+    if (!app.run.has_steps() || app.view.lane >= app.run.lane_editor.n_lanes()) return;
+    const LaneSpec lane = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    const HeadGrid heads = head_grid(app.run.history.layout(app.shown_lane()));
     if (!panel.painting) panel.draft = lane.policy;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
             theme::lane_color(app.view.lane));
@@ -247,14 +242,14 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
     if (!off) paint(panel, context, lane, heads, under);
 
     const ResolvedPolicy policy =
-        resolve(panel.draft, app.history.n_prompt(), app.history.run().n_generate, heads);
+        resolve(panel.draft, app.run.history.n_prompt(), app.run.history.run().n_generate, heads);
     draw_grid(panel, context, place, OverrideGrid(panel.draft, panel.field, heads), policy, under);
     if (under && under->first >= 0 && under->second >= 0 && !panel.painting) {
         const auto [l, h] = *under;
         const auto& known = shown.at(l, h);
         tooltip(context,
                 fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
-                            kv_head_text(app.history.layout(app.shown_lane()),
+                            kv_head_text(app.run.history.layout(app.shown_lane()),
                                          heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),

@@ -41,11 +41,11 @@ void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& l
 }
 
 void run(const PanelContext& context, std::string_view text) {
-    try {
-        run_action(context.app, text);
-    } catch (const std::exception& error) {
-        context.app.say(error.what(), true);
-    }
+    context.run_action(text);
+}
+
+void pick(const PanelContext& context, Pick cell, bool adds) {
+    run(context, fmt::format("pick {} {} {}", cell.row, cell.position, adds ? "add" : "only"));
 }
 
 void tooltip(const PanelContext& context, std::string_view text) {
@@ -189,12 +189,12 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
 }
 
 const std::string& token_words(const AppState& app, int id) {
-    return app.glyphs.token(app.history.run(), id);
+    return app.glyphs.token(app.run.history.run(), id);
 }
 
 const std::string& token_words(const AppState& app, int lane, int position) {
     static const std::string kNothing;
-    const std::vector<int>& tokens = app.history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    const std::vector<int>& tokens = app.run.history.lanes()[static_cast<std::size_t>(lane)].tokens;
     if (position < 0 || static_cast<std::size_t>(position) >= tokens.size()) return kNothing;
     return token_words(app, tokens[static_cast<std::size_t>(position)]);
 }

@@ -12,6 +12,7 @@
 #include <imgui.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ struct PanelShared {
     bool panes_may_lag = true;  ///< false in a frame that is saved to a file
     /// Widgets of the last frame by name. Scripts point at them, and the report lists them.
     std::map<std::string, NamedItem, std::less<>> items;
+    /// Where the last heat map of the frame was drawn; nullopt: none. See AppState::heat_was_drawn().
+    std::optional<DrawnHeat> drawn_heat;
     // Values of the last frame for dump-cells. heat_canvas is in framebuffer pixels.
     PixelRect heat_canvas;
     HeatView heat_view;  ///< in framebuffer pixels
@@ -51,7 +54,10 @@ struct PanelShared {
 };
 
 struct PanelContext {
-    AppState& app;
+    const AppState& app;
+    /// Runs an action of the table; a failure goes to the status line. Panels change the state in no other
+    /// way. Call it as run(context, text).
+    const std::function<void(std::string_view)>& run_action;
     HeatPainters& painters;
     const Fonts& fonts;
     PanelShared& shared;
@@ -68,8 +74,10 @@ void paint_heat(const PanelContext& context, HeatPainter& painter, ImDrawList& l
 std::string pane_at(const PanelShared& shared, ImVec2 at);
 PixelRect frame_rect(const PanelContext& context, ImVec2 min, ImVec2 max);
 
-/// Runs a command of the table. A failure goes to the status line.
+/// Runs an action of the table.
 void run(const PanelContext& context, std::string_view text);
+/// Picks a cell. adds: the other picked tokens keep their curves.
+void pick(const PanelContext& context, Pick cell, bool adds);
 /// Shows title, key and help of a command if the last item is hovered.
 void action_tooltip(const PanelContext& context, std::string_view id);
 bool lit_button(const char* label, bool lit, float width = 0);

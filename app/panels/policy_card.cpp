@@ -83,8 +83,9 @@ void draw_dialects(PolicyEditor& edit) {
 /// Shows what the draft would store and attend to on this prompt, before it is in force.
 void draw_accounting(const PolicyEditor& edit) {
     const AppState& app = edit.context.app;
-    if (!app.has_run()) return;
-    const ResolvedPolicy policy = resolve(edit.policy, app.history.n_prompt(), app.history.run().n_generate);
+    if (!app.run.has_steps()) return;
+    const ResolvedPolicy policy =
+        resolve(edit.policy, app.run.history.n_prompt(), app.run.history.run().n_generate);
     small_words(edit.context, accounting_text(policy), theme::kText);
     tooltip(edit.context,
             fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after a step's "
@@ -132,10 +133,11 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
 /// Draws `content`, which edits a draft, and sends the draft when the widget is released.
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
-    AppState& app = context.app;
-    if (panel.edited != lane) panel.draft = app.lane_editor.lanes()[static_cast<std::size_t>(lane)];
+    const AppState& app = context.app;
+    if (panel.edited != lane) panel.draft = app.run.lane_editor.lanes()[static_cast<std::size_t>(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
-    if (app.has_run()) edit.heads = head_grid(app.history.layout(app.history_lane(lane).value_or(0)));
+    if (app.run.has_steps())
+        edit.heads = head_grid(app.run.history.layout(app.run.history_lane(lane).value_or(0)));
     edit.lane = lane;
     edit.right = right;
     // A narrow card needs its room for the widgets.
@@ -149,11 +151,7 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
     panel.edited = edit.active ? lane : -1;
     if (!edit.committed) return;
     panel.edited = -1;
-    const std::vector<std::string> faults = validate(panel.draft.policy);
-    if (faults.empty())
-        run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
-    else
-        app.say(faults.front(), true);
+    run(context, fmt::format("lane {} {}", lane, format_lane_spec(panel.draft)));
 }
 
 }  // namespace

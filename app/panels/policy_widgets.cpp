@@ -145,8 +145,9 @@ void PolicyEditor::widget(std::string_view option, float width) {
     if (option == "tau") {
         const AppState& app = context.app;
         const LaneRecord* record = app.record(lane);
-        const int n_prompt = app.has_run() ? app.history.n_prompt() : 1;
-        ResolvedPolicy in_force = resolve(policy, n_prompt, app.has_run() ? app.history.run().n_generate : 0);
+        const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 1;
+        ResolvedPolicy in_force =
+            resolve(policy, n_prompt, app.run.has_steps() ? app.run.history.run().n_generate : 0);
         if (record != nullptr && policy.horizon == 0) in_force.horizon = record->info->policy.horizon;
         committed |= edit_tau(context, policy.tau, in_force, std::max(0, app.view.row - n_prompt + 1), width,
                               tau_drag, active);

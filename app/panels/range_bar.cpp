@@ -100,12 +100,15 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     }
     const ScopedPopup popup("set range");
     if (popup.open()) {
-        RangeChoice& range = context.app.view.range();
-        ImGui::Checkbox("Automatic", &range.automatic);
-        ImGui::Checkbox("Logarithmic", &range.logarithmic);
-        ImGui::Checkbox("Count the first four tokens", &range.sinks_count);
-        ImGui::Checkbox("Mark values outside the range", &context.app.view.marks_clips);
-        ImGui::Checkbox("Mark NaN and infinite values", &context.app.view.marks_nan);
+        const RangeChoice& range = context.app.view.range();
+        const auto choice = [&](const char* label, bool on, std::string_view action) {
+            if (ImGui::Checkbox(label, &on)) run(context, fmt::format("{} {}", action, on ? "on" : "off"));
+        };
+        choice("Automatic", range.automatic, "range.auto");
+        choice("Logarithmic", range.logarithmic, "range.log");
+        choice("Count the first four tokens", range.sinks_count, "range.sinks");
+        choice("Mark values outside the range", context.app.view.marks_clips, "range.clips");
+        choice("Mark NaN and infinite values", context.app.view.marks_nan, "range.nan");
         command_button(context, "range.fit", "Fit to 99 % of the cells");
         for (const Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::gray}) {
             if (map != Colormap::viridis) ImGui::SameLine();
@@ -113,8 +116,10 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
                 run(context, fmt::format("colors {}", colormap_name(map)));
         }
         ImGui::SetNextItemWidth(context.px(110));
-        ImGui::SliderFloat("gamma", &range.gamma, 0.2f, 5, "%.2f",
-                           ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp);
+        float gamma = range.gamma;
+        if (ImGui::SliderFloat("gamma", &gamma, 0.2f, 5, "%.2f",
+                               ImGuiSliderFlags_Logarithmic | ImGuiSliderFlags_AlwaysClamp))
+            run(context, fmt::format("range.gamma {}", gamma));
         mark_item(context, "gamma");
         action_tooltip(context, "range.gamma");
         ImGui::SetNextItemWidth(context.px(110));
@@ -122,11 +127,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         mark_item(context, "range.low");
         ImGui::SetNextItemWidth(context.px(110));
         const bool high = ImGui::InputFloat("highest", &panel.high, 0, 0, "%.3g");
-        if ((low || high) && panel.low >= 0 && panel.low < panel.high) {
-            range.automatic = false;
-            range.low = panel.low;
-            range.high = panel.high;
-        }
+        if ((low || high) && panel.low >= 0 && panel.low < panel.high)
+            run(context, fmt::format("range.set {} {}", panel.low, panel.high));
     }
 }
 

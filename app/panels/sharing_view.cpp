@@ -128,8 +128,8 @@ void draw_pair(PolicyEditor& edit, const char* option, Value& value,
 
 void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
     const AppState& app = edit.context.app;
-    if (!app.has_run()) return;
-    const ModelConfig& config = app.history.run().config;
+    if (!app.run.has_steps()) return;
+    const ModelConfig& config = app.run.history.run().config;
     draw_choice(sharing, edit, config);
     if (sharing.kind != KvSharing::Kind::own) {
         if (kv_shape(sharing, config).n_layers < kv_shape(config).n_layers)
@@ -138,9 +138,9 @@ void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
         draw_pair<bool>(edit, "compensate", sharing.compensate, {{{"off", false}, {"on", true}}});
     }
     const LaneRecord* record = app.record(edit.lane);
-    const std::optional<int> lane = app.history_lane(edit.lane);
+    const std::optional<int> lane = app.run.history_lane(edit.lane);
     if (record == nullptr || !lane) return;
-    const KvLayout& layout = app.history.layout(*lane);
+    const KvLayout& layout = app.run.history.layout(*lane);
     const double per_head = static_cast<double>(record->use.stored_tokens) / layout.n_kv_heads();
     small_words(
         edit.context,

@@ -17,7 +17,7 @@ std::string when(const std::optional<int>& row) {
 }  // namespace
 
 void draw_span_plot(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     if (!app.view.watched) {
         dim_text(context, "Pick words in the text (Shift adds more) and press W to watch them.");
         return;
@@ -33,13 +33,13 @@ void draw_span_plot(const PanelContext& context) {
     const float line = ImGui::GetFontSize();
     const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
     const float left = context.px(38),
-                below = line * static_cast<float>(app.lane_editor.n_lanes() + 1) + context.px(8);
+                below = line * static_cast<float>(app.run.lane_editor.n_lanes() + 1) + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
         size(room.x - left - context.px(6), room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (size.x < 30 || size.y < 24) return;
     list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
-    const StepList& steps = app.history.steps();
+    const StepList& steps = app.run.history.steps();
     const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
     const auto at = [&](int row, float share) {
         return ImVec2(min.x + size.x * static_cast<float>(row - first) / static_cast<float>(last - first),
@@ -57,10 +57,10 @@ void draw_span_plot(const PanelContext& context) {
         ImU32 color;
     };
     std::vector<Note> notes;
-    for (int card = 0; card < app.lane_editor.n_lanes(); ++card) {
-        const auto lane = app.history_lane(card);
+    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card) {
+        const auto lane = app.run.history_lane(card);
         if (!lane) continue;
-        const SpanLifetime lifetime = span_lifetime(app.history, *lane, span);
+        const SpanLifetime lifetime = span_lifetime(app.run.history, *lane, span);
         const ImU32 color = theme::lane_color(card);
         for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
             if (std::isnan(lifetime.share[i])) continue;
@@ -88,9 +88,10 @@ void draw_span_plot(const PanelContext& context) {
                                       ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
                                       : "–";
         notes.push_back(
-            {fmt::format("{} {}  {}  {}", card,
-                         preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset),
-                         share, span_verdict(lifetime)),
+            {fmt::format(
+                 "{} {}  {}  {}", card,
+                 preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset),
+                 share, span_verdict(lifetime)),
              fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
                          card, when(lifetime.no_head_has_all), when(lifetime.all_gone),

@@ -11,8 +11,8 @@ namespace {
 /// Returns the branches other than the shown one: from the engine for a live run, from the last record for a
 /// trace.
 std::span<const Branch> other_branches(const AppState& app) {
-    if (app.live()) return app.status.other_branches;
-    const auto& known = app.history.steps().back()->other_branches;
+    if (app.run.live()) return app.run.status.other_branches;
+    const auto& known = app.run.history.steps().back()->other_branches;
     return known == nullptr ? std::span<const Branch>() : std::span<const Branch>(*known);
 }
 
@@ -26,9 +26,9 @@ std::string branch_text(const Branch& branch) {
 
 void draw_rewind_buttons(const PanelContext& context) {
     const AppState& app = context.app;
-    const ScopedDisabled disabled(!app.live());
+    const ScopedDisabled disabled(!app.run.live());
     command_button(context, "rewind", fmt::format("go back to {}", app.view.row).c_str());
-    if (app.view.row < app.last_row() && app.settings_differ_at(app.view.row)) {
+    if (app.view.row < app.run.last_row() && app.run.settings_differ_at(app.view.row)) {
         ImGui::SameLine(0, context.px(2));
         if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
         mark_item(context, "rewind keep");
@@ -42,7 +42,7 @@ void draw_rewind_buttons(const PanelContext& context) {
 
 /// Draws the buttons to rewind, to fork, and to go to other branches.
 void draw_branch_buttons(const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     const std::span<const Branch> branches = other_branches(app);
     draw_rewind_buttons(context);
     if (branches.empty()) return;
@@ -53,7 +53,7 @@ void draw_branch_buttons(const PanelContext& context) {
     const ScopedPopup popup("branches");
     if (!popup.open()) return;
     for (const Branch& branch : branches) {
-        if (ImGui::MenuItem(branch_text(branch).c_str(), nullptr, false, app.live()))
+        if (ImGui::MenuItem(branch_text(branch).c_str(), nullptr, false, app.run.live()))
             run(context, fmt::format("branch {}", branch.id));
         mark_item(context, fmt::format("branch {}", branch.id));
     }
@@ -68,10 +68,10 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
         list.AddQuadFilled({x, y - r}, {x + r, y}, {x, y + r}, {x - r, y}, color);
     };
     for (const Branch& branch : other_branches(app))
-        if (branch.from_row <= app.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
-    for (int card = 0; card < app.lane_editor.n_lanes(); ++card)
-        if (const std::optional<int> lane = app.history_lane(card)) {
-            const RunHistory::Lane& l = app.history.lanes()[static_cast<std::size_t>(*lane)];
+        if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
+    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
+        if (const std::optional<int> lane = app.run.history_lane(card)) {
+            const RunHistory::Lane& l = app.run.history.lanes()[static_cast<std::size_t>(*lane)];
             if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(card));
         }
 }
@@ -79,9 +79,9 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
 }  // namespace
 
 void draw(TimeBar&, const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.has_run()) return;
-    const int first = app.first_row(), last = app.last_row(), n = last - first + 1;
+    const AppState& app = context.app;
+    if (!app.run.has_steps()) return;
+    const int first = app.run.first_row(), last = app.run.last_row(), n = last - first + 1;
     ImGui::AlignTextToFramePadding();
     heading(context, "Time");
     ImGui::SameLine();
@@ -113,12 +113,12 @@ void draw(TimeBar&, const PanelContext& context) {
 
     // Evictions of the focused lane as ticks from below. Their height is the share of KV heads that evicted.
     const int lane = app.shown_lane();
-    const float n_kv = static_cast<float>(app.history.layout(lane).n_kv_heads());
+    const float n_kv = static_cast<float>(app.run.history.layout(lane).n_kv_heads());
     float largest_kl = 1e-3f;
-    for (const auto& step : app.history.steps()) {
+    for (const auto& step : app.run.history.steps()) {
         for (const LaneRecord& record : step->lanes)
             if (record.kl) largest_kl = std::max(largest_kl, *record.kl);
-        if (const LaneRecord* record = app.history.lane_record(step->row, lane);
+        if (const LaneRecord* record = app.run.history.lane_record(step->row, lane);
             record != nullptr && !record->evictions.empty()) {
             const float share = std::min(1.0f, static_cast<float>(record->evictions.size()) / n_kv);
             const float x = x_of(step->row);
@@ -132,16 +132,16 @@ void draw(TimeBar&, const PanelContext& context) {
     }
     draw_forks(context, list, min.y, x_of);
     // KL of every lane to lane 0.
-    for (std::size_t i = 1; i < app.history.lanes().size(); ++i) {
+    for (std::size_t i = 1; i < app.run.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
         const auto card = [&] {  // colours belong to cards
-            for (int c = 0; c < app.lane_editor.n_lanes(); ++c)
-                if (app.history_lane(c) == static_cast<int>(i)) return c;
+            for (int c = 0; c < app.run.lane_editor.n_lanes(); ++c)
+                if (app.run.history_lane(c) == static_cast<int>(i)) return c;
             return -1;
         }();
         if (card < 0) continue;
-        for (const auto& step : app.history.steps()) {
-            const LaneRecord* record = app.history.lane_record(step->row, static_cast<int>(i));
+        for (const auto& step : app.run.history.steps()) {
+            const LaneRecord* record = app.run.history.lane_record(step->row, static_cast<int>(i));
             if (record == nullptr || !record->kl) {
                 before.reset();
                 continue;
@@ -160,13 +160,13 @@ void draw(TimeBar&, const PanelContext& context) {
     const double under = first + double(ImGui::GetMousePos().x - min.x - context.px(6)) /
                                      double(size.x - context.px(12)) * std::max(n - 1, 1);
     const int row = std::clamp(static_cast<int>(std::lround(under)), first, last);
-    if (ImGui::IsItemActive()) app.view.move_row(row - app.view.row, first, last);
+    if (ImGui::IsItemActive() && row != app.view.row) run(context, fmt::format("row {}", row));
     const float handle = x_of(app.view.row);
     list.AddLine({handle, min.y}, {handle, max.y}, theme::kText, 1.5f);
     list.AddCircleFilled({handle, min.y + 5}, context.px(4), theme::kText);
     if (ImGui::IsItemHovered() && !ImGui::IsItemActive()) {
         list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::kText, 0.4f));
-        const StepTrace& step = app.history.at_row(row);
+        const StepTrace& step = app.run.history.at_row(row);
         std::string text = fmt::format("step {}", row);
         for (std::size_t i = 0; i < step.lanes.size(); ++i)
             text += fmt::format("\nlane {}: {}{}", i,

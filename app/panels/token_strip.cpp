@@ -30,21 +30,21 @@ bool light(float u) {
 
 /// Returns which of two lanes side by side alone keeps the token in the focused head; -1: both or neither.
 int lone_holder(const AppState& app, int position) {
-    if (app.view.arrangement != Arrangement::compare || app.lane_editor.n_lanes() < 2) return -1;
+    if (app.view.arrangement != Arrangement::compare || app.run.lane_editor.n_lanes() < 2) return -1;
     const auto keeps = [&](int card) {
-        const int lane = lane_of_row(app.history, app.history_lane(card).value_or(0), app.view.row);
-        const int g = app.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
-        return app.history.stored(lane, g, position, app.view.row);
+        const int lane = lane_of_row(app.run.history, app.run.history_lane(card).value_or(0), app.view.row);
+        const int g = app.run.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
+        return app.run.history.stored(lane, g, position, app.view.row);
     };
-    const bool here = keeps(app.view.lane), there = keeps(app.other_card());
-    return here == there ? -1 : here ? app.view.lane : app.other_card();
+    const bool here = keeps(app.view.lane), there = keeps(app.other_lane());
+    return here == there ? -1 : here ? app.view.lane : app.other_lane();
 }
 
 }  // namespace
 
 void draw(TokenStrip& panel, const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.has_run()) return;
+    const AppState& app = context.app;
+    if (!app.run.has_steps()) return;
     const int lane = app.shown_lane(), n = app.view.row + 1, g = app.focused_kv_head();
     ImGui::AlignTextToFramePadding();
     heading(context, "Text");
@@ -55,8 +55,9 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     const StripColor by = app.view.strip;
     const auto choice = [&](StripColor color, const char* label) {
         if (color != StripColor::share) ImGui::SameLine();
-        if (ImGui::RadioButton(label, by == color)) app.view.strip = color;
-        mark_item(context, fmt::format("strip {}", strip_color_name(color)));
+        const std::string_view name = strip_color_name(color);
+        if (ImGui::RadioButton(label, by == color)) run(context, fmt::format("strip.color {}", name));
+        mark_item(context, fmt::format("strip {}", name));
     };
     choice(StripColor::share, narrow ? "kept share" : "kept share over heads");
     choice(StripColor::score, narrow ? "score" : "score in the focused head");
@@ -65,14 +66,14 @@ void draw(TokenStrip& panel, const PanelContext& context) {
 
     std::vector<float> score(static_cast<std::size_t>(n));
     std::vector<float>& share = panel.share;
-    const std::tuple shown(app.history.generation(), lane, app.view.row, app.last_row());
+    const std::tuple shown(app.run.history.generation(), lane, app.view.row, app.run.last_row());
     if (panel.share_of != shown) {
         panel.share_of = shown;
         share.resize(static_cast<std::size_t>(n));
-        kept_share(app.history, lane, app.view.row, 0, app.history.layout(lane).n_kv_heads(), share);
+        kept_share(app.run.history, lane, app.view.row, 0, app.run.history.layout(lane).n_kv_heads(), share);
         panel.own.assign(static_cast<std::size_t>(n), -1);
-        for (int p = app.history.n_prompt(); p < n; ++p)
-            panel.own[static_cast<std::size_t>(p)] = choice_passed_over(app.history, lane, p);
+        for (int p = app.run.history.n_prompt(); p < n; ++p)
+            panel.own[static_cast<std::size_t>(p)] = choice_passed_over(app.run.history, lane, p);
         panel.any_fed = std::any_of(panel.own.begin(), panel.own.end(), [](int id) { return id >= 0; });
     }
     if (!narrow) {
@@ -87,7 +88,8 @@ void draw(TokenStrip& panel, const PanelContext& context) {
                 ? "struck through: evicted everywhere · underlined: the lane would have chosen another token"
                 : "struck through: evicted everywhere");
     }
-    const bool scored = by == StripColor::score && score_values(app.history, lane, app.view.row, g, score);
+    const bool scored =
+        by == StripColor::score && score_values(app.run.history, lane, app.view.row, g, score);
     float most = 0;
     if (scored)
         for (float s : score)
@@ -129,7 +131,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (panel.own[i] >= 0)  // fed: the lane did not choose this token
             list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::kWarm,
                          context.px(1.5f));
-        const bool prompt_end = p == app.history.n_prompt();
+        const bool prompt_end = p == app.run.history.n_prompt();
         if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::kWarm, 2);
         const std::optional<Pick>& over = context.shared.hovered;
         const bool picked = std::find(app.view.curve_positions.begin(), app.view.curve_positions.end(), p) !=
@@ -146,9 +148,9 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         mark_area(context, fmt::format("token {}", p), min, max);
         if (hovered && mouse.x >= min.x && mouse.x <= max.x && mouse.y >= min.y && mouse.y < min.y + line) {
             context.shared.next_hovered = Pick{app.view.row, p};
-            if (ImGui::IsMouseClicked(0)) app.view.pick_cell({app.view.row, p}, ImGui::GetIO().KeyShift);
+            if (ImGui::IsMouseClicked(0)) pick(context, {app.view.row, p}, ImGui::GetIO().KeyShift);
             if (ImGui::IsMouseClicked(1)) {
-                app.view.pick_cell({app.view.row, p}, false);
+                pick(context, {app.view.row, p}, false);
                 context.shared.open_token_menu = true;
             }
             std::string words = fmt::format("position {}, {} steps old: kept by {:.0f} % of the KV heads", p,

@@ -1,5 +1,7 @@
+#include "app/base/assets.h"
 #include "app/panels/top_bar.h"
 
+#include "app/base/assets.h"
 #include <imgui_stdlib.h>
 
 #include <algorithm>
@@ -77,7 +79,6 @@ void edit_draft(TopBar& panel, ImVec2 size) {
 }
 
 void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
-    AppState& app = context.app;
     const ImVec2 display = ImGui::GetIO().DisplaySize;
     ImGui::SetNextWindowSize(
         {std::min(context.px(720), display.x * 0.96f), std::min(context.px(380), display.y * 0.8f)},
@@ -104,9 +105,8 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     {
         const ScopedDisabled disabled(panel.draft.empty());
         if (ImGui::Button("Restart with this prompt")) {
-            app.setup.prompt = from_field(panel.draft);
             ImGui::CloseCurrentPopup();
-            run(context, "run.restart");
+            run(context, "prompt " + from_field(panel.draft));
         }
         mark_item(context, "prompt.restart");
     }
@@ -115,13 +115,13 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
 }
 
 void draw_model_popup(TopBar& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     ImGui::SetNextWindowSize({context.px(520), 0}, ImGuiCond_Appearing);
     const ScopedPopup popup("model", ImGuiWindowFlags_NoMove);
     if (!popup.open()) return;
     heading(context, "Model");
-    if (app.has_run()) {
-        const ModelConfig& c = app.history.run().config;
+    if (app.run.has_steps()) {
+        const ModelConfig& c = app.run.history.run().config;
         dim_text(
             context,
             fmt::format(
@@ -130,7 +130,7 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
     }
     std::filesystem::path chosen;
     for (const std::filesystem::path& folder : files_in(find_assets() / "models", true)) {
-        if (ImGui::Selectable(folder.filename().string().c_str(), folder == app.setup.model_folder))
+        if (ImGui::Selectable(folder.filename().string().c_str(), folder == app.run.setup.model_folder))
             chosen = folder;
         mark_item(context, "model " + folder.filename().string());
     }
@@ -140,9 +140,8 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
         chosen = panel.model_text;
     mark_item(context, "model.folder");
     if (!chosen.empty()) {
-        app.setup.model_folder = chosen;
         ImGui::CloseCurrentPopup();
-        run(context, "run.restart");
+        run(context, "model " + chosen.string());
     }
 }
 
@@ -175,9 +174,9 @@ void draw_menu(const PanelContext& context, std::string_view menu) {
 
 /// Draws the buttons run or stop and one step, and the speed.
 void draw_run_buttons(const PanelContext& context) {
-    AppState& app = context.app;
-    const bool running = app.stoppable();
-    const ScopedDisabled disabled(!app.live());
+    const AppState& app = context.app;
+    const bool running = app.run.stoppable();
+    const ScopedDisabled disabled(!app.run.live());
     {
         const ScopedColor ground(ImGuiCol_Button,
                                  running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74)),
@@ -191,15 +190,17 @@ void draw_run_buttons(const PanelContext& context) {
                                                           "8 steps/s",  "20 steps/s", "60 steps/s"};
     static constexpr std::array<double, 6> kRates = {0, 1, 3, 8, 20, 60};
     ImGui::SetNextItemWidth(context.px(104));
-    const std::string now =
-        app.speed == 0 ? "full speed" : fmt::format("{} step{}/s", app.speed, app.speed == 1 ? "" : "s");
+    const std::string now = app.run.speed == 0
+                                ? "full speed"
+                                : fmt::format("{} step{}/s", app.run.speed, app.run.speed == 1 ? "" : "s");
     const ScopedCombo combo("##speed", now.c_str());
     if (!combo.open()) {
         mark_item(context, "speed");
         return tooltip(context, "The speed of Run. The digit keys also set it.");
     }
     for (std::size_t i = 0; i < kNames.size(); ++i) {
-        if (ImGui::Selectable(kNames[i], app.speed == kRates[i])) app.set_speed(kRates[i]);
+        if (ImGui::Selectable(kNames[i], app.run.speed == kRates[i]))
+            run(context, fmt::format("run.speed {}", kRates[i]));
         mark_item(context, fmt::format("speed {}", kRates[i]));
     }
 }
@@ -230,16 +231,16 @@ void draw_menus(TopBar&, const PanelContext& context) {
 }
 
 void draw(TopBar& panel, const PanelContext& context) {
-    AppState& app = context.app;
+    const AppState& app = context.app;
     draw_run_buttons(context);
     ImGui::SameLine(0, context.px(14));
-    const std::string model = app.has_run()
-                                  ? std::filesystem::path(app.history.run().model_path).filename().string()
-                                  : app.setup.model_folder.filename().string();
+    const std::string model =
+        app.run.has_steps() ? std::filesystem::path(app.run.history.run().model_path).filename().string()
+                            : app.run.setup.model_folder.filename().string();
     const float model_width = context.px(150), restart_width = context.px(72);
     if (ImGui::Button(fitted(model.empty() ? "model…" : model, model_width - context.px(14)).c_str(),
                       {model_width, 0})) {
-        panel.model_text = app.setup.model_folder.string();
+        panel.model_text = app.run.setup.model_folder.string();
         ImGui::OpenPopup("model");
     }
     mark_item(context, "model");
@@ -249,7 +250,7 @@ void draw(TopBar& panel, const PanelContext& context) {
 
     // The prompt's first line. A click opens all of it.
     const float width = ImGui::GetContentRegionAvail().x - restart_width - context.px(6);
-    const std::string& shown = app.live() ? app.setup.prompt : app.history.run().prompt;
+    const std::string& shown = app.run.live() ? app.run.setup.prompt : app.run.history.run().prompt;
     const std::string line = fitted(one_line(app.glyphs.text(shown.substr(0, 400))), width - context.px(16));
     if (prompt_button(line, width)) {
         set_draft(panel, for_field(shown));
@@ -263,17 +264,19 @@ void draw(TopBar& panel, const PanelContext& context) {
 }
 
 void draw_status(const PanelContext& context) {
-    AppState& app = context.app;
-    const EngineStatus& status = app.status;
+    const AppState& app = context.app;
+    const EngineStatus& status = app.run.status;
     std::string text;
     ImU32 color = theme::kDim;
     float progress = -1;
-    if (!app.live()) {
-        text = "trace " + app.opened_file.filename().string();
+    if (!app.run.live()) {
+        text = "trace " + app.run.opened_file.filename().string();
     } else {
         switch (status.phase) {
             case EnginePhase::idle:
-                text = app.has_run() ? "Space decodes" : status.message.empty() ? "starting" : "stopped";
+                text = app.run.has_steps()      ? "Space decodes"
+                       : status.message.empty() ? "starting"
+                                                : "stopped";
                 break;
             case EnginePhase::loading:
                 text = "loading the model";
@@ -295,7 +298,7 @@ void draw_status(const PanelContext& context) {
                 break;
         }
     }
-    if (app.working()) {
+    if (app.run.working()) {
         text = status.work;
         progress = static_cast<float>(status.progress);
     }
@@ -316,30 +319,32 @@ void draw_status(const PanelContext& context) {
     }
     // Draws the right end first, so that messages know their room.
     std::string right;
-    if (app.has_run()) {
-        const int n = app.n_decoded();
-        right = fmt::format("prompt {} · decoded {}{} · {}", app.history.n_prompt(), n,
-                            app.live() && status.tokens_per_s > 0
+    if (app.run.has_steps()) {
+        const int n = app.run.n_decoded();
+        right = fmt::format("prompt {} · decoded {}{} · {}", app.run.history.n_prompt(), n,
+                            app.run.live() && status.tokens_per_s > 0
                                 ? fmt::format(" · {:.1f} steps/s", status.tokens_per_s)
                                 : "",
-                            app.history.run().backend);
-        if (app.last_row() + 1 > app.history.run().config.n_ctx)
-            right += fmt::format(" · beyond the trained context of {}", app.history.run().config.n_ctx);
+                            app.run.history.run().backend);
+        if (app.run.last_row() + 1 > app.run.history.run().config.n_ctx)
+            right += fmt::format(" · beyond the trained context of {}", app.run.history.run().config.n_ctx);
     }
     const float right_width = ImGui::CalcTextSize(right.c_str()).x;
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
     const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
-    if (app.opening() || app.export_job.running()) {
-        part(app.opening() ? "opening" : app.saving() ? "saving" : "exporting", theme::kDim);
-        const double done = app.opening() ? app.open_job.progress() : app.export_job.progress();
+    if (app.jobs.opening() || app.jobs.export_job.running()) {
+        part(app.jobs.opening() ? "opening" : app.jobs.saving() ? "saving" : "exporting", theme::kDim);
+        const double done =
+            app.jobs.opening() ? app.jobs.open_job.progress() : app.jobs.export_job.progress();
         ImGui::ProgressBar(static_cast<float>(done), {context.px(120), line}, "");
         ImGui::SameLine();
         if (ImGui::SmallButton("Cancel##file")) run(context, "export.cancel");
         ImGui::SameLine();
     } else {
-        const bool fault = app.notice.empty() ? status.phase == EnginePhase::failed : app.notice_is_fault;
-        const std::string message =
-            app.glyphs.text(app.notice.empty() ? (app.live() ? status.message : std::string()) : app.notice);
+        const bool fault =
+            app.notice.text.empty() ? status.phase == EnginePhase::failed : app.notice.is_fault;
+        const std::string message = app.glyphs.text(
+            app.notice.text.empty() ? (app.run.live() ? status.message : std::string()) : app.notice.text);
         const std::string cut = fitted(message, room);
         part(cut, fault ? theme::kFault : theme::kDim);
         if (cut != message) {

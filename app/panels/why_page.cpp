@@ -38,8 +38,8 @@ void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, I
 
 /// Draws a cell a query head: kept, or the step of its eviction, and its curves.
 void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
-    AppState& app = context.app;
-    const KvLayout& layout = app.history.layout(app.shown_lane());
+    const AppState& app = context.app;
+    const KvLayout& layout = app.run.history.layout(app.shown_lane());
     const int n_heads = layout.n_heads();
     // All layers if they fit, else those around the focused one.
     const int most = std::max(1, static_cast<int>(context.px(230) / context.px(34)));
@@ -70,7 +70,8 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
             }
             if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
-                const std::string story = eviction_story(app.history, lifetime.lane, l, h, lifetime.position);
+                const std::string story =
+                    eviction_story(app.run.history, lifetime.lane, l, h, lifetime.position);
                 show_tooltip(context, story.empty() ? fmt::format("L{}.H{} keeps it", l, h) : story);
                 if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
             }
@@ -113,7 +114,7 @@ void draw_payment(const PanelContext& context, std::span<const float> values, co
         if (std::isnan(values[i])) continue;
         sum += double(values[i]);
         ++n;
-        if (values[i] >= largest) largest = values[i], at = context.app.history.steps()[i]->row;
+        if (values[i] >= largest) largest = values[i], at = context.app.run.history.steps()[i]->row;
     }
     if (n == 0) {
         dim_text(context, "There was no step since its eviction.");
@@ -140,23 +141,23 @@ void draw_full_attention(const PanelContext& context, const TokenLifetime& lifet
 /// Draws the same for the lane's own shadow, if it has one: full attention over the lane's own text and
 /// queries.
 void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lifetime) {
-    AppState& app = context.app;
-    const LaneRecord* record = app.history.lane_record(app.last_row(), lifetime.lane);
-    if (record == nullptr || !record->info->policy.shadow || !app.live()) return;
-    if (app.shadow_job.running()) {
-        ImGui::ProgressBar(static_cast<float>(app.shadow_job.progress()), {context.px(220), 0});
+    const AppState& app = context.app;
+    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), lifetime.lane);
+    if (record == nullptr || !record->info->policy.shadow || !app.run.live()) return;
+    if (app.jobs.shadow_job.running()) {
+        ImGui::ProgressBar(static_cast<float>(app.jobs.shadow_job.progress()), {context.px(220), 0});
         ImGui::SameLine();
         command_button(context, "why.shadow", "Cancel");
         return;
     }
-    const auto known = app.shadow_job.result();
+    const auto known = app.jobs.shadow_job.result();
     if (known == nullptr || known->lane_id != record->info->id || known->position != lifetime.position ||
-        known->history != app.history.generation() || known->last_row > app.last_row()) {
+        known->history != app.run.history.generation() || known->last_row > app.run.last_row()) {
         command_button(context, "why.shadow", "Compute full attention to this token");
         return;
     }
     std::vector<float> values;
-    for (const auto& step : app.history.steps()) {
+    for (const auto& step : app.run.history.steps()) {
         if (step->row > known->last_row) break;
         values.push_back(known->by_row[static_cast<std::size_t>(step->row)]);
     }
@@ -164,22 +165,23 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
                  fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
                              known->last_row),
                  theme::lane_color(app.view.lane));
-    if (known->last_row < app.last_row()) command_button(context, "why.shadow", "Update to the newest step");
+    if (known->last_row < app.run.last_row())
+        command_button(context, "why.shadow", "Update to the newest step");
 }
 
 /// Draws the next token that a temporary copy of the lane would choose with the evicted token back in its
 /// cache.
 void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifetime) {
-    AppState& app = context.app;
-    if (!app.live()) {
+    const AppState& app = context.app;
+    if (!app.run.live()) {
         dim_text(
             context,
             "An opened trace cannot compute the next token as if this one had been kept; that needs a run.");
         return;
     }
-    const int shown = std::max(app.view.row, app.history.n_prompt() - 1), picked = app.view.pick->row;
-    if (app.working()) {
-        ImGui::ProgressBar(static_cast<float>(app.status.progress), {context.px(220), 0});
+    const int shown = std::max(app.view.row, app.run.history.n_prompt() - 1), picked = app.view.pick->row;
+    if (app.run.working()) {
+        ImGui::ProgressBar(static_cast<float>(app.run.status.progress), {context.px(220), 0});
         ImGui::SameLine();
         command_button(context, "run.stop", "Cancel");
     } else {
@@ -195,14 +197,14 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         };
         ImGui::SameLine();
         ask(shown);
-        if (picked != shown && picked >= app.history.n_prompt() - 1) {
+        if (picked != shown && picked >= app.run.history.n_prompt() - 1) {
             ImGui::SameLine();
             ask(picked);
         }
         if (app.view.watched && app.view.watched->size() > 1) ask(shown, true);
     }
-    const auto& back = app.status.counterfactual;
-    const LaneRecord* record = app.history.lane_record(app.last_row(), lifetime.lane);
+    const auto& back = app.run.status.counterfactual;
+    const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), lifetime.lane);
     if (back == nullptr || record == nullptr || back->lane_id != record->info->id ||
         !TokenSpan{back->position, back->position + back->n_tokens - 1}.holds(lifetime.position))
         return;
@@ -219,8 +221,8 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
         ImGui::TableNextColumn();
         dim_text(context, title);
     }
-    const LaneRecord* then = app.history.lane_record(back->row, lifetime.lane);
-    const LaneRecord* full = app.history.lane_record(back->row, 0);
+    const LaneRecord* then = app.run.history.lane_record(back->row, lifetime.lane);
+    const LaneRecord* full = app.run.history.lane_record(back->row, 0);
     for (std::size_t k = 0; k < 5; ++k) {
         const std::vector<TopToken>* lists[] = {then == nullptr ? nullptr : &then->top, &back->with,
                                                 full == nullptr ? nullptr : &full->top};
@@ -238,38 +240,39 @@ void draw_counterfactual(const PanelContext& context, const TokenLifetime& lifet
 }  // namespace
 
 void draw(WhyPage& page, const PanelContext& context) {
-    AppState& app = context.app;
-    if (!app.has_run() || !app.view.pick) {
+    const AppState& app = context.app;
+    if (!app.run.has_steps() || !app.view.pick) {
         dim_text(context, "Pick a token: a cell of a heat map, or a word of the text.");
         return;
     }
     const int lane = app.shown_lane(), position = app.view.pick->position;
-    if (page.generation != app.history.generation() || page.last_row != app.last_row() ||
+    if (page.generation != app.run.history.generation() || page.last_row != app.run.last_row() ||
         page.lifetime.lane != lane || page.lifetime.position != position || page.lifetime.heads.empty()) {
-        page.lifetime = token_lifetime(app.history, lane, position);
-        page.generation = app.history.generation();
-        page.last_row = app.last_row();
+        page.lifetime = token_lifetime(app.run.history, lane, position);
+        page.generation = app.run.history.generation();
+        page.last_row = app.run.last_row();
     }
     const TokenLifetime& lifetime = page.lifetime;
-    const int n_kv = app.history.layout(lane).n_kv_heads();
+    const int n_kv = app.run.history.layout(lane).n_kv_heads();
     heading(context,
             fmt::format("“{}” at position {} in lane {}", visible(token_words(app, lane, position)), position,
                         app.view.lane),
             theme::lane_color(app.view.lane));
     // The same token in the other lanes, one click away.
-    for (int card = 0; app.lane_editor.n_lanes() > 1 && card < app.lane_editor.n_lanes(); ++card) {
-        if (const auto other = app.history_lane(card); other && card != app.view.lane) {
+    for (int card = 0; app.run.lane_editor.n_lanes() > 1 && card < app.run.lane_editor.n_lanes(); ++card) {
+        if (const auto other = app.run.history_lane(card); other && card != app.view.lane) {
             ImGui::SameLine();
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(card));
             if (ImGui::SmallButton(
                     fmt::format(
                         "{} {}", card,
-                        preset_name(app.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset))
+                        preset_name(
+                            app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset))
                         .c_str()))
                 run(context, fmt::format("lane.focus {}", card));
         }
     }
-    std::string summary = position < app.history.n_prompt()
+    std::string summary = position < app.run.history.n_prompt()
                               ? fmt::format("Read in the prompt, step {}. ", position)
                               : fmt::format("Generated, consumed by step {}. ", position);
     summary += fmt::format("After step {}, {} of {} KV heads keep it. ", app.view.row,
@@ -281,7 +284,7 @@ void draw(WhyPage& page, const PanelContext& context) {
         summary += "No head has evicted it.";
     wrapped(summary);
     draw_heads(context, lifetime);
-    const std::string story = eviction_story(app.history, lane, app.view.layer, app.view.head, position);
+    const std::string story = eviction_story(app.run.history, lane, app.view.layer, app.view.head, position);
     wrapped(story.empty()
                 ? fmt::format("The focused head, L{}.H{}, still keeps it.", app.view.layer, app.view.head)
                 : story,

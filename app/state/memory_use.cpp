@@ -14,9 +14,9 @@ constexpr std::int64_t kRowLimit = Recorder::kRowBudgetBytes, kCheckpointLimit =
 }  // namespace
 
 std::vector<MemoryPart> memory_parts(const AppState& app) {
-    const EngineMemory& engine = app.status.memory;
-    std::size_t matrices = app.heat.bytes() + app.difference.bytes();
-    for (const HeatData& other : app.others) matrices += other.bytes();
+    const EngineMemory& engine = app.run.status.memory;
+    std::size_t matrices = app.maps.lane.bytes() + app.maps.difference.bytes();
+    for (const HeatData& other : app.maps.others) matrices += other.bytes();
     std::vector<MemoryPart> parts = {
         {"weights", "weights of the model",
          "Mapped from the file: the system may drop them and read them again.", engine.weights},
@@ -24,11 +24,11 @@ std::vector<MemoryPart> memory_parts(const AppState& app) {
          engine.caches},
         {"recorded_rows", "attention and scores of recorded steps",
          "At the limit, older steps are thinned: every second one is dropped, then three of four, and so on.",
-         static_cast<std::int64_t>(app.record_bytes), kRowLimit},
+         static_cast<std::int64_t>(app.run.record_use.rows), kRowLimit},
         {"recorded_steps", "tokens, choices and measures of all steps",
          "One record a step and lane, and the prompt's attention (64 MB at most). A run pauses each time "
          "its text has filled or doubled the model's context.",
-         static_cast<std::int64_t>(app.record_scalar_bytes)},
+         static_cast<std::int64_t>(app.run.record_use.scalars)},
         {"checkpoints", "states to rewind to",
          "At the limit, every second state is dropped; a rewind then decodes a few more steps again.",
          engine.checkpoints, kCheckpointLimit},

@@ -28,10 +28,10 @@ void write_screenshot(const std::filesystem::path& path, int width, int height) 
 
 void dump_cells(const std::filesystem::path& path, const AppState& app, const PanelShared& shared,
                 int frame_height) {
-    const HeadMatrix& matrix = app.heat.focus();
+    const HeadMatrix& matrix = app.maps.lane.focus();
     const HeatView& view = shared.heat_view;
     const PixelRect& canvas = shared.heat_canvas;
-    const int n = app.history.n_positions();
+    const int n = app.run.history.n_positions();
     const int level = std::min(view.level(), static_cast<int>(matrix.pyramid().size()) - 1);
     const Plane& plane = matrix.pyramid()[static_cast<std::size_t>(level)];
     const int block = matrix.factor() << level;

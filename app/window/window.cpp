@@ -200,13 +200,15 @@ float screen_scale(GLFWwindow* window) {
 
 /// Updates the textures of what is visible.
 void update_painters(HeatPainters& painters, AppState& app) {
-    painters.focus.update(app.heat, app.history, app.shown_lane(), app.view.mode == HeatMode::mask);
-    const std::vector<int> cards = app.compared_cards();
-    while (painters.others.size() > app.others.size()) painters.others.pop_back();
-    while (painters.others.size() < app.others.size()) painters.others.emplace_back();
-    for (std::size_t i = 0; i < cards.size() && i < app.others.size(); ++i)
-        painters.others[i].update(app.others[i], app.history, app.history_lane(cards[i]).value_or(0));
-    if (app.shows_difference()) painters.difference.update(app.difference, app.history, app.shown_lane());
+    painters.focus.update(app.maps.lane, app.run.history, app.shown_lane(), app.view.mode == HeatMode::mask);
+    const std::vector<int> cards = app.compared_lanes();
+    while (painters.others.size() > app.maps.others.size()) painters.others.pop_back();
+    while (painters.others.size() < app.maps.others.size()) painters.others.emplace_back();
+    for (std::size_t i = 0; i < cards.size() && i < app.maps.others.size(); ++i)
+        painters.others[i].update(app.maps.others[i], app.run.history,
+                                  app.run.history_lane(cards[i]).value_or(0));
+    if (app.shows_difference())
+        painters.difference.update(app.maps.difference, app.run.history, app.shown_lane());
 }
 
 /// Calls GLFW's drop callback, as a drop from the desktop does.
@@ -237,9 +239,8 @@ bool close_innermost(AppState& app) {
 
 /// Runs the keys that are commands, in order. Returns the other events for ImGui, so that a command key
 /// writes no text.
-std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const PanelContext& context,
-                                 Dialogs& dialogs) {
-    AppState& app = context.app;
+std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState& app,
+                                 const PanelContext& context, Dialogs& dialogs) {
     std::vector<InputEvent> left;
     for (const InputEvent& event : frame) {
         if (event.kind == InputEvent::Kind::move)
@@ -272,17 +273,17 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, const Pan
 /// Picks tokens so that the window shows something before the first click: the token with the highest score
 /// that is no sink, one in the middle, and the first evicted one.
 void first_picks(AppState& app) {
-    const int lane = app.shown_lane(), row = app.last_row(), g = app.focused_kv_head();
+    const int lane = app.shown_lane(), row = app.run.last_row(), g = app.focused_kv_head();
     std::vector<std::pair<float, int>> evictions;
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || record->rows == nullptr) return;
     std::vector<float> scores(static_cast<std::size_t>(row) + 1);
-    if (!app.history.score_row(lane, row, g, scores)) return;
+    if (!app.run.history.score_row(lane, row, g, scores)) return;
     int best = -1, gone = -1;
     for (int p = 4; p <= row; ++p) {
         const float score = scores[static_cast<std::size_t>(p)];
         if (std::isnan(score)) continue;
-        const bool stored = app.history.stored(lane, g, p, row);
+        const bool stored = app.run.history.stored(lane, g, p, row);
         if (stored && (best < 0 || score > scores[static_cast<std::size_t>(best)])) best = p;
         if (!stored && (gone < 0 || score > scores[static_cast<std::size_t>(gone)])) gone = p;
     }
@@ -315,8 +316,8 @@ void run_window(WindowOptions options) {
     ImGuiInput imgui_input(window);
     HeatPainters painters;
     AppState app(options.backend, [] { glfwPostEmptyEvent(); });
-    app.setup = std::move(options.setup);
-    app.view.lane = app.setup.lanes.size() > 1 ? 1 : 0;
+    app.run.setup = std::move(options.setup);
+    app.view.lane = app.run.setup.lanes.size() > 1 ? 1 : 0;
     std::string fault_of_settings;
     try {
         load_settings(options.settings, app.view, app.recent);
@@ -330,6 +331,13 @@ void run_window(WindowOptions options) {
         app.start();
     if (!fault_of_settings.empty()) app.say(fault_of_settings, true);
 
+    const std::function<void(std::string_view)> act = [&app](std::string_view text) {
+        try {
+            run_action(app, text);
+        } catch (const std::exception& error) {
+            app.say(error.what(), true);
+        }
+    };
     Fonts fonts;
     Panels panels;
     PanelShared shared;
@@ -342,8 +350,8 @@ void run_window(WindowOptions options) {
     Clock::time_point last_frame;
     int frames_to_wait = 0;  // frames to draw before the script's next command
     g_frames_wanted = 3;
-    while (!glfwWindowShouldClose(window) && !app.quit) {
-        const bool behind = !app.heat_complete || std::exchange(shared.panes_lag, false);
+    while (!glfwWindowShouldClose(window) && !app.requests.quit) {
+        const bool behind = !app.maps.complete || std::exchange(shared.panes_lag, false);
         if (g_frames_wanted > 0 || behind)
             glfwPollEvents();
         else
@@ -352,21 +360,21 @@ void run_window(WindowOptions options) {
                                   : report.wanted()              ? 0.1
                                   : ImGui::GetIO().WantTextInput ? 0.4
                                                                  : 10.0);  // for the blinking caret
-        if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.heat_complete);
+        if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.maps.complete);
         bool due = g_frames_wanted > 0 || behind || (!scripted && ImGui::GetIO().WantTextInput);
         g_frames_wanted = std::max(0, g_frames_wanted - 1);
         last_frame = Clock::now();
         app.frames.frame_begins();
 
         due = app.refresh() || due;
-        if (app.live()) kept_runs.update(app.history.steps());
+        if (app.run.live()) kept_runs.update(app.run.history.steps());
         if (std::string fault = kept_runs.take_fault(); !fault.empty()) app.say(std::move(fault), true);
         // A trace named on the command line is part of the start: without it there is nothing to show or to
         // run commands on.
-        if (starting && !app.opening()) {
+        if (starting && !app.jobs.opening()) {
             starting = false;
-            if (!app.has_run() && !app.open_job.fault().empty())
-                fail(ErrorCode::bad_file, "{}", app.open_job.fault());
+            if (!app.run.has_steps() && !app.jobs.open_job.fault().empty())
+                fail(ErrorCode::bad_file, "{}", app.jobs.open_job.fault());
         }
         if (scripted && !starting && input.empty() && frames_to_wait-- <= 0) {
             const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
@@ -381,50 +389,47 @@ void run_window(WindowOptions options) {
                 due = true;
             }
         }
-        if (app.has_run()) {
+        if (app.run.has_steps()) {
             // The doctor may have paused: no frame is due unless it examined something.
             const std::int64_t n_examined = app.doctor.n_examined();
             app.update_doctor(4);
             due = due || app.doctor.n_examined() != n_examined;
         }
-        if (!due && !app.quit) {                                        // nothing new to show
+        if (!due && !app.requests.quit) {                               // nothing new to show
             report.write(app, shared, key_focus(app), !input.empty());  // the engine may have come to rest
             continue;
         }
-        if (app.has_run()) {
-            app.update_heat(12);
+        if (app.run.has_steps()) {
+            app.update_maps(12);
             update_painters(painters, app);
-            if (picked_run != app.history.run().id) {
+            if (picked_run != app.run.history.run().id) {
                 // The first layers attend evenly, so the view begins in the middle, where there is something
                 // to see.
-                if (picked_run == 0) app.view.layer = app.history.run().config.n_layers / 2;
-                picked_run = app.history.run().id;
+                if (picked_run == 0) app.view.layer = app.run.history.run().config.n_layers / 2;
+                picked_run = app.run.history.run().id;
                 first_picks(app);
             }
         }
         const float scale = wanted_scale(app.view) * screen_scale(window);
-        const std::shared_ptr<const Counterfactual>& answer = app.status.counterfactual;
-        app.scale_changed = app.glyphs.learn(app.history, answer != nullptr ? std::span(answer->with)
-                                                                            : std::span<const TopToken>()) ||
-                            app.scale_changed || drawn_scale != scale;
-        if (app.scale_changed) {
+        const std::shared_ptr<const Counterfactual>& answer = app.run.status.counterfactual;
+        app.requests.scale_changed =
+            app.glyphs.learn(app.run.history,
+                             answer != nullptr ? std::span(answer->with) : std::span<const TopToken>()) ||
+            app.requests.scale_changed || drawn_scale != scale;
+        if (app.requests.scale_changed) {
             const bool first = std::exchange(drawn_scale, scale) == 0;
-            app.scale_changed = false;
+            app.requests.scale_changed = false;
             fonts = load_fonts(scale, app.glyphs);
             apply_theme(scale);
             imgui_compat::renew_font_texture(first);
             g_frames_wanted = 3;
         }
-        if (std::exchange(app.paste_to_lane, std::nullopt)) {
+        if (std::exchange(app.requests.paste_to_lane, std::nullopt)) {
             const char* text = glfwGetClipboardString(window);
-            try {
-                run_action(app, fmt::format("lane {} {}", app.view.lane, text == nullptr ? "" : text));
-            } catch (const std::exception& error) {
-                app.say(error.what(), true);
-            }
+            act(fmt::format("lane {} {}", app.view.lane, text == nullptr ? "" : text));
         }
-        if (!app.clipboard_out.empty())
-            glfwSetClipboardString(window, std::exchange(app.clipboard_out, "").c_str());
+        if (!app.requests.clipboard_out.empty())
+            glfwSetClipboardString(window, std::exchange(app.requests.clipboard_out, "").c_str());
 
         ImGui_ImplOpenGL3_NewFrame();
         ImGui_ImplGlfw_NewFrame();
@@ -441,27 +446,29 @@ void run_window(WindowOptions options) {
                              : keys_are_for.in_text                                     ? KeyTurn::typing
                                                                                         : KeyTurn::one);
         if (!input.empty()) g_frames_wanted = std::max(g_frames_wanted, 2);
-        const PanelContext context{app, painters, fonts, shared, scale, io.DisplayFramebufferScale};
+        const PanelContext context{app, act, painters, fonts, shared, scale, io.DisplayFramebufferScale};
         report.count(events);
-        imgui_input.hand_over(run_keys(events, context, panels.dialogs));
+        imgui_input.hand_over(run_keys(events, app, context, panels.dialogs));
         ImGui::NewFrame();
         if (io.KeyCtrl && io.MouseWheel != 0) {
             app.view.interface_scale =
                 std::clamp(app.view.interface_scale * std::pow(1.1f, io.MouseWheel), 0.5f, 3.0f);
-            app.scale_changed = true;
+            app.requests.scale_changed = true;
         }
         shared.batches.clear();
         shared.items.clear();
+        shared.drawn_heat.reset();
         shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
         for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
         lay_out(panels, context);
         draw_left_run(kept_runs, context);
-        if (app.has_run() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
+        if (shared.drawn_heat) app.heat_was_drawn(*shared.drawn_heat);
+        if (app.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
         if (shared.hovered.has_value() != shared.next_hovered.has_value())
             g_frames_wanted = std::max(g_frames_wanted, 1);
 
-        shared.panes_may_lag =
-            !app.screenshot && !app.dump_cells;  // known now, since keys and menus have been handled
+        shared.panes_may_lag = !app.requests.screenshot &&
+                               !app.requests.dump_cells;  // known now, since keys and menus have been handled
         ImGui::Render();
         int width = 0, height = 0;
         glfwGetFramebufferSize(window, &width, &height);
@@ -471,11 +478,11 @@ void run_window(WindowOptions options) {
         glClear(GL_COLOR_BUFFER_BIT);
         ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
         try {
-            if (const auto path = std::exchange(app.screenshot, std::nullopt)) {
+            if (const auto path = std::exchange(app.requests.screenshot, std::nullopt)) {
                 write_screenshot(*path, width, height);
                 app.say("saved " + path->string());
             }
-            if (const auto path = std::exchange(app.dump_cells, std::nullopt))
+            if (const auto path = std::exchange(app.requests.dump_cells, std::nullopt))
                 dump_cells(*path, app, shared, height);
         } catch (const std::exception& error) {
             if (scripted && !options.script->tries()) throw;
@@ -485,7 +492,8 @@ void run_window(WindowOptions options) {
         report.write(app, shared, key_focus(app), !input.empty());
         app.texture_bytes = painters.texture_bytes();
         app.frames.frame_ends();
-        if (scripted && options.script->done()) app.quit = app.quit || options.script->done();
+        if (scripted && options.script->done())
+            app.requests.quit = app.requests.quit || options.script->done();
     }
     g_input = nullptr;
     g_dropped = nullptr;

@@ -13,8 +13,8 @@ namespace keyhole {
 namespace {
 
 std::string_view phase_name(const AppState& app) {
-    if (!app.live()) return "trace";
-    switch (app.status.phase) {
+    if (!app.run.live()) return "trace";
+    switch (app.run.status.phase) {
         case EnginePhase::idle:
             return "idle";
         case EnginePhase::loading:
@@ -67,29 +67,29 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
     const ViewState& view = app.view;
     const nlohmann::json out = {
         {"phase", phase_name(app)},
-        {"has_run", app.has_run()},
+        {"has_run", app.run.has_steps()},
         {"idle", app.idle()},
-        {"rows", app.has_run() ? app.n_decoded() : 0},
+        {"rows", app.run.has_steps() ? app.run.n_decoded() : 0},
         {"row", view.row},
-        {"first_row", app.first_row()},
-        {"last_row", app.last_row()},
-        {"lanes", app.lane_editor.n_lanes()},
+        {"first_row", app.run.first_row()},
+        {"last_row", app.run.last_row()},
+        {"lanes", app.run.lane_editor.n_lanes()},
         {"lane", view.lane},
         {"layer", view.layer},
         {"head", view.head},
         {"mode", mode_name(view.mode)},
-        {"speed", app.speed},
+        {"speed", app.run.speed},
         {"scale", view.interface_scale},
         {"zoom", {view.heat.left, view.heat.top, view.heat.cell_width}},
         {"pick", view.pick ? nlohmann::json{view.pick->row, view.pick->position} : nlohmann::json()},
         {"picked", view.curve_positions},
-        {"prompt", app.setup.prompt},
-        {"notice", app.notice},
+        {"prompt", app.run.setup.prompt},
+        {"notice", app.notice.text},
         {"dialog", dialog_name(keys.dialog)},
-        {"manual", format_manual_place(app.manual_place)},
+        {"manual", format_manual_place(app.manual.place)},
         {"popups", keys.n_popups},
         {"typing", keys.in_text},
-        {"commands", {{"count", app.n_commands}, {"last", app.last_commands}}},
+        {"commands", {{"count", app.action_log.count}, {"last", app.action_log.last_ids}}},
         {"input", {{"buttons", n_buttons_}, {"keys", n_keys_}, {"turns", n_turns_}, {"waiting", waiting}}},
         {"items", items_in_sight(shared)}};
     std::string text = out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -104,7 +104,8 @@ struct Engine::Impl {
 
     void handle(Request& request) {
         std::visit(Overloaded{[&](StartRun& start) { start_run(start); }, [&](Play&) { run_rows(-1); },
-                              [&](Stop&) { halt(); }, [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
+                              [&](Stop&) { halt(); },
+                              [&](StepRows& step) { run_rows(std::max(rows_left, 0) + step.n_rows); },
                               [&](SetSpeed& speed) {
                                   rows_per_s = speed.rows_per_s;
                                   next_row_at = Clock::now();

@@ -369,8 +369,7 @@ TEST_F(EngineThread, ANewStartStopsWhatLivesRowsAgain) {
     ASSERT_TRUE(wait_for_row(619));
     engine_.send(keyhole::parse_command("lane 1 h2o:budget=6,kv=mqa"));
     start(5);
-    EXPECT_TRUE(
-        wait_for([&] { return steps().back()->row == 19 && settled(); }));
+    EXPECT_TRUE(wait_for([&] { return steps().back()->row == 19 && settled(); }));
     EXPECT_TRUE(engine_.status().run.commands.empty());
     engine_.play();
     EXPECT_TRUE(wait_for_phase(EnginePhase::finished));

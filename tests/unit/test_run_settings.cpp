@@ -81,10 +81,18 @@ TEST(RunSettings, AgreeWithTheSession) {
         for (int row = first_row; row < first_row + 20; row += any(3)) {
             std::string text;
             switch (any(5)) {
-                case 0: text = fmt::format("lane {} {}", any(n_lanes), spec()); break;
-                case 1: text = fmt::format("add {}", spec()), ++n_lanes; break;
-                case 2: text = fmt::format("fork {} {}", any(n_lanes), any(2) == 0 ? spec() : ""), ++n_lanes; break;
-                case 3: text = any(2) == 0 ? "follow on" : "follow off"; break;
+                case 0:
+                    text = fmt::format("lane {} {}", any(n_lanes), spec());
+                    break;
+                case 1:
+                    text = fmt::format("add {}", spec()), ++n_lanes;
+                    break;
+                case 2:
+                    text = fmt::format("fork {} {}", any(n_lanes), any(2) == 0 ? spec() : ""), ++n_lanes;
+                    break;
+                case 3:
+                    text = any(2) == 0 ? "follow on" : "follow off";
+                    break;
                 default:
                     if (n_lanes < 2) continue;
                     text = fmt::format("remove {}", 1 + any(n_lanes - 1)), --n_lanes;

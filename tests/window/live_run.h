@@ -16,12 +16,12 @@ namespace keyhole::testing {
 class LiveRun : public ::testing::Test {
   protected:
     LiveRun() : app({}, {}) {
-        app.setup.model_folder = reference::source_folder().string() + "/assets/models/keyhole-base";
-        app.setup.prompt =
+        app.run.setup.model_folder = reference::source_folder().string() + "/assets/models/keyhole-base";
+        app.run.setup.prompt =
             "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
             "house near the "
             "river. What is the code of the gate?";
-        app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
+        app.run.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=12")};
         app.start();
         settle();
         run_action(app, "step 4");
@@ -32,16 +32,18 @@ class LiveRun : public ::testing::Test {
         do {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
             app.refresh();
-            app.heat_complete = true;
+            app.maps.complete = true;
             ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90))
-                << app.status.message;
+                << app.run.status.message;
         } while (!app.idle());
     }
     int token_at(int position) const {
-        return app.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
+        return app.run.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
     }
     std::string last_command() const {
-        return app.status.run.commands.empty() ? "" : format_command(app.status.run.commands.back().command);
+        return app.run.status.run.commands.empty()
+                   ? ""
+                   : format_command(app.run.status.run.commands.back().command);
     }
     AppState app;
 };

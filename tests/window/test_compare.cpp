@@ -152,25 +152,25 @@ class CompareCommands : public ::testing::Test {
 TEST_F(CompareCommands, ChangeTheView) {
     run_action(app, "view.compare");
     EXPECT_EQ(app.view.arrangement, Arrangement::compare);
-    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
+    EXPECT_EQ(app.compared_lanes(), (std::vector<int>{2}));
     run_action(app, "compare.next");
-    EXPECT_EQ(app.other_card(), 0);
+    EXPECT_EQ(app.other_lane(), 0);
     run_action(app, "compare.next");
-    EXPECT_EQ(app.other_card(), 2);
+    EXPECT_EQ(app.other_lane(), 2);
     run_action(app, "compare.with 2");
-    EXPECT_EQ(app.other_card(), 2);
+    EXPECT_EQ(app.other_lane(), 2);
     EXPECT_THROW(run_action(app, "compare.with 1"), Error);
     EXPECT_THROW(run_action(app, "compare.with 3"), Error);
     run_action(app, "compare.all on");
-    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2, 0}));
-    app.update_heat(1e6);
-    EXPECT_EQ(app.others.size(), 2u);
-    EXPECT_TRUE(app.heat_complete);
-    EXPECT_GT(app.difference.focus().largest(true), 0);
+    EXPECT_EQ(app.compared_lanes(), (std::vector<int>{2, 0}));
+    app.update_maps(1e6);
+    EXPECT_EQ(app.maps.others.size(), 2u);
+    EXPECT_TRUE(app.maps.complete);
+    EXPECT_GT(app.maps.difference.focus().largest(true), 0);
     run_action(app, "view.explore");
-    EXPECT_TRUE(app.compared_cards().empty());
+    EXPECT_TRUE(app.compared_lanes().empty());
     run_action(app, "blink on");
-    EXPECT_EQ(app.compared_cards(), (std::vector<int>{2}));
+    EXPECT_EQ(app.compared_lanes(), (std::vector<int>{2}));
     run_action(app, "blink off");
     run_action(app, "diff");
     EXPECT_TRUE(app.view.difference && app.shows_difference());
@@ -184,12 +184,12 @@ TEST_F(CompareCommands, ChangeTheView) {
 TEST_F(CompareCommands, AFullLaneStepsBackForTwoPolicies) {
     app.view.lane = 0;
     run_action(app, "view.compare");
-    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 2));
-    app.update_heat(1e6);
+    EXPECT_EQ(std::pair(app.view.lane, app.other_lane()), std::pair(1, 2));
+    app.update_maps(1e6);
     run_action(app, "compare.with 0");
     run_action(app, "view.explore");
     run_action(app, "view.compare");
-    EXPECT_EQ(std::pair(app.view.lane, app.other_card()), std::pair(1, 0));  // the user's choice
+    EXPECT_EQ(std::pair(app.view.lane, app.other_lane()), std::pair(1, 0));  // the user's choice
 }
 
 TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
@@ -206,21 +206,21 @@ TEST_F(CompareCommands, WatchedWordsTakeThePlaceOfOverlap) {
 }
 
 TEST_F(CompareCommands, APairAgreesWhereItsOwnChoicesDo) {
-    const std::vector<float> share = agreement_so_far(app.history, 1, 2);
-    ASSERT_EQ(share.size(), app.history.steps().size());
+    const std::vector<float> share = agreement_so_far(app.run.history, 1, 2);
+    ASSERT_EQ(share.size(), app.run.history.steps().size());
     int n = 0, n_same = 0;
     for (std::size_t i = 0; i < share.size(); ++i) {
-        const auto& lanes = app.history.steps()[i]->lanes;
+        const auto& lanes = app.run.history.steps()[i]->lanes;
         ++n;
         n_same += lanes[1].predicted == lanes[2].predicted ? 1 : 0;
         EXPECT_FLOAT_EQ(share[i], static_cast<float>(n_same) / static_cast<float>(n)) << i;
     }
     EXPECT_LT(share.back(), 1);
-    EXPECT_EQ(agreement_so_far(app.history, 0, 2).back(), 1);
+    EXPECT_EQ(agreement_so_far(app.run.history, 0, 2).back(), 1);
 }
 
 TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
-    const int from_prompt = app.history.n_prompt() - 1;
+    const int from_prompt = app.run.history.n_prompt() - 1;
     EXPECT_EQ(app.first_fitted_row(), 0);  // attention
     for (const char* mode : {"mode.mask", "mode.score"}) {
         run_action(app, mode);
@@ -282,8 +282,8 @@ TEST_F(CompareCommands, PartingIsShownAtItsRow) {
 }
 
 TEST_F(CompareCommands, AgreementIsTheShareOfRowsSoFar) {
-    const std::span<const float> curve = app.curves.curve(curve_index("agreement"), 1);
-    ASSERT_EQ(curve.size(), app.history.steps().size());
+    const std::span<const float> curve = app.run.curves.curve(curve_index("agreement"), 1);
+    ASSERT_EQ(curve.size(), app.run.history.steps().size());
     EXPECT_EQ(curve.back(), 1);  // the synthetic lanes agree in every record
 }
 

@@ -226,7 +226,7 @@ TEST(TokenLifetime, CommandsNeedAPick) {
     AppState app({}, {});
     app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16}}), ""));
     app.refresh();
-    app.opened_file = "synthetic";
+    app.run.opened_file = "synthetic";
     EXPECT_THROW(run_action(app, "why"), Error);
     run_action(app, "pick 50 12");
     run_action(app, "why");

@@ -1,5 +1,5 @@
-// Every command of the command table does what its title says: it changes a view state, a record, the log or
-// a file. A command without a test here fails HasATest.
+// Every action of the action table does what its title says: it changes a view state, a record, the log or
+// a file. An action without a test here fails HasATest.
 #include "app/state/annotations.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
@@ -10,24 +10,63 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <vector>
 
 namespace keyhole {
 namespace {
 
+/// The actions that each test runs. HasATest compares them with the action table.
+const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
+    {"OfTheRun",
+     {"run.toggle", "run.play",   "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
+      "prompt",     "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2", "run.speed3",
+      "run.speed4", "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
+    {"OfTime",
+     {"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
+      "fork.here", "fork"}},
+    {"OfTokens",
+     {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
+      "say", "token.edit", "watch", "watch.clear", "why", "why.back", "why.shadow", "compare.watched"}},
+    {"OfTheView",
+     {"mode.attention", "mode.mask",    "mode.score",   "range.set",      "range.fit",    "colors",
+      "view.fit",       "view.decoded", "view.zoom",    "layer.previous", "layer.next",   "head.previous",
+      "head.next",      "goto",         "find",         "range.gamma",    "pick",         "pick.up",
+      "pick.down",      "pick.left",    "pick.right",   "pick.clear",     "curves",       "atlas.color",
+      "view.side",      "ui.larger",    "ui.smaller",   "ui.scale",       "strip.color",  "view.explore",
+      "view.compare",   "view.teach",   "view.arrange", "compare.with",   "compare.next", "compare.parting",
+      "undo",           "redo",         "mask.overlay", "range.log",      "range.auto",   "range.sinks",
+      "range.clips",    "range.nan",    "diff",         "blink",          "compare.all",  "view.region",
+      "view.size"}},
+    {"OfLanes",
+     {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
+      "lane.duplicate", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo", "follow", "shadow",
+      "sampling"}},
+    {"OfFiles",
+     {"file.curves",   "file.atlas",    "file.overlap", "file.copy",   "file.frames", "file.gif",
+      "file.gif-view", "export.cancel", "file.open",    "file.save",   "file.export", "file.picture",
+      "screenshot",    "dump-cells",    "open",         "recent",      "quit",        "measure.begin",
+      "measure.end",   "export.folder", "export.list",  "export.rows", "export.start"}},
+    {"OfNotesAndDialogs",
+     {"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep", "notes.set",
+      "dialog.close", "copy", "doctor", "palette", "help.keys", "help.manual", "help.about"}},
+};
+
 class EveryCommand : public testing::LiveRun {
   protected:
     void SetUp() override {
-        app.view.fit_to(2, 1000, 1000, app.first_row(), app.last_row());
+        app.view.fit_to(2, 1000, 1000, app.run.first_row(), app.run.last_row());
         app.view.lane = 1;
-        app.update_heat(1e6);
+        app.update_maps(1e6);
         app.remember_changes();
     }
     /// Runs the command and waits for its results.
     void run(const std::string& text) {
         run_action(app, text);
         settle();
-        app.update_heat(1e6);
+        app.update_maps(1e6);
         app.remember_changes();
     }
     void expect_file(const std::string& name) const {
@@ -42,67 +81,74 @@ class EveryCommand : public testing::LiveRun {
             ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
         }
     }
-    /// Names the commands that a test covers. HasATest finds the names in this source file.
-    static void cover(std::initializer_list<std::string_view> ids) {
-        for (const std::string_view id : ids) EXPECT_NE(find_action(id), nullptr) << id;
+    /// Every listed action of this test was run.
+    void TearDown() override {
+        for (const std::string_view id :
+             kCovered.at(::testing::UnitTest::GetInstance()->current_test_info()->name()))
+            EXPECT_TRUE(run_ids_.contains(std::string(id))) << id << " was not run";
+    }
+    void run_action(AppState& of, std::string_view text) {
+        run_ids_.emplace(text.substr(0, text.find(' ')));
+        keyhole::run_action(of, text);
     }
     reference::TempFolder folder{"commands"};
+
+  private:
+    std::set<std::string> run_ids_;
 };
 
-// Reads the source, since ctest runs every test in its own process.
 TEST(EveryCommandOfTheTable, HasATest) {
-    std::ifstream file(reference::source_folder() / "tests/window/test_every_command.cpp");
-    const std::string source(std::istreambuf_iterator<char>(file), {});
-    ASSERT_FALSE(source.empty());
-    for (const UserAction& command : action_table()) {
-        const std::string id(command.id.starts_with("run.speed") ? "run.speed"
-                                                                 : command.id);  // ten commands share this id
-        EXPECT_NE(source.find('"' + id + '"'), std::string::npos) << id;
-    }
+    std::set<std::string_view> covered, all;
+    for (const auto& [test, ids] : kCovered) covered.insert(ids.begin(), ids.end());
+    for (const UserAction& action : action_table()) all.insert(action.id);
+    EXPECT_EQ(covered, all);
 }
 
 TEST_F(EveryCommand, OfTheRun) {
-    cover({"run.toggle", "run.play", "run.stop", "step", "run.step", "run.step10", "run.restart", "prompt"});
     for (const auto& [on, off] : {std::pair("run.toggle", "run.toggle"), {"run.play", "run.stop"}}) {
-        const int before = app.last_row();
+        const int before = app.run.last_row();
         run_action(app, on);
-        refreshed_until([&] { return app.last_row() > before; });
+        refreshed_until([&] { return app.run.last_row() > before; });
         run(off);
-        EXPECT_FALSE(app.running()) << on;
+        EXPECT_FALSE(app.run.running()) << on;
     }
-    int last = app.last_row();
+    int last = app.run.last_row();
     run("step 2");
-    EXPECT_EQ(app.last_row(), last += 2);
+    EXPECT_EQ(app.run.last_row(), last += 2);
     run("run.step");
-    EXPECT_EQ(app.last_row(), last += 1);
+    EXPECT_EQ(app.run.last_row(), last += 1);
     run("run.step10");
-    EXPECT_EQ(app.last_row(), last + 10);
-    const std::uint64_t id = app.history.run().id;
+    EXPECT_EQ(app.run.last_row(), last + 10);
+    const std::uint64_t id = app.run.history.run().id;
     run("run.restart");
-    EXPECT_NE(app.history.run().id, id);
-    EXPECT_EQ(app.n_decoded(), 0);
+    EXPECT_NE(app.run.history.run().id, id);
+    EXPECT_EQ(app.run.n_decoded(), 0);
     run("prompt The cat sat on the mat.");
-    EXPECT_EQ(app.history.run().prompt, "The cat sat on the mat.");
+    EXPECT_EQ(app.run.history.run().prompt, "The cat sat on the mat.");
+    run("lane 1 h2o:budget=9");
+    run("model " + app.run.setup.model_folder.string());
+    EXPECT_EQ(app.run.n_decoded(), 0);
+    EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9") << "lanes keep their settings";
+    run("run.speed 2.5");
+    EXPECT_EQ(app.run.speed, 2.5);
+    EXPECT_THROW(run_action(app, "run.speed -1"), Error);
     constexpr double kRates[] = {0, 1, 2, 3, 5, 8, 12, 20, 35, 60};
     for (int digit = 9; digit >= 0; --digit) {
         const std::string speed = "run.speed" + std::to_string(digit);
-        cover({std::string_view(speed)});
         run(speed);
-        EXPECT_EQ(app.speed, kRates[digit]);
+        EXPECT_EQ(app.run.speed, kRates[digit]);
     }
 }
 
 TEST_F(EveryCommand, OfTime) {
-    cover({"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
-           "fork.here", "fork"});
     run("step 10");
-    const int last = app.last_row();
+    const int last = app.run.last_row();
     run("time.back");
     EXPECT_EQ(app.view.row, last - 1);
     run("time.back10");
     EXPECT_EQ(app.view.row, last - 11);
     run("time.first");
-    EXPECT_EQ(app.view.row, app.first_row());
+    EXPECT_EQ(app.view.row, app.run.first_row());
     run("time.last");
     EXPECT_EQ(app.view.row, last);
     run("row " + std::to_string(last - 3));
@@ -111,61 +157,61 @@ TEST_F(EveryCommand, OfTime) {
     run("time.follow");
     EXPECT_TRUE(app.view.follows_newest);
     run("rewind " + std::to_string(last - 4));
-    EXPECT_EQ(app.last_row(), last - 4);
-    ASSERT_EQ(app.status.other_branches.size(), 1u);
-    run("branch " + std::to_string(app.status.other_branches[0].id));
-    EXPECT_EQ(app.last_row(), last);
+    EXPECT_EQ(app.run.last_row(), last - 4);
+    ASSERT_EQ(app.run.status.other_branches.size(), 1u);
+    run("branch " + std::to_string(app.run.status.other_branches[0].id));
+    EXPECT_EQ(app.run.last_row(), last);
 
     // A rewind also restores the settings, unless they are kept.
-    const LaneSpec before = app.lane_editor.lanes()[1], after = parse_lane_spec("h2o:budget=9");
+    const LaneSpec before = app.run.lane_editor.lanes()[1], after = parse_lane_spec("h2o:budget=9");
     run("lane 1 h2o:budget=9");
     run("follow off");
     run("step 2");
-    EXPECT_TRUE(app.settings_differ_at(last));
-    EXPECT_FALSE(app.settings_differ_at(last + 2));
+    EXPECT_TRUE(app.run.settings_differ_at(last));
+    EXPECT_FALSE(app.run.settings_differ_at(last + 2));
     run("rewind " + std::to_string(last));
-    EXPECT_NE(app.notice.find("as they were set at step " + std::to_string(last)), std::string::npos)
-        << app.notice;
-    EXPECT_EQ(app.lane_editor.lanes()[1], before);
-    EXPECT_TRUE(app.lane_editor.follow());
-    run("branch " + std::to_string(app.status.other_branches.back().id));
-    EXPECT_EQ(app.lane_editor.lanes()[1], after);
+    EXPECT_NE(app.notice.text.find("as they were set at step " + std::to_string(last)), std::string::npos)
+        << app.notice.text;
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], before);
+    EXPECT_TRUE(app.run.lane_editor.follow());
+    run("branch " + std::to_string(app.run.status.other_branches.back().id));
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
     run("row " + std::to_string(last - 1));
     run("rewind keep");
-    EXPECT_EQ(app.last_row(), last - 1);
-    EXPECT_EQ(app.lane_editor.lanes()[1], after);
-    EXPECT_FALSE(app.lane_editor.follow());
-    EXPECT_EQ(app.status.run.commands.back().row, last - 1);
+    EXPECT_EQ(app.run.last_row(), last - 1);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
+    EXPECT_FALSE(app.run.lane_editor.follow());
+    EXPECT_EQ(app.run.status.run.commands.back().row, last - 1);
     run("step");
     EXPECT_EQ(app.record(1)->info->spec, "h2o:budget=9");
     run("rewind " + std::to_string(last - 2) + " keep");
-    EXPECT_EQ(app.lane_editor.lanes()[1], after);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], after);
     EXPECT_THROW(run_action(app, "rewind keep keep"), Error);
 
     run("fork 1 tova:budget=9");
-    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
     EXPECT_EQ(last_command(), "fork 1 tova:budget=9");
     run("fork.here");
-    EXPECT_EQ(app.lane_editor.n_lanes(), 4);
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
 }
 
 TEST_F(EveryCommand, OfTokens) {
-    cover({"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
-           "say", "token.edit", "watch", "watch.clear", "why", "why.back", "why.shadow"});
     app.view.lane = 0;
-    const KvLayout& layout = app.history.layout(0);
+    const KvLayout& layout = app.run.history.layout(0);
     const auto holders = [&](int p) {
         int n = 0;
-        for (int g = 0; g < layout.n_kv_heads(); ++g) n += app.history.stored(0, g, p, app.last_row());
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            n += app.run.history.stored(0, g, p, app.run.last_row());
         return n;
     };
     const auto pins = [&](int p) {
         int n = 0;
-        for (int g = 0; g < layout.n_kv_heads(); ++g) n += app.history.pinned(0, g, p, app.last_row());
+        for (int g = 0; g < layout.n_kv_heads(); ++g)
+            n += app.run.history.pinned(0, g, p, app.run.last_row());
         return n;
     };
     const auto at = [&](int p, const std::string& command) {
-        app.view.pick_cell({app.last_row(), p}, false);
+        app.view.pick_cell({app.run.last_row(), p}, false);
         run(command);
         run("step");
     };
@@ -187,20 +233,19 @@ TEST_F(EveryCommand, OfTokens) {
 
     const int second = app.record(0)->top[1].id;
     run("candidate 2");
-    EXPECT_EQ(token_at(app.last_row()), second);
+    EXPECT_EQ(token_at(app.run.last_row()), second);
     run("force 9");
     run("step");
-    EXPECT_EQ(token_at(app.last_row()), 9);
-    const int before = app.last_row();
+    EXPECT_EQ(token_at(app.run.last_row()), 9);
+    const int before = app.run.last_row();
     run("say \" and then\"");
     EXPECT_EQ(last_command(), "say \" and then\"");
     run("step 2");
-    EXPECT_GT(app.last_row(), before);
-    run("token.edit " + std::to_string(app.history.n_prompt() + 1) + " \" the\"");
+    EXPECT_GT(app.run.last_row(), before);
+    run("token.edit " + std::to_string(app.run.history.n_prompt() + 1) + " \" the\"");
     EXPECT_TRUE(last_command().starts_with("say!") || last_command().starts_with("force!")) << last_command();
     run("watch 12 15");
     EXPECT_EQ(app.view.watched, (TokenSpan{12, 15}));
-    cover({"compare.watched"});
     run("compare.watched off");
     EXPECT_FALSE(app.compares_watched());
     run("compare.watched on");
@@ -211,44 +256,43 @@ TEST_F(EveryCommand, OfTokens) {
     run("step 2");
     app.view.lane = 1;
     const auto gone = [&] {
-        for (int p = 0; p < app.history.n_prompt(); ++p)
-            if (app.history.evicted_at(1, 0, p) >= 0) return p;
+        for (int p = 0; p < app.run.history.n_prompt(); ++p)
+            if (app.run.history.evicted_at(1, 0, p) >= 0) return p;
         return -1;
     }();
-    app.view.pick_cell({app.last_row(), gone}, false);
+    app.view.pick_cell({app.run.last_row(), gone}, false);
     run("why");
     EXPECT_EQ(app.dialog, Dialog::why);
     run("why.back");
-    ASSERT_NE(app.status.counterfactual, nullptr);
-    EXPECT_EQ(app.status.counterfactual->row, app.last_row());
-    run("why.back " + std::to_string(app.last_row() - 1));
-    EXPECT_EQ(app.status.counterfactual->row, app.last_row() - 1);
-    EXPECT_EQ(app.status.counterfactual->n_tokens, 1);
+    ASSERT_NE(app.run.status.counterfactual, nullptr);
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row());
+    run("why.back " + std::to_string(app.run.last_row() - 1));
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
+    EXPECT_EQ(app.run.status.counterfactual->n_tokens, 1);
     run(fmt::format("watch {} {}", gone, gone + 2));
-    run(fmt::format("why.back watched {}", app.last_row() - 1));
-    EXPECT_EQ(app.status.counterfactual->position, gone);
-    EXPECT_EQ(app.status.counterfactual->n_tokens, 3);
-    EXPECT_EQ(app.status.counterfactual->row, app.last_row() - 1);
+    run(fmt::format("why.back watched {}", app.run.last_row() - 1));
+    EXPECT_EQ(app.run.status.counterfactual->position, gone);
+    EXPECT_EQ(app.run.status.counterfactual->n_tokens, 3);
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row() - 1);
     run("watch.clear");
     EXPECT_THROW(run_action(app, "why.back watched"), Error);
     EXPECT_THROW(run_action(app, "why.shadow"), Error);  // the lane has no shadow
     run("lane.set shadow=on");
     run("step");
     run("why.shadow");
-    ASSERT_NE(app.shadow_job.result(), nullptr) << app.notice;
-    EXPECT_EQ(app.shadow_job.result()->position, gone);
-    EXPECT_EQ(app.shadow_job.result()->last_row, app.last_row());
+    ASSERT_NE(app.jobs.shadow_job.result(), nullptr) << app.notice.text;
+    EXPECT_EQ(app.jobs.shadow_job.result()->position, gone);
+    EXPECT_EQ(app.jobs.shadow_job.result()->last_row, app.run.last_row());
     // A second call stops the job, unless it has already finished.
-    for (int i = 0; i < 50 && app.notice.find("stopped") == std::string::npos; ++i) {
+    for (int i = 0; i < 50 && app.notice.text.find("stopped") == std::string::npos; ++i) {
         run_action(app, "why.shadow");
         run("why.shadow");
     }
-    EXPECT_NE(app.notice.find("stopped"), std::string::npos) << app.notice;
+    EXPECT_NE(app.notice.text.find("stopped"), std::string::npos) << app.notice.text;
 }
 
 TEST_F(EveryCommand, OfTheView) {
     const auto switches = [&](std::string_view id, const std::function<bool()>& state) {
-        cover({id});
         const bool before = state();
         run(std::string(id));
         EXPECT_NE(state(), before) << id;
@@ -264,9 +308,6 @@ TEST_F(EveryCommand, OfTheView) {
     switches("diff", [&] { return app.view.difference; });
     switches("blink", [&] { return app.view.blink; });
     switches("compare.all", [&] { return app.view.compares_all; });
-    cover({"mode.attention", "mode.mask", "mode.score", "range.set", "range.fit", "colors", "view.fit",
-           "view.decoded", "view.zoom", "layer.previous", "layer.next", "head.previous", "head.next", "goto",
-           "find"});
     for (const auto& [id, mode] : {std::pair("mode.mask", HeatMode::mask),
                                    {"mode.score", HeatMode::score},
                                    {"mode.attention", HeatMode::attention}}) {
@@ -275,7 +316,6 @@ TEST_F(EveryCommand, OfTheView) {
     }
     run("range.set 0.01 0.5");
     EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
-    cover({"range.gamma"});
     run("range.gamma 0.5");
     EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
     EXPECT_EQ(difference_scale(app.view, 1).gamma, 0.5f);
@@ -288,10 +328,17 @@ TEST_F(EveryCommand, OfTheView) {
     run("view.zoom 9 30 20");
     EXPECT_EQ(app.view.heat.cell_width, 9);
     EXPECT_FALSE(app.view.heat.fitted);
+    run("view.region 3.5 -2 1 200");
+    EXPECT_EQ(app.view.heat, (HeatView{3.5, -2, 1, HeatView::kMaxCell, false}));
     run("view.fit");
     EXPECT_TRUE(app.view.heat.fitted);
+    run("view.size left 250.5");
+    EXPECT_EQ(app.view.left_width, 250.5f);
+    run("view.size bottom 3");
+    EXPECT_EQ(app.view.bottom_height, 100);
+    EXPECT_THROW(run_action(app, "view.size top 200"), Error);
     run("view.decoded");
-    EXPECT_EQ(app.first_fitted_row(), app.history.n_prompt() - 1);
+    EXPECT_EQ(app.first_fitted_row(), app.run.history.n_prompt() - 1);
     run("view.fit");
     run("goto 2 3");
     EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
@@ -303,11 +350,9 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_EQ(std::pair(app.view.layer, app.view.head), std::pair(2, 3));
     run("find cat");
     ASSERT_TRUE(app.view.pick);
-    EXPECT_NE(token_text(app.history, app.shown_lane(), app.view.pick->position).find("cat"),
+    EXPECT_NE(token_text(app.run.history, app.shown_lane(), app.view.pick->position).find("cat"),
               std::string::npos);
 
-    cover({"pick", "pick.up", "pick.down", "pick.left", "pick.right", "pick.clear", "curves", "atlas.color",
-           "view.side", "ui.larger", "ui.smaller", "ui.scale", "strip.color"});
     for (const StripColor color : {StripColor::score, StripColor::age, StripColor::share}) {
         run("strip.color");
         EXPECT_EQ(app.view.strip, color);
@@ -322,6 +367,12 @@ TEST_F(EveryCommand, OfTheView) {
         run(id);
         EXPECT_EQ(app.view.pick, cell) << id;
     }
+    run("pick 30 13 add");
+    EXPECT_EQ(app.view.curve_positions.back(), 13);
+    EXPECT_GE(app.view.curve_positions.size(), 2u);
+    run("pick 30 14 only");
+    EXPECT_EQ(app.view.curve_positions, std::vector<int>{14});
+    EXPECT_THROW(run_action(app, "pick 30 14 twice"), Error);
     run("pick.clear");
     EXPECT_FALSE(app.view.pick);
     run("curves kl");
@@ -343,8 +394,6 @@ TEST_F(EveryCommand, OfTheView) {
     run("ui.smaller");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
 
-    cover({"view.explore", "view.compare", "view.teach", "view.arrange", "compare.with", "compare.next",
-           "compare.parting", "undo", "redo"});
     for (const auto& [id, arrangement] : {std::pair("view.compare", Arrangement::compare),
                                           {"view.teach", Arrangement::teach},
                                           {"view.explore", Arrangement::explore},
@@ -362,13 +411,10 @@ TEST_F(EveryCommand, OfTheView) {
     run("compare.next");
     EXPECT_EQ(app.view.other, 0);
     run("compare.parting");
-    EXPECT_NE(app.notice.find("lanes 1 and 0"), std::string::npos) << app.notice;
+    EXPECT_NE(app.notice.text.find("lanes 1 and 0"), std::string::npos) << app.notice.text;
 }
 
 TEST_F(EveryCommand, OfLanes) {
-    cover({"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even",
-           "add", "lane.duplicate", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo", "follow",
-           "shadow", "sampling"});
     run("lane.previous");
     EXPECT_EQ(app.view.lane, 0);
     run("lane.next");
@@ -376,7 +422,7 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.focus 0");
     EXPECT_EQ(app.view.lane, 0);
     run("lane.focus 1");
-    const auto spec = [&] { return format_lane_spec(app.lane_editor.lanes()[1]); };
+    const auto spec = [&] { return format_lane_spec(app.run.lane_editor.lanes()[1]); };
     run("lane 1 h2o:budget=9");
     EXPECT_EQ(last_command(), "lane 1 h2o:budget=9");
     run("step");
@@ -392,18 +438,18 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.overrides");
     EXPECT_EQ(app.dialog, Dialog::overrides);
     run("lane.copy");
-    EXPECT_EQ(app.clipboard_out, spec());
+    EXPECT_EQ(app.requests.clipboard_out, spec());
     run("lane.paste");
-    EXPECT_EQ(app.paste_to_lane, 1);
+    EXPECT_EQ(app.requests.paste_to_lane, 1);
     run("add tova:budget=9");
-    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
     run("lane.duplicate");
-    EXPECT_EQ(app.lane_editor.n_lanes(), 4);
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
     run("remove 3");
-    EXPECT_EQ(app.lane_editor.n_lanes(), 3);
-    const bool followed = app.lane_editor.follow();
+    EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    const bool followed = app.run.lane_editor.follow();
     run("follow");
-    EXPECT_NE(app.lane_editor.follow(), followed);
+    EXPECT_NE(app.run.lane_editor.follow(), followed);
     run("shadow on");
     run("step");
     EXPECT_NE(app.record(1)->shadow, nullptr);
@@ -412,9 +458,6 @@ TEST_F(EveryCommand, OfLanes) {
 }
 
 TEST_F(EveryCommand, OfFiles) {
-    cover({"file.curves", "file.atlas", "file.overlap", "file.copy", "file.frames", "file.gif",
-           "file.gif-view", "export.cancel", "file.open", "file.save", "file.export", "file.picture",
-           "screenshot", "dump-cells", "open", "recent", "quit", "measure.begin", "measure.end"});
     run("pick 30 12");
     run("file.curves " + file("curves.svg"));
     expect_file("curves.svg");
@@ -428,7 +471,7 @@ TEST_F(EveryCommand, OfFiles) {
     run("file.picture " + file("picture.png"));
     expect_file("picture.png");
     run("file.copy");
-    EXPECT_TRUE(app.clipboard_out.starts_with("keyhole decode"));
+    EXPECT_TRUE(app.requests.clipboard_out.starts_with("keyhole decode"));
     run("file.frames " + file("out"));
     expect_file("out/lane1/frames");
     run("file.gif");
@@ -438,50 +481,58 @@ TEST_F(EveryCommand, OfFiles) {
     expect_file("out/lane1/heatmap_L2_H3.gif");
     run("file.export " + file("whole") + " run,mask");
     expect_file("whole/run.json");
+    run("export.folder " + file("a folder"));
+    run("export.list run");
+    run("export.rows all");
+    EXPECT_TRUE(app.jobs.export_job.request.all_rows);
+    EXPECT_THROW(run_action(app, "export.rows some"), Error);
+    run("export.start");
+    expect_file("a folder/run.json");
     run_action(app, "file.export " + file("never") + " all");
     run("export.cancel");
-    EXPECT_TRUE(app.export_job.failed());
-    EXPECT_NE(app.export_job.result().find("cancelled"), std::string::npos) << app.export_job.result();
+    EXPECT_TRUE(app.jobs.export_job.failed());
+    EXPECT_NE(app.jobs.export_job.result().find("cancelled"), std::string::npos)
+        << app.jobs.export_job.result();
     run("screenshot " + file("shot.png"));
-    EXPECT_EQ(app.screenshot, std::filesystem::path(file("shot.png")));  // the frame loop executes it
+    EXPECT_EQ(app.requests.screenshot,
+              std::filesystem::path(file("shot.png")));  // the frame loop executes it
     run("dump-cells " + file("cells.json"));
-    EXPECT_EQ(app.dump_cells, std::filesystem::path(file("cells.json")));
+    EXPECT_EQ(app.requests.dump_cells, std::filesystem::path(file("cells.json")));
     run("quit");
-    EXPECT_TRUE(app.quit);
-    const int last = app.last_row();
+    EXPECT_TRUE(app.requests.quit);
+    const int last = app.run.last_row();
     run("file.save " + file("run.keyhole"));
     expect_file("run.keyhole");
     run("step");
     run_action(app, "file.open " + file("run.keyhole"));
-    EXPECT_TRUE(app.live()) << "what is on show stays until the trace is there";
-    EXPECT_TRUE(app.opening());
+    EXPECT_TRUE(app.run.live()) << "what is on show stays until the trace is there";
+    EXPECT_TRUE(app.jobs.opening());
     EXPECT_THROW(run_action(app, "file.open " + file("run.keyhole")), Error);
     run("export.cancel");
-    EXPECT_TRUE(app.live());
-    refreshed_until([&] { return !app.open_job.running(); });
+    EXPECT_TRUE(app.run.live());
+    refreshed_until([&] { return !app.jobs.open_job.running(); });
     run("file.open " + file("run.keyhole"));
-    EXPECT_FALSE(app.live());
-    EXPECT_EQ(app.last_row(), last);
-    EXPECT_EQ(app.open_job.result(), nullptr) << "the window's history alone holds the records";
+    EXPECT_FALSE(app.run.live());
+    EXPECT_EQ(app.run.last_row(), last);
+    EXPECT_EQ(app.jobs.open_job.result(), nullptr) << "the window's history alone holds the records";
     run_action(app, "file.open " + file("nowhere.keyhole"));
     refreshed_until([&] { return app.idle(); });
-    EXPECT_TRUE(app.notice_is_fault);
+    EXPECT_TRUE(app.notice.is_fault);
     EXPECT_NE(std::exchange(app.refusal, "").find("nowhere.keyhole: No such file"), std::string::npos)
-        << app.notice;
-    EXPECT_EQ(app.last_row(), last);
+        << app.notice.text;
+    EXPECT_EQ(app.run.last_row(), last);
     std::ofstream(file("prompt.txt")) << "Once upon a time\n";
     run("open " + file("prompt.txt"));
-    EXPECT_TRUE(app.live());
-    EXPECT_EQ(app.history.run().prompt, "Once upon a time");
+    EXPECT_TRUE(app.run.live());
+    EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
     run("open " + file("run.keyhole"));
-    EXPECT_FALSE(app.live());
+    EXPECT_FALSE(app.run.live());
     run("recent 2");
-    EXPECT_TRUE(app.live());
-    EXPECT_EQ(app.history.run().prompt, "Once upon a time");
+    EXPECT_TRUE(app.run.live());
+    EXPECT_EQ(app.run.history.run().prompt, "Once upon a time");
 }
 
 TEST_F(EveryCommand, OfNotesAndDialogs) {
-    cover({"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep"});
     run("file.save " + file("run.keyhole"));
     run("file.open " + file("run.keyhole"));
     run("goto 2 1");
@@ -494,6 +545,9 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
     EXPECT_TRUE(app.annotations.bookmarks.empty());
     run("note it tips");
     EXPECT_EQ(app.annotations.notes, "it tips");
+    run("notes.set two\nlines");
+    EXPECT_EQ(app.annotations.notes, "two\nlines");
+    run("notes.set it tips");
     expect_file("run.notes.json");
     app.annotations.notes = "it tips here";
     run("notes.keep");
@@ -504,16 +558,19 @@ TEST_F(EveryCommand, OfNotesAndDialogs) {
                                      {"help.keys", Dialog::keys},
                                      {"help.manual", Dialog::manual},
                                      {"help.about", Dialog::about}}) {
-        cover({id});
         app.dialog = Dialog::none;
         run(id);
         EXPECT_EQ(app.dialog, dialog) << id;
     }
+    run("dialog.close");
+    EXPECT_EQ(app.dialog, Dialog::none);
+    run("copy a text");
+    EXPECT_EQ(app.requests.clipboard_out, "a text");
     run("help.manual window#panes");
-    EXPECT_EQ(app.manual_page.name, "window");
+    EXPECT_EQ(app.manual.page.name, "window");
     for (const char* place : {"help.manual nosuch", "help.manual window#nosuch"})
         EXPECT_THROW(run_action(app, place), Error) << place;
-    EXPECT_EQ(format_manual_place(app.manual_place), "window#panes") << "a refusal keeps the page";
+    EXPECT_EQ(format_manual_place(app.manual.place), "window#panes") << "a refusal keeps the page";
 }
 
 }  // namespace

@@ -36,13 +36,13 @@ class Instrument : public ::testing::Test {
         std::filesystem::create_directories(folder);
         app.show_run(opened_run(testing::synthetic_run({.budgets = {0, 16, 24}}), folder / "run.keyhole"));
         app.refresh();
-        app.update_heat(1e6);
+        app.update_maps(1e6);
         app.remember_changes();
     }
     ~Instrument() override { std::filesystem::remove_all(folder); }
     /// Waits for files that are written or read in the background.
     void wait_for_files() {
-        while (app.export_job.running() || app.open_job.running())
+        while (app.jobs.export_job.running() || app.jobs.open_job.running())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         app.refresh();
     }
@@ -63,7 +63,7 @@ TEST_F(Instrument, ViewChangesAreUndoneAndDoneAgain) {
     run_action(app, "undo");
     EXPECT_EQ(app.view.layer, 0);
     run_action(app, "undo");
-    EXPECT_EQ(app.notice, "nothing to undo");
+    EXPECT_EQ(app.notice.text, "nothing to undo");
     run_action(app, "redo");
     run_action(app, "redo");
     EXPECT_EQ(app.view.layer, 2);
@@ -92,20 +92,20 @@ TEST(InstrumentStart, TheLaneToBeginWithWaitsForItsTrace) {
 TEST_F(Instrument, SettingsAndViewAreUndoneInTheirOrder) {
     app.view.lane = 1;
     app.remember_changes();
-    const LaneSpec before = app.lane_editor.lanes()[1];
+    const LaneSpec before = app.run.lane_editor.lanes()[1];
     LaneSpec other = before;
     other.policy.budget.value = 8;
-    app.lane_editor.set(1, other);
+    app.run.lane_editor.set(1, other);
     app.remember_changes();
     run_action(app, "goto 1 1");
     app.remember_changes();
     run_action(app, "undo");
     EXPECT_EQ(app.view.layer, 0);
-    EXPECT_EQ(app.lane_editor.lanes()[1], other);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], other);
     run_action(app, "undo");
-    EXPECT_EQ(app.lane_editor.lanes()[1], before);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], before);
     run_action(app, "redo");
-    EXPECT_EQ(app.lane_editor.lanes()[1], other);
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], other);
 }
 
 TEST_F(Instrument, BookmarksComeBackAndAreKeptBesideTheTrace) {
@@ -193,16 +193,16 @@ TEST(KeepsakesFile, HostileNotesAreRefusedByField) {
 TEST_F(Instrument, SavedTraceTakesItsNotesAlong) {
     run_action(app, "note kept");
     run_action(app, "file.save " + (folder / "copy.keyhole").string());
-    if (app.export_job.running()) {  // in the background, one file at a time
+    if (app.jobs.export_job.running()) {  // in the background, one file at a time
         EXPECT_THROW(run_action(app, "file.save " + (folder / "other.keyhole").string()), Error);
     }
     wait_for_files();
-    EXPECT_EQ(app.notice, "saved " + (folder / "copy.keyhole").string());
+    EXPECT_EQ(app.notice.text, "saved " + (folder / "copy.keyhole").string());
     EXPECT_EQ(load_annotations(folder / "copy.notes.json").notes, "kept");
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
     run_action(app, "file.save " + (folder / "copy.keyhole/in-a-file.keyhole").string());
     wait_for_files();
-    EXPECT_TRUE(app.notice_is_fault) << app.notice;
+    EXPECT_TRUE(app.notice.is_fault) << app.notice.text;
     EXPECT_EQ(app.recent.paths.front(), (folder / "copy.keyhole").string());
     app.annotations = {};
     run_action(app, "recent 1");
@@ -217,7 +217,7 @@ TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
     const RangeChoice& range = app.view.attention_range;
     EXPECT_FALSE(range.automatic);
     int inside = 0, n = 0;
-    for (const float v : app.heat.focus().pyramid().front().values)
+    for (const float v : app.maps.lane.focus().pyramid().front().values)
         if (v > 0) ++n, inside += v >= range.low && v <= range.high ? 1 : 0;
     EXPECT_NEAR(double(inside) / n, 0.99, 0.01);
     run_action(app, "colors");
@@ -322,27 +322,27 @@ TEST(CommandLine, SaysWhatWasDone) {
 TEST_F(Instrument, CopiesTheCommandOfTheView) {
     run_action(app, "goto 2 1");
     run_action(app, "file.copy");
-    EXPECT_EQ(app.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
-                                     " --export view --out keyhole-out --layers 2 --heads 1");
+    EXPECT_EQ(app.requests.clipboard_out, "keyhole replay " + (folder / "run.keyhole").string() +
+                                              " --export view --out keyhole-out --layers 2 --heads 1");
     run_action(app, "file.copy frames");
-    EXPECT_NE(app.clipboard_out.find("--export frames"), std::string::npos);
+    EXPECT_NE(app.requests.clipboard_out.find("--export frames"), std::string::npos);
     run_action(app, "mode.mask");
     run_action(app, "file.copy gif-view");
-    EXPECT_NE(app.clipboard_out.find("--export gif-mask --out keyhole-out --layers 2 --heads 1"),
+    EXPECT_NE(app.requests.clipboard_out.find("--export gif-mask --out keyhole-out --layers 2 --heads 1"),
               std::string::npos)
-        << app.clipboard_out;
+        << app.requests.clipboard_out;
     EXPECT_THROW(run_action(app, "file.copy everything"), Error);
     run_action(app, "file.gif-view " + (folder / "out").string());  // from the trace
     wait_for_files();
     EXPECT_TRUE(std::filesystem::exists(folder / "out/lane0/mask_L2_G1.gif"));
-    EXPECT_EQ(app.export_job.request.list, ExportRequest().list);  // the dialog's choice is unchanged
+    EXPECT_EQ(app.jobs.export_job.request.list, ExportRequest().list);  // the dialog's choice is unchanged
 }
 
 TEST_F(Instrument, PicturesOfDifferencesAreFiles) {
     app.view.lane = 1;
     run_action(app, "diff on");
     run_action(app, "mode.mask");
-    app.update_heat(1e6);
+    app.update_maps(1e6);
     run_action(app, "file.picture " + (folder / "difference.png").string());
     EXPECT_GT(std::filesystem::file_size(folder / "difference.png"), 3000u);
 }
@@ -366,14 +366,14 @@ TEST_F(Instrument, EveryViewIsAFile) {
         EXPECT_NE(text_of(std::string(what) + ".svg").find("</svg>"), std::string::npos) << what;
         const std::string table = text_of(std::string(what) + ".csv");
         EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
-                  static_cast<std::ptrdiff_t>(app.history.steps().size() + 1))
+                  static_cast<std::ptrdiff_t>(app.run.history.steps().size() + 1))
             << what;
     }
     // The numbers are the run's: KL of lane 1 in the last row is the first column.
     const std::string table = text_of("kl.csv");
     const std::string last = table.substr(table.rfind('\n', table.size() - 2) + 1);
     EXPECT_TRUE(last.starts_with(
-        fmt::format("{},{:.9g},", app.last_row(), double(*app.history.steps().back()->lanes[1].kl))))
+        fmt::format("{},{:.9g},", app.run.last_row(), double(*app.run.history.steps().back()->lanes[1].kl))))
         << last;
 
     run_action(app, "file.atlas " + (folder / "atlas.png").string());
@@ -392,8 +392,8 @@ TEST_F(Instrument, EveryViewIsAFile) {
 
 TEST_F(Instrument, FramesOfTheMaskAreOfOneSizeAndShowTheRow) {
     const std::vector<int> heads = {0, 5, 15};
-    const Image before = mask_frame(app.history, 1, heads, 45, 69, {}),
-                after = mask_frame(app.history, 1, heads, 69, 69, {});
+    const Image before = mask_frame(app.run.history, 1, heads, 45, 69, {}),
+                after = mask_frame(app.run.history, 1, heads, 69, 69, {});
     EXPECT_EQ(before.width(), after.width());
     EXPECT_EQ(before.height(), after.height());
     const auto count = [&](const Image& image, Rgb8 color) {

@@ -92,7 +92,7 @@ TEST(Script, WaitsBlockAndBadWaitsFail) {
     script.advance(app);
     script.advance(app);
     EXPECT_FALSE(script.done());
-    EXPECT_FALSE(app.quit);
+    EXPECT_FALSE(app.requests.quit);
     EXPECT_THROW(Script::from_text("s.txt", "wait for me"), Error) << "read whole before it runs";
     EXPECT_THROW(Script::from_file("/nowhere/script.txt"), Error);
 }

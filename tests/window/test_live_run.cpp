@@ -23,7 +23,7 @@ namespace {
 using testing::LiveRun;
 
 TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
-    const int before = app.last_row();
+    const int before = app.run.last_row();
     run_action(app, "force 7,9");
     run_action(app, "step 2");
     settle();
@@ -32,10 +32,10 @@ TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     EXPECT_EQ(last_command(), "force 7,9");
 
     app.view.lane = 1;
-    const int third = app.record(1)->top[2].id, row = app.last_row();
+    const int third = app.record(1)->top[2].id, row = app.run.last_row();
     run_action(app, "candidate 3");
     settle();
-    EXPECT_EQ(app.last_row(), row + 1);
+    EXPECT_EQ(app.run.last_row(), row + 1);
     EXPECT_EQ(token_at(row + 1), third);
     EXPECT_THROW(run_action(app, "candidate 99"), Error);
 
@@ -44,47 +44,48 @@ TEST_F(LiveRun, ForcedTokensAndCandidatesAreConsumed) {
     const int second = app.record(1)->top[1].id;
     run_action(app, "candidate 2");
     settle();
-    EXPECT_EQ(app.last_row(), before + 1);
+    EXPECT_EQ(app.run.last_row(), before + 1);
     EXPECT_EQ(token_at(before + 1), second);
-    EXPECT_EQ(app.status.other_branches.size(), 1u);
+    EXPECT_EQ(app.run.status.other_branches.size(), 1u);
 }
 
 TEST_F(LiveRun, TurnsKeepTheCaches) {
-    const int row = app.last_row();
-    const auto stored = [&](int r) { return app.history.lane_record(r, 0)->use.stored_tokens; };
+    const int row = app.run.last_row();
+    const auto stored = [&](int r) { return app.run.history.lane_record(r, 0)->use.stored_tokens; };
     const std::int64_t before = stored(row);
     run_action(app, "say \" Thank you.\"");
     settle();
-    const int said = app.last_row() - row;
+    const int said = app.run.last_row() - row;
     EXPECT_GT(said, 0);
-    EXPECT_EQ(stored(app.last_row()), before + said * app.history.run().layout.n_kv_heads());
+    EXPECT_EQ(stored(app.run.last_row()), before + said * app.run.history.run().layout.n_kv_heads());
     std::string text;
-    for (int p = row + 1; p <= app.last_row(); ++p)
-        text += app.history.run().token_bytes[static_cast<std::size_t>(token_at(p))];
+    for (int p = row + 1; p <= app.run.last_row(); ++p)
+        text += app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(p))];
     EXPECT_EQ(text, " Thank you.");
 
     run_action(app, "token.edit " + std::to_string(row) + " \" No\"");
     settle();
-    EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
+    EXPECT_EQ(app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
     EXPECT_EQ(last_command(), "say! \" No\"");
     EXPECT_THROW(run_action(app, "token.edit 2 nothing"), Error);  // of the prompt
 }
 
 // Pending tokens of a turn are not read before the words that replace a part of it.
 TEST_F(LiveRun, EditsInsideATurn) {
-    const int row = app.last_row();
+    const int row = app.run.last_row();
     run_action(app, "say \" one two three four five six\"");
     settle();
     run_action(app, "token.edit " + std::to_string(row + 2) + " \" No\"");
     settle();
-    EXPECT_EQ(app.history.run().token_bytes[static_cast<std::size_t>(token_at(row + 2))].substr(0, 1), " ");
+    EXPECT_EQ(app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(row + 2))].substr(0, 1),
+              " ");
     const auto token = token_at(row + 2);
     run_action(app, "say \" one two three four five six\"");
     settle();
     run_action(app, "token.edit " + std::to_string(row + 4) + " \" No\"");
     settle();
     EXPECT_EQ(token_at(row + 4), token);
-    const int third = app.history.lane_record(row + 3, 0)->top[2].id;
+    const int third = app.run.history.lane_record(row + 3, 0)->top[2].id;
     run_action(app, "row " + std::to_string(row + 3));
     run_action(app, "candidate 3");
     settle();
@@ -104,23 +105,23 @@ TEST(Steer, WhatIsTypedIsMeantAsItStands) {
 TEST_F(LiveRun, AnswersWhatATokenBackWouldSay) {
     app.view.lane = 1;
     int gone = -1;
-    for (int p = 0; p < app.history.n_prompt() && gone < 0; ++p)
-        if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
+    for (int p = 0; p < app.run.history.n_prompt() && gone < 0; ++p)
+        if (app.run.history.evicted_at(1, 0, p) >= 0) gone = p;
     ASSERT_GE(gone, 0);
-    run_action(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(gone));
+    run_action(app, "pick " + std::to_string(app.run.last_row()) + " " + std::to_string(gone));
     run_action(app, "why.back");
     settle();
-    ASSERT_NE(app.status.counterfactual, nullptr) << app.notice;
-    EXPECT_EQ(app.status.counterfactual->position, gone);
-    EXPECT_EQ(app.status.counterfactual->row, app.last_row());
-    EXPECT_FALSE(app.status.counterfactual->kv_heads.empty());
-    EXPECT_TRUE(std::isfinite(app.status.counterfactual->kl));
-    EXPECT_TRUE(app.status.run.commands.empty());  // a question is not logged
+    ASSERT_NE(app.run.status.counterfactual, nullptr) << app.notice.text;
+    EXPECT_EQ(app.run.status.counterfactual->position, gone);
+    EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row());
+    EXPECT_FALSE(app.run.status.counterfactual->kv_heads.empty());
+    EXPECT_TRUE(std::isfinite(app.run.status.counterfactual->kl));
+    EXPECT_TRUE(app.run.status.run.commands.empty());  // a question is not logged
     // A token that is held everywhere cannot be put back: the status line says so.
-    run_action(app, "pick " + std::to_string(app.last_row()) + " " + std::to_string(app.last_row()));
+    run_action(app, "pick " + std::to_string(app.run.last_row()) + " " + std::to_string(app.run.last_row()));
     run_action(app, "why.back");
     settle();
-    EXPECT_NE(app.notice.find("held everywhere"), std::string::npos) << app.notice;
+    EXPECT_NE(app.notice.text.find("held everywhere"), std::string::npos) << app.notice.text;
 }
 
 TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
@@ -128,58 +129,60 @@ TEST_F(LiveRun, EveryFindingOfTheDoctorHoldsOnTheDemoModel) {
     run_action(app, "step 3");
     settle();
     for (const int lane : {0, 1})
-        for (const auto& step : app.history.steps())
-            for (const Finding& finding : examine(app.history, lane, step->row))
+        for (const auto& step : app.run.history.steps())
+            for (const Finding& finding : examine(app.run.history, lane, step->row))
                 EXPECT_NE(finding.state, Finding::State::broken)
                     << "lane " << lane << ", row " << step->row << ": " << finding.name << ": "
                     << finding.detail;
 }
 
 TEST_F(LiveRun, TheCopiedCommandNamesTheRun) {
-    run_action(app, "evict 1 " + std::to_string(app.last_row()));
+    run_action(app, "evict 1 " + std::to_string(app.run.last_row()));
     settle();
     run_action(app, "file.copy run");
     for (const char* part : {"keyhole decode --model ", " --lane full --lane h2o:budget=12 ", " --tokens 4 ",
                              " --script <(printf "})
-        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
-    EXPECT_NE(app.clipboard_out.find("evict 1 " + std::to_string(app.last_row())), std::string::npos);
+        EXPECT_NE(app.requests.clipboard_out.find(part), std::string::npos) << app.requests.clipboard_out;
+    EXPECT_NE(app.requests.clipboard_out.find("evict 1 " + std::to_string(app.run.last_row())),
+              std::string::npos);
 }
 
 /// Characters that the fonts cannot draw are shown escaped and copied unchanged.
 TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
     run_action(app, "prompt The cat \U0001f600 sat on \u4e2d.");
     settle();
-    (void)app.glyphs.learn(app.history);
+    (void)app.glyphs.learn(app.run.history);
     run_action(app, "file.copy run");
-    EXPECT_NE(app.clipboard_out.find(" --prompt 'The cat \U0001f600 sat on \u4e2d.' "), std::string::npos)
-        << app.clipboard_out;
-    EXPECT_EQ(app.glyphs.text(app.history.run().prompt), "The cat \\u{1F600} sat on \u4e2d.");
+    EXPECT_NE(app.requests.clipboard_out.find(" --prompt 'The cat \U0001f600 sat on \u4e2d.' "),
+              std::string::npos)
+        << app.requests.clipboard_out;
+    EXPECT_EQ(app.glyphs.text(app.run.history.run().prompt), "The cat \\u{1F600} sat on \u4e2d.");
     std::string bytes, shown;
-    for (const int id : app.history.run().prompt_tokens) {
-        bytes += app.history.run().token_bytes[static_cast<std::size_t>(id)];
-        shown += app.glyphs.token(app.history.run(), id);
+    for (const int id : app.run.history.run().prompt_tokens) {
+        bytes += app.run.history.run().token_bytes[static_cast<std::size_t>(id)];
+        shown += app.glyphs.token(app.run.history.run(), id);
     }
     EXPECT_NE(bytes.find("\U0001f600"), std::string::npos);
     EXPECT_NE(shown.find("<0xF0><0x9F><0x98><0x80>"), std::string::npos) << shown << ": its bytes are tokens";
 }
 
 TEST_F(LiveRun, APromptIsGivenUpWhenToldAndBegunAgain) {
-    const std::string words = app.setup.prompt;
-    while (app.setup.prompt.size() < 3000) app.setup.prompt += " " + words;
+    const std::string words = app.run.setup.prompt;
+    while (app.run.setup.prompt.size() < 3000) app.run.setup.prompt += " " + words;
     app.start();
     run_action(app, "run.stop");  // sent before the engine begins: the prompt must find the request
     settle();
-    EXPECT_EQ(app.status.phase, EnginePhase::idle);
-    EXPECT_NE(app.status.message.find("was stopped"), std::string::npos) << app.status.message;
+    EXPECT_EQ(app.run.status.phase, EnginePhase::idle);
+    EXPECT_NE(app.run.status.message.find("was stopped"), std::string::npos) << app.run.status.message;
     run_action(app, "step 3");  // must not wait for something that never comes
     settle();
-    EXPECT_NE(app.status.message.find("start one first"), std::string::npos) << app.status.message;
-    app.setup.prompt = words;
+    EXPECT_NE(app.run.status.message.find("start one first"), std::string::npos) << app.run.status.message;
+    app.run.setup.prompt = words;
     app.start();
     settle();
     run_action(app, "step 3");
     settle();
-    EXPECT_EQ(app.n_decoded(), 3);
+    EXPECT_EQ(app.run.n_decoded(), 3);
 }
 
 /// Returns the mean over the heads that lost the token, from the rows that an export writes.
@@ -190,15 +193,15 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
     run_action(app, "step 4");
     settle();
     int gone = -1;
-    for (int p = 4; p < app.history.n_prompt() && gone < 0; ++p)
-        if (app.history.evicted_at(1, 0, p) >= 0) gone = p;
+    for (int p = 4; p < app.run.history.n_prompt() && gone < 0; ++p)
+        if (app.run.history.evicted_at(1, 0, p) >= 0) gone = p;
     ASSERT_GE(gone, 0);
-    app.view.pick_cell({app.last_row(), gone}, false);
+    app.view.pick_cell({app.run.last_row(), gone}, false);
     run_action(app, "why.shadow");
     settle();
-    const auto known = app.shadow_job.result();
-    ASSERT_NE(known, nullptr) << app.notice;
-    ASSERT_EQ(known->by_row.size(), static_cast<std::size_t>(app.last_row()) + 1);
+    const auto known = app.jobs.shadow_job.result();
+    ASSERT_NE(known, nullptr) << app.notice.text;
+    ASSERT_EQ(known->by_row.size(), static_cast<std::size_t>(app.run.last_row()) + 1);
 
     const reference::TempFolder folder("shadow");
     run_action(app, "file.export " + folder.path().string() + " shadow");
@@ -207,14 +210,14 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
     const std::int64_t n_layers = rows.shape[1], n_heads = rows.shape[2], n = rows.shape[3];
     int n_known = 0;
     for (std::int64_t y = 0; y < rows.shape[0]; ++y) {
-        const int row = app.history.n_prompt() + static_cast<int>(y);
+        const int row = app.run.history.n_prompt() + static_cast<int>(y);
         double sum = 0;
         int count = 0;
         for (std::int64_t l = 0; l < n_layers; ++l)
             for (std::int64_t h = 0; h < n_heads; ++h) {
                 const int g =
-                    app.history.layout(1).kv_head_from_head(static_cast<int>(l), static_cast<int>(h));
-                const std::int32_t went = app.history.evicted_at(1, g, gone);
+                    app.run.history.layout(1).kv_head_from_head(static_cast<int>(l), static_cast<int>(h));
+                const std::int32_t went = app.run.history.evicted_at(1, g, gone);
                 if (went < 0 || went >= row) continue;
                 sum += double(rows.value(((y * n_layers + l) * n_heads + h) * n + gone));
                 ++count;
@@ -233,20 +236,20 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     const reference::TinyModel broken({});
     reference::put_nan(broken.folder(), "model.layers.1.self_attn.k_proj.weight");
     AppState app({}, {});
-    app.setup.model_folder = broken.folder();
-    app.setup.prompt = "it was a dark and stormy night";
-    app.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")};
+    app.run.setup.model_folder = broken.folder();
+    app.run.setup.prompt = "it was a dark and stormy night";
+    app.run.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")};
     app.start();
     const auto settle = [&] {
         do {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
             app.refresh();
-            app.update_heat(1e6);
+            app.update_maps(1e6);
         } while (!app.idle());
     };
     settle();
-    EXPECT_NE(app.status.message.find("model.layers.1.self_attn.k_proj.weight"), std::string::npos)
-        << app.status.message;
+    EXPECT_NE(app.run.status.message.find("model.layers.1.self_attn.k_proj.weight"), std::string::npos)
+        << app.run.status.message;
     run_action(app, "step 3");
     settle();
     for (const int card : {0, 1})
@@ -254,19 +257,19 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     // Layer 0 has valid values; the row of layer 1 contains NaN.
     for (const int layer : {0, 1}) {
         run_action(app, "goto " + std::to_string(layer) + " 0");
-        app.update_heat(1e6);
-        EXPECT_EQ(app.heat.focus().has_not_finite(), layer == 1);
-        EXPECT_TRUE(std::isfinite(app.heat.focus().largest(true)) || layer == 1);
+        app.update_maps(1e6);
+        EXPECT_EQ(app.maps.lane.focus().has_not_finite(), layer == 1);
+        EXPECT_TRUE(std::isfinite(app.maps.lane.focus().largest(true)) || layer == 1);
         for (const bool marked : {true, false}) {
             run_action(app, marked ? "range.nan on" : "range.nan off");
-            const Image picture = focus_picture(app.history, 0, app.view, color_scale(app.view, 1));
+            const Image picture = focus_picture(app.run.history, 0, app.view, color_scale(app.view, 1));
             int n = 0;
             for (int y = 0; y < picture.height(); ++y)
                 for (int x = 0; x < picture.width(); ++x) n += picture.at(x, y) == kNanColor;
             EXPECT_EQ(n > 500, marked && layer == 1) << n;
         }
     }
-    EXPECT_FALSE(healthy(examine(app.history, 0, app.last_row())));  // the doctor reports a fault
+    EXPECT_FALSE(healthy(examine(app.run.history, 0, app.run.last_row())));  // the doctor reports a fault
 }
 
 }  // namespace

@@ -477,7 +477,8 @@ TEST(Manual, ReadmeIsShortAndNamesEveryCommand) {
     for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at, ++n_links)
         EXPECT_TRUE(fs::exists(reference::source_folder() / (*at)[1].str())) << (*at)[1];
     EXPECT_GE(n_links, 3);
-    for (const std::string& command : words_of_program()["command"])
+    const Words commands = words_of_program()["command"];
+    for (const std::string& command : commands)
         EXPECT_NE(text.find(command == "gui" ? "`keyhole [gui]`" : "`keyhole " + command), std::string::npos)
             << command;
 }

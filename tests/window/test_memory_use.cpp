@@ -29,12 +29,12 @@ TEST_F(MemoryUse, EveryPartOfTheRunCounts) {
         }
     }
     EXPECT_EQ(part(app, "recorded_rows"),
-              static_cast<std::int64_t>(app.engine().recorder().snapshot().row_bytes));
-    const RunInfo& run = app.history.run();
+              static_cast<std::int64_t>(app.run.engine().recorder().snapshot().row_bytes));
+    const RunInfo& run = app.run.history.run();
     const std::int64_t per_token = kv_bytes_per_token(run.config, 4);
-    EXPECT_GE(part(app, "caches"), per_token * app.history.n_positions()) << "lane 0 keeps every token";
+    EXPECT_GE(part(app, "caches"), per_token * app.run.history.n_positions()) << "lane 0 keeps every token";
     EXPECT_GE(part(app, "recorded_steps"), 5 * std::int64_t{sizeof(StepTrace)});
-    app.update_heat(1e6);
+    app.update_maps(1e6);
     EXPECT_GE(part(app, "matrices"), 64 * 64 * 4);
 }
 
@@ -47,11 +47,11 @@ TEST_F(MemoryUse, PartsAddUpToTheProcess) {
 }
 
 TEST_F(MemoryUse, MatricesGrowWithTheTextAndAreCounted) {
-    app.update_heat(1e6);
+    app.update_maps(1e6);
     const std::int64_t before = part(app, "matrices");
     run_action(app, "step 80");
     settle();
-    app.update_heat(1e6);
+    app.update_maps(1e6);
     EXPECT_GT(part(app, "matrices"), before) << "more than 64 tokens";
 }
 

@@ -39,18 +39,18 @@ constexpr std::array<std::string_view, 24> kArguments = {"",          "0",
 
 void expect_sound(const AppState& app, const std::string& after) {
     const ViewState& view = app.view;
-    const ModelConfig& config = app.history.run().config;
+    const ModelConfig& config = app.run.history.run().config;
     ASSERT_TRUE(view.layer >= 0 && view.layer < config.n_layers) << after;
     ASSERT_TRUE(view.head >= 0 && view.head < config.n_heads) << after;
-    ASSERT_TRUE(view.lane >= 0 && view.lane < app.lane_editor.n_lanes()) << after;
-    ASSERT_TRUE(app.other_card() >= 0 && app.other_card() < app.lane_editor.n_lanes()) << after;
-    ASSERT_TRUE(view.row >= app.first_row() && view.row <= app.last_row()) << after;
-    ASSERT_TRUE(!view.pick || (view.pick->position <= view.pick->row && view.pick->row <= app.last_row()))
+    ASSERT_TRUE(view.lane >= 0 && view.lane < app.run.lane_editor.n_lanes()) << after;
+    ASSERT_TRUE(app.other_lane() >= 0 && app.other_lane() < app.run.lane_editor.n_lanes()) << after;
+    ASSERT_TRUE(view.row >= app.run.first_row() && view.row <= app.run.last_row()) << after;
+    ASSERT_TRUE(!view.pick || (view.pick->position <= view.pick->row && view.pick->row <= app.run.last_row()))
         << after;
-    ASSERT_TRUE(!view.watched || view.watched->last <= app.last_row()) << after;
+    ASSERT_TRUE(!view.watched || view.watched->last <= app.run.last_row()) << after;
     ASSERT_TRUE(view.interface_scale >= 0.5f && view.interface_scale <= 3) << after;
     ASSERT_TRUE(view.heat.cell_width > 0 && view.heat.cell_height > 0) << after;
-    ASSERT_LE(app.others.size(), 3u) << after;
+    ASSERT_LE(app.maps.others.size(), 3u) << after;
 }
 
 TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
@@ -65,7 +65,7 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
             opened_run(testing::synthetic_run(
                            {.n_layers = 2, .n_prompt = 24, .n_decoded = 46, .budgets = {0, 16, 24, 8}}),
                        ""));
-        app.opened_file = "synthetic";
+        app.run.opened_file = "synthetic";
         std::mt19937 random(seed);
         for (int i = 0; i < 1500; ++i) {
             const UserAction& command = *commands[random() % commands.size()];
@@ -80,7 +80,7 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
             }
             app.refresh();
             app.remember_changes();
-            if (i % 50 == 0) app.update_heat(1e6);
+            if (i % 50 == 0) app.update_maps(1e6);
             expect_sound(app, fmt::format("seed {}, command {}: {}", seed, i, text));
             if (::testing::Test::HasFatalFailure()) return;
         }

@@ -32,11 +32,11 @@ class ViewFiles : public ::testing::Test {
         app.show_run(opened_run(testing::synthetic_run({.n_kv_heads = 2, .budgets = {0, 16, 24}}),
                                 folder / "run.keyhole"));
         app.refresh();
-        app.update_heat(1e6);
+        app.update_maps(1e6);
     }
     ~ViewFiles() override { std::filesystem::remove_all(folder); }
     void wait_for_files() {
-        while (app.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (app.jobs.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         app.refresh();
     }
     std::string path(const std::string& name) const { return (folder / name).string(); }
@@ -77,7 +77,7 @@ class ViewFiles : public ::testing::Test {
         std::string list = option("--export");
         const std::vector<ViewWord> words = take_view_words(list);
         EXPECT_EQ(list, "") << command;
-        return write_views(app.history, words, how, app.stride, app.dense_from);
+        return write_views(app.run.history, words, how, app.run.stride, app.run.dense_from);
     }
     AppState app;
     std::filesystem::path folder;
@@ -103,7 +103,7 @@ TEST_F(ViewFiles, TextGrowsWithThePictureAndCellsFillIt) {
     app.view.mode = HeatMode::mask;
     const int n = app.view.row + 1;
     for (const int width : {600, 1900}) {
-        const Image image = focus_picture(app.history, 1, app.view, color_scale(app.view, 1),
+        const Image image = focus_picture(app.run.history, 1, app.view, color_scale(app.view, 1),
                                           PictureOptions{width, {}, 1, 1, 0});
         ASSERT_EQ(image.width(), width);
         // The diagonal is kept: its colour reaches from the plot's left edge to its right edge.
@@ -138,15 +138,15 @@ TEST_F(ViewFiles, ShownIsWhatTheZoomShows) {
     app.view.mode = HeatMode::attention;
     const ColorScale scale = color_scale(app.view, 1);
     const CellRect part{40, 49, 30, 49};
-    const Image image = focus_picture(app.history, 0, app.view, scale, PictureOptions{0, part, 1, 1, 0});
+    const Image image = focus_picture(app.run.history, 0, app.view, scale, PictureOptions{0, part, 1, 1, 0});
     std::vector<float> row(50);
-    ASSERT_TRUE(picture_values(app.history, 0, 45, 0, 0, HeatMode::attention, row));
+    ASSERT_TRUE(picture_values(app.run.history, 0, 45, 0, 0, HeatMode::attention, row));
     int seen = 0;
     for (int y = 0; y < image.height(); ++y)
         for (int x = 0; x < image.width(); ++x) seen += image.at(x, y) == color_of(scale, row[33]) ? 1 : 0;
     EXPECT_GE(seen, 12 * 12) << "a cell of 12 pixels a side";
     app.view.heat = {30, 40, 20, 20, false};
-    app.heat_canvas = {400, 200};
+    app.maps.canvas = {400, 200};
     run_action(app, "file.picture " + path("shown.png") + " 900 shown");
     const auto [w, h] = size_of("shown.png");
     EXPECT_EQ(w, 900);
@@ -172,13 +172,14 @@ TEST_F(ViewFiles, OtherEndingsAreRefusedWithThoseThatArePossible) {
 TEST_F(ViewFiles, AnOpenedTraceGivesWhatItHolds) {
     run_action(app, "file.export " + path("data") + " run,mask,scores");
     wait_for_files();
-    EXPECT_NE(app.export_job.result().find("half precision"), std::string::npos) << app.export_job.result();
+    EXPECT_NE(app.jobs.export_job.result().find("half precision"), std::string::npos)
+        << app.jobs.export_job.result();
     for (const char* file : {"run.json", "lane1/evicted_at.npy", "lane1/scores.npy"})
         EXPECT_TRUE(std::filesystem::exists(folder / "data" / file)) << file;
     run_action(app, "file.export " + path("data") + " logits");
     wait_for_files();
-    EXPECT_TRUE(app.export_job.failed());
-    EXPECT_NE(app.export_job.result().find("records hold no logits"), std::string::npos);
+    EXPECT_TRUE(app.jobs.export_job.failed());
+    EXPECT_NE(app.jobs.export_job.result().find("records hold no logits"), std::string::npos);
 }
 
 TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
@@ -190,23 +191,23 @@ TEST_F(ViewFiles, TheCopiedCommandMakesTheSameFile) {
         for (const bool differs : {false, true}) {
             run_action(app, mode);
             run_action(app, differs ? "diff on" : "diff off");
-            app.update_heat(1e6);
+            app.update_maps(1e6);
             run_action(app, "file.picture " + path("window.png"));
             run_action(app, "file.copy");
-            const auto files = views_of(app.clipboard_out);
-            ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
+            const auto files = views_of(app.requests.clipboard_out);
+            ASSERT_EQ(files.size(), 1u) << app.requests.clipboard_out;
             EXPECT_EQ(files[0].starts_with("difference"), differs) << files[0];
-            EXPECT_TRUE(bytes("window.png") == bytes("out/" + files[0])) << app.clipboard_out;
+            EXPECT_TRUE(bytes("window.png") == bytes("out/" + files[0])) << app.requests.clipboard_out;
         }
     run_action(app, "diff off");
     const auto same = [&](const std::string& what, const std::string& save, const std::string& ending) {
         run_action(app, save + " " + path("window" + ending));
         wait_for_files();
         run_action(app, "file.copy " + what);
-        std::vector<std::string> files = views_of(app.clipboard_out);
+        std::vector<std::string> files = views_of(app.requests.clipboard_out);
         std::erase_if(files, [&](const std::string& name) { return !name.ends_with(ending); });
-        ASSERT_EQ(files.size(), 1u) << app.clipboard_out;
-        EXPECT_TRUE(bytes("window" + ending) == bytes("out/" + files[0])) << app.clipboard_out;
+        ASSERT_EQ(files.size(), 1u) << app.requests.clipboard_out;
+        EXPECT_TRUE(bytes("window" + ending) == bytes("out/" + files[0])) << app.requests.clipboard_out;
         EXPECT_GT(bytes("window" + ending).size(), 50u);
     };
     same("overlap", "file.overlap", ".csv");
@@ -227,22 +228,23 @@ class LiveViews : public testing::LiveRun {};
 
 TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
     app.view.lane = 1;
-    EXPECT_EQ(recording_note(app.history, app.shown_lane(), 1, 0), "");
+    EXPECT_EQ(recording_note(app.run.history, app.shown_lane(), 1, 0), "");
     run_action(app, "lane.set kv=gqa:2");
     settle();
     run_action(app, "step 2");
     settle();
-    const int lane = app.shown_lane(), first = app.history.lanes()[static_cast<std::size_t>(lane)].first_row,
-              begin = app.history.n_prompt() - 1;
-    const std::string note = recording_note(app.history, lane, 1, 0);
+    const int lane = app.shown_lane(),
+              first = app.run.history.lanes()[static_cast<std::size_t>(lane)].first_row,
+              begin = app.run.history.n_prompt() - 1;
+    const std::string note = recording_note(app.run.history, lane, 1, 0);
     EXPECT_NE(note.find(fmt::format("rows {} to {} ran again without a record", begin, first - 1)),
               std::string::npos)
         << note;
     EXPECT_EQ(note.find("lane id"), std::string::npos);
     std::vector<float> row(static_cast<std::size_t>(first) + 1);
     for (int i = begin; i <= first; ++i)
-        EXPECT_EQ(attention_values(app.history, lane, i, 0, 0, row), i == first) << i;
-    EXPECT_EQ(recording_note(app.history, 0, 1, 0), "");
+        EXPECT_EQ(attention_values(app.run.history, lane, i, 0, 0, row), i == first) << i;
+    EXPECT_EQ(recording_note(app.run.history, 0, 1, 0), "");
 }
 
 TEST_F(LiveViews, TheCommandOfALiveRunNamesItsViews) {
@@ -252,11 +254,11 @@ TEST_F(LiveViews, TheCommandOfALiveRunNamesItsViews) {
     run_action(app, "file.copy");
     for (const char* part :
          {"keyhole decode ", " --tokens 4 ", " --export difference-scores:1-0 ", " --layers 0 --heads 0"})
-        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
+        EXPECT_NE(app.requests.clipboard_out.find(part), std::string::npos) << app.requests.clipboard_out;
     run_action(app, "diff off");
     run_action(app, "file.copy");
     for (const char* part : {" --export view-scores ", " --focus 1"})
-        EXPECT_NE(app.clipboard_out.find(part), std::string::npos) << app.clipboard_out;
+        EXPECT_NE(app.requests.clipboard_out.find(part), std::string::npos) << app.requests.clipboard_out;
 }
 
 TEST(ViewWords, AreTakenOutOfAListAndWrittenAgain) {
@@ -296,7 +298,7 @@ TEST_F(ViewFiles, CaptionsNameTheReductionAndTheQuantity) {
     EXPECT_EQ(atlas_note(HeatMode::score, 4, 8, 16), "attention, not scores, maxima of 16×16");
     EXPECT_EQ(atlas_note(HeatMode::attention, 4, 8, 2), "4 layers × 8 heads · maxima of 2×2 cells");
     // Two KV heads per layer: number 5 over all layers is the second of layer 2.
-    EXPECT_EQ(kv_head_text(app.history.layout(0), 5), "L2 KV head 1");
+    EXPECT_EQ(kv_head_text(app.run.history.layout(0), 5), "L2 KV head 1");
 }
 
 TEST_F(ViewFiles, BookmarksKeepZoomArrangementAndTheOtherLane) {

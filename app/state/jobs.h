@@ -1,0 +1,27 @@
+/// Holds the window's background jobs: writing files, reading a trace, asking a lane's shadow. Window thread.
+#pragma once
+
+#include "app/state/background_job.h"
+#include "app/state/export_job.h"
+#include "app/state/opened_run.h"
+#include "app/state/shadow_job.h"
+
+#include <filesystem>
+
+namespace keyhole {
+
+struct Jobs {
+    ExportJob export_job;
+    ShadowJob shadow_job;
+    BackgroundJob<OpenedRun> open_job;
+    std::filesystem::path written_file, read_file;  ///< empty: none
+
+    bool saving() const { return !written_file.empty(); }
+    bool opening() const { return !read_file.empty(); }
+    bool any() const { return opening() || export_job.running() || shadow_job.running(); }
+
+    // For AppState::refresh(), which reports how a job ended.
+    bool was_exporting = false, was_asking_shadow = false;
+};
+
+}  // namespace keyhole

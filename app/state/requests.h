@@ -1,0 +1,18 @@
+/// What actions ask of the frame loop, which owns the screen, the clipboard and the fonts. Window thread.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace keyhole {
+
+struct Requests {
+    std::optional<std::filesystem::path> screenshot, dump_cells;  ///< files to write
+    std::string clipboard_out;                                    ///< text to copy; empty: none
+    std::optional<int> paste_to_lane;  ///< lane that waits for the clipboard's text
+    bool scale_changed = true;         ///< fonts are loaded anew
+    bool quit = false;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,140 @@
+#include "app/state/run_state.h"
+
+#include "engine/base/error.h"
+#include "engine/base/measure.h"
+#include "engine/session/run_settings.h"
+
+#include <utility>
+
+namespace keyhole {
+
+RunState::RunState(BackendOptions backend, std::function<void()> wake)
+    : backend_options(backend),
+      lane_editor([this](Command command) {
+          if (live()) engine_->send(std::move(command));
+      }),
+      engine_(std::make_unique<Engine>(backend, std::move(wake))) {}
+
+void RunState::start() {
+    opened_file.clear();
+    if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
+    RunSpec run;
+    run.prompt = setup.prompt;
+    run.lanes = setup.lanes;
+    run.seed = setup.seed;
+    run.follow = lane_editor.follow();
+    run.wants.attention = true;
+    run.wants.scores = true;
+    lane_editor.reset(setup.lanes, lane_editor.follow());
+    engine_->start(setup.model_folder, std::move(run));
+}
+
+void RunState::play() {
+    if (live()) engine_->play();
+}
+
+void RunState::stop(bool work) {
+    if (live()) engine_->stop(work);
+}
+
+void RunState::step(int n_rows) {
+    if (live() && has_steps()) engine_->step(n_rows);
+}
+
+void RunState::set_speed(double steps_per_second) {
+    speed = steps_per_second;
+    engine_->set_speed(steps_per_second);
+}
+
+void RunState::need_live_run() const {
+    if (!live()) fail(ErrorCode::wrong_use, "an opened trace cannot be changed; start a run");
+    if (!has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+}
+
+bool RunState::settings_differ_at(int row) const {
+    return live() && has_steps() &&
+           !settings_since(status.run, row, lane_editor.lanes(), lane_editor.follow()).empty();
+}
+
+void RunState::rewind(int row, bool keeps_settings) {
+    need_live_run();
+    if (row < first_row() || row > last_row())
+        fail(ErrorCode::wrong_use, "choose a step from {} (the end of the prompt) to {}", first_row(),
+             last_row());
+    stop();
+    lane_editor.rewind(status.run, row, keeps_settings);
+}
+
+int RunState::go_to_branch(int id) {
+    need_live_run();
+    for (const Branch& branch : status.other_branches) {
+        if (branch.id != id) continue;
+        stop();
+        lane_editor.run(GoToBranch{id});
+        return branch.last_row;
+    }
+    fail(ErrorCode::wrong_use, "there is no other branch {}", id);
+}
+
+void RunState::request_counterfactual(int lane, int position, int row, int n_tokens) {
+    engine_->request_counterfactual(lane, position, row, n_tokens);
+}
+
+void RunState::show(OpenedRun& run) {
+    engine_->stop();
+    opened_file = run.from;
+    history = std::move(run.history);
+    curves = std::move(run.curves);
+    stride = 1;
+    dense_from = first_row();
+    lane_editor.reset(std::move(run.lanes), true);
+}
+
+bool RunState::take_records() {
+    if (engine_->recorder().version() == seen_version_) return false;
+    const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
+    seen_version_ = snapshot.version;
+    history.update(snapshot.steps);
+    stride = snapshot.stride;
+    dense_from = snapshot.dense_from;
+    constexpr std::size_t kWorthReturning = std::size_t{32} << 20;
+    if (snapshot.row_bytes + kWorthReturning < record_use.rows) return_freed_memory();
+    record_use = {snapshot.row_bytes, snapshot.budget_bytes, snapshot.scalar_bytes};
+    return true;
+}
+
+RunState::News RunState::refresh() {
+    News news;
+    if (!live()) return news;
+    EngineStatus now = engine_->status();
+    news.visible = now.phase != status.phase || now.progress != status.progress ||
+                   now.message != status.message || now.handled != status.handled ||
+                   now.counterfactual != status.counterfactual || now.branch != status.branch;
+    news.paused =
+        status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
+    status = std::move(now);
+    news.visible = take_records() || news.visible;
+    news.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
+    if (settled()) lane_editor.adopt(status.run);
+    if (has_steps()) curves.update(history);
+    return news;
+}
+
+bool RunState::settled() const {
+    return status.handled == engine_->last_request();
+}
+
+bool RunState::idle() const {
+    if (!live()) return true;
+    return settled() && status.phase != EnginePhase::loading && status.phase != EnginePhase::prefill &&
+           status.phase != EnginePhase::running;
+}
+
+std::optional<int> RunState::history_lane(int lane) const {
+    if (!has_steps()) return std::nullopt;
+    const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
+    if (lane < 0 || lane >= static_cast<int>(lanes.size())) return std::nullopt;
+    return history.lane_from_id(lanes[static_cast<std::size_t>(lane)].info->id);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,113 @@
+/// Holds the run on show, live or opened from a trace, and carries the user's changes of it to the engine.
+/// Knows neither the view nor the window. Window thread.
+#pragma once
+
+#include "app/state/lane_editor.h"
+#include "app/state/opened_run.h"
+#include "engine/analysis/measure_curves.h"
+#include "engine/session/engine.h"
+#include "engine/trace/run_history.h"
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// The input of a new run.
+struct RunSetup {
+    std::filesystem::path model_folder;
+    std::string prompt;
+    std::vector<LaneSpec> lanes;
+    std::uint64_t seed = 1;
+};
+
+/// Memory that the recorder's records take, in bytes.
+struct RecordUse {
+    std::size_t rows = 0;        ///< attention and scores
+    std::size_t row_budget = 0;  ///< upper bound of `rows`
+    std::size_t scalars = 0;     ///< everything else
+};
+
+class RunState {
+  public:
+    /// wake: see Engine.
+    RunState(BackendOptions backend, std::function<void()> wake);
+
+    const BackendOptions backend_options;
+    RunSetup setup;
+    RunHistory history;
+    MeasureCurves curves;
+    EngineStatus status;                ///< as of the last refresh()
+    std::filesystem::path opened_file;  ///< the shown trace; empty: a live run
+    LaneEditor lane_editor;
+    int stride = 1;      ///< between stored rows, where the recorder thinned them
+    int dense_from = 0;  ///< all rows from here on are stored
+    RecordUse record_use;
+    double speed = 0;  ///< steps per second; 0: no limit
+
+    // --- what the user asks for. An opened trace ignores it, if nothing else is said ---
+    /// Starts a new run from `setup`, in place of the shown one. The lanes of a shown run keep their settings.
+    void start();
+    void play();
+    void stop(bool work = false);  ///< work: as for Engine::stop
+    void step(int n_rows);         ///< no effect before the first record
+    void set_speed(double steps_per_second);
+    /// Returns to the state after a step; the later steps become a branch. The lanes get the settings that
+    /// they had there, or with `keeps_settings` the current ones. Throws Error(wrong_use) for a step that the
+    /// run does not have, and as need_live_run() does.
+    void rewind(int row, bool keeps_settings);
+    /// Goes to the end of a branch that a rewind left behind, and returns its last row. Throws
+    /// Error(wrong_use) if there is none, and as need_live_run() does.
+    int go_to_branch(int id);
+    /// See Engine::request_counterfactual. The answer arrives in `status`.
+    void request_counterfactual(int lane, int position, int row, int n_tokens);
+    /// Shows an opened run in place of the live one. annotations and `from` are left to the caller.
+    void show(OpenedRun& run);
+
+    /// Takes what the engine made since the last call.
+    struct News {
+        bool visible = false;  ///< something that is shown changed
+        bool paused = false;   ///< decoding ended by itself; the status says why
+        bool refused = false;  ///< a command was refused: EngineStatus::refusal_message
+    };
+    News refresh();
+
+    /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot be continued.
+    void need_live_run() const;
+    /// Returns true if the settings of lanes, follow or sampling at this row differ from the current ones.
+    bool settings_differ_at(int row) const;
+
+    bool live() const { return opened_file.empty(); }
+    bool has_steps() const { return !history.empty(); }
+    bool running() const { return live() && status.phase == EnginePhase::running; }
+    /// The engine replays steps for a command, and it takes a while: see EngineStatus::work.
+    bool working() const { return live() && !status.work.empty(); }
+    /// The engine decodes, or does work that stop(true) ends: a replay, or a prompt.
+    bool stoppable() const {
+        return running() || working() || (live() && status.phase == EnginePhase::prefill);
+    }
+    /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
+    bool settled() const;
+    /// Settled, and no decoding and no prompt is under way. Always true for an opened trace.
+    bool idle() const;
+
+    int first_row() const { return has_steps() ? history.steps().front()->row : 0; }
+    int last_row() const { return has_steps() ? history.last_row() : 0; }
+    int n_decoded() const { return has_steps() ? history.last_row() - history.n_prompt() + 1 : 0; }
+    /// Returns the index into history.lanes() of a lane of the editor; nullopt before its first record.
+    std::optional<int> history_lane(int lane) const;
+    Engine& engine() { return *engine_; }
+
+  private:
+    std::unique_ptr<Engine> engine_;
+    std::uint64_t seen_version_ = 0;
+    RequestId seen_refusal_ = 0;
+
+    bool take_records();
+};
+
+}  // namespace keyhole
