@@ -59,7 +59,8 @@ ensure_packages() {
     ((${#missing[@]})) || return 0
     if ((EUID != 0)); then
         say "$why needs packages that are not installed. As root, once:"
-        printf 'sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n' "${missing[*]}" >&2
+        printf 'sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n' \
+            "${missing[*]}" >&2
         exit 1
     fi
     quietly "apt-get update" env DEBIAN_FRONTEND=noninteractive apt-get update || true  # older lists may do
@@ -106,7 +107,8 @@ quietly() {
 
 say_cuda() {
     if command -v nvcc >/dev/null || [[ -n ${CUDACXX:-} || -x /usr/local/cuda/bin/nvcc ]]; then return; fi
-    say "no nvcc, so this builds for the CPU; for CUDA install the toolkit (https://developer.nvidia.com/cuda-downloads) and start again"
+    say "no nvcc, so this builds for the CPU; for CUDA install the toolkit" \
+        "(https://developer.nvidia.com/cuda-downloads) and start again"
 }
 
 # Checked here, since an older CMake reports only that it cannot read the presets.
@@ -114,8 +116,8 @@ check_cmake() {
     local needed=3.25 found
     found=$(cmake --version | sed -n '1s/[^0-9]*//p')
     [[ $(printf '%s\n' "$needed" "$found" | sort -V | head -1) == "$needed" ]] ||
-        die "CMake $needed or later is needed, $found was found (package cmake): $first_releases that have it;" \
-            "or put one from https://cmake.org/download on PATH"
+        die "CMake $needed or later is needed, $found was found (package cmake):" \
+            "$first_releases that have it; or put one from https://cmake.org/download on PATH"
 }
 
 # build PRESET TARGET...: configures and builds in $build_root/PRESET. A lock lets only one process build in a
@@ -129,7 +131,9 @@ build() {
     if ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
         fresh=(--fresh)  # new, or made by a clone in another folder
     fi
-    if ((${#fresh[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ]]; then
+    # Packages installed since, such as GoogleTest, may offer more to build.
+    if ((${#fresh[@]})) || [[ ! -f $folder/build.ninja || $root/CMakePresets.json -nt $folder/build.ninja ||
+        /var/lib/dpkg/status -nt $folder/build.ninja ]]; then
         check_cmake
         say "configuring ($preset) in $folder"
         say_cuda

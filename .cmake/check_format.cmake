@@ -13,7 +13,8 @@ if(NOT version MATCHES "version 14\\.")
 endif()
 file(GLOB_RECURSE sources ${ROOT}/engine/*.h ${ROOT}/engine/*.cpp ${ROOT}/app/*.h ${ROOT}/app/*.cpp
      ${ROOT}/tests/*.h ${ROOT}/tests/*.cpp)
-execute_process(COMMAND ${CLANG_FORMAT} --dry-run --Werror ${sources} RESULT_VARIABLE result ERROR_VARIABLE faults)
+execute_process(COMMAND ${CLANG_FORMAT} --dry-run --Werror ${sources}
+  RESULT_VARIABLE result ERROR_VARIABLE faults)
 if(result)
   string(REGEX MATCHALL "[^\n]*error: code should be clang-formatted" lines "${faults}")
   list(LENGTH lines n_lines)

@@ -4,8 +4,9 @@
 file(REMOVE_RECURSE ${FOLDER})
 file(WRITE ${FOLDER}/libhwy.pc "Name: libhwy\nDescription: an old one\nVersion: 0.16.0\n")
 set(ENV{PKG_CONFIG_PATH} ${FOLDER})
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${ROOT} -B ${FOLDER}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
-  -DKH_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE text)
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${ROOT} -B ${FOLDER}/build -G ${GENERATOR}
+  -DCMAKE_CXX_COMPILER=${COMPILER} -DKH_CUDA=OFF -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
+  RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE text)
 file(REMOVE_RECURSE ${FOLDER})
 if(NOT result)
   message(FATAL_ERROR "configured without fmt and with an old libhwy")

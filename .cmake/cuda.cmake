@@ -20,8 +20,8 @@ check_language(CUDA)
 unset(CMAKE_MESSAGE_LOG_LEVEL)
 if(NOT CMAKE_CUDA_COMPILER)
   if(KH_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "KH_CUDA=ON, but no working nvcc was found: install the CUDA toolkit (12 or later), put "
-                        "nvcc on PATH or name it in CUDACXX")
+    message(FATAL_ERROR "KH_CUDA=ON, but no working nvcc was found: install the CUDA toolkit (12 or later), "
+                        "put nvcc on PATH or name it in CUDACXX")
   endif()
   message(STATUS "CUDA: no working nvcc; the CPU backend alone")
   return()

@@ -8,5 +8,6 @@ foreach(shader IN LISTS SHADERS)
   file(READ ${shader} source)
   string(APPEND text "    if (name == \"${name}\") return R\"shader(${source})shader\";\n")
 endforeach()
-string(APPEND text "    fail(ErrorCode::unsupported, \"no shader '{}' in this build\", name);\n}\n\n}  // namespace keyhole\n")
+string(APPEND text "    fail(ErrorCode::unsupported, \"no shader '{}' in this build\", name);\n}\n\n"
+                   "}  // namespace keyhole\n")
 file(WRITE ${OUTPUT} "${text}")

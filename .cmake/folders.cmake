@@ -3,8 +3,8 @@
 # Makes a folder a target; engine/base becomes engine.base. Its files may include its own headers, those of
 # the folders that it USES, and those that these use. SOURCES_USE adds folders for its sources only. An AND
 # folder is part of the target. Any other include of ours does not compile: each folder's files are linked
-# into an include path of their own, and the root of the sources is in none. PRECOMPILED: see below; NONE for a
-# target with compile options of its own.
+# into an include path of their own, and the root of the sources is in none. PRECOMPILED: see below; NONE for
+# a target with compile options of its own.
 
 # kh_precompiled(NAME [LIBRARIES TARGET...] [HEADERS HEADER...])
 # Precompiles the headers that nearly every file includes, and HEADERS. kh_precompile(TARGET NAME) lets a
@@ -17,10 +17,12 @@ function(kh_precompiled name)
   endif()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${name}.cpp CONTENT "")
   add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
-  target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json ${PRECOMPILED_LIBRARIES})
+  target_link_libraries(${name} PRIVATE keyhole_options fmt::fmt nlohmann_json::nlohmann_json
+    ${PRECOMPILED_LIBRARIES})
   target_precompile_headers(${name} PRIVATE
-    <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex>
-    <optional> <random> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
+    <algorithm> <array> <cmath> <condition_variable> <cstdint> <deque> <filesystem> <fstream> <functional>
+    <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread>
+    <unordered_map> <utility> <variant> <vector>
     <fmt/format.h> <nlohmann/json.hpp> ${PRECOMPILED_HEADERS})
 endfunction()
 
@@ -40,7 +42,8 @@ function(kh_folder path)
   set(files)
   foreach(folder IN ITEMS ${path} LISTS FOLDER_AND)
     # The sources too: Highway includes a source by its name, once for every instruction set.
-    file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${folder}/*.h ${folder}/*.inc ${folder}/*.cpp)
+    file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
+         ${folder}/*.h ${folder}/*.inc ${folder}/*.cpp)
     list(APPEND files ${found})
     file(MAKE_DIRECTORY ${include}/${folder})
   endforeach()

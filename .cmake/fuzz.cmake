@@ -3,16 +3,17 @@
 #     ./fuzz_tokenizer -max_total_time=600 corpus/tokenizer seeds/tokenizer
 
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and libclang-rt-16-dev); this is "
-                      "${CMAKE_CXX_COMPILER_ID}")
+  message(FATAL_ERROR "KH_FUZZ needs Clang (packages clang and libclang-rt-dev, or clang-16 and "
+                      "libclang-rt-16-dev); this is ${CMAKE_CXX_COMPILER_ID}")
 endif()
 set(KH_FUZZ_SECONDS 15 CACHE STRING "of each fuzz target as a test")
 set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
 
 # The readers and what they need, and code that uses the runs they read.
-file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp engine/trace/*.cpp
-     engine/analysis/*.cpp)
-list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp engine/session/script.cpp
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp
+     engine/trace/*.cpp engine/analysis/*.cpp)
+list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp
+     engine/session/script.cpp
      engine/eval/answer_file.cpp app/actions/script_step.cpp app/state/annotations.cpp app/state/settings.cpp
      app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})
@@ -20,8 +21,8 @@ target_compile_options(keyhole_readers PUBLIC ${fuzz_flags} PRIVATE -fsanitize=f
 target_link_options(keyhole_readers PUBLIC ${fuzz_flags})
 target_compile_definitions(keyhole_readers PUBLIC _GLIBCXX_ASSERTIONS)
 target_include_directories(keyhole_readers PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads nlohmann_json::nlohmann_json PkgConfig::HWY
-  PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
+target_link_libraries(keyhole_readers PUBLIC keyhole_options fmt::fmt Threads::Threads
+  nlohmann_json::nlohmann_json PkgConfig::HWY PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZIP)
 
 # kh_add_fuzzer(NAME SEED...): adds a fuzz target and its test. Seeds are files below tests/.
 function(kh_add_fuzzer name)
@@ -44,7 +45,8 @@ function(kh_add_fuzzer name)
 endfunction()
 
 set(tests ${CMAKE_SOURCE_DIR}/tests)
-file(GLOB configs CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/*/config.json tests/fixtures/*/*/config.json)
+file(GLOB configs CONFIGURE_DEPENDS RELATIVE ${tests}
+     tests/fixtures/*/config.json tests/fixtures/*/*/config.json)
 file(GLOB tokenizers CONFIGURE_DEPENDS RELATIVE ${tests} tests/fixtures/tokenizers/*.json)
 list(FILTER tokenizers EXCLUDE REGEX "cases")
 # Seeds hold inputs that once broke a reader (make_model_seeds.py makes those of models). Test fixtures are
@@ -52,7 +54,8 @@ list(FILTER tokenizers EXCLUDE REGEX "cases")
 set(fixtures_of_safetensors fixtures/types.safetensors)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
-foreach(name safetensors config tokenizer vocabulary folder trace spool notes settings lane_spec script answers)
+foreach(name safetensors config tokenizer vocabulary folder trace spool notes settings lane_spec script
+    answers)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
 endforeach()

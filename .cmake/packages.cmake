@@ -38,9 +38,11 @@ function(kh_find name minimum package)
     string(APPEND needed " ${minimum} or later")
   endif()
   if(${name}_FOUND)
-    set_property(GLOBAL APPEND PROPERTY KH_TOO_OLD "${needed} is needed, ${found} was found (package ${package})")
+    set_property(GLOBAL APPEND PROPERTY KH_TOO_OLD
+      "${needed} is needed, ${found} was found (package ${package})")
   else()
-    set_property(GLOBAL APPEND PROPERTY KH_MISSING "${needed} is needed, none was found${why} (package ${package})")
+    set_property(GLOBAL APPEND PROPERTY KH_MISSING
+      "${needed} is needed, none was found${why} (package ${package})")
     set_property(GLOBAL APPEND_STRING PROPERTY KH_TO_INSTALL " ${package}")
   endif()
 endfunction()
@@ -52,8 +54,8 @@ function(kh_check_compiler)
   if(minimum AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS minimum)
     string(REPLACE "GNU" "g++" name "${CMAKE_CXX_COMPILER_ID}")
     string(TOLOWER "${name}" name)
-    set_property(GLOBAL APPEND PROPERTY KH_TOO_OLD "${name} ${minimum} or later is needed, ${CMAKE_CXX_COMPILER_VERSION} was found \
-(package ${name}-${minimum}; then name it in CXX)")
+    set_property(GLOBAL APPEND PROPERTY KH_TOO_OLD "${name} ${minimum} or later is needed, \
+${CMAKE_CXX_COMPILER_VERSION} was found (package ${name}-${minimum}; then name it in CXX)")
   endif()
 endfunction()
 
@@ -71,8 +73,9 @@ function(kh_check_found)
     string(APPEND advice "\nOn Debian or Ubuntu, as root: apt-get install${to_install}")
   endif()
   if(too_old)
-    string(APPEND advice "\nWhere the package is the newest of its release, the release is too old: Debian 12 and Ubuntu 24.04 \
-are the first that do. Else build that library from its sources and name its folder in CMAKE_PREFIX_PATH and PKG_CONFIG_PATH.")
+    string(APPEND advice "\nWhere the package is the newest of its release, the release is too old: \
+Debian 12 and Ubuntu 24.04 are the first that do. Else build that library from its sources and name its \
+folder in CMAKE_PREFIX_PATH and PKG_CONFIG_PATH.")
   endif()
   # A notice, because CMake would rewrap the lines of an error.
   message(NOTICE "Keyhole cannot be built here:\n  ${lines}${advice}")

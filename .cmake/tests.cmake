@@ -32,7 +32,8 @@ function(kh_add_tests target label)
   endif()
   gtest_discover_tests(${target} ${filter} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${label} TIMEOUT ${timeout}
-               ENVIRONMENT "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0${leaks}")
+               ENVIRONMENT
+               "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0${leaks}")
 endfunction()
 
 file(GLOB KH_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/*.cpp)
@@ -74,21 +75,22 @@ add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 # beside them. Without a device each is skipped by name.
 file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
-  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp tests/unit/test_cuda_sharing.cpp)
+  add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
+    tests/unit/test_cuda_sharing.cpp)
   target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference GTest::gtest_main)
   kh_precompile(keyhole_gpu_tests keyhole_tests_precompiled)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
   add_executable(keyhole_selftest tests/gpu/selftest/main.cpp engine/backend/cuda/selftest.cpp
-    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp engine/base/half.cpp
-    engine/base/last_words.cpp)
+    engine/backend/cuda/host_executor.cpp engine/backend/cuda/open_module.cpp engine/base/error.cpp
+    engine/base/half.cpp engine/base/last_words.cpp)
   target_link_libraries(keyhole_selftest PRIVATE keyhole_options fmt::fmt ${CMAKE_DL_LIBS})
   target_include_directories(keyhole_selftest PRIVATE ${CMAKE_SOURCE_DIR})
   set_target_properties(keyhole_selftest PROPERTIES BUILD_RPATH "$ORIGIN")
   add_dependencies(keyhole_selftest keyhole_cuda)
   if(KH_WINDOW)  # finds CLI11
-    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp app/cli/output.cpp
-      app/base/assets.cpp)
+    add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp
+      app/cli/output.cpp app/base/assets.cpp)
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11)
     set_target_properties(keyhole_bench PROPERTIES BUILD_RPATH "$ORIGIN")
   endif()
@@ -106,8 +108,8 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   endif()
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
-    keyhole_window keyhole_reference CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw
-    OpenGL::GL
+    keyhole_window keyhole_reference CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI
+    PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw OpenGL::GL
     GTest::gtest_main $<TARGET_NAME_IF_EXISTS:PkgConfig::XTST>)
   kh_precompile(keyhole_window_tests keyhole_tests_precompiled)
   add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)
@@ -129,7 +131,8 @@ function(kh_add_include_test folder header allowed)
   set(path "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   string(REGEX REPLACE "[/.]" "_" name "${folder}_${header}")
   add_test(NAME Includes.${name}
-    COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -x c++ "-I$<JOIN:${path},;-I>" -include ${header} /dev/null
+    COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -x c++ "-I$<JOIN:${path},;-I>"
+            -include ${header} /dev/null
     COMMAND_EXPAND_LISTS)
   set_tests_properties(Includes.${name} PROPERTIES LABELS build)
   if(NOT allowed)
@@ -155,7 +158,8 @@ if(NOT KH_SANITIZE)
     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/.cmake/check_format.cmake)
   set_tests_properties(Style.SourcesAreFormatted PROPERTIES LABELS style SKIP_REGULAR_EXPRESSION "skipped: ")
   add_test(NAME Build.MissingLibrariesAreNamed
-    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DFOLDER=${CMAKE_BINARY_DIR}/without -DGENERATOR=${CMAKE_GENERATOR}
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DFOLDER=${CMAKE_BINARY_DIR}/without
+            -DGENERATOR=${CMAKE_GENERATOR}
             -DCOMPILER=${CMAKE_CXX_COMPILER} -P ${CMAKE_SOURCE_DIR}/.cmake/check_packages.cmake)
   set_tests_properties(Build.MissingLibrariesAreNamed PROPERTIES LABELS build TIMEOUT 300)
 endif()

@@ -21,8 +21,10 @@ def main():
         groups.setdefault((kind, origin), []).append(d)
     with open(a.out, "w") as out:
         print("# Text this model was trained on\n", file=out)
-        print("Changed for training: page marks, pictures, credits, headers and licence texts removed, lines joined,",
-              "quotes and accents folded to ASCII, some paragraphs dropped. None of the named people or projects",
+        print("Changed for training: page marks, pictures, credits, headers and licence texts removed,"
+              " lines joined,",
+              "quotes and accents folded to ASCII, some paragraphs dropped. None of the named people or"
+              " projects",
               "endorse this model.", sep="\n", file=out)
         for (kind, origin), members in groups.items():
             print(f"\n## {kind}{' (' + origin + ')' if origin else ''}\n", file=out)
@@ -30,8 +32,9 @@ def main():
                 line = f"- {d['title']}. {d['author']}."
                 if kind != "CC BY":  # adds source, year and the QA's own terms, which the heading lacks
                     notes = d["licence"].partition("(")[2]
-                    for common in ("; header and licence text removed", "; repository states: all titles from the"
-                                   " public domain", "repository licence); "):
+                    for common in ("; header and licence text removed",
+                                   "; repository states: all titles from the public domain",
+                                   "repository licence); "):
                         notes = notes.replace(common, "")
                     line += f" {notes.replace(');', ';').strip(')')}."
                 print(line, file=out)

@@ -54,7 +54,8 @@ def recall_tests(tok, distance, count, kind="needle", seed=7):
     global sentences
     if sentences is None:
         sentences = split_sentences((WORDS.parent / "narrative.txt").read_text())
-    sizes = functools.lru_cache(maxsize=None)(lambda text: len(tok.encode(text, add_special_tokens=False).ids))
+    sizes = functools.lru_cache(maxsize=None)(
+        lambda text: len(tok.encode(text, add_special_tokens=False).ids))
     context = min(distance + 124, 1024)
     found = []
     for i in range(count):
@@ -92,7 +93,8 @@ def recall(model, tests, detail=False):
 def interval(share, count):
     """Returns the 95 % interval of a share of `count` questions (Wilson)."""
     z = 1.96
-    middle, half = share + z * z / 2 / count, z * math.sqrt(share * (1 - share) / count + z * z / 4 / count / count)
+    middle, half = share + z * z / 2 / count, z * math.sqrt(
+        share * (1 - share) / count + z * z / 4 / count / count)
     return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
 
 
@@ -101,7 +103,8 @@ def generate(model, ids, count, rng=None, temperature=0.8, top_p=0.95):
     """Generates `count` tokens, greedily without rng. Uses no cache: simple, and fast enough for samples."""
     ids = list(ids)
     for _ in range(count):
-        logits = model(torch.tensor([ids[-model.cfg.max_positions:]], device=model.embed.weight.device))[0, -1].float()
+        logits = model(torch.tensor([ids[-model.cfg.max_positions:]],
+                                    device=model.embed.weight.device))[0, -1].float()
         if rng is None:
             pick = int(logits.argmax())
         else:
@@ -129,7 +132,8 @@ def main():
     ap.add_argument("--count", type=int, default=100, help="questions of each kind at each distance")
     ap.add_argument("--kinds", default=",".join(KINDS))
     ap.add_argument("--distances", default="100,300,512,900")
-    ap.add_argument("--kv", default="mha", help="merge KV heads first, as train.py --kv: what merging alone costs")
+    ap.add_argument("--kv", default="mha",
+                    help="merge KV heads first, as train.py --kv: what merging alone costs")
     ap.add_argument("--samples", type=int, default=10)
     a = ap.parse_args()
     tok = Tokenizer.from_file(a.tokenizer)
@@ -137,13 +141,14 @@ def main():
     model = merged(model, *read_sharing(a.kv, model.cfg)) if a.kv != "mha" else model
     nats, bits = heldout_loss(model, heldout_windows(a.data, tok, 64, 512))
     print(json.dumps(dict(step=c["step"], tokens=c["tokens"], minutes=round(c["seconds"] / 60, 1),
-                          heldout_nats_per_token=round(nats, 4), heldout_bits_per_byte=round(bits, 4))), flush=True)
+                          heldout_nats_per_token=round(nats, 4), heldout_bits_per_byte=round(bits, 4))),
+          flush=True)
     for kind in filter(None, a.kinds.split(",")):
         for distance in map(int, a.distances.split(",")):
             share = recall(model, recall_tests(tok, distance, a.count, kind))
             low, high = interval(share, a.count)
-            print(json.dumps(dict(kind=kind, distance=distance, n=a.count, recall=round(share, 4), low=round(low, 3),
-                                  high=round(high, 3))), flush=True)
+            print(json.dumps(dict(kind=kind, distance=distance, n=a.count, recall=round(share, 4),
+                                  low=round(low, 3), high=round(high, 3))), flush=True)
     rng = random.Random(1)
     for i in range(a.samples):
         print(f"--- sample {i + 1}\n" + tok.decode(generate(model, [0], 120, rng)), flush=True)

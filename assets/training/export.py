@@ -37,7 +37,8 @@ def configuration(cfg):
         "architectures": ["LlamaMlkvForCausalLM" if across else "LlamaForCausalLM"],
         "model_type": "llama_mlkv" if across else "llama",
         **({"auto_map": {"AutoConfig": "modeling_llama_mlkv.LlamaMlkvConfig",
-                         "AutoModelForCausalLM": "modeling_llama_mlkv.LlamaMlkvForCausalLM"}} if across else {}),
+                         "AutoModelForCausalLM": "modeling_llama_mlkv.LlamaMlkvForCausalLM"}}
+           if across else {}),
         "vocab_size": cfg.vocab,
         "hidden_size": cfg.width,
         "intermediate_size": cfg.mlp,
@@ -106,7 +107,9 @@ def main():
     shutil.copyfile(a.tokenizer, os.path.join(a.out, "tokenizer.json"))
     write_json(a.out, "config.json", configuration(model.cfg))
     if model.cfg.kv_layers < model.cfg.layers:
-        shutil.copy(MLKV, a.out)
+        copy = os.path.join(a.out, MLKV.name)
+        if not os.path.exists(copy):  # the folders in assets hold links
+            shutil.copy(MLKV, copy)
     write_json(a.out, "generation_config.json", {"bos_token_id": 0, "eos_token_id": 0, "do_sample": False})
     eot = "<|endoftext|>"
     write_json(a.out, "tokenizer_config.json", {

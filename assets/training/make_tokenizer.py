@@ -34,7 +34,8 @@ def main():
     args.add_argument("--data", required=True, help="folder with the .txt.xz files")
     args.add_argument("--out", required=True, help="tokenizer.json to write")
     args.add_argument("--vocab", type=int, default=2048)
-    args.add_argument("--classics-share", type=float, default=0.1, help="part of each classics file that is read")
+    args.add_argument("--classics-share", type=float, default=0.1,
+                      help="part of each classics file that is read")
     a = args.parse_args()
 
     def paragraphs():

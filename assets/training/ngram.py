@@ -25,7 +25,8 @@ class Order:
         self.grams, self.counts = grams, counts
         n = [int((counts == i).sum()) for i in (1, 2, 3, 4)]
         y = n[0] / max(1, n[0] + 2 * n[1])
-        self.discount = np.array([0.0] + [max(0.0, i - (i + 1) * y * n[i] / max(n[i - 1], 1)) for i in (1, 2, 3)])
+        self.discount = np.array(
+            [0.0] + [max(0.0, i - (i + 1) * y * n[i] / max(n[i - 1], 1)) for i in (1, 2, 3)])
         contexts = grams >> BITS
         starts = np.flatnonzero(np.r_[True, contexts[1:] != contexts[:-1]])
         self.contexts = contexts[starts]

@@ -151,14 +151,15 @@ class Words:
         fill = lambda text: self.fill(text, slots.__getitem__)
         stated = fill(self.template(draw, spec["statements"]))
         ask, answer, _ = split_value(fill(self.template(draw, spec["questions"])))
-        fact = Fact(kind, fill(spec["key"]), slots[spec["value"]], stated.replace("[", "").replace("]", ""), ask,
-                    answer, stated, slots=dict(slots))
+        fact = Fact(kind, fill(spec["key"]), slots[spec["value"]], stated.replace("[", "").replace("]", ""),
+                    ask, answer, stated, slots=dict(slots))
         if "updates" in spec:
             rule = dict(spec["slots"])[spec["value"]]
             while slots[spec["value"]] == fact.value:
                 slots[spec["value"]] = self.expand(draw, rule)
             fact.update = fill(self.template(draw, spec["updates"]))
-            fact.update_ask, fact.update_answer, _ = split_value(fill(self.template(draw, spec["questions_now"])))
+            fact.update_ask, fact.update_answer, _ = split_value(
+                fill(self.template(draw, spec["questions_now"])))
         return fact
 
     def another_ask(self, draw, fact):
@@ -213,7 +214,8 @@ def split_sentences(text):
         for i, word in enumerate(words):
             core = word.rstrip("\"')")
             ends = core[-1:] in (".", "!", "?") and core[:-1].lstrip("\"'(") not in TITLES
-            if i + 1 < len(words) and not (ends and (words[i + 1][0] in "\"'(" or "A" <= words[i + 1][0] <= "Z")):
+            if i + 1 < len(words) and not (
+                    ends and (words[i + 1][0] in "\"'(" or "A" <= words[i + 1][0] <= "Z")):
                 continue
             sentence = " ".join(words[begin:i + 1])
             begin = i + 1
@@ -373,7 +375,8 @@ class Windows:
         """Returns a sentence of the filler twice: two pieces."""
         sentence = draw.pick(filler)[:60].tolist()
         known = max(0, len(sentence) - 4)  # no question announces it: the first tokens must be seen
-        return (sentence, [1.0] * len(sentence)), (sentence, [1.0] * (len(sentence) - known) + [answer / 2] * known)
+        return ((sentence, [1.0] * len(sentence)),
+                (sentence, [1.0] * (len(sentence) - known) + [answer / 2] * known))
 
     KINDS = ((34, "fact"), (14, "repeat"), (22, "list"), (12, "latest"), (18, "dialogue"))
 
@@ -409,18 +412,21 @@ class Windows:
                 put(after(), second)
                 continue
             facts = words.facts(draw, "said", 2 + draw.below(4)) if kind == "dialogue" else [
-                words.fact(draw, draw.weighted(updated) if kind == "latest" else draw.weighted(words.fact_mix))]
+                words.fact(draw, draw.weighted(updated) if kind == "latest"
+                           else draw.weighted(words.fact_mix))]
             if any((f.kind, f.key) in keys for f in facts):
                 continue
             keys.update((f.kind, f.key) for f in facts)
             for i, f in enumerate(facts):  # the lines of a dialogue stay together
-                put(at + 1e-9 * i, self.piece(f.stated, STATED, lead() if kind != "dialogue" else " " if i else "\n\n"))
+                put(at + 1e-9 * i, self.piece(
+                    f.stated, STATED, lead() if kind != "dialogue" else " " if i else "\n\n"))
             if kind == "latest":
                 at += draw.random() * (0.1 if far else 1 - at)
                 put(at, self.piece(facts[0].update, STATED, lead()))
             for _ in range((1, 1, 2, 3)[draw.below(4)]):
                 f = draw.pick(facts)
-                ask, reply = (f.update_ask, f.update_answer) if kind == "latest" else words.another_ask(draw, f)
+                ask, reply = ((f.update_ask, f.update_answer) if kind == "latest"
+                              else words.another_ask(draw, f))
                 put(after() + 1e-6, self.piece(f"{ask} [{reply}].", answer, lead()))
         events.sort(key=lambda e: e[0])
         ids, weights = [], []

@@ -49,7 +49,8 @@ class Text:
             before, here = ids[:-1], ids[1:]
             # A paragraph begins after an empty line; a sentence (or the empty line before a
             # paragraph) after . ! or ?, but not after Mr. and the like.
-            self.paragraphs.append(1 + np.flatnonzero(((before == newline) & (here != newline)) | (before == 0)))
+            self.paragraphs.append(
+                1 + np.flatnonzero(((before == newline) & (here != newline)) | (before == 0)))
             ok = ends[before] & spaced[here]
             ok[1:] &= ~title[ids[:-2]]
             ok |= (here == newline) & (before != newline)  # the end of a paragraph

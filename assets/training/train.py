@@ -16,12 +16,15 @@ from model import Config, Model, merged, read_sharing
 from tasks import Windows
 from text import Text
 
-# stages: window length : last step : share of recall windows : largest share of narrative in a window's tokens.
-# Short windows with many questions come first: the model learns retrieval on them soonest. Lengths joined by /
-# alternate by step: attention makes long windows slow, and a few of them are enough to learn distance.
+# stages: window length : last step : share of recall windows : largest share of narrative in a window's
+# tokens. Short windows with many questions come first: the model learns retrieval on them soonest. Lengths
+# joined by / alternate by step: attention makes long windows slow, and a few of them are enough to learn
+# distance.
 PRESETS = {
-    "base": dict(model=Config(), tokens=8192, stages="256:1000:0.6:0.5,512:1430:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
-    "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024, stages="128:20:0.6:0.5,256/128:40:0.5:0.9"),
+    "base": dict(model=Config(), tokens=8192,
+                 stages="256:1000:0.6:0.5,512:1430:0.45:0.9,1024/256/256:1000000:0.4:0.9"),
+    "tiny": dict(model=Config(width=64, layers=2, heads=2, mlp=128), tokens=1024,
+                 stages="128:20:0.6:0.5,256/128:40:0.5:0.9"),
 }
 
 
@@ -104,15 +107,20 @@ def main():
     ap.add_argument("--out", required=True, help="folder for checkpoints and the log")
     ap.add_argument("--preset", default="base", choices=PRESETS)
     ap.add_argument("--stages", help="comma separated, see PRESETS (default: the preset's)")
-    ap.add_argument("--merge-from", help="checkpoint of a model whose KV heads are merged as --kv says, to begin with")
-    ap.add_argument("--kv", default="mha", help="mha, gqa:HEADS, mqa, or mlkv:m=LAYERS,g=HEADS; with --merge-from")
-    ap.add_argument("--warm-from", type=int, default=0, help="step from which the learning rate rises: for a run that goes"
-                    " on from a finished one")
+    ap.add_argument("--merge-from",
+                    help="checkpoint of a model whose KV heads are merged as --kv says, to begin with")
+    ap.add_argument("--kv", default="mha",
+                    help="mha, gqa:HEADS, mqa, or mlkv:m=LAYERS,g=HEADS; with --merge-from")
+    ap.add_argument("--warm-from", type=int, default=0,
+                    help="step from which the learning rate rises: for a run that goes on from a finished"
+                    " one")
     ap.add_argument("--warm-steps", type=int, default=100)
-    ap.add_argument("--decay-from", type=int, default=10**9, help="step at which the learning rate begins to fall")
+    ap.add_argument("--decay-from", type=int, default=10**9,
+                    help="step at which the learning rate begins to fall")
     ap.add_argument("--stop-at", type=int, default=10**9, help="step at which it has fallen to zero; the end")
-    ap.add_argument("--finish-in", type=float, help="minutes: instead, fall to zero by the clock, from the rate of the"
-                    " first step now; for a machine whose speed cannot be foreseen")
+    ap.add_argument("--finish-in", type=float,
+                    help="minutes: instead, fall to zero by the clock, from the rate of the first step now;"
+                    " for a machine whose speed cannot be foreseen")
     ap.add_argument("--answer-weight", type=float, default=4.0)
     ap.add_argument("--lr", type=float, default=0.015, help="for matrices (Muon)")
     ap.add_argument("--adam-lr", type=float, default=0.003, help="for the embedding and the norms")
@@ -167,8 +175,8 @@ def main():
         print(line, file=log, flush=True)
 
     def save(name):
-        state = dict(model=model.state_dict(), muon=muon.state_dict(), adam=adam.state_dict(), step=step, tokens=tokens,
-                     seconds=seconds, best=best, config=model.cfg.dict(), args=vars(a))
+        state = dict(model=model.state_dict(), muon=muon.state_dict(), adam=adam.state_dict(), step=step,
+                     tokens=tokens, seconds=seconds, best=best, config=model.cfg.dict(), args=vars(a))
         torch.save(state, os.path.join(a.out, "new.tmp"))
         os.replace(os.path.join(a.out, "new.tmp"), os.path.join(a.out, name))
 
@@ -205,14 +213,16 @@ def main():
         sums, count = sums + values, count + 1
         if step % 25 == 0:
             m = sums / count
-            note(step=step, tokens=tokens, length=length, rate=round(rate, 3), loss=m[0], plain=m[1], answer_accuracy=m[2],
-                 tokens_per_s=int(count * batch_tokens / (time.time() - since)), minutes=round(seconds / 60, 1))
+            note(step=step, tokens=tokens, length=length, rate=round(rate, 3), loss=m[0], plain=m[1],
+                 answer_accuracy=m[2], tokens_per_s=int(count * batch_tokens / (time.time() - since)),
+                 minutes=round(seconds / 60, 1))
             since, sums, count = time.time(), np.zeros(3), 0
         if a.eval_every and (step % a.eval_every == 0 or step == a.stop_at):
             paused = time.time()
             nats, bits = heldout_loss(model, held)
             found = {str(d): recall(model, t) for d, t in tests.items()}
-            note(event="eval", step=step, heldout_nats_per_token=nats, heldout_bits_per_byte=bits, recall=found)
+            note(event="eval", step=step, heldout_nats_per_token=nats, heldout_bits_per_byte=bits,
+                 recall=found)
             score = sum(found.values()) / len(found) - nats
             if score > best:
                 best = score

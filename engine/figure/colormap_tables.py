@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Writes colormap_tables.inc: 256 entries of 8-bit RGB for each colour table.
 
-viridis and cividis: the CC0 data of matplotlib (lib/matplotlib/_cm_listed.py; pass its path), rounded to 8 bits.
-rdbu: computed here in Oklab, blue (negative) over near-white (zero) to red (positive); lightness is the same on both
+viridis and cividis: the CC0 data of matplotlib (lib/matplotlib/_cm_listed.py; pass its path), rounded to \
+8 bits.
+rdbu: computed here in Oklab, blue (negative) over near-white (zero) to red (positive); lightness is the \
+same on both
 sides and falls evenly with distance from zero. gray: light (small) to black (large), for print.
 
     python3 colormap_tables.py PATH/_cm_listed.py > colormap_tables.inc

@@ -37,7 +37,8 @@ class LlamaMlkvForCausalLM(LlamaForCausalLM):
         for i, layer in enumerate(self.model.layers):
             for name in ("k_proj", "v_proj"):
                 if i in owners:
-                    setattr(layer.self_attn, name, Lent(config.hidden_size, width, bias=config.attention_bias))
+                    setattr(layer.self_attn, name,
+                            Lent(config.hidden_size, width, bias=config.attention_bias))
                 else:
                     owner = self.model.layers[max(j for j in owners if j < i)].self_attn
                     setattr(layer.self_attn, name, Borrowed(getattr(owner, name)))

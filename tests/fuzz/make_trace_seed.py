@@ -70,7 +70,8 @@ def cases(run):
         "no_format": lambda r: r.pop("format"),
     }
     if "run" in run:
-        changes["heads"] = lambda r: r["run"]["config"].update(n_layers=1, n_kv_layers=1, n_heads=65536, n_kv_heads=65536)
+        changes["heads"] = lambda r: r["run"]["config"].update(
+            n_layers=1, n_kv_layers=1, n_heads=65536, n_kv_heads=65536)
     for name, change in changes.items():
         changed = copy.deepcopy(run)
         change(changed)

@@ -55,7 +55,8 @@ make_box() {
         # No oneDNN: it is 40 MB, and the CPU side of a test works without it.
         cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=$type -DKH_CUDA=ON -DKH_BLAS=OFF \
             ${arch:+-DKH_CUDA_ARCHITECTURES=$arch} || {
-            say "Keyhole does not configure here (above); where its libraries are missing and cannot be had, build with"
+            say "Keyhole does not configure here (above); where its libraries are missing and cannot be" \
+                "had, build with"
             say "--build-only on another machine and give its archive with --build"
             return 1
         }
@@ -69,7 +70,9 @@ make_box() {
         cp "$build"/checked/{keyhole_selftest,keyhole_gpu_tests,libkeyhole_cuda.so} "$box/checked" || return 1
     for file in "$box"/*/*; do
         ldd "$file" | awk '$3 ~ /^\// {print $3}'
-    done | sort -u | grep -vE '/(lib(c|m|dl|rt|pthread|cublas|cublasLt|cuda)|ld-linux[^/]*)\.so' | xargs cp -Lt "$box/lib" || return 1
+    done | sort -u |
+        grep -vE '/(lib(c|m|dl|rt|pthread|cublas|cublasLt|cuda)|ld-linux[^/]*)\.so' |
+        xargs cp -Lt "$box/lib" || return 1
     strip --strip-debug "$box"/*/*
     # Libraries that need a newer C library than the programs do (libstdc++) are used only where the machine
     # has no suitable ones.
@@ -77,13 +80,17 @@ make_box() {
     glibc=$(glibc_of "$box"/{release,checked}/*)
     mkdir "$box/lib/newer" || return 1
     for file in "$box"/lib/*.so*; do
-        [[ $(printf '%s\n' "$glibc" "$(glibc_of "$file")" | sort -V | tail -1) == "$glibc" ]] || mv "$file" "$box/lib/newer"
+        [[ $(printf '%s\n' "$glibc" "$(glibc_of "$file")" | sort -V | tail -1) == "$glibc" ]] ||
+            mv "$file" "$box/lib/newer"
     done
     {
         echo "commit $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
-        echo "built $(date +%F), $(nvcc --version 2>/dev/null | tail -1 || true), architectures ${arch:-as CMake chose}"
-        echo "needs $glibc ($(glibc_of "$box"/lib/newer/*) where $(ls "$box/lib/newer" | xargs) are missing) and" \
-            "$(objdump -p "$box/checked/libkeyhole_cuda.so" | awk '$1 == "NEEDED" && /cublas/ {print $2}' | xargs)"
+        echo "built $(date +%F), $(nvcc --version 2>/dev/null | tail -1 || true)," \
+            "architectures ${arch:-as CMake chose}"
+        echo "needs $glibc ($(glibc_of "$box"/lib/newer/*) where" \
+            "$(ls "$box/lib/newer" | xargs) are missing) and" \
+            "$(objdump -p "$box/checked/libkeyhole_cuda.so" |
+                awk '$1 == "NEEDED" && /cublas/ {print $2}' | xargs)"
     } >"$box/built.txt"
     tar -czf "$build/box.tar.gz" -C "$build" box && cat "$box/built.txt" && ls -l "$build/box.tar.gz"
 }
@@ -102,7 +109,8 @@ find_box() {
 # cublas_folders: prints folders that may hold cuBLAS, besides the loader's own: toolkits and Python packages.
 cublas_folders() {
     ls -d /usr/local/cuda*/lib64 /usr/local/cuda*/lib /usr/local/cuda*/targets/*/lib 2>/dev/null
-    python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()] + sys.path))' 2>/dev/null |
+    python3 -c 'import site, sys; print("\n".join(
+        site.getsitepackages() + [site.getusersitepackages()] + sys.path))' 2>/dev/null |
         while read -r folder; do ls -d "$folder"/nvidia/*/lib 2>/dev/null; done
 }
 
@@ -114,7 +122,9 @@ find_box || exit 1
 libraries=$box/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # for these programs only: others need the machine's
 missing() {
     local file
-    for file in "$box"/checked/* "$box"/release/*; do LD_LIBRARY_PATH=$libraries ldd "$file" 2>&1; done | grep 'not found' | sort -u
+    for file in "$box"/checked/* "$box"/release/*; do
+        LD_LIBRARY_PATH=$libraries ldd "$file" 2>&1
+    done | grep 'not found' | sort -u
 }
 for name in $(missing | grep -oE 'libcublas[A-Za-z]*\.so\.[0-9]+'); do
     for folder in $(cublas_folders); do
@@ -161,7 +171,8 @@ step() {
     ((limit < left)) || limit=$left
     echo "\$ $*" >"$out/$name.txt"
     LD_LIBRARY_PATH=$libraries timeout -k 5 "$limit" "$@" >>"$out/$name.txt" 2>&1 || status=$?
-    printf '%s: %s (%d s)\n' "$name" "$( ((status)) && echo "FAILED, status $status" || echo passed)" $((SECONDS - begin)) |
+    printf '%s: %s (%d s)\n' "$name" "$( ((status)) && echo "FAILED, status $status" || echo passed)" \
+        $((SECONDS - begin)) |
         tee -a "$out/summary.txt"
     return $status
 }
@@ -190,8 +201,8 @@ run_bench() {
     local shape dtype lanes=(--lane full --lane "h2o:budget=25%" --lane "keyformer:budget=50%")
     for dtype in f16 bf16; do
         for shape in pythia-160m llama-2-7b llama-3-8b mpt-7b tinyllama-1.1b; do
-            step "bench-$shape-$dtype" 100 "${bench[@]}" --rounds 5 --tokens 60 --parts --shape $shape --dtype $dtype --context 2048 \
-                "${lanes[@]}" --instrument
+            step "bench-$shape-$dtype" 100 "${bench[@]}" --rounds 5 --tokens 60 --parts --shape $shape \
+                --dtype $dtype --context 2048 "${lanes[@]}" --instrument
         done
     done
 }
@@ -206,11 +217,12 @@ run_products() {
     local batch from
     for batch in 1 4 8 12 16 32 64; do
         for from in 1 4096; do
-            step "cublas-batch$batch-from$from" 40 "${bench[@]}" --shape llama-2-7b --context 512 --tokens 30 --batch $batch \
-                --cublas-from $from --lane tova:budget=256
+            step "cublas-batch$batch-from$from" 40 "${bench[@]}" --shape llama-2-7b --context 512 \
+                --tokens 30 --batch $batch --cublas-from $from --lane tova:budget=256
         done
     done
-    step prompt-in-weight-type 60 "${bench[@]}" --shape llama-2-7b --context 4096 --tokens 10 --lane full --narrow-prompt
+    step prompt-in-weight-type 60 "${bench[@]}" --shape llama-2-7b --context 4096 --tokens 10 --lane full \
+        --narrow-prompt
 }
 run_sanitizer() {
     local tool
