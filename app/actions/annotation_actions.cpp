@@ -1,5 +1,6 @@
 #include "app/actions/action_areas.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +14,8 @@ using namespace key;
 /// Parses a 1-based index of at most n and returns it 0-based. Throws Error(wrong_use).
 std::size_t index_of(std::string_view arguments, std::size_t n, std::string_view what) {
     const int i = whole_numbers(arguments, 1, 1)[0];
-    if (i < 1 || static_cast<std::size_t>(i) > n) fail(ErrorCode::wrong_use, "there are {} {}", n, what);
-    return static_cast<std::size_t>(i - 1);
+    if (i < 1 || to_index(i) > n) fail(ErrorCode::wrong_use, "there are {} {}", n, what);
+    return to_index(i - 1);
 }
 
 /// Saves the keepsakes beside an opened trace at once. Those of a live run are saved with its trace.

@@ -4,6 +4,7 @@
 #include "app/view/view_export.h"
 #include "app/view/view_files.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/figure/curves.h"
 
@@ -72,7 +73,7 @@ ViewWord curves_word(const ViewState& view) {
         word.positions = {view.watched->first, view.watched->last};
     } else if (view.measure_curve >= 0) {
         word.kind = ViewWord::Kind::measure;
-        word.words = curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure;
+        word.words = curve_kinds()[to_index(view.measure_curve)].measure;
     } else {
         if (view.curve_positions.empty()) fail(ErrorCode::wrong_use, "no tokens are picked; pick some first");
         word.kind = ViewWord::Kind::tokens;

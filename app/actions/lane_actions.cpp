@@ -2,6 +2,7 @@
 
 #include "app/view/override_grid.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +15,7 @@ using namespace key;
 
 void duplicate_lane(AppState& app, std::string_view) {
     if (app.run.lane_editor.n_lanes() > 0)
-        app.run.lane_editor.add(app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+        app.run.lane_editor.add(app.run.lane_editor.lanes()[to_index(app.view.lane)]);
 }
 
 void remove_lane(AppState& app, std::string_view arguments) {
@@ -29,7 +30,7 @@ void remove_lane(AppState& app, std::string_view arguments) {
 void set_options(AppState& app, std::string_view items) {
     if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
     if (items.empty()) fail(ErrorCode::wrong_use, "give KEY=VALUE, for example dialect=released");
-    const LaneSpec& now = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    const LaneSpec& now = app.run.lane_editor.lanes()[to_index(app.view.lane)];
     app.run.lane_editor.set(app.view.lane, changed_lane_spec(now, items));
 }
 
@@ -38,7 +39,7 @@ void set_shadows(AppState& app, std::string_view text) {
                                      [](const LaneSpec& lane) { return !lane.policy.shadow; });
     const bool on = on_or_off(text, !any_off);
     for (int i = 0; i < app.run.lane_editor.n_lanes(); ++i) {
-        LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(i)];
+        LaneSpec spec = app.run.lane_editor.lanes()[to_index(i)];
         spec.policy.shadow = on;
         app.run.lane_editor.set(i, spec);
     }
@@ -47,7 +48,7 @@ void set_shadows(AppState& app, std::string_view text) {
 
 void drop_overrides(AppState& app, std::string_view field) {
     if (app.run.lane_editor.n_lanes() == 0) fail(ErrorCode::wrong_use, "no lane yet");
-    LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    LaneSpec spec = app.run.lane_editor.lanes()[to_index(app.view.lane)];
     std::erase_if(spec.policy.overrides,
                   [&](const Override& o) { return field.empty() || override_field_name(o.field) == field; });
     app.run.lane_editor.set(app.view.lane, spec);
@@ -66,8 +67,7 @@ void move_lane(AppState& app, int by) {
 
 void copy_lane(AppState& app, std::string_view) {
     if (app.run.lane_editor.n_lanes() == 0) return;
-    app.requests.clipboard_out =
-        format_lane_spec(app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)]);
+    app.requests.clipboard_out = format_lane_spec(app.run.lane_editor.lanes()[to_index(app.view.lane)]);
     app.say("copied " + app.requests.clipboard_out);
 }
 

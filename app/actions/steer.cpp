@@ -1,6 +1,7 @@
 #include "app/actions/steer.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/tokenizer.h"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ void force_next(AppState& app, int row, int token) {
     app.run.lane_editor.run(ForceTokens{{token}, true});
     app.step(1);
     app.say(fmt::format("step {} consumes “{}”", row + 1,
-                        app.run.history.run().token_display.at(static_cast<std::size_t>(token))));
+                        app.run.history.run().token_display.at(to_index(token))));
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include "app/actions/steer.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -50,7 +51,7 @@ void take_candidate(AppState& app, std::string_view arguments) {
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || k < 1 || k > static_cast<int>(record->top.size()))
         fail(ErrorCode::wrong_use, "candidates are 1 to {}", record == nullptr ? 0 : record->top.size());
-    force_next(app, app.view.row, record->top[static_cast<std::size_t>(k - 1)].id);
+    force_next(app, app.view.row, record->top[to_index(k - 1)].id);
 }
 
 void force_tokens(AppState& app, std::string_view arguments) {

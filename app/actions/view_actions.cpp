@@ -2,6 +2,7 @@
 
 #include "app/view/range_histogram.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/number.h"
 
 #include <fmt/ranges.h>
@@ -62,7 +63,7 @@ template <class Choice, std::size_t n>
 void choose(Choice& choice, const std::array<Choice, n>& choices, std::string_view (*name_of)(Choice),
             std::string_view name, std::string_view what) {
     if (name.empty()) {
-        choice = choices[(static_cast<std::size_t>(choice) + 1) % n];
+        choice = choices[(to_index(choice) + 1) % n];
         return;
     }
     std::vector<std::string_view> names;
@@ -98,14 +99,12 @@ void find_token(AppState& app, std::string_view words) {
     }
     const int lane = app.shown_lane();
     (void)config_of(app);
-    const std::vector<int>& tokens = app.run.history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
     const int n = static_cast<int>(tokens.size());
     const int from = app.view.pick ? app.view.pick->position + 1 : 0;
     for (int i = 0; i < n; ++i) {
         const int p = (from + i) % n;
-        if (app.run.history.run()
-                .token_bytes[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
-                .find(words) == std::string::npos)
+        if (app.run.history.run().token_bytes[to_index(tokens[to_index(p)])].find(words) == std::string::npos)
             continue;
         app.view.pick_cell({std::max(app.view.row, p), p}, false);
         app.say(fmt::format("'{}' at position {}", words, p));
@@ -147,9 +146,7 @@ void pick(AppState& app, std::string_view arguments) {
 /// one after `now`. of_heads: only measures by head, which need a shadow.
 int next_measure(std::string_view name, int now, bool of_heads) {
     const std::span<const CurveKind> kinds = curve_kinds();
-    const auto fits = [&](int i) {
-        return i < 0 || !of_heads || kinds[static_cast<std::size_t>(i)].needs_shadow;
-    };
+    const auto fits = [&](int i) { return i < 0 || !of_heads || kinds[to_index(i)].needs_shadow; };
     if (name.empty()) {
         const int last = static_cast<int>(kinds.size()) - 1;
         do now = now < last ? now + 1 : ViewState::kWatchedSpan;

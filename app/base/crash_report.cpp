@@ -3,6 +3,7 @@
 #include "app/base/end_signals.h"
 #include "app/base/version.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/last_words.h"
 #include "engine/base/mapped_file.h"
 
@@ -107,11 +108,11 @@ void write_stack(const Lines& out) {
     const int n = ::backtrace(frames.data(), static_cast<int>(frames.size()));
     out << "stack (module+offset: addr2line -Cfie MODULE OFFSET):\n";
     for (int i = 0; i < n; ++i) {
-        const auto address = reinterpret_cast<std::uintptr_t>(frames[static_cast<std::size_t>(i)]);
+        const auto address = reinterpret_cast<std::uintptr_t>(frames[to_index(i)]);
         Dl_info info{};
         out << "  #";
         out.number(static_cast<std::uintptr_t>(i), 10) << " ";
-        if (::dladdr(frames[static_cast<std::size_t>(i)], &info) != 0 && info.dli_fname != nullptr) {
+        if (::dladdr(frames[to_index(i)], &info) != 0 && info.dli_fname != nullptr) {
             const char* name = std::strrchr(info.dli_fname, '/');
             out << (g_with_text || name == nullptr ? info.dli_fname : name + 1) << "+0x";
             out.number(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase), 16);

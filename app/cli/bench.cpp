@@ -4,6 +4,7 @@
 #include "app/cli/output.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/measure.h"
 #include "engine/bench/bench.h"
@@ -125,7 +126,7 @@ ContenderSetup setup_of(const std::string& spec, int n_lanes, int context, int n
              spec);
     ContenderSetup setup;
     setup.name = spec;
-    setup.policies.assign(static_cast<std::size_t>(n_lanes), resolve(lane.policy, context, n_tokens));
+    setup.policies.assign(to_index(n_lanes), resolve(lane.policy, context, n_tokens));
     setup.context = context;
     return setup;
 }

@@ -6,6 +6,7 @@
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
@@ -32,9 +33,8 @@ struct DecodeOptions {
 };
 
 std::string lane_text(const RunHistory& history, int lane) {
-    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
-    return text_of_tokens(history.run(),
-                          std::span(tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
+    return text_of_tokens(history.run(), std::span(tokens).subspan(to_index(history.n_prompt())));
 }
 
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
@@ -50,8 +50,7 @@ void print_run(const LoadedModel& loaded, const RunHistory& history) {
         print_out("  stored {} tokens in {} KV heads, {:.2f} MB of {:.2f} MB allocated; evicted {}",
                   record.use.stored_tokens, history.layout(lane).n_kv_heads(),
                   1e-6 * static_cast<double>(record.use.stored_bytes),
-                  1e-6 * static_cast<double>(record.use.allocated_bytes),
-                  metrics[static_cast<std::size_t>(lane)].evictions);
+                  1e-6 * static_cast<double>(record.use.allocated_bytes), metrics[to_index(lane)].evictions);
         if (record.use.shadow_bytes > 0)
             print_out("; shadow {:.2f} MB", 1e-6 * static_cast<double>(record.use.shadow_bytes));
         print_out("{}\n", record.failure.empty() ? "" : "; failed: " + printable_text(record.failure));
@@ -70,8 +69,8 @@ void print_json(const RunHistory& history) {
     const std::vector<LaneMetrics> metrics = run_metrics(history);
     for (const LaneRecord& record : history.steps().back()->lanes) {
         const int lane = history.lane_from_id(record.info->id).value();
-        const LaneMetrics& m = metrics[static_cast<std::size_t>(lane)];
-        const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+        const LaneMetrics& m = metrics[to_index(lane)];
+        const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
         nlohmann::json means;
         for (const auto& [name, member] : lane_means())
             if (!std::isnan(m.*member)) means[std::string(name)] = m.*member;

@@ -3,6 +3,7 @@
 #include "app/cli/output.h"
 #include "app/cli/sweep.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/figure/curves.h"
@@ -113,11 +114,11 @@ struct AttentionRows {
 constexpr std::array<double, 6> kThresholds = {0, 0.01, 0.02, 0.03, 0.04, 0.05};
 
 CurvePlot sparsity_plot(const AttentionRows& rows, bool by_layer) {
-    std::vector<std::array<double, kThresholds.size()>> share(static_cast<std::size_t>(rows.n_layers()),
+    std::vector<std::array<double, kThresholds.size()>> share(to_index(rows.n_layers()),
                                                               std::array<double, kThresholds.size()>{});
     rows.for_each([&](int layer, std::span<const float> row) {
         for (std::size_t t = 0; t < kThresholds.size(); ++t)
-            share[static_cast<std::size_t>(layer)][t] +=
+            share[to_index(layer)][t] +=
                 100 * sparse_share(row, kThresholds[t]) / static_cast<double>(rows.rows_of_layer());
     });
     CurvePlot plot;
@@ -150,11 +151,8 @@ CurvePlot sparsity_plot(const AttentionRows& rows, bool by_layer) {
 }
 
 CurvePlot mass_plot(const AttentionRows& rows) {
-    std::vector<std::vector<double>> mass(static_cast<std::size_t>(rows.n_layers()),
-                                          std::vector<double>(101, 0));
-    rows.for_each([&](int layer, std::span<const float> row) {
-        add_mass_curve(row, mass[static_cast<std::size_t>(layer)]);
-    });
+    std::vector<std::vector<double>> mass(to_index(rows.n_layers()), std::vector<double>(101, 0));
+    rows.for_each([&](int layer, std::span<const float> row) { add_mass_curve(row, mass[to_index(layer)]); });
     CurvePlot plot;
     plot.x_label = "largest entries, % of the context";
     plot.y_label = "attention mass, %";

@@ -6,6 +6,7 @@
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/session/sampler.h"

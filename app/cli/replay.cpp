@@ -5,6 +5,7 @@
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
@@ -48,8 +49,8 @@ void run_replay(ReplayOptions options) {
               history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {
         const RunHistory::Lane& lane = history.lanes()[i];
-        const std::string text = text_of_tokens(
-            history.run(), std::span(lane.tokens).subspan(static_cast<std::size_t>(history.n_prompt())));
+        const std::string text =
+            text_of_tokens(history.run(), std::span(lane.tokens).subspan(to_index(history.n_prompt())));
         const LaneRecord* last = history.lane_record(lane.last_row, static_cast<int>(i));
         print_out("\nlane {}  {}\n{}\n", i, last != nullptr ? printable_text(last->info->effective) : "",
                   printable_text(text, true));

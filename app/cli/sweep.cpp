@@ -5,6 +5,7 @@
 #include "app/cli/output.h"
 #include "app/cli/sweep_table.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 /// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
 void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
             AnswerFile& answers) {
-    const auto together = static_cast<std::size_t>(lanes_together(*loaded.model, context));
+    const auto together = to_index(lanes_together(*loaded.model, context));
     Progress progress(fmt::format("sweep {}", set.name), static_cast<double>(cells.size()) * set.n_questions);
     const std::string asked = asked_on(set.identity, loaded.backend->name());
     double done = 0;

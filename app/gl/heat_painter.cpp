@@ -2,6 +2,7 @@
 
 #include "app/gl/shader_source.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,7 @@ GLuint compile(GLenum kind, std::string_view name) {
         std::string log(4096, '\0');
         GLsizei length = 0;
         glGetShaderInfoLog(shader, static_cast<GLsizei>(log.size()), &length, log.data());
-        log.resize(static_cast<std::size_t>(length));
+        log.resize(to_index(length));
         fail(ErrorCode::device,
              "compiling the shader {} ({} bytes): {}; check the graphics driver (OpenGL 3.3)", name,
              text.size(), log);
@@ -161,8 +162,7 @@ void HeatPainter::upload(std::span<const HeadMatrix> matrices, int first_layer, 
     for (std::size_t level = 0; level < n_levels; ++level) {
         const int width = matrices.front().pyramid()[level].width, top = first >> level,
                   n = (last >> level) - top + 1;
-        const std::size_t begin = static_cast<std::size_t>(top) * static_cast<std::size_t>(width),
-                          size = static_cast<std::size_t>(n) * static_cast<std::size_t>(width);
+        const std::size_t begin = to_index(top) * to_index(width), size = to_index(n) * to_index(width);
         const float* from = matrices.front().pyramid()[level].values.data() + begin;
         if (matrices.size() > 1) {
             staged_.resize(matrices.size() * size);
@@ -213,7 +213,7 @@ bool HeatPainter::update_summary(const RunHistory& history, int lane) {
 }
 
 bool HeatPainter::update_evictions(const RunHistory& history, int lane) {
-    const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& shown = history.lanes()[to_index(lane)];
     const int heads = history.layout(lane).n_kv_heads();
     const int width = std::min(history.capacity(), texture_limit_);
     if (!evicted_ || evicted_width_ != width || evicted_heads_ != heads ||
@@ -253,15 +253,12 @@ bool HeatPainter::update_evictions(const RunHistory& history, int lane) {
 std::size_t HeatPainter::texture_bytes() const {
     const auto cells = [](const MatrixTexture& t) {
         std::size_t n = 0;
-        for (int side = t.side; side > 0; side /= 2)
-            n += static_cast<std::size_t>(side) * static_cast<std::size_t>(side);
-        return n * static_cast<std::size_t>(t.layers);
+        for (int side = t.side; side > 0; side /= 2) n += to_index(side) * to_index(side);
+        return n * to_index(t.layers);
     };
     std::size_t pictures = 0;
-    for (const Pane& pane : panes_)
-        pictures += static_cast<std::size_t>(pane.width) * static_cast<std::size_t>(pane.height) * 4;
-    const std::size_t table =
-        static_cast<std::size_t>(evicted_width_) * static_cast<std::size_t>(evicted_heads_);
+    for (const Pane& pane : panes_) pictures += to_index(pane.width) * to_index(pane.height) * 4;
+    const std::size_t table = to_index(evicted_width_) * to_index(evicted_heads_);
     return (cells(focus_) + cells(atlas_) + cells(masks_)) * sizeof(float) + table * sizeof(std::int32_t) +
            pictures;
 }

@@ -1,6 +1,7 @@
 #include "app/gl/theme.h"
 
 #include "app/gl/imgui_compat.h"
+#include "engine/base/index.h"
 #include "engine/figure/font.h"
 
 #include <fontconfig/fontconfig.h>
@@ -21,7 +22,7 @@ ImU32 lane_color(int lane) {
     static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(40, 190, 150),
                                            rgb(214, 139, 182), rgb(240, 228, 100), rgb(120, 140, 240),
                                            rgb(150, 200, 110), rgb(228, 120, 60)};
-    return kColors[static_cast<std::size_t>(lane) % kColors.size()];
+    return kColors[to_index(lane) % kColors.size()];
 }
 
 ImU32 faded(ImU32 color, float alpha) {

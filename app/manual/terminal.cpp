@@ -1,5 +1,7 @@
 #include "app/manual/terminal.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <numeric>
 #include <string_view>
@@ -93,7 +95,7 @@ std::vector<Line> wrapped(const std::vector<Word>& words, int width) {
 }
 
 std::string blanks(int n) {
-    return std::string(static_cast<std::size_t>(std::max(n, 0)), ' ');
+    return std::string(to_index(std::max(n, 0)), ' ');
 }
 
 /// Makes columns as wide as their longest cell. If that is too much, shrinks the widest ones, down to their
@@ -116,9 +118,7 @@ std::vector<int> column_widths(const std::vector<std::vector<std::vector<Word>>>
     while (std::accumulate(widest.begin(), widest.end(), gaps) > width) {
         auto most = widest.end();
         for (auto c = widest.begin(); c != widest.end(); ++c)
-            if (*c > least[static_cast<std::size_t>(c - widest.begin())] &&
-                (most == widest.end() || *c > *most))
-                most = c;
+            if (*c > least[to_index(c - widest.begin())] && (most == widest.end() || *c > *most)) most = c;
         if (most == widest.end()) break;
         --*most;
     }
@@ -157,8 +157,8 @@ std::string table_text(const ManualBlock& table, int indent, const TerminalStyle
         if (r == 0) {
             std::string rule = blanks(indent);
             for (std::size_t c = 0; c < widths.size(); ++c)
-                rule += (c > 0 ? blanks(kColumnGap) : "") +
-                        std::string(static_cast<std::size_t>(std::max(widths[c], 0)), '-');
+                rule +=
+                    (c > 0 ? blanks(kColumnGap) : "") + std::string(to_index(std::max(widths[c], 0)), '-');
             text += rule + "\n";
         }
     }

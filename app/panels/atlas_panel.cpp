@@ -3,6 +3,7 @@
 #include "app/panels/measure_plot.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -34,10 +35,9 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
     const AppState& app = context.app;
     const int kind = app.view.atlas_measure;
     const float value = kind == ViewState::kWatchedSpan ? watched_share(app, layer, head)
-                        : record == nullptr
-                            ? NAN
-                            : head_measure(*record, curve_kinds()[static_cast<std::size_t>(kind)].measure,
-                                           app.run.history.run().config.n_heads, layer, head);
+                        : record == nullptr             ? NAN
+                                            : head_measure(*record, curve_kinds()[to_index(kind)].measure,
+                                                           app.run.history.run().config.n_heads, layer, head);
     if (std::isnan(value)) {
         list.AddRectFilled(min, max, theme::rgb(44, 47, 55));
         return;
@@ -69,7 +69,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         dim_text(context, app.view.watched ? fmt::format("watched words kept after step {}", app.view.row)
                                            : "no words are watched; W watches the picked ones");
     } else if (app.view.atlas_measure >= 0) {
-        const Measure& m = measure(curve_kinds()[static_cast<std::size_t>(app.view.atlas_measure)].measure);
+        const Measure& m = measure(curve_kinds()[to_index(app.view.atlas_measure)].measure);
         dim_text(context, fmt::format("{} at step {}", m.label, app.view.row));
         tooltip(context, measure_tooltip(m.name) + "\nShift+V shows the next measure.");
     } else
@@ -178,12 +178,11 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         const auto [min, max] = rect_of(l, h);
         list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
         const int g = app.run.history.layout(app.shown_lane()).kv_head_from_head(l, h);
-        tooltip(
-            context,
-            fmt::format(
-                "Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
-                kv_head_text(app.run.history.layout(lane), g), n_stored(app, lane, g), app.view.row + 1,
-                number_text(app.maps.lane.atlas()[static_cast<std::size_t>(l * n_heads + h)].largest(true))));
+        tooltip(context,
+                fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
+                            kv_head_text(app.run.history.layout(lane), g), n_stored(app, lane, g),
+                            app.view.row + 1,
+                            number_text(app.maps.lane.atlas()[to_index(l * n_heads + h)].largest(true))));
         if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
     }
 }

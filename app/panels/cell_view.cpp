@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,14 +29,14 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     constexpr const char* kHelp =
         "Attention probability of the token at this step in the focused head, and its rank among all tokens.";
     const TokenPresence is = presence(app.run.history, lane, app.focused_kv_head(), cell.position, cell.row);
-    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
+    std::vector<float> values(to_index(cell.row) + 1);
     if (is == TokenPresence::evicted)
         return row(context, "attention", "none: the token was evicted", kHelp, theme::kDim);
     if (is == TokenPresence::hidden)
         return row(context, "attention", "none: hidden at this step", kHelp, theme::kDim);
     if (!attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
         return row(context, "attention", "not recorded", kHelp, theme::kDim);
-    const float value = values[static_cast<std::size_t>(cell.position)];
+    const float value = values[to_index(cell.position)];
     if (!std::isfinite(value)) return row(context, "attention", "NaN", kHelp, theme::kFault);
     int above = 0, n = 0;
     for (const float other : values) {

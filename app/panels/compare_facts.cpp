@@ -3,6 +3,7 @@
 #include "app/panels/measure_plot.h"
 #include "engine/analysis/compare.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -60,7 +61,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
         held.push_back(held_by(app.run.history, a, b, g, app.view.row));
     const auto value_of = [&](int l, int h) {
         return watched ? watched_of(app, a, b, l, h)
-                       : overlap_of(app, held[static_cast<std::size_t>(layout.kv_head_from_head(l, h))]);
+                       : overlap_of(app, held[to_index(layout.kv_head_from_head(l, h))]);
     };
     const auto box = [&](int l, int h) {
         const ImVec2 min(origin.x + label + wide * static_cast<float>(h),
@@ -165,7 +166,7 @@ void draw_compare_facts(const PanelContext& context) {
     heading(context, watched ? "Watched words" : "Overlap of kept sets");
     ImGui::SameLine();
     const auto keeps_all = [&](int card) {
-        return app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset == Preset::full;
+        return app.run.lane_editor.lanes()[to_index(card)].policy.preset == Preset::full;
     };
     const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
     dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", cards[0], cards[1],

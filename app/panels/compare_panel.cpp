@@ -3,6 +3,7 @@
 #include "app/panels/compare_facts.h"
 #include "app/panels/heatmap_panel.h"
 #include "engine/analysis/compare.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +14,7 @@ namespace keyhole {
 namespace {
 
 std::string lane_title(const AppState& app, int card) {
-    return fmt::format(
-        "{} {}", card,
-        preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
+    return fmt::format("{} {}", card, preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset));
 }
 
 /// Draws a pane with its heading in its own box.

@@ -4,6 +4,7 @@
 #include "app/panels/span_plot.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
+#include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ namespace {
 /// Returns the name by which the action `curves` knows a curve.
 std::string_view action_word(int kind) {
     if (kind == ViewState::kWatchedSpan) return "watched";
-    return kind < 0 ? "scores" : curve_kinds()[static_cast<std::size_t>(kind)].measure;
+    return kind < 0 ? "scores" : curve_kinds()[to_index(kind)].measure;
 }
 
 /// Draws the choice between scores of picked tokens and a measure of all lanes.
@@ -47,7 +48,7 @@ void draw_choice(const PanelContext& context) {
     const auto name = [](int kind) {
         return kind == ViewState::kWatchedSpan ? std::string("Watched words")
                : kind < 0                      ? std::string("Scores")
-                          : std::string(measure(curve_kinds()[static_cast<std::size_t>(kind)].measure).label);
+                          : std::string(measure(curve_kinds()[to_index(kind)].measure).label);
     };
     const ScopedFont title(context.fonts.bold);
     ImGui::SetNextItemWidth(context.px(172));
@@ -62,12 +63,12 @@ void draw_choice(const PanelContext& context) {
                   "of them any more."
             : view.measure_curve < 0
                 ? "Scores of the picked tokens and the eviction threshold, or a measure of all lanes."
-                : measure_tooltip(curve_kinds()[static_cast<std::size_t>(view.measure_curve)].measure));
+                : measure_tooltip(curve_kinds()[to_index(view.measure_curve)].measure));
     for (int kind = ViewState::kWatchedSpan; kind < static_cast<int>(curve_kinds().size()); ++kind) {
         if (ImGui::Selectable(name(kind).c_str(), kind == view.measure_curve))
             run(context, fmt::format("curves {}", action_word(kind)));
         if (kind < 0) continue;
-        const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
+        const CurveKind& about = curve_kinds()[to_index(kind)];
         mark_item(context, fmt::format("curves {}", about.measure));
         tooltip(context,
                 measure_tooltip(about.measure) + (about.needs_shadow ? "\nNeeds the lane's shadow." : ""));
@@ -77,7 +78,7 @@ void draw_choice(const PanelContext& context) {
 /// Draws a measure of all lanes, and a way to switch a shadow on if the measure needs one.
 void draw_measure(const PanelContext& context) {
     const AppState& app = context.app;
-    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(app.view.measure_curve)];
+    const CurveKind& about = curve_kinds()[to_index(app.view.measure_curve)];
     const bool all_shadowed =
         std::all_of(app.run.lane_editor.lanes().begin(), app.run.lane_editor.lanes().end(),
                     [](const LaneSpec& lane) { return lane.policy.shadow; });
@@ -107,10 +108,10 @@ void ScoreCurves::update(const RunHistory& history, int of_lane, int of_head, co
         const LaneRecord* record = history.lane_record(r, of_lane);
         threshold.push_back(threshold_at(history, of_lane, r, of_head));
         tau.push_back(record == nullptr ? kNone : record->tau);
-        row.resize(static_cast<std::size_t>(r) + 1);
+        row.resize(to_index(r) + 1);
         const bool known = !of.empty() && score_values(history, of_lane, r, of_head, row);
         for (std::size_t c = 0; c < of.size(); ++c)
-            scores[c].push_back(known && of[c] <= r ? row[static_cast<std::size_t>(of[c])] : kNone);
+            scores[c].push_back(known && of[c] <= r ? row[to_index(of[c])] : kNone);
     }
 }
 
@@ -193,7 +194,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
             plot(lines[c], y_of);
             const std::int32_t evicted = app.run.history.evicted_at(lane, g, app.view.curve_positions[c]);
             if (evicted < first || evicted > last) continue;
-            const float value = lines[c].values[static_cast<std::size_t>(evicted - first)];
+            const float value = lines[c].values[to_index(evicted - first)];
             if (!(value >= 0)) continue;
             const ImVec2 at(x_of(evicted), y_of(value));
             list.AddLine({at.x - 4, at.y - 4}, {at.x + 4, at.y + 4}, lines[c].color, 2);
@@ -215,7 +216,7 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     };
     entry(theme::kWarm, 2.2f, "threshold");
     entry(theme::kFaint, 1.2f,
-          fmt::format("tau {}", number_text(double(tau.values[static_cast<std::size_t>(std::clamp(
+          fmt::format("tau {}", number_text(double(tau.values[to_index(std::clamp(
                                     app.view.row - steps.front()->row, 0, static_cast<int>(n) - 1))]))));
     for (std::size_t c = 0; c < lines.size(); ++c) {
         const int p = app.view.curve_positions[c];

@@ -3,6 +3,7 @@
 #include "app/panels/notes_dialog.h"
 #include "app/view/focus_picture.h"
 #include "app/actions/steer.h"
+#include "engine/base/index.h"
 #include "engine/export/options.h"
 
 #include <imgui_stdlib.h>
@@ -119,7 +120,7 @@ void draw_palette(Dialogs& panel, const PanelContext& context, bool opening) {
         if (is_id && text.find(' ') != std::string::npos)
             run(context, text);
         else if (!found.empty())
-            run(context, found[static_cast<std::size_t>(panel.selected)]->id);
+            run(context, found[to_index(panel.selected)]->id);
         else
             run(context, text);
     }

@@ -4,6 +4,7 @@
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
+#include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -225,11 +226,11 @@ void draw_pins(const PanelContext& context, const HeatView& view, int card, cons
 
 std::string cell_caption(const AppState& app, int lane, Pick cell) {
     const int g = app.focused_kv_head();
-    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
+    std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, lane, cell.row),
                     cell.position, token_words(app, lane, cell.position));
-    const std::size_t p = static_cast<std::size_t>(cell.position);
+    const std::size_t p = to_index(cell.position);
     const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
     if (is == TokenPresence::hidden)
         return text + "   " + presence_text(app.run.history, lane, g, cell.position, cell.row);
@@ -258,11 +259,11 @@ void draw_difference_legend(const PanelContext& context, const HeatPane& pane, c
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
     const int a = app.run.history_lane(pane.card).value_or(0),
               b = app.run.history_lane(pane.versus).value_or(0);
-    std::vector<float> values(static_cast<std::size_t>(cell.row) + 1);
+    std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
         fmt::format("step {} “{}”  →  position {} “{}”", cell.row, token_words(app, a, cell.row),
                     cell.position, token_words(app, a, cell.position));
-    const std::size_t p = static_cast<std::size_t>(cell.position);
+    const std::size_t p = to_index(cell.position);
     if (difference_values(app.run.history, a, b, cell.row, app.view.layer, app.view.head, HeatMode::mask,
                           values))
         text += std::isnan(values[p]) ? "   kept by neither"

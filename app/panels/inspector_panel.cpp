@@ -4,6 +4,7 @@
 #include "app/panels/doctor_panel.h"
 #include "app/panels/measure_plot.h"
 #include "app/panels/span_plot.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -67,8 +68,7 @@ void draw_next_tokens(const PanelContext& context) {
     ImGui::TableNextRow();
     for (int i = first; i < first + n; ++i) {
         ImGui::TableNextColumn();
-        const auto preset =
-            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
     }
@@ -95,8 +95,7 @@ void draw_memory_rows(const PanelContext& context) {
         const int n_kv = app.run.history.layout(app.run.history_lane(i).value_or(0)).n_kv_heads();
         ImGui::TableNextRow();
         ImGui::TableNextColumn();
-        const auto preset =
-            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(i)].policy.preset);
+        const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(i)].policy.preset);
         colored_text(theme::lane_color(i),
                      fitted(fmt::format("{} {}", i, preset), ImGui::GetContentRegionAvail().x));
         ImGui::TableNextColumn();

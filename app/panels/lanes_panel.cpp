@@ -2,6 +2,7 @@
 
 #include "app/panels/measure_plot.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/option_help.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ void draw_next_word(const PanelContext& context, int index, const LaneRecord* re
 /// Draws the lane's settings and measures in small print.
 void draw_words(const PanelContext& context, int index, const LaneRecord* record, float right) {
     const AppState& app = context.app;
-    const LaneSpec spec = app.run.lane_editor.lanes()[static_cast<std::size_t>(index)];
+    const LaneSpec spec = app.run.lane_editor.lanes()[to_index(index)];
     const bool focused = app.view.lane == index;
     const ScopedFont font(context.fonts.small);
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
@@ -75,7 +76,7 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
 /// Draws the contents of a lane's card. min: its upper left corner.
 void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index, ImVec2 min, float width) {
     const AppState& app = context.app;
-    const Preset preset = app.run.lane_editor.lanes()[static_cast<std::size_t>(index)].policy.preset;
+    const Preset preset = app.run.lane_editor.lanes()[to_index(index)].policy.preset;
     const LaneRecord* record = app.record(index);
     const bool focused = app.view.lane == index;
     const float pad = context.px(9);

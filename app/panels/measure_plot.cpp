@@ -1,5 +1,6 @@
 #include "app/panels/measure_plot.h"
 
+#include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
 /// Draws the lanes with their values at the shown step, two in a line.
 void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2 at, float width) {
     const AppState& app = context.app;
-    const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - app.run.first_row()));
+    const std::size_t shown = to_index(std::max(0, app.view.row - app.run.first_row()));
     const float column = width / 2, line = ImGui::GetFontSize();
     int n = 0;
     for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card) {
@@ -68,8 +69,7 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
                            at.y + line * static_cast<float>(n / 2));
         list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
                      theme::lane_color(card), 2);
-        const std::string name(
-            preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset));
+        const std::string name(preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset));
         list.AddText(
             {place.x + context.px(19), place.y}, theme::kDim,
             fitted(fmt::format("{} {}  {}", card, name, number_text(double(value))), column - context.px(22))
@@ -134,7 +134,7 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
 
 void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool legend) {
     const AppState& app = context.app;
-    const CurveKind& about = curve_kinds()[static_cast<std::size_t>(kind)];
+    const CurveKind& about = curve_kinds()[to_index(kind)];
     std::vector<RowLine> lines;
     for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
         if (const auto lane = app.run.history_lane(card); lane && !(card == 0 && about.measure == "kl"))

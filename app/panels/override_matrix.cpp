@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/figure/colormap.h"
 #include "engine/policy/lane_spec.h"
 
@@ -33,7 +34,7 @@ std::string cell_text(double value, Override::Field field) {
 
 /// Edits the value to paint with.
 void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
-    std::optional<OverrideValue>& brush = panel.brushes[static_cast<std::size_t>(panel.field)];
+    std::optional<OverrideValue>& brush = panel.brushes[to_index(panel.field)];
     if (!brush) {
         brush = own_value(edit.policy, panel.field);
         panel.tau_text = "1..2";
@@ -166,7 +167,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
             const int h = head_before + (head - head_before) * i / n_steps;
             grid.paint(l < 0 ? 0 : l, l < 0 ? heads.n_layers - 1 : l, h < 0 ? 0 : h,
                        h < 0 ? heads.n_heads - 1 : h,
-                       panel.clearing ? std::nullopt : panel.brushes[static_cast<std::size_t>(panel.field)]);
+                       panel.clearing ? std::nullopt : panel.brushes[to_index(panel.field)]);
         }
         panel.draft = grid.written(panel.draft);
     }
@@ -180,7 +181,7 @@ void paint(OverrideMatrix& panel, const PanelContext& context, const LaneSpec& l
 void draw(OverrideMatrix& panel, const PanelContext& context) {
     const AppState& app = context.app;
     if (!app.run.has_steps() || app.view.lane >= app.run.lane_editor.n_lanes()) return;
-    const LaneSpec lane = app.run.lane_editor.lanes()[static_cast<std::size_t>(app.view.lane)];
+    const LaneSpec lane = app.run.lane_editor.lanes()[to_index(app.view.lane)];
     const HeadGrid heads = head_grid(app.run.history.layout(app.shown_lane()));
     if (!panel.painting) panel.draft = lane.policy;
     heading(context, fmt::format("lane {}  {}", app.view.lane, preset_name(lane.policy.preset)),
@@ -250,7 +251,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         tooltip(context,
                 fmt::format("Layer {}, head {} ({}): {} {}{}", l, h,
                             kv_head_text(app.run.history.layout(app.shown_lane()),
-                                         heads.kv_head[static_cast<std::size_t>(l * heads.n_heads + h)]),
+                                         heads.kv_head[to_index(l * heads.n_heads + h)]),
                             override_field_name(panel.field),
                             cell_text(effective_value(policy, panel.field, l, h, app.view.row), panel.field),
                             known ? ", overridden" : ", as the lane"));

@@ -1,5 +1,7 @@
 #include "app/panels/panel.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -194,9 +196,9 @@ const std::string& token_words(const AppState& app, int id) {
 
 const std::string& token_words(const AppState& app, int lane, int position) {
     static const std::string kNothing;
-    const std::vector<int>& tokens = app.run.history.lanes()[static_cast<std::size_t>(lane)].tokens;
-    if (position < 0 || static_cast<std::size_t>(position) >= tokens.size()) return kNothing;
-    return token_words(app, tokens[static_cast<std::size_t>(position)]);
+    const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
+    if (position < 0 || to_index(position) >= tokens.size()) return kNothing;
+    return token_words(app, tokens[to_index(position)]);
 }
 
 std::string visible(std::string_view token) {

@@ -2,6 +2,7 @@
 
 #include "app/panels/sharing_view.h"
 #include "app/view/override_grid.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 
 #include <imgui_stdlib.h>
@@ -134,7 +135,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
 template <class Content>
 void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float right, Content content) {
     const AppState& app = context.app;
-    if (panel.edited != lane) panel.draft = app.run.lane_editor.lanes()[static_cast<std::size_t>(lane)];
+    if (panel.edited != lane) panel.draft = app.run.lane_editor.lanes()[to_index(lane)];
     PolicyEditor edit{context, panel.draft.policy, panel.tau_drag, {}};
     if (app.run.has_steps())
         edit.heads = head_grid(app.run.history.layout(app.run.history_lane(lane).value_or(0)));

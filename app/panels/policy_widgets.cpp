@@ -1,5 +1,6 @@
 #include "app/panels/policy_widgets.h"
 
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 
 #include <algorithm>
@@ -98,7 +99,7 @@ void PolicyEditor::amount(std::string_view option, Amount& value, float width) {
     int index = now == units.end() ? 0 : static_cast<int>(now - units.begin());
     ImGui::SetNextItemWidth(counts ? unit_width : width);
     if (ImGui::Combo((id + " unit").c_str(), &index, names.data(), 3)) {
-        value.unit = units[static_cast<std::size_t>(index)];
+        value.unit = units[to_index(index)];
         if (value.unit == Amount::Unit::percent) value.value = 50;
         if (value.unit == Amount::Unit::tokens && value.value < 1) value.value = is_budget ? 64 : 0;
         if (value.unit == Amount::Unit::all || value.unit == Amount::Unit::rest) value.value = 0;

@@ -1,6 +1,7 @@
 #include "app/panels/range_bar.h"
 
 #include "app/view/range_histogram.h"
+#include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
 #include <algorithm>
@@ -23,8 +24,7 @@ void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMat
     if (most == 0) return;
     const float step = size.y / kBins, wide = context.px(26);
     for (int i = 0; i < kBins; ++i) {
-        const float part = std::sqrt(static_cast<float>(counts.bins[static_cast<std::size_t>(i)]) /
-                                     static_cast<float>(most));
+        const float part = std::sqrt(static_cast<float>(counts.bins[to_index(i)]) / static_cast<float>(most));
         const float y = at.y + size.y - step * static_cast<float>(i + 1);
         list.AddRectFilled({at.x + size.x + 1, y}, {at.x + size.x + 1 + wide * part, y + step},
                            theme::rgb(62, 68, 82));
@@ -65,7 +65,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     const float x = at.x, top = at.y, width = context.px(10);
     const auto& table = colormap_table(scale.map);
     for (int i = 0; i < 256; ++i) {
-        const Rgb8 c = table[static_cast<std::size_t>(255 - i)];
+        const Rgb8 c = table[to_index(255 - i)];
         const float y = top + height * static_cast<float>(i) / 256;
         list.AddRectFilled({x, y}, {x + width, y + height / 256 + 1}, theme::rgb(c.r, c.g, c.b));
     }

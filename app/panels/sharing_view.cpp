@@ -1,6 +1,7 @@
 #include "app/panels/sharing_view.h"
 
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ ImU32 group_color(const KvLayout& layout, int g) {
     const int shade = (kv.index + owners_below * std::max(1, n_in_layer / 2 + 1)) % 4;
     constexpr std::array kShades = {theme::rgb(86, 140, 200), theme::rgb(222, 160, 70),
                                     theme::rgb(112, 176, 150), theme::rgb(170, 124, 176)};
-    return kShades[static_cast<std::size_t>(shade)];
+    return kShades[to_index(shade)];
 }
 
 /// Draws layers as rows, from below, and query heads as columns. A cell has the colour of the KV head that

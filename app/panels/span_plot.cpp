@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,7 +74,7 @@ void draw_span_plot(const PanelContext& context) {
         }
         const auto share_at = [&](int row) {
             const int i = std::clamp(row - first, 0, static_cast<int>(lifetime.share.size()) - 1);
-            return lifetime.share[static_cast<std::size_t>(i)];
+            return lifetime.share[to_index(i)];
         };
         const float r = context.px(4);
         if (lifetime.no_head_has_all && *lifetime.no_head_has_all >= first) {
@@ -83,15 +84,14 @@ void draw_span_plot(const PanelContext& context) {
         }
         if (lifetime.says_other && *lifetime.says_other >= first)
             list.AddCircle(at(*lifetime.says_other, share_at(*lifetime.says_other)), r, color, 0, 2);
-        const std::size_t shown = static_cast<std::size_t>(std::max(0, app.view.row - first));
+        const std::size_t shown = to_index(std::max(0, app.view.row - first));
         const std::string share = shown < lifetime.share.size()
                                       ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
                                       : "–";
         notes.push_back(
-            {fmt::format(
-                 "{} {}  {}  {}", card,
-                 preset_name(app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset),
-                 share, span_verdict(lifetime)),
+            {fmt::format("{} {}  {}  {}", card,
+                         preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset), share,
+                         span_verdict(lifetime)),
              fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
                          card, when(lifetime.no_head_has_all), when(lifetime.all_gone),

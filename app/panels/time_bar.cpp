@@ -1,5 +1,7 @@
 #include "app/panels/time_bar.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -71,7 +73,7 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
         if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
     for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
         if (const std::optional<int> lane = app.run.history_lane(card)) {
-            const RunHistory::Lane& l = app.run.history.lanes()[static_cast<std::size_t>(*lane)];
+            const RunHistory::Lane& l = app.run.history.lanes()[to_index(*lane)];
             if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(card));
         }
 }

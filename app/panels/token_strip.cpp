@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -64,16 +65,16 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     choice(StripColor::age, "age");
     tooltip(context, "Steps since the token was read, on a logarithmic scale; brighter is newer.");
 
-    std::vector<float> score(static_cast<std::size_t>(n));
+    std::vector<float> score(to_index(n));
     std::vector<float>& share = panel.share;
     const std::tuple shown(app.run.history.generation(), lane, app.view.row, app.run.last_row());
     if (panel.share_of != shown) {
         panel.share_of = shown;
-        share.resize(static_cast<std::size_t>(n));
+        share.resize(to_index(n));
         kept_share(app.run.history, lane, app.view.row, 0, app.run.history.layout(lane).n_kv_heads(), share);
-        panel.own.assign(static_cast<std::size_t>(n), -1);
+        panel.own.assign(to_index(n), -1);
         for (int p = app.run.history.n_prompt(); p < n; ++p)
-            panel.own[static_cast<std::size_t>(p)] = choice_passed_over(app.run.history, lane, p);
+            panel.own[to_index(p)] = choice_passed_over(app.run.history, lane, p);
         panel.any_fed = std::any_of(panel.own.begin(), panel.own.end(), [](int id) { return id >= 0; });
     }
     if (!narrow) {
@@ -115,7 +116,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         x += wide + 1;
         if (p == app.view.row) row_y = y;
         if (max.y < clip_top || min.y > clip_bottom) continue;
-        const std::size_t i = static_cast<std::size_t>(p);
+        const std::size_t i = to_index(p);
         float u = share[i];
         if (by == StripColor::score)
             u = scored && score[i] > 0 && most > 0 ? std::max(0.0f, 1 + std::log10(score[i] / most) / 3) : 0;

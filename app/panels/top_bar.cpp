@@ -2,6 +2,7 @@
 #include "app/panels/top_bar.h"
 
 #include "app/base/assets.h"
+#include "engine/base/index.h"
 #include <imgui_stdlib.h>
 
 #include <algorithm>
@@ -51,16 +52,16 @@ void set_draft(TopBar& panel, std::string text) {
 int break_lines(ImGuiInputTextCallbackData* data) {
     TopBar& panel = *static_cast<TopBar*>(data->UserData);
     if (data->EventFlag == ImGuiInputTextFlags_CallbackEdit) {
-        const std::string_view now(data->Buf, static_cast<std::size_t>(data->BufTextLen));
+        const std::string_view now(data->Buf, to_index(data->BufTextLen));
         const std::size_t cursor =
-            panel.lines.edited(now, panel.cursor, static_cast<std::size_t>(data->CursorPos), text_width);
+            panel.lines.edited(now, panel.cursor, to_index(data->CursorPos), text_width);
         if (now != panel.lines.shown()) {
             data->DeleteChars(0, data->BufTextLen);
             data->InsertChars(0, panel.lines.shown().c_str());
             data->CursorPos = data->SelectionStart = data->SelectionEnd = static_cast<int>(cursor);
         }
     }
-    panel.cursor = static_cast<std::size_t>(data->CursorPos);
+    panel.cursor = to_index(data->CursorPos);
     return 0;
 }
 

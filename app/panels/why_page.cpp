@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/score_range.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -56,8 +57,7 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
         list.AddText({origin.x, top + high / 4}, l == app.view.layer ? theme::kText : theme::kFaint,
                      fmt::format("L{}", l).c_str());
         for (int h = 0; h < n_heads; ++h) {
-            const TokenLifetime::Head& head =
-                lifetime.heads[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+            const TokenLifetime::Head& head = lifetime.heads[to_index(layout.kv_head_from_head(l, h))];
             const ImVec2 min(origin.x + label + wide * static_cast<float>(h), top),
                 max(min.x + wide - 2, top + high - 2);
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
@@ -159,7 +159,7 @@ void draw_shadow_attention(const PanelContext& context, const TokenLifetime& lif
     std::vector<float> values;
     for (const auto& step : app.run.history.steps()) {
         if (step->row > known->last_row) break;
-        values.push_back(known->by_row[static_cast<std::size_t>(step->row)]);
+        values.push_back(known->by_row[to_index(step->row)]);
     }
     draw_payment(context, values,
                  fmt::format("Up to step {}, the lane's shadow (full attention on its own text) has given it",
@@ -264,10 +264,8 @@ void draw(WhyPage& page, const PanelContext& context) {
             ImGui::SameLine();
             const ScopedColor ink(ImGuiCol_Text, theme::lane_color(card));
             if (ImGui::SmallButton(
-                    fmt::format(
-                        "{} {}", card,
-                        preset_name(
-                            app.run.lane_editor.lanes()[static_cast<std::size_t>(card)].policy.preset))
+                    fmt::format("{} {}", card,
+                                preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset))
                         .c_str()))
                 run(context, fmt::format("lane.focus {}", card));
         }

@@ -1,5 +1,5 @@
-/// Holds all that the window knows, free of GL and ImGui: the run on show, the view of it, background jobs, and
-/// what actions ask of the frame loop. Actions change it; panels read it. Window thread.
+/// Holds all that the window knows, free of GL and ImGui: the run on show, the view of it, background jobs,
+/// and what actions ask of the frame loop. Actions change it; panels read it. Window thread.
 #pragma once
 
 #include "app/manual/page.h"
@@ -46,8 +46,8 @@ enum class Dialog {
     manual
 };
 
-/// The zoom of a heat map before a frame and in it, and its canvas in pixels. They differ where the frame fitted
-/// the zoom or centred a cell, which needs the canvas.
+/// The zoom of a heat map before a frame and in it, and its canvas in pixels. They differ where the frame
+/// fitted the zoom or centred a cell, which needs the canvas.
 struct DrawnHeat {
     HeatView before, drawn;
     CanvasPoint canvas;

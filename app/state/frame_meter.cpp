@@ -1,5 +1,7 @@
 #include "app/state/frame_meter.h"
 
+#include "engine/base/index.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,7 +57,7 @@ FrameMeter::Report FrameMeter::report() const {
     std::vector<float> sorted = frame_ms_;
     std::sort(sorted.begin(), sorted.end());
     const auto at = [&](double part) {
-        return double(sorted[static_cast<std::size_t>(std::lround(part * double(sorted.size() - 1)))]);
+        return double(sorted[to_index(std::lround(part * double(sorted.size() - 1)))]);
     };
     report.median_ms = at(0.5);
     report.p99_ms = at(0.99);

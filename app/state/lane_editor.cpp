@@ -1,6 +1,7 @@
 #include "app/state/lane_editor.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/session/run_settings.h"
 
 #include <algorithm>
@@ -9,10 +10,6 @@
 namespace keyhole {
 
 namespace {
-
-std::size_t at(int i) {
-    return static_cast<std::size_t>(i);
-}
 
 /// Returns the token that a command evicts or pins by hand, or null.
 const TokenPlace* place_of(const Command& command) {
@@ -39,10 +36,10 @@ void LaneEditor::adopt(const RunSpec& run) {
 }
 
 void LaneEditor::set(int index, const LaneSpec& spec) {
-    if (lanes_[at(index)] == spec) return;
-    done_.push_back({index, lanes_[at(index)], spec});
+    if (lanes_[to_index(index)] == spec) return;
+    done_.push_back({index, lanes_[to_index(index)], spec});
     undone_.clear();
-    lanes_[at(index)] = spec;
+    lanes_[to_index(index)] = spec;
     send_(SetLane{index, spec});
 }
 
@@ -83,7 +80,7 @@ void LaneEditor::run(const Command& command) {
         set_follow(follow->on);
     } else if (const auto* fork = std::get_if<ForkLane>(&command)) {
         check(fork->index, 0);
-        lanes_.push_back(fork->spec.value_or(lanes_[at(fork->index)]));
+        lanes_.push_back(fork->spec.value_or(lanes_[to_index(fork->index)]));
         send_(command);
     } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
         done_.clear();  // the lanes take the settings of that step
@@ -107,7 +104,7 @@ bool LaneEditor::undo() {
     const Change change = done_.back();
     done_.pop_back();
     undone_.push_back(change);
-    lanes_[at(change.index)] = change.before;
+    lanes_[to_index(change.index)] = change.before;
     send_(SetLane{change.index, change.before});
     return true;
 }
@@ -117,7 +114,7 @@ bool LaneEditor::redo() {
     const Change change = undone_.back();
     undone_.pop_back();
     done_.push_back(change);
-    lanes_[at(change.index)] = change.after;
+    lanes_[to_index(change.index)] = change.after;
     send_(SetLane{change.index, change.after});
     return true;
 }

@@ -1,6 +1,7 @@
 #include "app/state/run_state.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/measure.h"
 #include "engine/session/run_settings.h"
 
@@ -134,7 +135,7 @@ std::optional<int> RunState::history_lane(int lane) const {
     if (!has_steps()) return std::nullopt;
     const std::vector<LaneRecord>& lanes = history.steps().back()->lanes;
     if (lane < 0 || lane >= static_cast<int>(lanes.size())) return std::nullopt;
-    return history.lane_from_id(lanes[static_cast<std::size_t>(lane)].info->id);
+    return history.lane_from_id(lanes[to_index(lane)].info->id);
 }
 
 }  // namespace keyhole

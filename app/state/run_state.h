@@ -50,7 +50,7 @@ class RunState {
     double speed = 0;  ///< steps per second; 0: no limit
 
     // --- what the user asks for. An opened trace ignores it, if nothing else is said ---
-    /// Starts a new run from `setup`, in place of the shown one. The lanes of a shown run keep their settings.
+    /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings.
     void start();
     void play();
     void stop(bool work = false);  ///< work: as for Engine::stop
@@ -65,7 +65,7 @@ class RunState {
     int go_to_branch(int id);
     /// See Engine::request_counterfactual. The answer arrives in `status`.
     void request_counterfactual(int lane, int position, int row, int n_tokens);
-    /// Shows an opened run in place of the live one. annotations and `from` are left to the caller.
+    /// Shows an opened run in place of the live one. Leaves its annotations to the caller.
     void show(OpenedRun& run);
 
     /// Takes what the engine made since the last call.

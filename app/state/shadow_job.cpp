@@ -1,6 +1,7 @@
 #include "app/state/shadow_job.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,12 +10,11 @@ namespace keyhole {
 
 ShadowPicker::ShadowPicker(KvLayout of_run, ShadowAttention about)
     : of_run_(std::move(of_run)), result_(std::move(about)) {
-    result_.by_row.assign(static_cast<std::size_t>(result_.last_row) + 1,
-                          std::numeric_limits<float>::quiet_NaN());
+    result_.by_row.assign(to_index(result_.last_row) + 1, std::numeric_limits<float>::quiet_NaN());
 }
 
 void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
-    const LaneInfo& info = *step.lanes[static_cast<std::size_t>(lane)].info;
+    const LaneInfo& info = *step.lanes[to_index(lane)].info;
     const RowValues& values = out.values;
     if (info.id != result_.lane_id || step.row > result_.last_row || step.row < result_.position ||
         values.shadow.empty() || values.positions.empty())
@@ -24,16 +24,15 @@ void ShadowPicker::row(const StepTrace& step, int lane, const RowOutput& out) {
     int n = 0;
     for (int l = 0; l < layout.n_layers(); ++l)
         for (int h = 0; h < layout.n_heads(); ++h) {
-            const auto g = static_cast<std::size_t>(layout.kv_head_from_head(l, h));
+            const auto g = to_index(layout.kv_head_from_head(l, h));
             const auto begin = values.positions.begin() + values.offset[g],
                        end = values.positions.begin() + values.offset[g + 1];
             if (std::find(begin, end, result_.position) != end) continue;  // still kept
-            const auto head = static_cast<std::size_t>(l * layout.n_heads() + h);
-            sum += double(values.shadow[head * static_cast<std::size_t>(step.row + 1) +
-                                        static_cast<std::size_t>(result_.position)]);
+            const auto head = to_index(l * layout.n_heads() + h);
+            sum += double(values.shadow[head * to_index(step.row + 1) + to_index(result_.position)]);
             ++n;
         }
-    if (n > 0) result_.by_row[static_cast<std::size_t>(step.row)] = static_cast<float>(sum / n);
+    if (n > 0) result_.by_row[to_index(step.row)] = static_cast<float>(sum / n);
 }
 
 void ShadowPicker::rewind(int row) {

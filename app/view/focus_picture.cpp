@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -21,12 +22,11 @@ struct Part {
     int n_columns() const { return cells.last_position - cells.first_position + 1; }
     int n_rows() const { return cells.last_row - cells.first_row + 1; }
     std::size_t at(int row, int position) const {
-        return static_cast<std::size_t>(row - cells.first_row) * static_cast<std::size_t>(n_columns()) +
-               static_cast<std::size_t>(position - cells.first_position);
+        return to_index(row - cells.first_row) * to_index(n_columns()) +
+               to_index(position - cells.first_position);
     }
     std::vector<CellState> states(CellState state) const {
-        return std::vector<CellState>(
-            static_cast<std::size_t>(n_rows()) * static_cast<std::size_t>(n_columns()), state);
+        return std::vector<CellState>(to_index(n_rows()) * to_index(n_columns()), state);
     }
     /// Calls each(row, position) for the cells whose token existed at that row.
     template <class Each>
@@ -125,12 +125,12 @@ Image focus_picture(const RunHistory& history, int lane, const ViewState& view, 
     }
     HeatmapFigure figure;
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
-    std::vector<float> row(static_cast<std::size_t>(part.cells.last_row) + 1);
+    std::vector<float> row(to_index(part.cells.last_row) + 1);
     for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {
-        const std::span<float> values(row.data(), static_cast<std::size_t>(i) + 1);
+        const std::span<float> values(row.data(), to_index(i) + 1);
         if (!picture_values(history, lane, i, view.layer, view.head, view.mode, values)) continue;
         for (int p = part.cells.first_position; p <= std::min(i, part.cells.last_position); ++p) {
-            const float value = values[static_cast<std::size_t>(p)];
+            const float value = values[to_index(p)];
             figure.values.values[part.at(i, p)] = value == kHiddenValue ? 0 : value;
         }
     }
@@ -148,12 +148,12 @@ Image difference_picture(const RunHistory& history, int a, int b, const ViewStat
     HeatmapFigure figure;
     figure.values = Plane(part.n_columns(), part.n_rows(), kNone);
     figure.states = part.states(CellState::future);
-    std::vector<float> row(static_cast<std::size_t>(part.cells.last_row) + 1);
+    std::vector<float> row(to_index(part.cells.last_row) + 1);
     for (int i = part.cells.first_row; i <= part.cells.last_row; ++i) {
         const bool known = difference_values(history, a, b, i, view.layer, view.head, view.mode,
-                                             {row.data(), static_cast<std::size_t>(i) + 1});
+                                             {row.data(), to_index(i) + 1});
         for (int p = part.cells.first_position; p <= std::min(i, part.cells.last_position); ++p) {
-            const float value = known ? row[static_cast<std::size_t>(p)] : kNone;
+            const float value = known ? row[to_index(p)] : kNone;
             figure.values.values[part.at(i, p)] = value;
             figure.states[part.at(i, p)] = known && std::isnan(value) ? CellState::evicted : CellState::kept;
         }

@@ -1,5 +1,6 @@
 #include "app/view/glyphs.h"
 
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
 #include <fmt/format.h>
@@ -101,9 +102,8 @@ std::string from_field(std::string_view text) {
         const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), c, 16);
         const bool whole = error == std::errc() && end != rest.data() + rest.size() && *end == '}';
         const std::string character = whole ? utf8_encode(c) : "";
-        const std::size_t n = character.empty()
-                                  ? kEscape.size()
-                                  : kEscape.size() + static_cast<std::size_t>(end - rest.data()) + 1;
+        const std::size_t n =
+            character.empty() ? kEscape.size() : kEscape.size() + to_index(end - rest.data()) + 1;
         out += text.substr(0, at);
         out += character.empty() ? std::string(kEscape) : character;
         text.remove_prefix(at + n);
@@ -112,7 +112,7 @@ std::string from_field(std::string_view text) {
 }
 
 bool Glyphs::learn_token(const RunInfo& run, int id) {
-    const auto i = static_cast<std::size_t>(id);
+    const auto i = to_index(id);
     if (i >= known_id_.size() || known_id_[i]) return false;
     known_id_[i] = true;
     return learn_text(run.token_display[i]);
@@ -163,7 +163,7 @@ void Glyphs::set_missing(std::set<char32_t> missing) {
 }
 
 const std::string& Glyphs::token(const RunInfo& run, int id) {
-    const auto i = static_cast<std::size_t>(id);
+    const auto i = to_index(id);
     const std::string& text = run.token_display[i];
     if (run.id != run_id_ || i >= drawn_.size()) return text;
     if (drawn_[i] == -2) {
@@ -174,7 +174,7 @@ const std::string& Glyphs::token(const RunInfo& run, int id) {
             texts_.push_back(std::move(drawn));
         }
     }
-    return drawn_[i] < 0 ? text : texts_[static_cast<std::size_t>(drawn_[i])];
+    return drawn_[i] < 0 ? text : texts_[to_index(drawn_[i])];
 }
 
 std::string Glyphs::text(std::string_view text) {

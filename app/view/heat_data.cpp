@@ -2,6 +2,7 @@
 
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <bit>
@@ -35,10 +36,10 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     };
     const RunInfo& run = history.run();
     const int n_rows = history.n_positions();
-    row_.resize(static_cast<std::size_t>(n_rows));
+    row_.resize(to_index(n_rows));
 
     const bool differs = kind_ == Kind::difference;
-    const auto id_of = [&](int i) { return i < 0 ? -1 : history.lanes()[static_cast<std::size_t>(i)].id; };
+    const auto id_of = [&](int i) { return i < 0 ? -1 : history.lanes()[to_index(i)].id; };
     const Key focus_key{history.generation(),
                         id_of(lane),
                         id_of(versus),
@@ -54,7 +55,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     focus_.make_room(n_rows);
     while (focus_rows_ < n_rows) {
         const int row = focus_rows_++;
-        const std::span<float> values(row_.data(), static_cast<std::size_t>(row) + 1);
+        const std::span<float> values(row_.data(), to_index(row) + 1);
         if (differs ? difference_values(history, lane, versus, row, view.layer, view.head, view.mode, values)
                     : picture_values(history, lane, row, view.layer, view.head, focus_key.mode, values))
             focus_.fold_row(row, values);
@@ -64,7 +65,7 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
 
     if (kind_ != Kind::whole) return focus_rows_ >= n_rows;
     const Key atlas_key{history.generation(), focus_key.lane, -1, 0, 0, HeatMode::attention};
-    const std::size_t n_all = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
+    const std::size_t n_all = to_index(run.config.n_layers * run.config.n_heads);
     if (atlas_key != atlas_key_ || atlas_.size() != n_all) {
         const int side = thumbnail_side(static_cast<int>(n_all));
         atlas_.assign(n_all, HeadMatrix(side, side));
@@ -76,13 +77,12 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
     // Reads the prompt head by head from its image, then row by row for all heads at once.
     const int n_image_rows = std::min(history.n_prompt() - 1, n_rows);
     if (const PromptRows* image = prompt_image_of(history, lane); image != nullptr && n_image_rows > 0) {
-        const std::size_t size =
-            static_cast<std::size_t>(image->size) * static_cast<std::size_t>(image->size);
+        const std::size_t size = to_index(image->size) * to_index(image->size);
         while (atlas_heads_ < n_all && !out_of_time()) {
             HeadMatrix& matrix = atlas_[atlas_heads_];
             matrix.make_room(n_image_rows);  // the same for all heads, even if rows arrive meanwhile
             const std::vector<int>& windows = run.config.window;
-            const std::size_t layer = atlas_heads_ / static_cast<std::size_t>(run.config.n_heads);
+            const std::size_t layer = atlas_heads_ / to_index(run.config.n_heads);
             matrix.fold_image({image->attention.data() + atlas_heads_ * size, size}, image->size,
                               image->reduction, n_image_rows, windows.empty() ? 0 : windows[layer],
                               kHiddenValue);
@@ -96,11 +96,11 @@ bool HeatData::update(const RunHistory& history, int lane, const ViewState& view
         const int row = atlas_rows_++;
         for (HeadMatrix& matrix : atlas_) matrix.make_room(row + 1);
         const int log2_block = std::countr_zero(static_cast<unsigned>(atlas_.front().factor()));
-        attention_blocks_of_all(
-            history, lane, row, log2_block, [&](int layer, int head, const BlockRow& blocks) {
-                atlas_[static_cast<std::size_t>(layer * run.config.n_heads + head)].fold_blocks(
-                    row, blocks.maxima, blocks.past_sinks);
-            });
+        attention_blocks_of_all(history, lane, row, log2_block,
+                                [&](int layer, int head, const BlockRow& blocks) {
+                                    atlas_[to_index(layer * run.config.n_heads + head)].fold_blocks(
+                                        row, blocks.maxima, blocks.past_sinks);
+                                });
     }
     for (HeadMatrix& matrix : atlas_) matrix.finish_rows();
     // Steps that are not recorded leave the thumbnails shorter than the run; their blocks must still agree.

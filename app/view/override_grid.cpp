@@ -1,5 +1,7 @@
 #include "app/view/override_grid.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -16,11 +18,10 @@ struct Box {
 class BoxSums {
   public:
     BoxSums(int n_layers, int n_heads, const std::vector<char>& set)
-        : n_heads_(n_heads), sums_(static_cast<std::size_t>((n_layers + 1) * (n_heads + 1)), 0) {
+        : n_heads_(n_heads), sums_(to_index((n_layers + 1) * (n_heads + 1)), 0) {
         for (int l = 0; l < n_layers; ++l)
             for (int h = 0; h < n_heads; ++h)
-                at(l + 1, h + 1) =
-                    at(l, h + 1) + at(l + 1, h) - at(l, h) + set[static_cast<std::size_t>(l * n_heads + h)];
+                at(l + 1, h + 1) = at(l, h + 1) + at(l + 1, h) - at(l, h) + set[to_index(l * n_heads + h)];
     }
     int count(const Box& b) {
         return at(b.last_layer + 1, b.last_head + 1) - at(b.first_layer, b.last_head + 1) -
@@ -30,7 +31,7 @@ class BoxSums {
   private:
     int n_heads_;
     std::vector<int> sums_;
-    int& at(int l, int h) { return sums_[static_cast<std::size_t>(l * (n_heads_ + 1) + h)]; }
+    int& at(int l, int h) { return sums_[to_index(l * (n_heads_ + 1) + h)]; }
 };
 
 /// Returns the box within `allowed` that holds the most of `wanted`; among equal ones the largest, which has
@@ -56,7 +57,7 @@ Box best_box(int n_layers, int n_heads, const std::vector<char>& allowed, const 
 
 std::string_view override_field_name(Override::Field field) {
     static constexpr std::array<std::string_view, 5> kNames = {"budget", "recent", "alpha", "tau", "gain"};
-    return kNames[static_cast<std::size_t>(field)];
+    return kNames[to_index(field)];
 }
 
 OverrideValue own_value(const PolicyParams& params, Override::Field field) {
@@ -79,7 +80,7 @@ OverrideGrid::OverrideGrid(const PolicyParams& params, Override::Field field, He
     : field_(field),
       heads_(std::move(heads)),
       scope_(resolve(params, 1, 1).scope),
-      cells_(static_cast<std::size_t>(heads_.n_layers * heads_.n_heads)) {
+      cells_(to_index(heads_.n_layers * heads_.n_heads)) {
     for (const Override& o : params.overrides) {
         if (o.field != field) continue;
         for (int l = 0; l < heads_.n_layers; ++l)

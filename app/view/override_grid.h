@@ -2,6 +2,7 @@
 /// writes it back in few ranges. Pure; any thread; knows only policies.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/policy/params.h"
 
 #include <optional>
@@ -42,9 +43,7 @@ class OverrideGrid {
     PolicyParams written(PolicyParams params) const;
 
   private:
-    std::size_t index(int layer, int head) const {
-        return static_cast<std::size_t>(layer * heads_.n_heads + head);
-    }
+    std::size_t index(int layer, int head) const { return to_index(layer * heads_.n_heads + head); }
     Override::Field field_;
     HeadGrid heads_;
     Scope scope_;  ///< in force; the released dialect fixes it

@@ -1,5 +1,7 @@
 #include "app/view/range_histogram.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +14,7 @@ int RangeHistogram::n() const {
 
 RangeHistogram histogram_of(const Plane& plane, const ColorScale& scale, int n_bins) {
     RangeHistogram out;
-    out.bins.assign(static_cast<std::size_t>(n_bins), 0);
+    out.bins.assign(to_index(n_bins), 0);
     const ScaleTerms terms = scale_terms(scale);
     for (const float value : plane.values) {
         if (!std::isfinite(value) || (!scale.diverging && value < 0)) continue;
@@ -23,7 +25,7 @@ RangeHistogram histogram_of(const Plane& plane, const ColorScale& scale, int n_b
             ++out.above;
         } else {
             const int index = color_index(terms, value);
-            ++out.bins[static_cast<std::size_t>(index * n_bins / 256)];
+            ++out.bins[to_index(index * n_bins / 256)];
         }
     }
     return out;

@@ -1,5 +1,7 @@
 #include "app/view/tau_curve.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -46,7 +48,7 @@ void move_tau_point(TauSchedule& tau, int index, double t, double value) {
         if (index == 1 || tau.shape == TauSchedule::Shape::constant) tau.end = value;
         return;
     }
-    const std::size_t i = static_cast<std::size_t>(index), n = tau.points.size();
+    const std::size_t i = to_index(index), n = tau.points.size();
     const double low = i == 0 ? 0 : tau.points[i - 1].first + 1;
     const double high = i + 1 < n ? tau.points[i + 1].first - 1 : 1e6;
     tau.points[i] = {std::clamp(std::round(t), low, std::max(low, high)), value};

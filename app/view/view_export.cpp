@@ -4,6 +4,7 @@
 #include "engine/analysis/measure_curves.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/number.h"
@@ -104,7 +105,7 @@ ViewWord parse_view_word(const Name& name, std::string_view arguments) {
 
 /// Returns the lane of a card. card: checked by check_views().
 int lane_of(const RunHistory& history, int card) {
-    return *history.lane_from_id(history.steps().back()->lanes.at(static_cast<std::size_t>(card)).info->id);
+    return *history.lane_from_id(history.steps().back()->lanes.at(to_index(card)).info->id);
 }
 
 void check_lane(std::string_view where, int card, const ViewLimits& limits) {
@@ -351,7 +352,7 @@ std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
     const std::vector<LaneRecord>& last = history.steps().back()->lanes;
     std::vector<ShownLane> lanes;
     const auto add = [&](int card) {
-        const LaneSpec spec = parse_lane_spec(last[static_cast<std::size_t>(card)].info->spec);
+        const LaneSpec spec = parse_lane_spec(last[to_index(card)].info->spec);
         lanes.push_back(
             {card, lane_of(history, card), fmt::format("{} {}", card, preset_name(spec.policy.preset))});
     };

@@ -4,6 +4,7 @@
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
 #include <cmath>
@@ -46,11 +47,11 @@ void add_scores(CurvePlot& plot, const RunHistory& history, const ViewState& vie
     for (std::size_t i = 0; i < history.steps().size(); ++i) {
         const int row = history.steps()[i]->row;
         threshold[i] = threshold_at(history, lane.lane, row, g);
-        row_values.resize(static_cast<std::size_t>(row) + 1);
+        row_values.resize(to_index(row) + 1);
         if (!score_values(history, lane.lane, row, g, row_values)) continue;
         for (std::size_t c = 0; c < of_token.size(); ++c)
             if (view.curve_positions[c] <= row)
-                of_token[c][i] = row_values[static_cast<std::size_t>(view.curve_positions[c])];
+                of_token[c][i] = row_values[to_index(view.curve_positions[c])];
     }
     plot.curves.push_back(curve_over_rows(history, "lowest that stayed", threshold));
     plot.curves.back().threshold = true;
@@ -83,7 +84,7 @@ CurvePlot curve_figure(const RunHistory& history, const MeasureCurves& measures,
                 plot.curves.back().end_mark = *life.no_head_has_all;
         }
     } else if (view.measure_curve >= 0) {
-        const CurveKind& kind = curve_kinds()[static_cast<std::size_t>(view.measure_curve)];
+        const CurveKind& kind = curve_kinds()[to_index(view.measure_curve)];
         const Measure& about = measure(kind.measure);
         plot.title = std::string(about.label);
         plot.y_label = fmt::format("{}{}", about.unit, kind.logarithmic ? " (logarithmic)" : "");
@@ -131,7 +132,7 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
     for (int l = 0; l < layout.n_layers(); ++l) figure.layers.push_back(l);
     for (int h = 0; h < layout.n_heads(); ++h) figure.heads.push_back(h);
     float largest = 0;
-    std::vector<float> row(static_cast<std::size_t>(n));
+    std::vector<float> row(to_index(n));
     for (int i = 0; i < n; ++i)
         attention_values_of_all(history, lane.lane, i, [&](int, int, std::span<const float> values) {
             for (std::size_t p = view.attention_range.sinks_count ? 0 : 4; p < values.size(); ++p)
@@ -148,17 +149,16 @@ Image atlas_figure(const RunHistory& history, const ViewState& view, const Shown
     figure.cell = [&](int layer, int head) {
         AtlasCell cell;
         cell.values = Plane(n, n, kNone);
-        cell.states.assign(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), CellState::future);
+        cell.states.assign(to_index(n) * to_index(n), CellState::future);
         const int g = layout.kv_head_from_head(layer, head);
         for (int i = 0; i < n; ++i) {
             const bool known = picture_values(history, lane.lane, i, layer, head, HeatMode::attention,
-                                              {row.data(), static_cast<std::size_t>(i) + 1});
+                                              {row.data(), to_index(i) + 1});
             const int by = lane_of_row(history, lane.lane, i);
             for (int p = 0; p <= i; ++p) {
-                const float value = known ? row[static_cast<std::size_t>(p)] : kNone;
+                const float value = known ? row[to_index(p)] : kNone;
                 cell.values.at(p, i) = value == kHiddenValue ? 0 : value;
-                cell.states[static_cast<std::size_t>(i) * static_cast<std::size_t>(n) +
-                            static_cast<std::size_t>(p)] =
+                cell.states[to_index(i) * to_index(n) + to_index(p)] =
                     history.attended(by, g, p, i) ? CellState::kept : CellState::evicted;
             }
         }

@@ -1,5 +1,6 @@
 #include "app/view/view_state.h"
 
+#include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 
 #include <algorithm>
@@ -22,12 +23,12 @@ std::string_view arrangement_name(Arrangement arrangement) {
 
 std::string_view strip_color_name(StripColor color) {
     constexpr std::array<std::string_view, 3> kNames = {"share", "score", "age"};
-    return kNames[static_cast<std::size_t>(color)];
+    return kNames[to_index(color)];
 }
 
 std::string_view side_pane_name(SidePane pane) {
     constexpr std::array<std::string_view, 5> kNames = {"lanes", "atlas", "curves", "info", "text"};
-    return kNames[static_cast<std::size_t>(pane)];
+    return kNames[to_index(pane)];
 }
 
 void ViewState::move_row(int by, int first_row, int last_row) {

@@ -1,5 +1,6 @@
 #include "app/window/frame_io.h"
 
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/philox.h"
 #include "engine/figure/image.h"
@@ -11,16 +12,14 @@
 namespace keyhole {
 
 void write_screenshot(const std::filesystem::path& path, int width, int height) {
-    std::vector<std::uint8_t> rgb(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3);
+    std::vector<std::uint8_t> rgb(to_index(width) * to_index(height) * 3);
     glPixelStorei(GL_PACK_ALIGNMENT, 1);
     glReadPixels(0, 0, width, height, GL_RGB, GL_UNSIGNED_BYTE, rgb.data());
     Image image(width, height);
     for (int y = 0; y < height; ++y)
         for (int x = 0; x < width; ++x) {
             const std::uint8_t* p =
-                rgb.data() + (static_cast<std::size_t>(height - 1 - y) * static_cast<std::size_t>(width) +
-                              static_cast<std::size_t>(x)) *
-                                 3;
+                rgb.data() + (to_index(height - 1 - y) * to_index(width) + to_index(x)) * 3;
             image.set(x, y, {p[0], p[1], p[2]});
         }
     write_png(image, path);
@@ -33,7 +32,7 @@ void dump_cells(const std::filesystem::path& path, const AppState& app, const Pa
     const PixelRect& canvas = shared.heat_canvas;
     const int n = app.run.history.n_positions();
     const int level = std::min(view.level(), static_cast<int>(matrix.pyramid().size()) - 1);
-    const Plane& plane = matrix.pyramid()[static_cast<std::size_t>(level)];
+    const Plane& plane = matrix.pyramid()[to_index(level)];
     const int block = matrix.factor() << level;
 
     nlohmann::json out = {

@@ -1,6 +1,7 @@
 #include "app/window/imgui_input.h"
 
 #include "app/view/glyphs.h"
+#include "engine/base/index.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -81,7 +82,7 @@ void ImGuiInput::set_modifiers(int mods) {
 
 void ImGuiInput::set_button(const InputEvent& event) {
     const bool press = event.action == InputEvent::Action::press;
-    const auto button = static_cast<std::size_t>(event.code);
+    const auto button = to_index(event.code);
     if (button >= buttons_.size()) return;
     // A double-click depends on the times of the clicks, not on the times of slow frames.
     if (press)

@@ -12,6 +12,7 @@
 #include "app/gl/theme.h"
 #include "app/window/window_report.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -20,7 +21,12 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace keyhole {
 
@@ -277,227 +283,317 @@ void first_picks(AppState& app) {
     std::vector<std::pair<float, int>> evictions;
     const LaneRecord* record = app.record(app.view.lane);
     if (record == nullptr || record->rows == nullptr) return;
-    std::vector<float> scores(static_cast<std::size_t>(row) + 1);
+    std::vector<float> scores(to_index(row) + 1);
     if (!app.run.history.score_row(lane, row, g, scores)) return;
     int best = -1, gone = -1;
     for (int p = 4; p <= row; ++p) {
-        const float score = scores[static_cast<std::size_t>(p)];
+        const float score = scores[to_index(p)];
         if (std::isnan(score)) continue;
         const bool stored = app.run.history.stored(lane, g, p, row);
-        if (stored && (best < 0 || score > scores[static_cast<std::size_t>(best)])) best = p;
-        if (!stored && (gone < 0 || score > scores[static_cast<std::size_t>(gone)])) gone = p;
+        if (stored && (best < 0 || score > scores[to_index(best)])) best = p;
+        if (!stored && (gone < 0 || score > scores[to_index(gone)])) gone = p;
     }
     app.view.curve_positions.clear();
     for (int p : {best, gone, row})
         if (p >= 0) app.view.curve_positions.push_back(p);
 }
 
-}  // namespace
+/// The frame loop: input, update, draw.
+class WindowLoop {
+  public:
+    explicit WindowLoop(WindowOptions options);
+    ~WindowLoop();
+    void run();
 
-void run_window(WindowOptions options) {
-    const GlfwWindow glfw(options.width, options.height);
-    GLFWwindow* window = glfw.get();
-    const bool scripted = options.script.has_value();
+  private:
+    bool scripted() const { return options_.script.has_value(); }
 
-    InputQueue input;
-    g_input = &input;
-    if (!scripted) listen(window);
-    std::vector<std::string> dropped;
-    g_dropped = &dropped;
-    glfwSetDropCallback(window, [](GLFWwindow*, int n, const char** paths) {
+    // Input.
+    void wait_for_events(bool behind);
+    bool run_script();
+    std::vector<InputEvent> take_events();
+
+    // Update. Functions that return bool tell whether a frame is due.
+    bool update();
+    bool refresh();
+    void prepare_frame();
+    void load_fonts_again();
+    void serve_clipboard();
+
+    // Draw.
+    void draw();
+    void render();
+    void write_files(int width, int height);
+
+    void act(std::string_view text);
+    PanelContext context() {
+        return {app_, act_, painters_, fonts_, shared_, scale_, ImGui::GetIO().DisplayFramebufferScale};
+    }
+
+    WindowOptions options_;
+    const GlfwWindow glfw_;
+    GLFWwindow* const window_;
+    InputQueue input_;
+    std::vector<std::string> dropped_;
+    const ImGuiHost imgui_;
+    ImGuiInput imgui_input_;
+    HeatPainters painters_;
+    AppState app_;
+    KeptRuns kept_runs_;
+    const std::function<void(std::string_view)> act_ = [this](std::string_view text) { act(text); };
+    Fonts fonts_;
+    Panels panels_;
+    PanelShared shared_;
+    WindowReport report_;
+    ScriptInput script_before_;
+    KeyFocus keys_were_for_;
+    std::uint64_t picked_run_ = 0;
+    float scale_ = 0, drawn_scale_ = 0;
+    /// The trace of the command line is not read yet. Without it there is nothing to show.
+    bool starting_ = false;
+    Clock::time_point last_frame_;
+    int frames_to_wait_ = 0;  ///< frames to draw before the script's next command
+};
+
+WindowLoop::WindowLoop(WindowOptions options)
+    : options_(std::move(options)),
+      glfw_(options_.width, options_.height),
+      window_(glfw_.get()),
+      imgui_(window_),
+      imgui_input_(window_),
+      app_(options_.backend, [] { glfwPostEmptyEvent(); }),
+      kept_runs_(options_.kept_runs),
+      report_(options_.report),
+      starting_(!options_.open.empty()) {
+    g_input = &input_;
+    g_dropped = &dropped_;
+    g_frames_wanted = 3;
+    if (!scripted()) listen(window_);
+    glfwSetDropCallback(window_, [](GLFWwindow*, int n, const char** paths) {
         g_frames_wanted = 3;
         if (g_dropped != nullptr) g_dropped->assign(paths, paths + n);
     });
-    glfwSetFramebufferSizeCallback(window, [](GLFWwindow*, int, int) { g_frames_wanted = 3; });
-    glfwSetWindowContentScaleCallback(window, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
-    glfwSetWindowRefreshCallback(window, [](GLFWwindow*) { g_frames_wanted = 3; });
+    glfwSetFramebufferSizeCallback(window_, [](GLFWwindow*, int, int) { g_frames_wanted = 3; });
+    glfwSetWindowContentScaleCallback(window_, [](GLFWwindow*, float, float) { g_frames_wanted = 3; });
+    glfwSetWindowRefreshCallback(window_, [](GLFWwindow*) { g_frames_wanted = 3; });
 
-    const ImGuiHost imgui(window);
-    ImGuiInput imgui_input(window);
-    HeatPainters painters;
-    AppState app(options.backend, [] { glfwPostEmptyEvent(); });
-    app.run.setup = std::move(options.setup);
-    app.view.lane = app.run.setup.lanes.size() > 1 ? 1 : 0;
+    app_.run.setup = std::move(options_.setup);
+    app_.view.lane = app_.run.setup.lanes.size() > 1 ? 1 : 0;
     std::string fault_of_settings;
     try {
-        load_settings(options.settings, app.view, app.recent);
+        load_settings(options_.settings, app_.view, app_.recent);
     } catch (const Error& error) {
         fault_of_settings = error.what();
     }
-    KeptRuns kept_runs(options.kept_runs);
-    if (!options.open.empty())
-        app.open_trace(options.open);
+    if (starting_)
+        app_.open_trace(options_.open);
     else
-        app.start();
-    if (!fault_of_settings.empty()) app.say(fault_of_settings, true);
+        app_.start();
+    if (!fault_of_settings.empty()) app_.say(fault_of_settings, true);
+}
 
-    const std::function<void(std::string_view)> act = [&app](std::string_view text) {
-        try {
-            run_action(app, text);
-        } catch (const std::exception& error) {
-            app.say(error.what(), true);
-        }
-    };
-    Fonts fonts;
-    Panels panels;
-    PanelShared shared;
-    WindowReport report(std::move(options.report));
-    ScriptInput script_before;
-    KeyFocus keys_were_for;
-    std::uint64_t picked_run = 0;
-    float drawn_scale = 0;
-    bool starting = !options.open.empty();  // the trace is not read yet
-    Clock::time_point last_frame;
-    int frames_to_wait = 0;  // frames to draw before the script's next command
-    g_frames_wanted = 3;
-    while (!glfwWindowShouldClose(window) && !app.requests.quit) {
-        const bool behind = !app.maps.complete || std::exchange(shared.panes_lag, false);
-        if (g_frames_wanted > 0 || behind)
-            glfwPollEvents();
-        else
-            glfwWaitEventsTimeout(scripted                       ? 0.02
-                                  : !app.doctor.complete()       ? 0.05
-                                  : report.wanted()              ? 0.1
-                                  : ImGui::GetIO().WantTextInput ? 0.4
-                                                                 : 10.0);  // for the blinking caret
-        if (!scripted || g_frames_wanted == 0) wait_for_turn(last_frame, app.maps.complete);
-        bool due = g_frames_wanted > 0 || behind || (!scripted && ImGui::GetIO().WantTextInput);
-        g_frames_wanted = std::max(0, g_frames_wanted - 1);
-        last_frame = Clock::now();
-        app.frames.frame_begins();
-
-        due = app.refresh() || due;
-        if (app.run.live()) kept_runs.update(app.run.history.steps());
-        if (std::string fault = kept_runs.take_fault(); !fault.empty()) app.say(std::move(fault), true);
-        // A trace named on the command line is part of the start: without it there is nothing to show or to
-        // run commands on.
-        if (starting && !app.jobs.opening()) {
-            starting = false;
-            if (!app.run.has_steps() && !app.jobs.open_job.fault().empty())
-                fail(ErrorCode::bad_file, "{}", app.jobs.open_job.fault());
-        }
-        if (scripted && !starting && input.empty() && frames_to_wait-- <= 0) {
-            const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
-                const auto found = shared.items.find(name);
-                if (found == shared.items.end()) return std::nullopt;
-                const NamedItem& item = found->second;
-                return std::array<double, 4>{item.min.x, item.min.y, item.max.x, item.max.y};
-            };
-            if (options.script->advance(app, find_item)) {
-                frames_to_wait = 2;
-                g_frames_wanted = 3;
-                due = true;
-            }
-        }
-        if (app.run.has_steps()) {
-            // The doctor may have paused: no frame is due unless it examined something.
-            const std::int64_t n_examined = app.doctor.n_examined();
-            app.update_doctor(4);
-            due = due || app.doctor.n_examined() != n_examined;
-        }
-        if (!due && !app.requests.quit) {                               // nothing new to show
-            report.write(app, shared, key_focus(app), !input.empty());  // the engine may have come to rest
-            continue;
-        }
-        if (app.run.has_steps()) {
-            app.update_maps(12);
-            update_painters(painters, app);
-            if (picked_run != app.run.history.run().id) {
-                // The first layers attend evenly, so the view begins in the middle, where there is something
-                // to see.
-                if (picked_run == 0) app.view.layer = app.run.history.run().config.n_layers / 2;
-                picked_run = app.run.history.run().id;
-                first_picks(app);
-            }
-        }
-        const float scale = wanted_scale(app.view) * screen_scale(window);
-        const std::shared_ptr<const Counterfactual>& answer = app.run.status.counterfactual;
-        app.requests.scale_changed =
-            app.glyphs.learn(app.run.history,
-                             answer != nullptr ? std::span(answer->with) : std::span<const TopToken>()) ||
-            app.requests.scale_changed || drawn_scale != scale;
-        if (app.requests.scale_changed) {
-            const bool first = std::exchange(drawn_scale, scale) == 0;
-            app.requests.scale_changed = false;
-            fonts = load_fonts(scale, app.glyphs);
-            apply_theme(scale);
-            imgui_compat::renew_font_texture(first);
-            g_frames_wanted = 3;
-        }
-        if (std::exchange(app.requests.paste_to_lane, std::nullopt)) {
-            const char* text = glfwGetClipboardString(window);
-            act(fmt::format("lane {} {}", app.view.lane, text == nullptr ? "" : text));
-        }
-        if (!app.requests.clipboard_out.empty())
-            glfwSetClipboardString(window, std::exchange(app.requests.clipboard_out, "").c_str());
-
-        ImGui_ImplOpenGL3_NewFrame();
-        ImGui_ImplGlfw_NewFrame();
-        ImGuiIO& io = ImGui::GetIO();
-        if (scripted) {
-            listen(options.script->input, script_before);
-            if (!options.script->input.dropped.empty())
-                drop(window, std::exchange(options.script->input.dropped, {}));
-        }
-        // If a frame has opened something, it takes keys only from the next frame on.
-        const KeyFocus keys_are_for = key_focus(app);
-        const std::vector<InputEvent> events =
-            input.take_frame(keys_are_for != std::exchange(keys_were_for, keys_are_for) ? KeyTurn::waits
-                             : keys_are_for.in_text                                     ? KeyTurn::typing
-                                                                                        : KeyTurn::one);
-        if (!input.empty()) g_frames_wanted = std::max(g_frames_wanted, 2);
-        const PanelContext context{app, act, painters, fonts, shared, scale, io.DisplayFramebufferScale};
-        report.count(events);
-        imgui_input.hand_over(run_keys(events, app, context, panels.dialogs));
-        ImGui::NewFrame();
-        if (io.KeyCtrl && io.MouseWheel != 0) {
-            app.view.interface_scale =
-                std::clamp(app.view.interface_scale * std::pow(1.1f, io.MouseWheel), 0.5f, 3.0f);
-            app.requests.scale_changed = true;
-        }
-        shared.batches.clear();
-        shared.items.clear();
-        shared.drawn_heat.reset();
-        shared.hovered = std::exchange(shared.next_hovered, std::nullopt);
-        for (const std::string& path : std::exchange(dropped, {})) run(context, "open " + path);
-        lay_out(panels, context);
-        draw_left_run(kept_runs, context);
-        if (shared.drawn_heat) app.heat_was_drawn(*shared.drawn_heat);
-        if (app.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app.remember_changes();
-        if (shared.hovered.has_value() != shared.next_hovered.has_value())
-            g_frames_wanted = std::max(g_frames_wanted, 1);
-
-        shared.panes_may_lag = !app.requests.screenshot &&
-                               !app.requests.dump_cells;  // known now, since keys and menus have been handled
-        ImGui::Render();
-        int width = 0, height = 0;
-        glfwGetFramebufferSize(window, &width, &height);
-        glViewport(0, 0, width, height);
-        glDisable(GL_SCISSOR_TEST);
-        glClearColor(24 / 255.0f, 26 / 255.0f, 31 / 255.0f, 1);
-        glClear(GL_COLOR_BUFFER_BIT);
-        ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
-        try {
-            if (const auto path = std::exchange(app.requests.screenshot, std::nullopt)) {
-                write_screenshot(*path, width, height);
-                app.say("saved " + path->string());
-            }
-            if (const auto path = std::exchange(app.requests.dump_cells, std::nullopt))
-                dump_cells(*path, app, shared, height);
-        } catch (const std::exception& error) {
-            if (scripted && !options.script->tries()) throw;
-            app.say(error.what(), true);
-        }
-        glfwSwapBuffers(window);
-        report.write(app, shared, key_focus(app), !input.empty());
-        app.texture_bytes = painters.texture_bytes();
-        app.frames.frame_ends();
-        if (scripted && options.script->done())
-            app.requests.quit = app.requests.quit || options.script->done();
-    }
+WindowLoop::~WindowLoop() {
     g_input = nullptr;
     g_dropped = nullptr;
-    (void)save_settings(options.settings, app.view, app.recent);
+}
+
+void WindowLoop::run() {
+    while (!glfwWindowShouldClose(window_) && !app_.requests.quit) {
+        const bool behind = !app_.maps.complete || std::exchange(shared_.panes_lag, false);
+        wait_for_events(behind);
+        bool due = g_frames_wanted > 0 || behind || (!scripted() && ImGui::GetIO().WantTextInput);
+        g_frames_wanted = std::max(0, g_frames_wanted - 1);
+        last_frame_ = Clock::now();
+        app_.frames.frame_begins();
+        due = update() || due;
+        if (!due && !app_.requests.quit) {  // nothing new to show, but the engine may have come to rest
+            report_.write(app_, shared_, key_focus(app_), !input_.empty());
+            continue;
+        }
+        draw();
+        if (scripted() && options_.script->done()) app_.requests.quit = true;
+    }
+    (void)save_settings(options_.settings, app_.view, app_.recent);
+}
+
+/// Runs an action. A failure goes to the status line.
+void WindowLoop::act(std::string_view text) {
+    try {
+        run_action(app_, text);
+    } catch (const std::exception& error) {
+        app_.say(error.what(), true);
+    }
+}
+
+/// Waits until something happens or a frame is due. behind: the last frame did not show everything.
+void WindowLoop::wait_for_events(bool behind) {
+    if (g_frames_wanted > 0 || behind)
+        glfwPollEvents();
+    else
+        glfwWaitEventsTimeout(scripted()                     ? 0.02
+                              : !app_.doctor.complete()      ? 0.05
+                              : report_.wanted()             ? 0.1
+                              : ImGui::GetIO().WantTextInput ? 0.4  // for the blinking caret
+                                                             : 10.0);
+    if (!scripted() || g_frames_wanted == 0) wait_for_turn(last_frame_, app_.maps.complete);
+}
+
+/// Runs the script's next command once the last one has been drawn. Returns true if it ran one.
+bool WindowLoop::run_script() {
+    if (!scripted() || starting_ || !input_.empty() || frames_to_wait_-- > 0) return false;
+    const auto find_item = [&](std::string_view name) -> std::optional<std::array<double, 4>> {
+        const auto found = shared_.items.find(name);
+        if (found == shared_.items.end()) return std::nullopt;
+        const NamedItem& item = found->second;
+        return std::array<double, 4>{item.min.x, item.min.y, item.max.x, item.max.y};
+    };
+    if (!options_.script->advance(app_, find_item)) return false;
+    frames_to_wait_ = 2;
+    g_frames_wanted = 3;
+    return true;
+}
+
+/// Takes this frame's events from the queue. If a frame has opened something, it takes keys only from the
+/// next frame on.
+std::vector<InputEvent> WindowLoop::take_events() {
+    if (scripted()) {
+        listen(options_.script->input, script_before_);
+        if (!options_.script->input.dropped.empty())
+            drop(window_, std::exchange(options_.script->input.dropped, {}));
+    }
+    const KeyFocus keys_are_for = key_focus(app_);
+    std::vector<InputEvent> events =
+        input_.take_frame(keys_are_for != std::exchange(keys_were_for_, keys_are_for) ? KeyTurn::waits
+                          : keys_are_for.in_text                                      ? KeyTurn::typing
+                                                                                      : KeyTurn::one);
+    if (!input_.empty()) g_frames_wanted = std::max(g_frames_wanted, 2);
+    report_.count(events);
+    return events;
+}
+
+/// Takes what the engine, the jobs and the script changed.
+bool WindowLoop::update() {
+    bool due = refresh();
+    due = run_script() || due;
+    if (!app_.run.has_steps()) return due;
+    // The doctor may have paused: no frame is due unless it examined something.
+    const std::int64_t n_examined = app_.doctor.n_examined();
+    app_.update_doctor(4);
+    return due || app_.doctor.n_examined() != n_examined;
+}
+
+bool WindowLoop::refresh() {
+    const bool due = app_.refresh();
+    if (app_.run.live()) kept_runs_.update(app_.run.history.steps());
+    if (std::string fault = kept_runs_.take_fault(); !fault.empty()) app_.say(std::move(fault), true);
+    if (starting_ && !app_.jobs.opening()) {
+        starting_ = false;
+        if (!app_.run.has_steps() && !app_.jobs.open_job.fault().empty())
+            fail(ErrorCode::bad_file, "{}", app_.jobs.open_job.fault());
+    }
+    return due;
+}
+
+/// Prepares what the frame shows: matrices, textures, fonts.
+void WindowLoop::prepare_frame() {
+    if (app_.run.has_steps()) {
+        app_.update_maps(12);
+        update_painters(painters_, app_);
+        if (picked_run_ != app_.run.history.run().id) {
+            // The first layers attend evenly, so the view begins in the middle, where there is something to
+            // see.
+            if (picked_run_ == 0) app_.view.layer = app_.run.history.run().config.n_layers / 2;
+            picked_run_ = app_.run.history.run().id;
+            first_picks(app_);
+        }
+    }
+    load_fonts_again();
+    serve_clipboard();
+}
+
+/// Loads the fonts if the scale has changed or the run brought new characters.
+void WindowLoop::load_fonts_again() {
+    scale_ = wanted_scale(app_.view) * screen_scale(window_);
+    const std::shared_ptr<const Counterfactual>& answer = app_.run.status.counterfactual;
+    const bool learned = app_.glyphs.learn(
+        app_.run.history, answer != nullptr ? std::span(answer->with) : std::span<const TopToken>());
+    if (!std::exchange(app_.requests.scale_changed, false) && !learned && drawn_scale_ == scale_) return;
+    const bool first = std::exchange(drawn_scale_, scale_) == 0;
+    fonts_ = load_fonts(scale_, app_.glyphs);
+    apply_theme(scale_);
+    imgui_compat::renew_font_texture(first);
+    g_frames_wanted = 3;
+}
+
+void WindowLoop::serve_clipboard() {
+    if (std::exchange(app_.requests.paste_to_lane, std::nullopt)) {
+        const char* text = glfwGetClipboardString(window_);
+        act(fmt::format("lane {} {}", app_.view.lane, text == nullptr ? "" : text));
+    }
+    if (!app_.requests.clipboard_out.empty())
+        glfwSetClipboardString(window_, std::exchange(app_.requests.clipboard_out, "").c_str());
+}
+
+void WindowLoop::draw() {
+    prepare_frame();
+    ImGui_ImplOpenGL3_NewFrame();
+    ImGui_ImplGlfw_NewFrame();
+    imgui_input_.hand_over(run_keys(take_events(), app_, context(), panels_.dialogs));
+    ImGui::NewFrame();
+    const ImGuiIO& io = ImGui::GetIO();
+    if (io.KeyCtrl && io.MouseWheel != 0)
+        act(fmt::format("ui.scale {}", 100 * app_.view.interface_scale * std::pow(1.1f, io.MouseWheel)));
+    shared_.batches.clear();
+    shared_.items.clear();
+    shared_.drawn_heat.reset();
+    shared_.hovered = std::exchange(shared_.next_hovered, std::nullopt);
+    for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);
+    lay_out(panels_, context());
+    draw_left_run(kept_runs_, context());
+    if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);
+    if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
+    if (shared_.hovered.has_value() != shared_.next_hovered.has_value())
+        g_frames_wanted = std::max(g_frames_wanted, 1);
+    render();
+    report_.write(app_, shared_, key_focus(app_), !input_.empty());
+    app_.texture_bytes = painters_.texture_bytes();
+    app_.frames.frame_ends();
+}
+
+/// Draws the frame on the screen and saves what was asked for.
+void WindowLoop::render() {
+    // A frame that is saved must be complete.
+    shared_.panes_may_lag = !app_.requests.screenshot && !app_.requests.dump_cells;
+    ImGui::Render();
+    int width = 0, height = 0;
+    glfwGetFramebufferSize(window_, &width, &height);
+    glViewport(0, 0, width, height);
+    glDisable(GL_SCISSOR_TEST);
+    glClearColor(24 / 255.0f, 26 / 255.0f, 31 / 255.0f, 1);
+    glClear(GL_COLOR_BUFFER_BIT);
+    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    write_files(width, height);
+    glfwSwapBuffers(window_);
+}
+
+void WindowLoop::write_files(int width, int height) {
+    try {
+        if (const auto path = std::exchange(app_.requests.screenshot, std::nullopt)) {
+            write_screenshot(*path, width, height);
+            app_.say("saved " + path->string());
+        }
+        if (const auto path = std::exchange(app_.requests.dump_cells, std::nullopt))
+            dump_cells(*path, app_, shared_, height);
+    } catch (const std::exception& error) {
+        if (scripted() && !options_.script->tries()) throw;
+        app_.say(error.what(), true);
+    }
+}
+
+}  // namespace
+
+void run_window(WindowOptions options) {
+    WindowLoop(std::move(options)).run();
 }
 
 }  // namespace keyhole

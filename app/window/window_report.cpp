@@ -1,6 +1,7 @@
 #include "app/window/window_report.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <nlohmann/json.hpp>
 
@@ -38,7 +39,7 @@ std::string_view dialog_name(Dialog dialog) {
         "go to",      "find",       "overrides",    "say",
         "edit token", "why",        "doctor",       "notes",
         "about",      "manual"};
-    return kNames[static_cast<std::size_t>(dialog)];
+    return kNames[to_index(dialog)];
 }
 
 /// Returns the visible part of each named widget: left, top, right, bottom in window pixels.

@@ -1,6 +1,7 @@
 #include "engine/analysis/compare.h"
 
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 #include "engine/figure/reduce.h"
 
 #include <algorithm>
@@ -24,8 +25,7 @@ float minus(float a, float b) {
 }
 
 bool knows(const RunHistory& history, int lane, int row) {
-    const RunHistory::Lane& known =
-        history.lanes()[static_cast<std::size_t>(lane_of_row(history, lane, row))];
+    const RunHistory::Lane& known = history.lanes()[to_index(lane_of_row(history, lane, row))];
     return row <= known.last_row;
 }
 
@@ -40,11 +40,11 @@ bool difference_values(const RunHistory& history, int a, int b, int row, int lay
         for (int p = 0; p <= row; ++p) {
             const bool in_a = history.stored(by_a, kv_head(by_a), p, row),
                        in_b = history.stored(by_b, kv_head(by_b), p, row);
-            out[static_cast<std::size_t>(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNone);
+            out[to_index(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNone);
         }
         return true;
     }
-    std::vector<float> of_a(static_cast<std::size_t>(row) + 1), of_b(of_a.size());
+    std::vector<float> of_a(to_index(row) + 1), of_b(of_a.size());
     const auto read = [&](int lane, std::span<float> values) {
         return picture_values(history, lane, row, layer, head, mode, values);
     };
@@ -84,16 +84,13 @@ int own_choice(const RunHistory& history, int lane, int position) {
 
 int choice_passed_over(const RunHistory& history, int lane, int position) {
     const int own = own_choice(history, lane, position);
-    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
-    return own < 0 || static_cast<std::size_t>(position) >= tokens.size() ||
-                   tokens[static_cast<std::size_t>(position)] == own
-               ? -1
-               : own;
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
+    return own < 0 || to_index(position) >= tokens.size() || tokens[to_index(position)] == own ? -1 : own;
 }
 
 std::optional<int> first_other_token(const RunHistory& history, int a, int b) {
-    const auto& of_a = history.lanes()[static_cast<std::size_t>(a)].tokens;
-    const auto& of_b = history.lanes()[static_cast<std::size_t>(b)].tokens;
+    const auto& of_a = history.lanes()[to_index(a)].tokens;
+    const auto& of_b = history.lanes()[to_index(b)].tokens;
     const std::size_t n = std::min(of_a.size(), of_b.size());
     const auto parted =
         std::mismatch(of_a.begin(), of_a.begin() + static_cast<std::ptrdiff_t>(n), of_b.begin());

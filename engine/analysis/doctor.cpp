@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,13 +26,12 @@ struct Patient {
     }
     std::string head_name(int g) const { return kv_head_text(history.layout(lane), g); }
     std::vector<int> stored = {};  // [kv_head] tokens
-    int n_stored(int g) const { return stored[static_cast<std::size_t>(g)]; }
+    int n_stored(int g) const { return stored[to_index(g)]; }
     void count_stored() {
-        const RunHistory::Lane& of = history.lanes()[static_cast<std::size_t>(lane)];
+        const RunHistory::Lane& of = history.lanes()[to_index(lane)];
         const auto shown = static_cast<std::uint32_t>(row);
         for (int g = 0; g < n_kv(); ++g) {
-            const std::int32_t* evicted =
-                &of.evicted_at[static_cast<std::size_t>(std::int64_t{g} * history.capacity())];
+            const std::int32_t* evicted = &of.evicted_at[to_index(std::int64_t{g} * history.capacity())];
             int n = 0;
             for (int p = 0; p <= row; ++p)
                 n += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1 (never) is the largest
@@ -114,7 +114,7 @@ Finding sums_to_one(const Patient& x) {
     for (std::size_t h = 0; h + 1 < block.head_offset.size(); ++h) {
         double sum = 0;
         for (std::int64_t i = block.head_offset[h]; i < block.head_offset[h + 1]; ++i)
-            sum += double(float_from_fp16(block.attention[static_cast<std::size_t>(i)]));
+            sum += double(float_from_fp16(block.attention[to_index(i)]));
         worst = std::max(worst, std::abs(sum - 1));
         // fp16 values are rounded to 11 bits: this deviation is no fault.
         if (!(std::abs(sum - 1) < 4e-3)) {
@@ -163,7 +163,7 @@ void EvictionOrder::update(const RunHistory& history, int lane) {
         lane_ = lane;
     }
     const StepList& steps = history.steps();
-    gone_.resize(static_cast<std::size_t>(history.layout(lane).n_kv_heads()));
+    gone_.resize(to_index(history.layout(lane).n_kv_heads()));
     for (; n_seen_ < steps.size() && fault_row_ < 0; ++n_seen_) {
         const StepTrace& step = *steps[n_seen_];
         const auto fault = [&](std::string text) {
@@ -176,8 +176,8 @@ void EvictionOrder::update(const RunHistory& history, int lane) {
         const LaneRecord* record = history.lane_record(step.row, lane);
         if (record == nullptr) continue;
         for (const Eviction& e : record->evictions) {
-            std::vector<bool>& of_head = gone_[static_cast<std::size_t>(e.kv_head)];
-            const auto p = static_cast<std::size_t>(e.position);
+            std::vector<bool>& of_head = gone_[to_index(e.kv_head)];
+            const auto p = to_index(e.position);
             if (p >= of_head.size()) of_head.resize(std::max(p + 1, 2 * of_head.size()), false);
             if (e.position > step.row)
                 fault(fmt::format("row {} evicted token {}, which came later", step.row, e.position));

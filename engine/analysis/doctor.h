@@ -2,6 +2,7 @@
 /// here before it shows in a text. Only reads the history; used on the window's thread; knows no GL.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 
 #include <chrono>
@@ -61,7 +62,7 @@ class DoctorWatch {
     bool complete() const { return complete_; }
     std::int64_t n_examined() const { return n_examined_; }
     int n_cards() const { return static_cast<int>(cards_.size()); }
-    const Patient& of(int card) const { return cards_[static_cast<std::size_t>(card)].patient; }
+    const Patient& of(int card) const { return cards_[to_index(card)].patient; }
 
     /// Over all lanes: an invariant is broken if any lane breaks it, and holds if it is known for some lane
     /// and broken for none.

@@ -1,6 +1,7 @@
 #include "engine/analysis/head_matrix.h"
 
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -53,8 +54,7 @@ void HeadMatrix::grow() {
     for (std::size_t j = 0; j + 1 < levels.size(); ++j) {
         const Plane& old = pyramid_[j + skipped];
         for (int y = 0; y < old.height; ++y)
-            std::copy_n(&old.values[static_cast<std::size_t>(y) * static_cast<std::size_t>(old.width)],
-                        old.width, &levels[j].at(0, y));
+            std::copy_n(&old.values[to_index(y) * to_index(old.width)], old.width, &levels[j].at(0, y));
     }
     levels.back() = pyramid_.back();
     pyramid_ = std::move(levels);
@@ -120,28 +120,26 @@ void HeadMatrix::fold_image(std::span<const std::uint16_t> image, int size, int 
                             int window, float hidden) {
     if (n_rows <= 0) return;
     const int n_blocks = (n_rows + factor_ - 1) / factor_;
-    std::vector<std::uint16_t> line(
-        static_cast<std::size_t>(side()));  // fp16 values of one sign are ordered like their bits
+    std::vector<std::uint16_t> line(to_index(side()));  // fp16 values of one sign are ordered like their bits
     std::uint16_t past_sinks = 0;
     for (int y = 0; y < n_blocks; ++y) {
         const int last_row = std::min((y + 1) * factor_, n_rows) - 1, n_columns = last_row / factor_ + 1;
         std::fill(line.begin(), line.end(), std::uint16_t{0});
         for (int v = y * factor_ / reduction; v <= last_row / reduction; ++v) {
-            const std::uint16_t* from = &image[static_cast<std::size_t>(v) * static_cast<std::size_t>(size)];
+            const std::uint16_t* from = &image[to_index(v) * to_index(size)];
             if (factor_ >= reduction)
                 for (int u = 0; u <= last_row / reduction; ++u) {
-                    std::uint16_t& to = line[static_cast<std::size_t>(u * reduction / factor_)];
+                    std::uint16_t& to = line[to_index(u * reduction / factor_)];
                     to = std::max(to, from[u]);
                 }
             else
-                for (int x = 0; x < n_columns; ++x)
-                    line[static_cast<std::size_t>(x)] = from[x * factor_ / reduction];
+                for (int x = 0; x < n_columns; ++x) line[to_index(x)] = from[x * factor_ / reduction];
             const int first = (kSinks + reduction - 1) / reduction;
             for (int u = first; u <= last_row / reduction; ++u)
                 if (from[u] < kHalfInfinity) past_sinks = std::max(past_sinks, from[u]);
         }
         for (int x = 0; x < n_columns; ++x) {
-            float value = float_from_fp16(line[static_cast<std::size_t>(x)]);
+            float value = float_from_fp16(line[to_index(x)]);
             if (!std::isfinite(value)) value = kNotFinite;
             // No row of the block sees any of its positions.
             if (window > 0 && reduction == 1 && (x + 1) * factor_ - 1 <= y * factor_ - window) value = hidden;

@@ -1,5 +1,7 @@
 #include "engine/analysis/mask_summary.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -7,7 +9,7 @@
 namespace keyhole {
 
 void MaskSummary::update(const RunHistory& history, int lane, int side, int factor) {
-    const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& shown = history.lanes()[to_index(lane)];
     if (generation_ != history.generation() || lane_ != shown.id || side_ != side || factor_ != factor ||
         n_heads_ != history.layout(lane).n_kv_heads())
         return start_over(history, lane, side, factor);
@@ -22,7 +24,7 @@ void MaskSummary::update(const RunHistory& history, int lane, int side, int fact
 /// Counts from the table, one column of blocks after another. A token evicted at row e is missing from row e
 /// + 1 on.
 void MaskSummary::start_over(const RunHistory& history, int lane, int side, int factor) {
-    const RunHistory::Lane& shown = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& shown = history.lanes()[to_index(lane)];
     side_ = side;
     factor_ = factor;
     n_heads_ = history.layout(lane).n_kv_heads();
@@ -30,18 +32,15 @@ void MaskSummary::start_over(const RunHistory& history, int lane, int side, int 
     lane_ = shown.id;
     last_row_ = history.last_row();
     levels_.clear();
-    for (int s = side_; s > 0; s /= 2)
-        levels_.emplace_back(static_cast<std::size_t>(n_heads_) * static_cast<std::size_t>(s) *
-                             static_cast<std::size_t>(s));
-    gone_.assign(static_cast<std::size_t>(n_heads_) * static_cast<std::size_t>(side_), 0);
+    for (int s = side_; s > 0; s /= 2) levels_.emplace_back(to_index(n_heads_) * to_index(s) * to_index(s));
+    gone_.assign(to_index(n_heads_) * to_index(side_), 0);
     std::vector<std::int32_t>& blocks = levels_.front();
     const int n_rows = last_row_ + 1, n_blocks = (n_rows + factor_ - 1) / factor_;
     const auto rows_of = [&](int y) { return std::min(n_rows - y * factor_, factor_); };
-    std::vector<std::int32_t> begins(static_cast<std::size_t>(n_blocks) +
+    std::vector<std::int32_t> begins(to_index(n_blocks) +
                                      1);  // tokens that are missing from this block of rows on
     for (int g = 0; g < n_heads_; ++g) {
-        const std::int32_t* left = shown.evicted_at.data() +
-                                   static_cast<std::size_t>(g) * static_cast<std::size_t>(history.capacity());
+        const std::int32_t* left = shown.evicted_at.data() + to_index(g) * to_index(history.capacity());
         for (int x = 0; x < n_blocks; ++x) {
             std::fill(begins.begin(), begins.end(), 0);
             for (int p = x * factor_; p < std::min((x + 1) * factor_, n_rows); ++p) {
@@ -50,14 +49,14 @@ void MaskSummary::start_over(const RunHistory& history, int lane, int side, int 
                 const int y = e / factor_;
                 blocks[at(g, x, y)] += 2 * (y * factor_ + rows_of(y) - (e + 1));
                 blocks[at(g, x, y)] |= 1;
-                ++begins[static_cast<std::size_t>(y) + 1];
+                ++begins[to_index(y) + 1];
             }
             std::int32_t gone = 0;
             for (int y = 0; y < n_blocks; ++y) {
-                gone += begins[static_cast<std::size_t>(y)];
+                gone += begins[to_index(y)];
                 blocks[at(g, x, y)] += 2 * gone * rows_of(y);
             }
-            gone_[static_cast<std::size_t>(g * side_ + x)] = gone + begins.back();
+            gone_[to_index(g * side_ + x)] = gone + begins.back();
         }
     }
     reduce(0, side_ - 1);
@@ -72,7 +71,7 @@ bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
     std::vector<std::int32_t>& blocks = levels_.front();
     const auto leaves = [&](const Eviction& e) {
         blocks[at(e.kv_head, e.position / factor_, e.row / factor_)] |= 1;
-        ++gone_[static_cast<std::size_t>(e.kv_head * side_ + e.position / factor_)];
+        ++gone_[to_index(e.kv_head * side_ + e.position / factor_)];
     };
     for (const Eviction& e : left) {
         if (e.row < row - 1) return false;
@@ -80,7 +79,7 @@ bool MaskSummary::add_row(const RunHistory& history, int lane, int row) {
     }
     const int y = row / factor_;
     for (int g = 0; g < n_heads_; ++g) {
-        const std::int32_t* gone = &gone_[static_cast<std::size_t>(g * side_)];
+        const std::int32_t* gone = &gone_[to_index(g * side_)];
         std::int32_t* to = &blocks[at(g, 0, y)];
         for (int x = 0; x <= y; ++x) to[x] += 2 * gone[x];
     }
@@ -101,9 +100,9 @@ void MaskSummary::reduce(int first, int last) {
     for (std::size_t j = 1; j < levels_.size(); ++j) {
         first /= 2;
         last /= 2;
-        const auto n = static_cast<std::size_t>(side_ >> j);
-        for (std::size_t g = 0; g < static_cast<std::size_t>(n_heads_); ++g)
-            for (auto y = static_cast<std::size_t>(first); y <= static_cast<std::size_t>(last); ++y) {
+        const auto n = to_index(side_ >> j);
+        for (std::size_t g = 0; g < to_index(n_heads_); ++g)
+            for (auto y = to_index(first); y <= to_index(last); ++y) {
                 const std::int32_t* upper = &levels_[j - 1][(g * 2 * n + 2 * y) * 2 * n];
                 const std::int32_t* lower = upper + 2 * n;
                 std::int32_t* to = &levels_[j][(g * n + y) * n];

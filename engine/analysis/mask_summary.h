@@ -3,6 +3,7 @@
 /// GL nor what draws it.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class MaskSummary {
     /// Returns blocks of 2^level x 2^level blocks: [n_heads, side >> level rows, side >> level columns]. Each
     /// value is 2 * (evicted cells) + (1 if a row saw a token for the last time). A cell (row, position) is
     /// evicted if row > evicted_at.
-    std::span<const std::int32_t> level(int level) const { return levels_[static_cast<std::size_t>(level)]; }
+    std::span<const std::int32_t> level(int level) const { return levels_[to_index(level)]; }
 
     /// The rows of level 0 that changed since the last take_changes(). all: upload the whole texture again.
     struct Changes {
@@ -47,9 +48,8 @@ class MaskSummary {
     bool add_row(const RunHistory& history, int lane, int row);
     void reduce(int first, int last);
     std::size_t at(int head, int x, int y) const {
-        const auto n = static_cast<std::size_t>(side_);
-        return (static_cast<std::size_t>(head) * n + static_cast<std::size_t>(y)) * n +
-               static_cast<std::size_t>(x);
+        const auto n = to_index(side_);
+        return (to_index(head) * n + to_index(y)) * n + to_index(x);
     }
 };
 

@@ -1,5 +1,7 @@
 #include "engine/analysis/measure_curves.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -61,8 +63,8 @@ float mean_jaccard(const RunHistory& history, int lane, std::span<const KeptSet>
     const KvLayout &first = history.layout(0), &second = history.layout(lane);
     for (int l = 0; l < first.n_layers(); ++l)
         for (int h = 0; h < first.n_heads(); ++h)
-            sum += jaccard(a[static_cast<std::size_t>(first.kv_head_from_head(l, h))],
-                           b[static_cast<std::size_t>(second.kv_head_from_head(l, h))]);
+            sum += jaccard(a[to_index(first.kv_head_from_head(l, h))],
+                           b[to_index(second.kv_head_from_head(l, h))]);
     return static_cast<float>(sum / (first.n_layers() * first.n_heads()));
 }
 
@@ -85,7 +87,7 @@ float head_measure(const LaneRecord& record, std::string_view measure, int n_hea
                                        : measure == "cosine_full"       ? &shadow.cosine_full
                                        : measure == "output_similarity" ? &shadow.output_similarity
                                                                         : &shadow.retained_mass;
-    const std::size_t i = static_cast<std::size_t>(layer * n_heads + head);
+    const std::size_t i = to_index(layer * n_heads + head);
     if (i >= values->size()) return kNone;
     return measure == "lost_mass" ? 1 - (*values)[i] : (*values)[i];
 }
@@ -102,7 +104,7 @@ void MeasureCurves::update(const RunHistory& history) {
 void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
     const int row = step.row;
     for (const LaneRecord& record : step.lanes) {
-        const std::size_t lane = static_cast<std::size_t>(*history.lane_from_id(record.info->id));
+        const std::size_t lane = to_index(*history.lane_from_id(record.info->id));
         while (lanes_.size() <= lane) {
             lanes_.emplace_back();
             lanes_.back().values.assign(kKinds.size(), std::vector<float>(n_rows_, kNone));
@@ -110,43 +112,42 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         LaneCurves& curves = lanes_[lane];
         if (curves.stored.empty()) {  // a lane's first row: take its past from the table
             const int n_kv = history.layout(static_cast<int>(lane)).n_kv_heads();
-            curves.stored.resize(static_cast<std::size_t>(n_kv));
+            curves.stored.resize(to_index(n_kv));
             for (int g = 0; g < n_kv; ++g)
                 for (int p = 0; p <= row; ++p)
                     if (history.stored(static_cast<int>(lane), g, p, row))
-                        curves.stored[static_cast<std::size_t>(g)].insert(p);
+                        curves.stored[to_index(g)].insert(p);
         } else if (row <= history.lanes()[lane].last_row) {
             for (KeptSet& set : curves.stored) set.insert(row);
-            for (const Eviction& e : record.evictions)
-                curves.stored[static_cast<std::size_t>(e.kv_head)].erase(e.position);
+            for (const Eviction& e : record.evictions) curves.stored[to_index(e.kv_head)].erase(e.position);
         }
     }
     for (LaneCurves& curves : lanes_)
         for (std::vector<float>& values : curves.values) values.push_back(kNone);
     for (const LaneRecord& record : step.lanes) {
-        const std::size_t lane = static_cast<std::size_t>(*history.lane_from_id(record.info->id));
+        const std::size_t lane = to_index(*history.lane_from_id(record.info->id));
         LaneCurves& curves = lanes_[lane];
         if (row > history.lanes()[lane].last_row) continue;
         for (std::size_t kind = 0; kind < kKinds.size(); ++kind)
             curves.values[kind].back() = of_record(record, kKinds[kind].measure);
-        curves.values[static_cast<std::size_t>(curve_index("recent_share"))].back() =
+        curves.values[to_index(curve_index("recent_share"))].back() =
             mean_recent_share(history.layout(static_cast<int>(lane)), record, curves.stored, row);
         if (record.agrees) {
             ++curves.n_compared;
             curves.n_agreed += *record.agrees ? 1 : 0;
-            curves.values[static_cast<std::size_t>(curve_index("agreement"))].back() =
+            curves.values[to_index(curve_index("agreement"))].back() =
                 static_cast<float>(curves.n_agreed) / static_cast<float>(curves.n_compared);
         }
         // Only before the texts diverge, like the KL.
         if (record.kl && !lanes_.front().stored.empty())
-            curves.values[static_cast<std::size_t>(curve_index("jaccard"))].back() =
+            curves.values[to_index(curve_index("jaccard"))].back() =
                 mean_jaccard(history, static_cast<int>(lane), lanes_.front().stored, curves.stored);
     }
 }
 
 std::span<const float> MeasureCurves::curve(int kind, int lane) const {
-    if (static_cast<std::size_t>(lane) >= lanes_.size()) return {};
-    return lanes_[static_cast<std::size_t>(lane)].values[static_cast<std::size_t>(kind)];
+    if (to_index(lane) >= lanes_.size()) return {};
+    return lanes_[to_index(lane)].values[to_index(kind)];
 }
 
 }  // namespace keyhole

@@ -1,6 +1,7 @@
 #include "engine/analysis/row_shape.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>

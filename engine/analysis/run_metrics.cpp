@@ -1,5 +1,6 @@
 #include "engine/analysis/run_metrics.h"
 
+#include "engine/base/index.h"
 #include "engine/policy/kept_set.h"
 
 #include <algorithm>
@@ -9,10 +10,6 @@
 namespace keyhole {
 
 namespace {
-
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
 
 /// A running mean.
 struct Mean {
@@ -29,13 +26,13 @@ struct Mean {
 class StoredSets {
   public:
     StoredSets(const RunHistory& history, int lane)
-        : history_(history), lane_(lane), sets_(at(history.layout(lane).n_kv_heads())) {
+        : history_(history), lane_(lane), sets_(to_index(history.layout(lane).n_kv_heads())) {
         for (int g = 0; g < static_cast<int>(sets_.size()); ++g)
             for (int p = 0; p < history.n_positions(); ++p) {
                 const std::int32_t row = history.evicted_at(lane, g, p);
                 if (row < 0) continue;
-                if (leaving_.size() <= at(row)) leaving_.resize(at(row) + 1);
-                leaving_[at(row)].push_back({g, p});
+                if (leaving_.size() <= to_index(row)) leaving_.resize(to_index(row) + 1);
+                leaving_[to_index(row)].push_back({g, p});
             }
     }
 
@@ -44,11 +41,11 @@ class StoredSets {
         for (; row_ < row; ++row_) {
             const int next = row_ + 1;
             for (KeptSet& set : sets_) set.insert(next);
-            if (at(next) < leaving_.size())
-                for (const auto& [g, p] : leaving_[at(next)]) sets_[at(g)].erase(p);
+            if (to_index(next) < leaving_.size())
+                for (const auto& [g, p] : leaving_[to_index(next)]) sets_[to_index(g)].erase(p);
         }
     }
-    const KeptSet& of(int g) const { return sets_[at(g)]; }
+    const KeptSet& of(int g) const { return sets_[to_index(g)]; }
 
   private:
     const RunHistory& history_;
@@ -69,7 +66,7 @@ void add_scalars(const RunHistory& history, int lane, LaneMetrics& out) {
                                    Term{&LaneMetrics::sink_share, &RowMeasures::sink_share}};
     std::array<Mean, kTerms.size()> means;
     Mean entropy, kl, agreement;
-    const RunHistory::Lane& info = history.lanes()[at(lane)];
+    const RunHistory::Lane& info = history.lanes()[to_index(lane)];
     for (const auto& step : history.steps()) {
         const LaneRecord* record = step->row > info.last_row ? nullptr : history.lane_record(step->row, lane);
         if (record == nullptr) continue;
@@ -97,7 +94,7 @@ void add_heads(const RunHistory& history, int lane, LaneMetrics& out) {
          {&out.cosine_ideal_by_head, &ShadowRow::cosine_ideal},
          {&out.cosine_full_by_head, &ShadowRow::cosine_full},
          {&out.output_by_head, &ShadowRow::output_similarity}}};
-    for (int row = history.n_prompt(); row <= history.lanes()[at(lane)].last_row; ++row) {
+    for (int row = history.n_prompt(); row <= history.lanes()[to_index(lane)].last_row; ++row) {
         const LaneRecord* record = history.lane_record(row, lane);
         if (record == nullptr || !record->shadow) continue;
         ++out.n_shadow_rows;
@@ -113,7 +110,7 @@ void add_heads(const RunHistory& history, int lane, LaneMetrics& out) {
 
 /// Returns the position of the first token that the lane chose differently from lane 0.
 std::optional<int> first_divergence(const RunHistory& history, int lane) {
-    for (int row = history.n_prompt() - 1; row <= history.lanes()[at(lane)].last_row; ++row) {
+    for (int row = history.n_prompt() - 1; row <= history.lanes()[to_index(lane)].last_row; ++row) {
         const LaneRecord *reference = history.lane_record(row, 0), *record = history.lane_record(row, lane);
         if (reference != nullptr && record != nullptr && reference->predicted != record->predicted)
             return row + 1;
@@ -122,9 +119,9 @@ std::optional<int> first_divergence(const RunHistory& history, int lane) {
 }
 
 void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
-    const RunHistory::Lane& info = history.lanes()[at(lane)];
+    const RunHistory::Lane& info = history.lanes()[to_index(lane)];
     const std::span<const int> tokens =
-        std::span(info.tokens).first(std::min(info.tokens.size(), at(info.last_row + 1)));
+        std::span(info.tokens).first(std::min(info.tokens.size(), to_index(info.last_row + 1)));
     const std::vector<TokenClass> classes = token_classes(history.run(), tokens);
     std::array<Mean, kTokenClasses> by_class;
     Mean all;
@@ -133,7 +130,7 @@ void add_lifetimes(const RunHistory& history, int lane, LaneMetrics& out) {
         for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
             of_token.add(lifetime(p, history.evicted_at(lane, g, p), info.last_row));
         if (p < kLifetimePositions) out.lifetime_by_position.push_back(of_token.value());
-        by_class[at(static_cast<int>(classes[at(p)]))].add(of_token.value());
+        by_class[to_index(static_cast<int>(classes[to_index(p)]))].add(of_token.value());
         all.add(of_token.value());
     }
     for (std::size_t c = 0; c < by_class.size(); ++c) {
@@ -155,7 +152,7 @@ int common_rows(const RunHistory::Lane& a, const RunHistory::Lane& b) {
 void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
     const int n_heads = history.run().layout.n_heads();
     const std::span<const RunHistory::Lane> lanes = history.lanes();
-    const std::size_t n_layers = at(history.run().layout.n_layers());
+    const std::size_t n_layers = to_index(history.run().layout.n_layers());
     struct Pair {
         std::size_t a, b;
         int first, last;
@@ -186,7 +183,7 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
                 for (int g = layout.first_read(l); g < layout.last_read(l); ++g) {
                     const HeadRef& reader = layout.kv_head(g).readers.front();
                     const int k = record->info->policy.at(reader.layer, reader.head).budget;
-                    if (k <= row) recent[a][at(l)].add(recent_share(sets[a].of(g), row, k));
+                    if (k <= row) recent[a][to_index(l)].add(recent_share(sets[a].of(g), row, k));
                 }
         }
         for (Pair& pair : pairs) {
@@ -196,12 +193,12 @@ void add_kept_sets(const RunHistory& history, std::vector<LaneMetrics>& out) {
             for (int l = 0; l < a.n_layers(); ++l) {
                 if (pair.same_layout) {
                     for (int g = a.first_read(l); g < a.last_read(l); ++g)
-                        pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(g), sets[pair.b].of(g)));
+                        pair.by_layer[to_index(l)].add(jaccard(sets[pair.a].of(g), sets[pair.b].of(g)));
                     continue;
                 }
                 for (int h = 0; h < n_heads; ++h)
-                    pair.by_layer[at(l)].add(jaccard(sets[pair.a].of(a.kv_head_from_head(l, h)),
-                                                     sets[pair.b].of(b.kv_head_from_head(l, h))));
+                    pair.by_layer[to_index(l)].add(jaccard(sets[pair.a].of(a.kv_head_from_head(l, h)),
+                                                           sets[pair.b].of(b.kv_head_from_head(l, h))));
             }
         }
     }
@@ -242,9 +239,9 @@ double mean_of(std::span<const double> values) {
 
 std::vector<double> by_layer(std::span<const double> by_head, int n_layers) {
     std::vector<double> out;
-    const std::size_t n_heads = by_head.size() / at(n_layers);
+    const std::size_t n_heads = by_head.size() / to_index(n_layers);
     for (int l = 0; l < n_layers && !by_head.empty(); ++l)
-        out.push_back(mean_of(by_head.subspan(at(l) * n_heads, n_heads)));
+        out.push_back(mean_of(by_head.subspan(to_index(l) * n_heads, n_heads)));
     return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/analysis/head_matrix.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/figure/reduce.h"
 
 #include <algorithm>
@@ -12,9 +13,8 @@ namespace keyhole {
 
 int lane_of_row(const RunHistory& history, int lane, int row) {
     const auto lanes = history.lanes();
-    for (std::size_t i = static_cast<std::size_t>(lane);
-         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at && !lanes[i].replayed;
-         i = static_cast<std::size_t>(lane))
+    for (std::size_t i = to_index(lane);
+         lanes[i].forked_from >= 0 && row <= lanes[i].forked_at && !lanes[i].replayed; i = to_index(lane))
         lane = lanes[i].forked_from;
     return lane;
 }
@@ -23,17 +23,13 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 /// Returns the prompt image that holds this row of the lane; null if there is none.
 const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
     if (row >= history.n_prompt() - 1) return nullptr;
     lane = lane_of_row(history, lane, row);
     // Lanes that evict inside the prompt saw other rows than the image shows. An added lane saw the same
     // rows.
-    const int first = std::max(history.lanes()[at(lane)].first_row, history.steps().front()->row);
+    const int first = std::max(history.lanes()[to_index(lane)].first_row, history.steps().front()->row);
     const LaneRecord* record = history.lane_record(first, lane);
     if (record == nullptr || record->info->policy.prefill == PrefillMode::stepwise) return nullptr;
     // A lane that shares KV heads differently has its own image, or none if it came later.
@@ -44,17 +40,18 @@ const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
 
 /// window: of the layer; 0: none.
 void image_row(const PromptRows& image, std::size_t head, int row, int window, std::span<float> out) {
-    const std::size_t size = at(image.size);
-    const std::uint16_t* line = image.attention.data() + (head * size + at(row / image.reduction)) * size;
-    for (int p = 0; p <= row; ++p) out[at(p)] = float_from_fp16(line[p / image.reduction]);
+    const std::size_t size = to_index(image.size);
+    const std::uint16_t* line =
+        image.attention.data() + (head * size + to_index(row / image.reduction)) * size;
+    for (int p = 0; p <= row; ++p) out[to_index(p)] = float_from_fp16(line[p / image.reduction]);
     // Cells of a reduced image may hold positions on both sides of the model's window.
     if (window > 0 && image.reduction == 1)
-        for (int p = 0; p <= row - window; ++p) out[at(p)] = kHiddenValue;
+        for (int p = 0; p <= row - window; ++p) out[to_index(p)] = kHiddenValue;
 }
 
 int window_of(const RunHistory& history, int layer) {
     const std::vector<int>& window = history.run().config.window;
-    return window.empty() ? 0 : window[at(layer)];
+    return window.empty() ? 0 : window[to_index(layer)];
 }
 
 const RowBlock* row_block(const RunHistory& history, int lane, int row) {
@@ -69,7 +66,7 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
                       std::span<float> out) {
     const KvLayout& layout = history.layout(lane);
     if (const PromptRows* image = prompt_image(history, lane, row)) {
-        image_row(*image, at(layer * layout.n_heads() + head), row, window_of(history, layer), out);
+        image_row(*image, to_index(layer * layout.n_heads() + head), row, window_of(history, layer), out);
         return true;
     }
     lane = lane_of_row(history, lane, row);
@@ -77,7 +74,7 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
     const int g = layout.kv_head_from_head(layer, head);
     for (int p = 0; p <= row; ++p)
         if (!history.attended(lane, g, p, row))
-            out[at(p)] = history.hidden(lane, g, p, row) ? kHiddenValue : kNone;
+            out[to_index(p)] = history.hidden(lane, g, p, row) ? kHiddenValue : kNone;
     return true;
 }
 
@@ -88,17 +85,17 @@ bool picture_values(const RunHistory& history, int lane, int row, int layer, int
                                   : attention_values(history, lane, row, layer, head, out)))
         return false;
     const int by = lane_of_row(history, lane, row);
-    mark_not_finite(out.first(at(row) + 1), [&](int p) { return history.attended(by, g, p, row); });
+    mark_not_finite(out.first(to_index(row) + 1), [&](int p) { return history.attended(by, g, p, row); });
     return true;
 }
 
 bool attention_values_of_all(const RunHistory& history, int lane, int row, const HeadRow& each) {
     const KvLayout& layout = history.layout(lane);
-    std::vector<float> values(at(row) + 1);
+    std::vector<float> values(to_index(row) + 1);
     if (const PromptRows* image = prompt_image(history, lane, row)) {
         for (int l = 0; l < layout.n_layers(); ++l)
             for (int h = 0; h < layout.n_heads(); ++h) {
-                image_row(*image, at(l * layout.n_heads() + h), row, window_of(history, l), values);
+                image_row(*image, to_index(l * layout.n_heads() + h), row, window_of(history, l), values);
                 mark_not_finite(std::span(values), [](int) { return true; });
                 each(l, h, values);
             }
@@ -110,15 +107,15 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const std::vector<std::int32_t> positions = history.held_positions(lane, g, row);
         for (const HeadRef& reader : layout.kv_head(g).readers) {
-            const std::size_t index = at(reader.layer * layout.n_heads() + reader.head);
-            const std::size_t begin = at(block->head_offset[index]);
-            const std::size_t n = std::min(positions.size(), at(block->head_offset[index + 1]) - begin);
+            const std::size_t index = to_index(reader.layer * layout.n_heads() + reader.head);
+            const std::size_t begin = to_index(block->head_offset[index]);
+            const std::size_t n = std::min(positions.size(), to_index(block->head_offset[index + 1]) - begin);
             std::fill(values.begin(), values.end(), kNone);
             for (std::size_t i = 0; i < n; ++i) {
                 const float value = history.hidden(lane, g, positions[i], row)
                                         ? kHiddenValue
                                         : float_from_fp16(block->attention[begin + i]);
-                values[at(positions[i])] = std::isfinite(value) ? value : kNotFinite;
+                values[to_index(positions[i])] = std::isfinite(value) ? value : kNotFinite;
             }
             each(reader.layer, reader.head, values);
         }
@@ -138,18 +135,18 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
     if (block == nullptr || block->attention.empty()) return false;
     const LaneRecord& record = *history.lane_record(row, lane);
     constexpr std::int16_t kNoValue = -1;  // fp16 values of one sign are ordered like their bits
-    const std::size_t n_blocks = at(row >> log2_block) + 1;
+    const std::size_t n_blocks = to_index(row >> log2_block) + 1;
     std::vector<std::int16_t> top(n_blocks);
     std::vector<float> maxima(n_blocks);
     std::vector<std::int32_t> positions;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const std::span<const HeadRef> readers = layout.kv_head(g).readers;
         const auto index_of = [&](const HeadRef& reader) {
-            return at(reader.layer * layout.n_heads() + reader.head);
+            return to_index(reader.layer * layout.n_heads() + reader.head);
         };
         if (readers.empty()) continue;
         const std::size_t first = index_of(readers.front());
-        const std::size_t n = at(block->head_offset[first + 1] - block->head_offset[first]);
+        const std::size_t n = to_index(block->head_offset[first + 1] - block->head_offset[first]);
         history.held_positions(lane, g, row, positions);
         for (const HeadRef& reader : readers) {
             const std::uint16_t* values = block->attention.data() + block->head_offset[index_of(reader)];
@@ -165,15 +162,15 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
             std::int16_t past = kNoValue;
             if (record.hidden == nullptr) {
                 for (std::size_t i = n_sinks; i < std::min(n, positions.size()); ++i)
-                    fold(i, top[at(positions[i] >> log2_block)]);
+                    fold(i, top[to_index(positions[i] >> log2_block)]);
                 past = *std::max_element(top.begin(), top.end());
-                for (std::size_t i = 0; i < n_sinks; ++i) fold(i, top[at(positions[i] >> log2_block)]);
+                for (std::size_t i = 0; i < n_sinks; ++i) fold(i, top[to_index(positions[i] >> log2_block)]);
                 for (std::size_t b = 0; b < n_blocks; ++b)
                     maxima[b] = top[b] < 0 ? kNone : float_from_fp16(static_cast<std::uint16_t>(top[b]));
             } else {
                 std::vector<bool> hides(n_blocks, false);
                 for (std::size_t i = 0; i < std::min(n, positions.size()); ++i) {
-                    const std::size_t b = at(positions[i] >> log2_block);
+                    const std::size_t b = to_index(positions[i] >> log2_block);
                     if (history.hidden(lane, g, positions[i], row)) {
                         hides[b] = true;
                         continue;
@@ -200,17 +197,17 @@ bool score_values(const RunHistory& history, int lane, int row, int kv_head, std
 
 float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
     const RowBlock* block = row_block(history, lane, row);
-    if (block == nullptr || at(kv_head) >= block->threshold.size()) return kNone;
-    return block->threshold[at(kv_head)];
+    if (block == nullptr || to_index(kv_head) >= block->threshold.size()) return kNone;
+    return block->threshold[to_index(kv_head)];
 }
 
 void kept_share(const RunHistory& history, int lane, int row, int first, int last, std::span<float> out) {
     // Does what RunHistory::stored() does, for many heads at once: it runs every frame while rows come.
-    std::vector<std::uint32_t> n(at(row) + 1, 0);
+    std::vector<std::uint32_t> n(to_index(row) + 1, 0);
     const auto shown = static_cast<std::uint32_t>(row);
     for (int g = first; g < last; ++g) {
         const std::int32_t* evicted =
-            &history.lanes()[at(lane)].evicted_at[at(std::int64_t{g} * history.capacity())];
+            &history.lanes()[to_index(lane)].evicted_at[to_index(std::int64_t{g} * history.capacity())];
         for (std::size_t p = 0; p < n.size(); ++p)
             n[p] += static_cast<std::uint32_t>(evicted[p]) > shown ? 1 : 0;  // -1 (never) is the largest
     }
@@ -223,7 +220,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     const StepTrace& start = *history.steps().front();
     const PromptRows* image = start.prompt_rows.get();
     const LaneRecord* record =
-        history.lane_record(std::max(history.lanes()[at(lane)].first_row, start.row), lane);
+        history.lane_record(std::max(history.lanes()[to_index(lane)].first_row, start.row), lane);
     if (record != nullptr && record->prompt_rows) image = record->prompt_rows.get();
     if (image == nullptr)
         note = "prompt rows not recorded";
@@ -231,9 +228,9 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
         note = fmt::format("prompt rows: maxima of {0} x {0} cells", image->reduction);
     if (stride > 1)
         note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
-    const int first = history.lanes()[at(lane)].first_row;
-    const int parent = history.lanes()[at(lane)].forked_from;
-    if (parent >= 0 && history.lanes()[at(lane)].replayed) {
+    const int first = history.lanes()[to_index(lane)].first_row;
+    const int parent = history.lanes()[to_index(lane)].forked_from;
+    if (parent >= 0 && history.lanes()[to_index(lane)].replayed) {
         // The mask is complete: all evictions came with the first record.
         const int begin = std::max(history.n_prompt() - 1, start.row);
         if (begin < first)
@@ -241,7 +238,7 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
                                 note.empty() ? "" : ", ", first - 1, begin, first - 1);
     } else if (parent >= 0)
         note += fmt::format("{}lane forked after row {}", note.empty() ? "" : ", ",
-                            history.lanes()[at(lane)].forked_at);
+                            history.lanes()[to_index(lane)].forked_at);
     else if (first > history.steps().front()->row)
         note += fmt::format("{}lane added at row {}", note.empty() ? "" : ", ", first);
     return note;
@@ -272,9 +269,9 @@ std::string atlas_note(HeatMode mode, int n_layers, int n_heads, int factor) {
 
 const std::string& token_text(const RunHistory& history, int lane, int position) {
     static const std::string kNothing;
-    const std::vector<int>& tokens = history.lanes()[at(lane)].tokens;
-    if (position < 0 || at(position) >= tokens.size()) return kNothing;
-    return history.run().token_display[at(tokens[at(position)])];
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
+    if (position < 0 || to_index(position) >= tokens.size()) return kNothing;
+    return history.run().token_display[to_index(tokens[to_index(position)])];
 }
 
 }  // namespace keyhole

@@ -1,6 +1,7 @@
 #include "engine/analysis/token_class.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
 #include <utf8proc.h>
@@ -45,7 +46,7 @@ Kind kind_of(char32_t c) {
 std::string_view token_class_name(TokenClass token_class) {
     constexpr std::array<std::string_view, kTokenClasses> kNames = {"special", "space",      "punctuation",
                                                                     "number",  "word_start", "word_piece"};
-    return kNames[static_cast<std::size_t>(token_class)];
+    return kNames[to_index(token_class)];
 }
 
 TokenClass token_class(std::string_view bytes, bool& in_word) {
@@ -70,7 +71,7 @@ std::vector<TokenClass> token_classes(const RunInfo& run, std::span<const int> t
     bool in_word = false;
     for (int token : tokens) {
         const std::vector<int>& eos = run.config.eos;
-        const auto i = static_cast<std::size_t>(token);
+        const auto i = to_index(token);
         if (token < 0 || i >= run.token_bytes.size() || run.token_bytes[i].empty() ||
             token == run.config.bos || std::find(eos.begin(), eos.end(), token) != eos.end()) {
             classes.push_back(TokenClass::special);

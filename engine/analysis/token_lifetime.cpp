@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,26 +58,23 @@ TokenLifetime token_lifetime(const RunHistory& history, int lane, int position) 
     for (std::size_t i = 0; i < n; ++i) {
         const int row = history.steps()[i]->row;
         if (position > row) continue;
-        scores.resize(static_cast<std::size_t>(row) + 1);
+        scores.resize(to_index(row) + 1);
         for (int g = 0; g < layout.n_kv_heads(); ++g) {
-            TokenLifetime::Head& head = lifetime.heads[static_cast<std::size_t>(g)];
+            TokenLifetime::Head& head = lifetime.heads[to_index(g)];
             head.threshold[i] = threshold_at(history, lane, row, g);
             if (head.evicted_at >= 0 && head.evicted_at < row) continue;
-            if (score_values(history, lane, row, g, scores))
-                head.score[i] = scores[static_cast<std::size_t>(position)];
+            if (score_values(history, lane, row, g, scores)) head.score[i] = scores[to_index(position)];
         }
         const bool same_text =
             row < static_cast<int>(history.lanes()[0].tokens.size()) &&
-            row < static_cast<int>(history.lanes()[static_cast<std::size_t>(lane)].tokens.size()) &&
-            history.lanes()[0].tokens[static_cast<std::size_t>(row)] ==
-                history.lanes()[static_cast<std::size_t>(lane)].tokens[static_cast<std::size_t>(row)];
+            row < static_cast<int>(history.lanes()[to_index(lane)].tokens.size()) &&
+            history.lanes()[0].tokens[to_index(row)] == history.lanes()[to_index(lane)].tokens[to_index(row)];
         if (!lifetime.full_known || !same_text) continue;
         double sum = 0;
         int lost = 0;
         attention_values_of_all(history, 0, row, [&](int layer, int head, std::span<const float> values) {
-            const int gone =
-                lifetime.heads[static_cast<std::size_t>(layout.kv_head_from_head(layer, head))].evicted_at;
-            const float value = values[static_cast<std::size_t>(position)];
+            const int gone = lifetime.heads[to_index(layout.kv_head_from_head(layer, head))].evicted_at;
+            const float value = values[to_index(position)];
             if (gone < 0 || gone >= row || !std::isfinite(value)) return;
             sum += value == kHiddenValue ? 0.0 : double(value);
             ++lost;

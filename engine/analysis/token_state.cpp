@@ -2,6 +2,7 @@
 
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/session/command.h"
 
@@ -90,7 +91,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
             const LaneRecord* record = record_of(history, lane, row);
             const bool dilated = record != nullptr && record->info->policy.dilation > 0;
             const std::vector<int>& window = history.run().config.window;
-            const auto layer = static_cast<std::size_t>(history.layout(lane).kv_head(kv_head).owner_layer);
+            const auto layer = to_index(history.layout(lane).kv_head(kv_head).owner_layer);
             if (layer < window.size() && window[layer] > 0 && position <= row - window[layer])
                 text = fmt::format("stored, beyond the model's sliding window of {} tokens", window[layer]);
             else
@@ -110,7 +111,7 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
     lane = lane_of_row(history, lane, row);
     const int g = history.layout(lane).kv_head_from_head(layer, head);
     const LaneRecord* record = history.lane_record(row, lane);
-    std::vector<float> scores(static_cast<std::size_t>(row) + 1);
+    std::vector<float> scores(to_index(row) + 1);
     if (record == nullptr || !score_values(history, lane, row, g, scores)) return std::nullopt;
     const ResolvedPolicy& policy = record->info->policy.at(layer, head);
     const std::vector<std::int32_t> held = history.held_positions(lane, g, row);
@@ -122,14 +123,14 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
         out.why_not = "gone";
         return out;
     }
-    out.score = scores[static_cast<std::size_t>(position)];
+    out.score = scores[to_index(position)];
     if (!policy.evicts()) {
         out.why_not = "none: the lane keeps every token";
         return out;
     }
     const int n = static_cast<int>(held.size());
     const auto standing = [&](int index) -> const char* {
-        const int p = held[static_cast<std::size_t>(index)];
+        const int p = held[to_index(index)];
         if (history.pinned(lane, g, p, row)) return "pinned";
         if (p < policy.sinks) return "always kept: one of the first";
         if (index >= n - policy.newest) return "always kept: one of the newest";
@@ -137,12 +138,12 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
     };
     out.rank = 1;
     for (int i = 0; i < n; ++i) {
-        const int p = held[static_cast<std::size_t>(i)];
+        const int p = held[to_index(i)];
         const char* why = standing(i);
         if (p == position && why != nullptr) out.why_not = why;
         if (why != nullptr) continue;
         ++out.n;
-        const float score = scores[static_cast<std::size_t>(p)];
+        const float score = scores[to_index(p)];
         // Among equals the older position is evicted first.
         if (p != position && (score > out.score || (score == out.score && p > position))) ++out.rank;
     }
@@ -153,13 +154,13 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
 
 std::optional<AttentionSum> attention_sum(const RunHistory& history, int lane, int row, int layer, int head,
                                           std::span<const int> positions) {
-    std::vector<float> values(static_cast<std::size_t>(row) + 1);
+    std::vector<float> values(to_index(row) + 1);
     if (!attention_values(history, lane, row, layer, head, values)) return std::nullopt;
     AttentionSum out;
     for (const int p : positions) {
         if (p > row) continue;
         ++out.n;
-        const float value = values[static_cast<std::size_t>(p)];
+        const float value = values[to_index(p)];
         if (std::isnan(value) || value == kHiddenValue) continue;
         ++out.n_seen;
         out.sum += double(value);

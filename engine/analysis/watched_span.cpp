@@ -1,6 +1,7 @@
 #include "engine/analysis/watched_span.h"
 
 #include "engine/analysis/compare.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <limits>
@@ -21,16 +22,15 @@ int leaves_at(const RunHistory& history, int lane, int kv_head, int position) {
 }  // namespace
 
 std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::string_view words, int from) {
-    const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& known = history.lanes()[to_index(lane)];
     std::string text;
     std::vector<std::size_t> begins;
     for (const int token : known.tokens) {
         begins.push_back(text.size());
-        text += history.run().token_bytes[static_cast<std::size_t>(token)];
+        text += history.run().token_bytes[to_index(token)];
     }
     if (words.empty() || begins.empty()) return std::nullopt;
-    const std::size_t start =
-        from > 0 && from < static_cast<int>(begins.size()) ? begins[static_cast<std::size_t>(from)] : 0;
+    const std::size_t start = from > 0 && from < static_cast<int>(begins.size()) ? begins[to_index(from)] : 0;
     std::size_t found = text.find(words, start);
     if (found == std::string::npos) found = text.find(words);
     if (found == std::string::npos) return std::nullopt;
@@ -50,7 +50,7 @@ float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan spa
 
 SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) {
     SpanLifetime lifetime;
-    const RunHistory::Lane& known = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& known = history.lanes()[to_index(lane)];
     const int n_kv = lifetime.n_heads = history.layout(lane).n_kv_heads();
     // Rows at which the last head loses its first token of the span, and at which the last head loses its
     // last one.
@@ -70,18 +70,17 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) 
     if (there && some_until <= known.last_row) lifetime.all_gone = std::max(some_until, span.last);
     // Count how many of the span's entries in all KV heads are gone after each row, once: the result is drawn
     // every frame.
-    std::vector<int> gone(static_cast<std::size_t>(history.last_row()) + 2, 0);
+    std::vector<int> gone(to_index(history.last_row()) + 2, 0);
     for (int g = 0; g < n_kv; ++g)
         for (int p = span.first; p <= std::min(span.last, history.last_row()); ++p)
-            if (const int at = history.evicted_at(lane, g, p); at >= 0) ++gone[static_cast<std::size_t>(at)];
+            if (const int at = history.evicted_at(lane, g, p); at >= 0) ++gone[to_index(at)];
     for (std::size_t row = 1; row < gone.size(); ++row) gone[row] += gone[row - 1];
     for (const auto& step : history.steps()) {
         const int row = step->row;
         const int entries = (std::min(span.last, row) - span.first + 1) * n_kv;
         const bool shown = row <= known.last_row && entries > 0;
-        lifetime.share.push_back(shown ? 1 - static_cast<float>(gone[static_cast<std::size_t>(row)]) /
-                                                 static_cast<float>(entries)
-                                       : kNone);
+        lifetime.share.push_back(
+            shown ? 1 - static_cast<float>(gone[to_index(row)]) / static_cast<float>(entries) : kNone);
         const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
         if (!lifetime.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
             lifetime.says_other = row;

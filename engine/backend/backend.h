@@ -26,6 +26,8 @@ class KvCache {
   public:
     virtual ~KvCache() = default;
     virtual CacheUse use() const = 0;
+    /// Returns the policy that decides what the cache keeps. Backend::apply_policy() changes it.
+    virtual const ResolvedPolicy& policy() const = 0;
     /// Returns the bytes, besides main memory, that the backend allocated for weights of the cache's variant
     /// that its own model does not have. All caches of a variant share them; the last cache frees them.
     virtual std::int64_t variant_bytes() const { return 0; }
@@ -48,14 +50,12 @@ class KvCache {
 
 struct LanePrefill {
     KvCache* cache = nullptr;
-    const ResolvedPolicy* policy = nullptr;
     RowWants wants;  ///< for the last prompt row, which is written to `out`
     RowOutput* out = nullptr;
 };
 
 struct LaneStep {
     KvCache* cache = nullptr;
-    const ResolvedPolicy* policy = nullptr;
     int token = 0;
     int row = 0;  ///< position of the token
     RowWants wants;
@@ -79,7 +79,8 @@ class Backend {
     /// Returns an empty cache for a variant of the backend's model (made by shared_model()), or for the model
     /// itself when null. The cache keeps its variant loaded. Throws Error(unsupported) where the backend
     /// cannot run variants.
-    virtual std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant = nullptr) = 0;
+    virtual std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
+                                                std::shared_ptr<const Model> variant = nullptr) = 0;
 
     /// Runs the prompt once for all lanes, folds the scores tile by tile, evicts, and frees the rest. The
     /// caches must be empty and belong to one model. One-shot policies only: a lane whose policy evicts

@@ -1,6 +1,7 @@
 #include "engine/base/mapped_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapping_guard.h"
 #include "engine/base/unfinished_file.h"
 
@@ -82,7 +83,7 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
                  most_bytes >> 20 > 0 ? fmt::format("{} MiB", most_bytes >> 20)
                                       : fmt::format("{} bytes", most_bytes));
     };
-    const auto size = static_cast<std::size_t>(status.st_size);
+    const auto size = to_index(status.st_size);
     check_size(size);
     std::string text;
     // The size is only a hint: pipes and files in /proc report 0.
@@ -92,7 +93,7 @@ std::string read_all(const Descriptor& file, const fs::path& path, const struct 
         text.resize(have + chunk);
         const ssize_t n = ::read(file.get(), text.data() + have, chunk);
         const int error = errno;
-        text.resize(have + static_cast<std::size_t>(n > 0 ? n : 0));
+        text.resize(have + to_index(n > 0 ? n : 0));
         check_size(text.size());
         if (n == 0) return text;
         if (n < 0 && error != EINTR) read_failed(path, error);
@@ -111,7 +112,7 @@ int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
         const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno;
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
+        bytes = bytes.subspan(to_index(n));
     }
     return 0;
 }
@@ -127,7 +128,7 @@ void check_ordinary_file(const fs::path& path) {
 MappedFile::MappedFile(const fs::path& path) {
     struct stat status {};
     const Descriptor file = open_to_read(path, status);
-    const auto size = static_cast<std::size_t>(status.st_size);
+    const auto size = to_index(status.st_size);
     if (size == 0) return;
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (data == MAP_FAILED) read_failed(path, errno);

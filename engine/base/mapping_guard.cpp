@@ -1,6 +1,7 @@
 #include "engine/base/mapping_guard.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -69,7 +70,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 void install_handler() {
     static std::once_flag once;
     std::call_once(once, [] {
-        page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        page_bytes = to_index(::sysconf(_SC_PAGESIZE));
         struct sigaction action {};
         action.sa_sigaction = on_bus_error;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;

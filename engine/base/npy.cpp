@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <fcntl.h>
@@ -26,7 +27,7 @@ constexpr std::size_t kHeaderBytes =
 constexpr std::array<std::string_view, 4> kDescr = {"<f4", "<f2", "<i4", "|u1"};
 
 std::string_view descr(NpyType type) {
-    return kDescr[static_cast<std::size_t>(type)];
+    return kDescr[to_index(type)];
 }
 
 /// Returns the text after a key of the header's dictionary.
@@ -52,7 +53,7 @@ std::optional<NpyShape> parse_shape(std::string_view text) {
         std::int64_t extent = 0;
         const auto result = std::from_chars(text.data(), text.data() + text.size(), extent);
         if (result.ec != std::errc{} || extent < 0) return std::nullopt;
-        text.remove_prefix(static_cast<std::size_t>(result.ptr - text.data()));
+        text.remove_prefix(to_index(result.ptr - text.data()));
         shape.push_back(extent);
     }
     return shape;
@@ -62,7 +63,7 @@ std::optional<NpyShape> parse_shape(std::string_view text) {
 std::optional<std::size_t> data_bytes(NpyType type, const NpyShape& shape) {
     std::size_t bytes = npy_type_bytes(type);
     for (std::int64_t extent : shape)
-        if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) return std::nullopt;
+        if (__builtin_mul_overflow(bytes, to_index(extent), &bytes)) return std::nullopt;
     return bytes;
 }
 
@@ -70,7 +71,7 @@ std::optional<std::size_t> data_bytes(NpyType type, const NpyShape& shape) {
 
 std::size_t npy_type_bytes(NpyType type) {
     constexpr std::array<std::size_t, 4> kBytes = {4, 2, 4, 1};
-    return kBytes[static_cast<std::size_t>(type)];
+    return kBytes[to_index(type)];
 }
 
 std::int64_t npy_size(const NpyShape& shape) {
@@ -125,14 +126,14 @@ void NpyWriter::fail_io(const char* what) const {
 
 void NpyWriter::write_bytes(std::int64_t first, const void* data, std::size_t n_bytes) {
     const auto* from = static_cast<const char*>(data);
-    auto at = static_cast<off_t>(kHeaderBytes + static_cast<std::size_t>(first) * npy_type_bytes(type_));
+    auto at = static_cast<off_t>(kHeaderBytes + to_index(first) * npy_type_bytes(type_));
     while (n_bytes > 0) {
         const ssize_t n = ::pwrite(file_, from, n_bytes, at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) fail_io("write");
         from += n;
         at += n;
-        n_bytes -= static_cast<std::size_t>(n);
+        n_bytes -= to_index(n);
     }
 }
 
@@ -174,7 +175,7 @@ void NpyWriter::shrink(const NpyShape& smaller) {
     // Lines move towards the front in ascending order, so none is overwritten before it is read.
     const std::size_t element = npy_type_bytes(type_);
     const std::int64_t new_line = smaller.back(), old_line = shape_.back();
-    std::vector<char> line(static_cast<std::size_t>(new_line) * element);
+    std::vector<char> line(to_index(new_line) * element);
     const NpyShape old_shape = std::exchange(shape_, smaller);
     const std::int64_t n_lines = new_line == 0 ? 0 : npy_size(smaller) / new_line;
     for (std::int64_t i = 0; i < n_lines; ++i) {
@@ -185,15 +186,13 @@ void NpyWriter::shrink(const NpyShape& smaller) {
             stride *= old_shape[d];
         }
         if (from == i && new_line == old_line) continue;
-        const auto at =
-            static_cast<off_t>(kHeaderBytes + static_cast<std::size_t>(from * old_line) * element);
+        const auto at = static_cast<off_t>(kHeaderBytes + to_index(from * old_line) * element);
         if (::pread(file_, line.data(), line.size(), at) != static_cast<ssize_t>(line.size()))
             fail_io("read back");
         write_bytes(i * new_line, line.data(), line.size());
     }
     write_header();
-    if (::ftruncate(file_, static_cast<off_t>(kHeaderBytes +
-                                              static_cast<std::size_t>(npy_size(shape_)) * element)) != 0)
+    if (::ftruncate(file_, static_cast<off_t>(kHeaderBytes + to_index(npy_size(shape_)) * element)) != 0)
         fail_io("cut");
 }
 
@@ -204,7 +203,7 @@ void NpyWriter::close() {
 }
 
 float NpyArray::value(std::int64_t index) const {
-    const auto i = static_cast<std::size_t>(index) * npy_type_bytes(type);
+    const auto i = to_index(index) * npy_type_bytes(type);
     KH_ASSERT(i < data.size());
     switch (type) {
         case NpyType::f16: {
@@ -235,7 +234,7 @@ void NpyArray::copy_to(void* out, [[maybe_unused]] std::size_t element_bytes) co
 
 std::vector<std::byte> encode_npy(NpyType type, const NpyShape& shape, const void* data) {
     const std::string header = npy_header(descr(type), shape);
-    const std::size_t n = static_cast<std::size_t>(npy_size(shape)) * npy_type_bytes(type);
+    const std::size_t n = to_index(npy_size(shape)) * npy_type_bytes(type);
     std::vector<std::byte> out(header.size() + n);
     std::memcpy(out.data(), header.data(), header.size());
     if (n) std::memcpy(out.data() + header.size(), data, n);

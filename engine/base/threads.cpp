@@ -1,5 +1,7 @@
 #include "engine/base/threads.h"
 
+#include "engine/base/index.h"
+
 #include <sched.h>
 
 #include <atomic>
@@ -106,7 +108,7 @@ struct ThreadPool::Impl {
 
 ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
     if (n_threads <= 0) n_threads = cores_of_process();
-    impl_->workers.reserve(static_cast<std::size_t>(n_threads - 1));
+    impl_->workers.reserve(to_index(n_threads - 1));
     try {
         for (int worker = 1; worker < n_threads; ++worker)
             impl_->workers.emplace_back([impl = impl_.get(), worker] { impl->worker_loop(worker); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <array>
 #include <cstddef>
@@ -44,7 +45,7 @@ class TensorView {
     requires(sizeof...(Index) == Rank - 1) std::span<T> row(Index... index)
     const {
         return {data_ + offset({static_cast<std::int64_t>(index)..., std::int64_t{0}}),
-                static_cast<std::size_t>(shape_[Rank - 1])};
+                to_index(shape_[Rank - 1])};
     }
 
   private:

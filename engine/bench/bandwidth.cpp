@@ -1,5 +1,6 @@
 #include "engine/bench/bandwidth.h"
 
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <fmt/format.h>
@@ -21,8 +22,7 @@ double seconds_since(Clock::time_point start) {
 
 class HostRead final : public Bandwidth {
   public:
-    HostRead(int n_threads, std::int64_t n_bytes)
-        : pool_(n_threads), pages_(static_cast<std::size_t>(n_bytes)) {
+    HostRead(int n_threads, std::int64_t n_bytes) : pool_(n_threads), pages_(to_index(n_bytes)) {
         std::memset(pages_.data(), 1, pages_.size_bytes());  // unwritten pages share one page of zeros
     }
     std::string what() const override {
@@ -35,13 +35,12 @@ class HostRead final : public Bandwidth {
         std::vector<std::uint64_t> sums(n_chunks);
         const auto start = Clock::now();
         pool_.parallel_for(static_cast<std::int64_t>(n_chunks), [&](std::int64_t chunk, int) {
-            const std::size_t first = static_cast<std::size_t>(chunk) * kWords;
+            const std::size_t first = to_index(chunk) * kWords;
             const auto words = data.subspan(first, std::min(kWords, data.size() - first));
             std::uint64_t sum[16] = {};
             for (std::size_t i = 0; i + 16 <= words.size(); i += 16)
                 for (std::size_t j = 0; j < 16; ++j) sum[j] += words[i + j];
-            sums[static_cast<std::size_t>(chunk)] =
-                std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
+            sums[to_index(chunk)] = std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
         });
         const double seconds = seconds_since(start);
         volatile std::uint64_t keep = std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
@@ -58,8 +57,8 @@ class DeviceCopy final : public Bandwidth {
   public:
     DeviceCopy(std::shared_ptr<cuda::Executor> executor, std::int64_t n_bytes)
         : executor_(std::move(executor)),
-          from_(executor_, static_cast<std::size_t>(n_bytes)),
-          to_(executor_, static_cast<std::size_t>(n_bytes)) {
+          from_(executor_, to_index(n_bytes)),
+          to_(executor_, to_index(n_bytes)) {
         executor_->clear(from_.data(), from_.size());
         executor_->wait();
     }

@@ -40,8 +40,8 @@ Contender::Contender(const Model& model, Backend& backend, ContenderSetup setup)
             setup_.policies[i].makes_scores = false;
             setup_.policies[i].stored = ResolvedPolicy::kUnlimited;
         }
-        caches_.push_back(backend.make_cache());
-        lanes.push_back({caches_.back().get(), &setup_.policies[i], {}, &outputs_[i]});
+        caches_.push_back(backend.make_cache(setup_.policies[i]));
+        lanes.push_back({caches_.back().get(), {}, &outputs_[i]});
     }
     backend.prefill(prompt, lanes, nullptr, {});
 }
@@ -71,8 +71,7 @@ void Contender::decode(int n_steps) {
     std::vector<LaneStep> steps(caches_.size());
     for (int i = 0; i < n_steps; ++i, ++row_) {
         for (std::size_t n = 0; n < caches_.size(); ++n)
-            steps[n] = {caches_[n].get(), &setup_.policies[n], token(row_, static_cast<int>(n)), row_,
-                        setup_.wants,     &outputs_[n]};
+            steps[n] = {caches_[n].get(), token(row_, static_cast<int>(n)), row_, setup_.wants, &outputs_[n]};
         step_ms.push_back(clock([&] { backend_.step(steps); }));
         if (!setup_.keeps && setup_.follows == nullptr) continue;
         gone_.emplace_back();

@@ -75,7 +75,7 @@ std::vector<std::unique_ptr<KvCache>> hold_models(const std::shared_ptr<const Mo
     std::vector<std::unique_ptr<KvCache>> held;
     for (const LaneSpec& lane : lanes)
         if (auto of = shared_model(model, lane.sharing); of != model)
-            held.push_back(backend.make_cache(std::move(of)));
+            held.push_back(backend.make_cache({}, std::move(of)));
     return held;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/eval/statistics.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -53,7 +54,7 @@ double student_t(int df) {
     KH_ASSERT(df >= 1, "df={}", df);
     constexpr std::array<double, 10> kTable = {12.7062, 4.3027, 3.1824, 2.7764, 2.5706,
                                                2.4469,  2.3646, 2.3060, 2.2622, 2.2281};
-    if (df <= static_cast<int>(kTable.size())) return kTable[static_cast<std::size_t>(df) - 1];
+    if (df <= static_cast<int>(kTable.size())) return kTable[to_index(df) - 1];
     // Cornish and Fisher's expansion in 1 / df (Abramowitz and Stegun, 26.7.5).
     const double z = kZ, n = df;
     return z + (z * z * z + z) / (4 * n) + (5 * std::pow(z, 5) + 16 * std::pow(z, 3) + 3 * z) / (96 * n * n) +

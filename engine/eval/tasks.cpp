@@ -1,6 +1,7 @@
 #include "engine/eval/tasks.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -163,11 +164,11 @@ Parts make_parts(TaskKind kind, Draw& draw, const TaskMaterial& material) {
 }  // namespace
 
 std::string_view task_name(TaskKind kind) {
-    return kKinds[static_cast<std::size_t>(kind)].name;
+    return kKinds[to_index(kind)].name;
 }
 
 std::string_view task_help(TaskKind kind) {
-    return kKinds[static_cast<std::size_t>(kind)].help;
+    return kKinds[to_index(kind)].help;
 }
 
 std::vector<TaskKind> parse_tasks(std::string_view text) {
@@ -275,7 +276,7 @@ std::vector<TaskMaterial::Passage> split_passages(std::string_view text, int lon
             const std::size_t at = parts[i].find("\nAnswer: ");
             if (at == std::string_view::npos) continue;
             const std::string_view answer = stripped(parts[i].substr(at + 9), "\n");
-            if (answer.empty() || answer.size() > static_cast<std::size_t>(longest_answer) ||
+            if (answer.empty() || answer.size() > to_index(longest_answer) ||
                 parts[0].find(answer) == std::string_view::npos)
                 continue;
             found.push_back(

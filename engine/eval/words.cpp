@@ -1,6 +1,7 @@
 #include "engine/eval/words.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 
@@ -67,7 +68,7 @@ void WeightedTexts::add(std::uint32_t weight, std::string value) {
 
 const std::string& WeightedTexts::draw(Draw& draw) const {
     const auto end = std::upper_bound(ends.begin(), ends.end(), draw.below(ends.back()));
-    return values[static_cast<std::size_t>(end - ends.begin())];
+    return values[to_index(end - ends.begin())];
 }
 
 TaskWords::TaskWords(const std::filesystem::path& words_json, TaskSplit split) : split_(split) {

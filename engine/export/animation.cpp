@@ -1,5 +1,6 @@
 #include "engine/export/animation.h"
 
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
 #include "engine/figure/gif.h"
@@ -38,14 +39,14 @@ void write_animation(const AnimationRows& animation, std::optional<Colormap> map
                      const std::function<Image(int row)>& draw) {
     // Frames are drawn on all cores a few at a time, and written in order.
     ThreadPool pool(0);
-    const std::size_t n = animation.rows.size(), chunk = static_cast<std::size_t>(4 * pool.n_threads());
+    const std::size_t n = animation.rows.size(), chunk = to_index(4 * pool.n_threads());
     // The legend grows with the rows: the last one needs the largest picture.
     const Image last = draw(animation.rows.back());
     GifWriter gif(last.width(), last.height(), map);
     for (std::size_t begin = 0; begin < n; begin += chunk) {
         std::vector<Image> images(std::min(chunk, n - begin));
         pool.parallel_for(static_cast<std::int64_t>(images.size()), [&](std::int64_t i, int) {
-            images[static_cast<std::size_t>(i)] = draw(animation.rows[begin + static_cast<std::size_t>(i)]);
+            images[to_index(i)] = draw(animation.rows[begin + to_index(i)]);
         });
         for (std::size_t i = 0; i < images.size(); ++i) {
             Image canvas(last.width(), last.height());
@@ -76,8 +77,7 @@ std::string shades_note(int n_columns, int n_rows, const FigureSize& size) {
 std::vector<CellState> states_up_to(const std::vector<CellState>& states, int n_columns, int first_row,
                                     int row) {
     std::vector<CellState> out = states;
-    const auto from = std::min(
-        static_cast<std::size_t>(row + 1 - first_row) * static_cast<std::size_t>(n_columns), out.size());
+    const auto from = std::min(to_index(row + 1 - first_row) * to_index(n_columns), out.size());
     std::fill(out.begin() + static_cast<std::ptrdiff_t>(from), out.end(), CellState::future);
     return out;
 }
@@ -109,7 +109,7 @@ void write_growing(const LaneRows& rows, HeatmapFigure figure, const std::filesy
 
 Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_heads, int row, int last_row,
                  const FigureTexts& texts) {
-    const std::vector<int>& tokens = history.lanes()[static_cast<std::size_t>(lane)].tokens;
+    const std::vector<int>& tokens = history.lanes()[to_index(lane)].tokens;
     MaskFigure figure;
     figure.texts = texts;
     figure.n_columns = last_row + 1;
@@ -128,9 +128,8 @@ Image mask_frame(const RunHistory& history, int lane, std::span<const int> kv_he
     for (int p = 0; p <= last_row; ++p) {
         // Include later tokens: labels that grow would change the size of the picture.
         const bool known = p < static_cast<int>(tokens.size());
-        figure.column_axis.tokens.push_back(
-            known ? history.run().token_display[static_cast<std::size_t>(tokens[static_cast<std::size_t>(p)])]
-                  : std::string());
+        figure.column_axis.tokens.push_back(known ? history.run().token_display[to_index(tokens[to_index(p)])]
+                                                  : std::string());
     }
     return draw_mask(figure);
 }
@@ -140,7 +139,7 @@ void write_mask_frames(const LaneRows& rows, const std::filesystem::path& folder
     const auto [first, last] = recorded_rows(rows);
     if (last < first) return;
     std::filesystem::create_directories(folder);
-    draw_all(static_cast<std::size_t>(last - first + 1), progress, [&, from = first](std::size_t i) {
+    draw_all(to_index(last - first + 1), progress, [&, from = first](std::size_t i) {
         const int row = from + static_cast<int>(i);
         write_png(mask_frame(rows.history(), rows.index(), rows.range().kv_heads, row, rows.range().last_row,
                              frame_texts(rows, row, "")),

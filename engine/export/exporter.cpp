@@ -1,6 +1,7 @@
 #include "engine/export/exporter.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/export/animation.h"
 #include "engine/export/run_json.h"
@@ -37,13 +38,13 @@ class Stream {
           absent_(absent),
           n_units_(npy_size(writer_.shape()) /
                    std::max<std::int64_t>(writer_.shape()[0] * writer_.shape().back(), 1)),
-          written_(static_cast<std::size_t>(writer_.shape()[0] * n_units_), 0) {}
+          written_(to_index(writer_.shape()[0] * n_units_), 0) {}
 
     /// values: [n_positions]. Several threads may write different lines.
     void write(std::int64_t row, std::int64_t unit, std::span<const float> values) {
         const std::int64_t line = row * n_units_ + unit;
         writer_.write(line * writer_.shape().back(), values);
-        written_[static_cast<std::size_t>(line)] = 1;
+        written_[to_index(line)] = 1;
     }
 
     /// Discards the rows from this one on.
@@ -55,10 +56,9 @@ class Stream {
 
     void finish(int n_rows, int n_positions) {
         if (absent_ != 0 || was_cut_) {
-            const std::vector<float> empty(static_cast<std::size_t>(writer_.shape().back()), absent_);
+            const std::vector<float> empty(to_index(writer_.shape().back()), absent_);
             for (std::int64_t line = 0; line < n_rows * n_units_; ++line)
-                if (!written_[static_cast<std::size_t>(line)])
-                    writer_.write(line * writer_.shape().back(), empty);
+                if (!written_[to_index(line)]) writer_.write(line * writer_.shape().back(), empty);
         }
         NpyShape shape = writer_.shape();
         shape.front() = n_rows;
@@ -107,13 +107,13 @@ void write_next(const LaneRows& rows, const std::filesystem::path& path) {
     std::size_t n_top = 0;
     for (const auto& step : rows.history().steps())
         for (const LaneRecord& lane : step->lanes) n_top = std::max(n_top, lane.top.size());
-    std::vector<Cell> cells(static_cast<std::size_t>(range.n_rows()) * n_top, Cell{-1, kNan});
+    std::vector<Cell> cells(to_index(range.n_rows()) * n_top, Cell{-1, kNan});
     for (int y = 0; y < range.n_rows(); ++y) {
         const LaneRecord* record = rows.has(range.first_row + y)
                                        ? rows.history().lane_record(range.first_row + y, rows.index())
                                        : nullptr;
         for (std::size_t k = 0; record && k < record->top.size(); ++k)
-            cells[static_cast<std::size_t>(y) * n_top + k] = {record->top[k].id, record->top[k].log_prob};
+            cells[to_index(y) * n_top + k] = {record->top[k].id, record->top[k].log_prob};
     }
     const std::string header = npy_header("[('id', '<i4'), ('log_prob', '<f4')]",
                                           {range.n_rows(), static_cast<std::int64_t>(n_top)});
@@ -130,7 +130,7 @@ void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
     const auto n_layers = static_cast<std::int64_t>(range.layers.size()),
                n_heads = static_cast<std::int64_t>(range.heads.size());
     NpyWriter writer(path, NpyType::u8, {range.n_rows(), n_layers, n_heads, range.n_positions()});
-    std::vector<float> full(static_cast<std::size_t>(range.n_positions())), line(full.size());
+    std::vector<float> full(to_index(range.n_positions())), line(full.size());
     std::vector<std::int32_t> ideal;
     std::int64_t first = 0;
     for (int row = range.first_row; row <= range.last_row; ++row) {
@@ -142,10 +142,10 @@ void write_ideal(const LaneRows& rows, const std::filesystem::path& path) {
         for (const int layer : range.layers)
             for (const int head : range.heads) {
                 if (measured && rows.shadow(row, layer, head, full)) {
-                    ideal_set(std::span(full).first(static_cast<std::size_t>(row + 1)),
+                    ideal_set(std::span(full).first(to_index(row + 1)),
                               record->info->policy.at(layer, head).budget, ideal);
                     std::fill(line.begin(), line.end(), 0.0f);
-                    for (const std::int32_t p : ideal) line[static_cast<std::size_t>(p)] = 1;
+                    for (const std::int32_t p : ideal) line[to_index(p)] = 1;
                     writer.write(first, line);
                 }
                 first += range.n_positions();
@@ -227,7 +227,7 @@ struct ExportSink::Impl final : PrefillSink {
         : options(std::move(o)), shape(std::move(s)), range(export_range(options, shape)) {
         check_export_size(options, shape);
         staged.emplace(options.folder);
-        for (std::size_t i = 0; i < static_cast<std::size_t>(shape.n_lanes); ++i)
+        for (std::size_t i = 0; i < to_index(shape.n_lanes); ++i)
             add_lane(i < shape.of_lane.size() ? shape.of_lane[i] : shape.layout);
     }
 
@@ -240,8 +240,7 @@ struct ExportSink::Impl final : PrefillSink {
         lane.scores =
             std::make_unique<Stream>(lane.folder / "scores.npy", options.f16 ? NpyType::f16 : NpyType::f32,
                                      NpyShape{range.n_rows(), n, range.n_positions()}, kNan);
-        lane.thresholds.assign(
-            static_cast<std::size_t>(range.n_rows()) * static_cast<std::size_t>(layout.n_kv_heads()), kNan);
+        lane.thresholds.assign(to_index(range.n_rows()) * to_index(layout.n_kv_heads()), kNan);
     }
 
     void add_lane(const KvLayout& layout) {
@@ -289,7 +288,7 @@ struct ExportSink::Impl final : PrefillSink {
             lane.id = id;
             lane.first_row = step.row;
         }
-        const int id = step.lanes[static_cast<std::size_t>(index)].info->id;
+        const int id = step.lanes[to_index(index)].info->id;
         return **std::find_if(lanes.begin(), lanes.end(), [&](const auto& lane) { return lane->id == id; });
     }
 
@@ -300,9 +299,8 @@ struct ExportSink::Impl final : PrefillSink {
         for (auto& lane : lanes) {
             if (lane->first_row > row) lane->id = lane->first_row = -1;
             for (Stream* stream : lane->streams()) stream->cut(first_void);
-            const auto from = std::min(
-                static_cast<std::size_t>(first_void) * static_cast<std::size_t>(lane->layout.n_kv_heads()),
-                lane->thresholds.size());
+            const auto from =
+                std::min(to_index(first_void) * to_index(lane->layout.n_kv_heads()), lane->thresholds.size());
             std::fill(lane->thresholds.begin() + static_cast<std::ptrdiff_t>(from), lane->thresholds.end(),
                       kNan);
         }
@@ -310,12 +308,12 @@ struct ExportSink::Impl final : PrefillSink {
 
     void write_heads(const KvLayout& layout, Stream& stream, int row, const RowValues& values,
                      const std::vector<float>& data) {
-        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        std::vector<float> line(to_index(range.n_positions()));
         for (std::size_t l = 0; l < range.layers.size(); ++l)
             for (std::size_t h = 0; h < range.heads.size(); ++h) {
                 const int g = layout.kv_head_from_head(range.layers[l], range.heads[h]);
-                std::int64_t from = values.head_offset[static_cast<std::size_t>(
-                    range.layers[l] * shape.layout.n_heads() + range.heads[h])];
+                std::int64_t from =
+                    values.head_offset[to_index(range.layers[l] * shape.layout.n_heads() + range.heads[h])];
                 scatter(values, g, data, from, stream.absent(), line);
                 stream.write(row - range.first_row, static_cast<std::int64_t>(l * range.heads.size() + h),
                              line);
@@ -324,7 +322,7 @@ struct ExportSink::Impl final : PrefillSink {
 
     /// full: [n_layers * n_heads, row + 1]
     void write_shadow(LaneStreams& lane, int row, const std::vector<float>& full) {
-        std::vector<float> line(static_cast<std::size_t>(range.n_positions()), lane.shadow->absent());
+        std::vector<float> line(to_index(range.n_positions()), lane.shadow->absent());
         const std::int64_t n = row + 1;
         for (std::size_t l = 0; l < range.layers.size(); ++l)
             for (std::size_t h = 0; h < range.heads.size(); ++h) {
@@ -339,13 +337,12 @@ struct ExportSink::Impl final : PrefillSink {
     static void scatter(const RowValues& values, int g, const std::vector<float>& data, std::int64_t from,
                         float absent, std::vector<float>& line) {
         std::fill(line.begin(), line.end(), absent);
-        for (auto i = static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)]);
-             i < static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g) + 1]); ++i)
-            line[static_cast<std::size_t>(values.positions[i])] = data[static_cast<std::size_t>(from++)];
+        for (auto i = to_index(values.offset[to_index(g)]); i < to_index(values.offset[to_index(g) + 1]); ++i)
+            line[to_index(values.positions[i])] = data[to_index(from++)];
     }
 
     void row(const StepTrace& step, int index, const RowOutput& out) {
-        const LaneRecord& record = step.lanes[static_cast<std::size_t>(index)];
+        const LaneRecord& record = step.lanes[to_index(index)];
         if (record.shadow) shadows[{step.row, record.info->id}] = record.shadow;
         if (step.row < range.first_row || step.row > range.last_row) return;
         LaneStreams& lane = lane_of(step, index);
@@ -359,10 +356,10 @@ struct ExportSink::Impl final : PrefillSink {
             write_heads(lane.layout, *lane.noise, step.row, values, values.noise);
         if (lane.shadow && !values.shadow.empty()) write_shadow(lane, step.row, values.shadow);
         if (!lane.scores || values.scores.empty()) return;
-        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        std::vector<float> line(to_index(range.n_positions()));
         for (std::size_t i = 0; i < lane.kv_heads.size(); ++i) {
             const int g = lane.kv_heads[i];
-            scatter(values, g, values.scores, values.offset[static_cast<std::size_t>(g)], kNan, line);
+            scatter(values, g, values.scores, values.offset[to_index(g)], kNan, line);
             lane.scores->write(step.row - range.first_row, static_cast<std::int64_t>(i), line);
         }
         std::copy(
@@ -380,7 +377,7 @@ struct ExportSink::Impl final : PrefillSink {
     void noise(const PrefillTile& tile) override { each_lane(tile, &LaneStreams::noise, head_unit(tile)); }
     void scores(const PrefillTile& tile) override {
         for (std::size_t i = 0; i < lanes.size(); ++i) {
-            if ((tile.lane >= 0 && static_cast<std::size_t>(tile.lane) != i) || !lanes[i]->scores) continue;
+            if ((tile.lane >= 0 && to_index(tile.lane) != i) || !lanes[i]->scores) continue;
             const int g = lanes[i]->layout.first_of_layer(tile.layer) + tile.head;
             if (const std::int64_t unit = place(lanes[i]->kv_heads, g); unit >= 0)
                 write_tile(*lanes[i]->scores, tile, unit);
@@ -398,11 +395,11 @@ struct ExportSink::Impl final : PrefillSink {
     void each_lane(const PrefillTile& tile, std::unique_ptr<Stream> LaneStreams::*stream, std::int64_t unit) {
         if (unit < 0) return;
         for (std::size_t i = 0; i < lanes.size(); ++i)
-            if ((tile.lane < 0 || static_cast<std::size_t>(tile.lane) == i) && (*lanes[i]).*stream)
+            if ((tile.lane < 0 || to_index(tile.lane) == i) && (*lanes[i]).*stream)
                 write_tile(*((*lanes[i]).*stream), tile, unit);
     }
     void write_tile(Stream& stream, const PrefillTile& tile, std::int64_t unit) {
-        std::vector<float> line(static_cast<std::size_t>(range.n_positions()));
+        std::vector<float> line(to_index(range.n_positions()));
         for (int i = 0; i < tile.n_rows; ++i) {
             const int row = tile.first_row + i;
             if (row < range.first_row || row > range.last_row) continue;
@@ -505,7 +502,7 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
     for (int lane = 0; lane < shape.n_lanes; ++lane) shape.of_lane.push_back(history.layout(lane));
     ExportSink sink(options, shape);
     // Feed the records as if they were new. The shape already lists all lanes of the run, in order.
-    std::vector<float> line(static_cast<std::size_t>(history.n_positions()));
+    std::vector<float> line(to_index(history.n_positions()));
     for (const auto& step : history.steps()) {
         for (std::size_t i = 0; i < step->lanes.size(); ++i) {
             const int lane = *history.lane_from_id(step->lanes[i].info->id);
@@ -526,11 +523,10 @@ void export_history(const RunHistory& history, ExportOptions options, const Prog
                 for (int h = 0; h < layout.n_heads(); ++h) {
                     const int g = layout.kv_head_from_head(l, h);
                     history.attention_row(lane, step->row, l, h, line);
-                    auto to = static_cast<std::size_t>(
-                        block->head_offset[static_cast<std::size_t>(l * layout.n_heads() + h)]);
-                    for (auto k = static_cast<std::size_t>(block->offset[static_cast<std::size_t>(g)]);
-                         k < static_cast<std::size_t>(block->offset[static_cast<std::size_t>(g) + 1]); ++k)
-                        values.attention[to++] = line[static_cast<std::size_t>(values.positions[k])];
+                    auto to = to_index(block->head_offset[to_index(l * layout.n_heads() + h)]);
+                    for (auto k = to_index(block->offset[to_index(g)]);
+                         k < to_index(block->offset[to_index(g) + 1]); ++k)
+                        values.attention[to++] = line[to_index(values.positions[k])];
                 }
             sink.row(*step, static_cast<int>(i), out);
         }

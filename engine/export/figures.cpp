@@ -1,5 +1,6 @@
 #include "engine/export/figures.h"
 
+#include "engine/base/index.h"
 #include "engine/base/threads.h"
 #include "engine/figure/curves.h"
 #include "engine/figure/heatmap.h"
@@ -18,10 +19,9 @@ std::vector<std::string> token_texts(const LaneRows& rows, int first, int n) {
     const std::vector<int>& tokens = rows.lane().tokens;
     std::vector<std::string> out;
     for (int p = first; p < first + n; ++p) {
-        const int token =
-            static_cast<std::size_t>(p) < tokens.size() ? tokens[static_cast<std::size_t>(p)] : -1;
-        const bool known = token >= 0 && static_cast<std::size_t>(token) < run.token_display.size();
-        out.push_back(known ? run.token_display[static_cast<std::size_t>(token)] : std::string());
+        const int token = to_index(p) < tokens.size() ? tokens[to_index(p)] : -1;
+        const bool known = token >= 0 && to_index(token) < run.token_display.size();
+        out.push_back(known ? run.token_display[to_index(token)] : std::string());
     }
     return out;
 }
@@ -69,7 +69,7 @@ void draw_all(std::size_t n, const ExportProgress& progress, const std::function
     std::mutex mutex;
     std::size_t done = 0;
     pool.parallel_for(static_cast<std::int64_t>(n), [&](std::int64_t i, int) {
-        draw(static_cast<std::size_t>(i));
+        draw(to_index(i));
         const std::lock_guard lock(mutex);
         if (progress) progress(static_cast<double>(++done) / static_cast<double>(n));
     });
@@ -86,7 +86,7 @@ ColorScale scale_of_attention(const LaneRows& rows) {
 
 ColorScale scale_of_scores(const LaneRows& rows) {
     float largest = 0;
-    std::vector<float> line(static_cast<std::size_t>(rows.range().n_positions()));
+    std::vector<float> line(to_index(rows.range().n_positions()));
     for (int g : rows.range().kv_heads)
         for (int row = rows.range().first_row; row <= rows.range().last_row; ++row)
             if (rows.scores(row, g, line))
@@ -141,7 +141,7 @@ HeatmapFigure score_figure(const LaneRows& rows, int kv_head, const ColorScale& 
     figure.value_label = "score";
     figure.values =
         Plane(rows.range().n_positions(), rows.range().n_rows(), std::numeric_limits<float>::quiet_NaN());
-    std::vector<float> line(static_cast<std::size_t>(figure.values.width));
+    std::vector<float> line(to_index(figure.values.width));
     for (int y = 0; y < figure.values.height; ++y)
         if (rows.scores(rows.range().first_row + y, kv_head, line)) {
             mark_not_finite(std::span(line), [&](int p) {
@@ -212,13 +212,13 @@ std::vector<int> telling_tokens(const LaneRows& rows, const std::vector<std::vec
     const auto add = [&](int p) {
         if (std::find(chosen.begin(), chosen.end(), p) == chosen.end()) chosen.push_back(p);
     };
-    std::vector<int> order(static_cast<std::size_t>(n_positions));
-    for (int p = 0; p < n_positions; ++p) order[static_cast<std::size_t>(p)] = p;
+    std::vector<int> order(to_index(n_positions));
+    for (int p = 0; p < n_positions; ++p) order[to_index(p)] = p;
     const auto last =
         std::find_if(scores.rbegin(), scores.rend(), [](const auto& row) { return !row.empty(); });
     if (last != scores.rend()) {
         const auto value = [&](int p) {
-            const float v = (*last)[static_cast<std::size_t>(p)];
+            const float v = (*last)[to_index(p)];
             return std::isnan(v) ? -std::numeric_limits<float>::infinity() : v;
         };
         std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return value(a) > value(b); });
@@ -238,11 +238,11 @@ std::vector<int> telling_tokens(const LaneRows& rows, const std::vector<std::vec
 Curve token_curve(const LaneRows& rows, const std::vector<std::vector<float>>& scores, int kv_head,
                   int position, const std::vector<std::string>& texts) {
     Curve curve;
-    curve.name = fmt::format("{} {}", position, texts[static_cast<std::size_t>(position)]);
+    curve.name = fmt::format("{} {}", position, texts[to_index(position)]);
     for (std::size_t i = 0; i < scores.size(); ++i) {
         if (scores[i].empty()) continue;  // thinned out: the line is drawn straight on
         curve.x.push_back(rows.range().first_row + static_cast<double>(i));
-        curve.y.push_back(scores[i][static_cast<std::size_t>(position)]);
+        curve.y.push_back(scores[i][to_index(position)]);
     }
     const std::int32_t evicted = rows.history().evicted_at(rows.index(), kv_head, position);
     if (evicted >= rows.range().first_row) {
@@ -263,21 +263,20 @@ void write_score_curves(const LaneRows& rows, const std::vector<float>& threshol
     double done = 0;
     for (int g : range.kv_heads) {
         const KvHead& head = layout.kv_head(g);
-        std::vector<std::vector<float>> scores(static_cast<std::size_t>(range.n_rows()));
+        std::vector<std::vector<float>> scores(to_index(range.n_rows()));
         Curve threshold;
         threshold.name = "lowest that stayed";
         threshold.threshold = true;
         for (int y = 0; y < range.n_rows(); ++y) {
-            const auto i = static_cast<std::size_t>(y);
-            scores[i].resize(static_cast<std::size_t>(range.n_positions()));
+            const auto i = to_index(y);
+            scores[i].resize(to_index(range.n_positions()));
             if (!rows.scores(range.first_row + y, g, scores[i])) scores[i].clear();
             float value = std::numeric_limits<float>::quiet_NaN();
             const LaneRecord* record = rows.history().lane_record(range.first_row + y, rows.index());
             if (!thresholds.empty())
-                value = thresholds[i * static_cast<std::size_t>(layout.n_kv_heads()) +
-                                   static_cast<std::size_t>(g)];
+                value = thresholds[i * to_index(layout.n_kv_heads()) + to_index(g)];
             else if (record && record->rows && !record->rows->threshold.empty())
-                value = record->rows->threshold[static_cast<std::size_t>(g)];
+                value = record->rows->threshold[to_index(g)];
             threshold.x.push_back(range.first_row + y);
             threshold.y.push_back(value);
         }

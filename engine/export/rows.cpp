@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cstring>
@@ -23,7 +24,7 @@ std::int64_t index_of(const std::vector<int>& list, int value) {
 StreamedArray::StreamedArray(const std::filesystem::path& path, NpyType type, NpyShape shape)
     : file_(path), type_(type), shape_(std::move(shape)) {
     const std::size_t expected =
-        npy_header("<f4", shape_).size() + static_cast<std::size_t>(npy_size(shape_)) * npy_type_bytes(type_);
+        npy_header("<f4", shape_).size() + to_index(npy_size(shape_)) * npy_type_bytes(type_);
     if (file_.bytes().size() != expected)
         fail(ErrorCode::bad_file,
              "{} has {} bytes instead of {}: something else wrote to it during the export", path.string(),
@@ -31,11 +32,11 @@ StreamedArray::StreamedArray(const std::filesystem::path& path, NpyType type, Np
 }
 
 void StreamedArray::line(std::int64_t index, std::span<float> out) const {
-    const auto n = static_cast<std::size_t>(shape_.back());
+    const auto n = to_index(shape_.back());
     KH_ASSERT(out.size() >= n);
     const std::size_t element = npy_type_bytes(type_);
-    const std::size_t header = file_.bytes().size() - static_cast<std::size_t>(npy_size(shape_)) * element;
-    const std::byte* from = file_.bytes().data() + header + static_cast<std::size_t>(index) * n * element;
+    const std::size_t header = file_.bytes().size() - to_index(npy_size(shape_)) * element;
+    const std::byte* from = file_.bytes().data() + header + to_index(index) * n * element;
     if (type_ == NpyType::f32) {
         std::memcpy(out.data(), from, n * element);
         return;
@@ -98,7 +99,7 @@ Plane LaneRows::attention_plane(int layer, int head) const {
     const int n_positions = range_.n_positions();
     Plane plane(n_positions, range_.n_rows(), std::numeric_limits<float>::quiet_NaN());
     const int g = layout().kv_head_from_head(layer, head);
-    std::vector<float> line(static_cast<std::size_t>(n_positions));
+    std::vector<float> line(to_index(n_positions));
     for (int y = 0; y < plane.height; ++y)
         if (attention(range_.first_row + y, layer, head, line)) {
             mark_not_finite(std::span(line),
@@ -110,14 +111,12 @@ Plane LaneRows::attention_plane(int layer, int head) const {
 
 std::vector<CellState> LaneRows::states(int kv_head) const {
     const int n_positions = range_.n_positions();
-    std::vector<CellState> states(
-        static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(range_.n_rows()), CellState::future);
+    std::vector<CellState> states(to_index(n_positions) * to_index(range_.n_rows()), CellState::future);
     for (int y = 0; y < range_.n_rows(); ++y) {
         const int row = range_.first_row + y;
         if (!has(row)) continue;
         for (int p = 0; p <= row && p < n_positions; ++p) {
-            CellState& state = states[static_cast<std::size_t>(y) * static_cast<std::size_t>(n_positions) +
-                                      static_cast<std::size_t>(p)];
+            CellState& state = states[to_index(y) * to_index(n_positions) + to_index(p)];
             if (history_.stored(lane_, kv_head, p, row))
                 state = CellState::kept;
             else

@@ -3,6 +3,7 @@
 /// file formats but npy.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/export/options.h"
@@ -42,7 +43,7 @@ class LaneRows {
     LaneRows(const RunHistory& history, int lane, const ExportRange& range, LaneArrays arrays);
 
     const RunHistory& history() const { return history_; }
-    const RunHistory::Lane& lane() const { return history_.lanes()[static_cast<std::size_t>(lane_)]; }
+    const RunHistory::Lane& lane() const { return history_.lanes()[to_index(lane_)]; }
     int index() const { return lane_; }
     const KvLayout& layout() const { return history_.layout(lane_); }
     const ExportRange& range() const { return range_; }

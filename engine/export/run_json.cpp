@@ -2,6 +2,7 @@
 
 #include "engine/analysis/measures.h"
 #include "engine/analysis/run_metrics.h"
+#include "engine/base/index.h"
 
 #include <nlohmann/json.hpp>
 
@@ -33,7 +34,7 @@ Json kv_heads_json(const KvLayout& layout) {
 }
 
 std::string display(const RunInfo& run, int token) {
-    const auto i = static_cast<std::size_t>(token);
+    const auto i = to_index(token);
     return token >= 0 && i < run.token_display.size() ? run.token_display[i] : fmt::format("<{}>", token);
 }
 
@@ -90,17 +91,16 @@ Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
                                        {"output_similarity", &m.output_by_head}}) {
         if (values->empty()) continue;
         layers[name] = numbers(by_layer(*values, n_layers));
-        const std::size_t n_heads = values->size() / static_cast<std::size_t>(n_layers);
+        const std::size_t n_heads = values->size() / to_index(n_layers);
         for (int l = 0; l < n_layers; ++l)
-            heads[name].push_back(
-                numbers(std::span(*values).subspan(static_cast<std::size_t>(l) * n_heads, n_heads)));
+            heads[name].push_back(numbers(std::span(*values).subspan(to_index(l) * n_heads, n_heads)));
     }
     if (!std::isnan(m.recent_share)) layers["recent_share"] = numbers(m.recent_by_layer);
     out["by_layer"] = std::move(layers);
     out["by_head"] = std::move(heads);
     out["lifetime_by_position"] = numbers(m.lifetime_by_position);
     for (int c = 0; c < kTokenClasses; ++c) {
-        const auto i = static_cast<std::size_t>(c);
+        const auto i = to_index(c);
         if (m.tokens_by_class[i] == 0) continue;
         classes[std::string(token_class_name(static_cast<TokenClass>(c)))] = {
             {"tokens", m.tokens_by_class[i]},
@@ -119,7 +119,7 @@ Json metrics_json(const LaneMetrics& m, int lane, int n_layers) {
 
 Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) {
     const RunInfo& run = history.run();
-    const RunHistory::Lane& info = history.lanes()[static_cast<std::size_t>(lane)];
+    const RunHistory::Lane& info = history.lanes()[to_index(lane)];
     const LaneInfo& last = *history.lane_record(info.last_row, lane)->info;
     Json out;
     out["id"] = info.id;
@@ -130,8 +130,7 @@ Json lane_json(const RunHistory& history, int lane, const LaneMetrics& metrics) 
             {"sharing", last.kv}, {"uptrained", !last.merged}, {"bytes_per_token", last.token_bytes}};
     if (last.layout != nullptr) out["kv_heads"] = kv_heads_json(*last.layout);
     if (info.forked_from >= 0) out["forked_from"] = {{"lane", info.forked_from}, {"row", info.forked_at}};
-    const std::span<const int> tokens =
-        std::span(info.tokens).subspan(static_cast<std::size_t>(history.n_prompt()));
+    const std::span<const int> tokens = std::span(info.tokens).subspan(to_index(history.n_prompt()));
     out["tokens"] = tokens;
     out["text"] = text_of_tokens(run, tokens);
     const std::string& failure = history.lane_record(info.last_row, lane)->failure;
@@ -202,8 +201,7 @@ std::vector<RunCommand> commands_of(const RunHistory& history) {
 std::string text_of_tokens(const RunInfo& run, std::span<const int> tokens) {
     std::string bytes;
     for (int token : tokens)
-        if (token >= 0 && static_cast<std::size_t>(token) < run.token_bytes.size())
-            bytes += run.token_bytes[static_cast<std::size_t>(token)];
+        if (token >= 0 && to_index(token) < run.token_bytes.size()) bytes += run.token_bytes[to_index(token)];
     return bytes;
 }
 
@@ -233,7 +231,7 @@ std::string make_run_json(const RunHistory& history, int first_row) {
     const std::vector<LaneMetrics> metrics = run_metrics(history);
     out["lanes"] = Json::array();
     for (int lane = 0; lane < static_cast<int>(history.lanes().size()); ++lane)
-        out["lanes"].push_back(lane_json(history, lane, metrics[static_cast<std::size_t>(lane)]));
+        out["lanes"].push_back(lane_json(history, lane, metrics[to_index(lane)]));
     // Indent, but keep each step on one line.
     return layout_json(out);
 }

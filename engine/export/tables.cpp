@@ -1,6 +1,7 @@
 #include "engine/export/tables.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/attention.h"
 #include "engine/policy/kept_set.h"
 
@@ -67,7 +68,7 @@ void append_line(std::string& out, TableFormat format, const int (&keys)[6], con
     if (format == TableFormat::csv) {
         out += fmt::format("{},{},{},{},{},{}", keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
         for (const auto& column : columns.all) {
-            const float v = column.values[static_cast<std::size_t>(position)];
+            const float v = column.values[to_index(position)];
             out += column.there && !std::isnan(v) ? fmt::format(",{}", v) : ",";
         }
         out += '\n';
@@ -76,7 +77,7 @@ void append_line(std::string& out, TableFormat format, const int (&keys)[6], con
     out += fmt::format("{{\"row\":{},\"layer\":{},\"head\":{},\"kv_head\":{},\"position\":{},\"token\":{}",
                        keys[0], keys[1], keys[2], keys[3], keys[4], keys[5]);
     for (const auto& column : columns.all) {
-        const float v = column.values[static_cast<std::size_t>(position)];
+        const float v = column.values[to_index(position)];
         out += fmt::format(",\"{}\":", column.name);
         out += column.there && std::isfinite(v) ? fmt::format("{}", v) : "null";
     }
@@ -95,8 +96,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
         if ((name == "logit" && !rows.arrays().logits) || (name == "noise" && !rows.arrays().noise) ||
             (name == "score" && !rows.arrays().scores))
             continue;
-        columns.all.push_back(
-            {name, std::vector<float>(static_cast<std::size_t>(range.n_positions())), false});
+        columns.all.push_back({name, std::vector<float>(to_index(range.n_positions())), false});
     }
     TextFile file(path);
     std::string text = csv ? "row,layer,head,kv_head,position,token" : "[";
@@ -122,8 +122,7 @@ void write_table(const LaneRows& rows, TableFormat format, const std::filesystem
                 for (std::int32_t p : history.attended_positions(rows.index(), g, row)) {
                     if (!csv) text += first ? "\n" : ",\n";
                     first = false;
-                    append_line(text, format,
-                                {row, layer, head, g, p, rows.lane().tokens[static_cast<std::size_t>(p)]},
+                    append_line(text, format, {row, layer, head, g, p, rows.lane().tokens[to_index(p)]},
                                 columns, p);
                 }
                 if (text.size() > (1u << 20)) {
@@ -145,7 +144,7 @@ void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path
     file.write(
         "row,layer,head,kv_head,retained_mass,lost_mass,cosine_ideal,cosine_full,output_similarity,"
         "sink_share,stored,recent_share\n");
-    std::vector<float> attention(static_cast<std::size_t>(range.n_positions()));
+    std::vector<float> attention(to_index(range.n_positions()));
     std::vector<std::int32_t> positions(attention.size());
     std::iota(positions.begin(), positions.end(), 0);
     for (int row = range.first_row; row <= range.last_row; ++row) {
@@ -168,7 +167,7 @@ void write_metrics_table(const LaneRows& rows, const std::filesystem::path& path
                         there && std::isfinite(value) ? fmt::format(",{}", static_cast<float>(value)) : ",";
                 };
                 const ShadowRow* shadow = record->shadow.get();
-                const auto at = static_cast<std::size_t>(layer * layout.n_heads() + head);
+                const auto at = to_index(layer * layout.n_heads() + head);
                 const auto of_head = [&](std::vector<float> ShadowRow::*part) {
                     return shadow != nullptr ? (shadow->*part)[at] : RowMeasures::kNone;
                 };

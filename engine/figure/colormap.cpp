@@ -1,5 +1,7 @@
 #include "engine/figure/colormap.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -30,7 +32,7 @@ const std::array<Rgb8, 256>& colormap_table(Colormap map) {
 }
 
 std::string_view colormap_name(Colormap map) {
-    return kNames[static_cast<std::size_t>(map)];
+    return kNames[to_index(map)];
 }
 
 std::optional<Colormap> colormap_from_name(std::string_view name) {
@@ -89,7 +91,7 @@ Rgb8 color_of(const ColorScale& scale, float value) {
     if (scale.marks_clips)
         if (const int clip = clip_of(scale_terms(scale), value); clip != 0)
             return clip > 0 ? kAboveColor : kBelowColor;
-    return colormap_table(scale.map)[static_cast<std::size_t>(color_index(scale_terms(scale), value))];
+    return colormap_table(scale.map)[to_index(color_index(scale_terms(scale), value))];
 }
 
 float value_at(const ColorScale& scale, float u) {

@@ -1,5 +1,6 @@
 #include "engine/figure/curves.h"
 
+#include "engine/base/index.h"
 #include "engine/figure/canvas.h"
 #include "engine/figure/ticks.h"
 
@@ -194,7 +195,7 @@ void draw(Canvas& canvas, const CurvePlot& unclamped) {
     std::size_t longest = 0;
     for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
     const double legend_width = std::min(260.0, 62 + 7.0 * static_cast<double>(longest));
-    const std::vector<std::string> caption = wrap(plot.caption, static_cast<std::size_t>(plot.width / 7));
+    const std::vector<std::string> caption = wrap(plot.caption, to_index(plot.width / 7));
     const double caption_height = plot.caption.empty() ? 0 : 18.0 * static_cast<double>(caption.size());
     const double top = plot.subtitle.empty() ? 50 : 68;
     const Axes axes = make_axes(plot, 84, top, legend_width + 24, 60 + caption_height);
@@ -234,9 +235,9 @@ std::string escape_xml(const std::string& text) {
                            : c >= 0xe0 && c < 0xf0 ? 2
                            : c >= 0xc2 && c < 0xe0 ? 1
                                                    : -1;
-        bool good = follow >= 0 && i + static_cast<std::size_t>(follow) < text.size() && c >= 0x20;
+        bool good = follow >= 0 && i + to_index(follow) < text.size() && c >= 0x20;
         for (int k = 1; good && k <= follow; ++k)
-            good = (static_cast<unsigned char>(text[i + static_cast<std::size_t>(k)]) & 0xc0) == 0x80;
+            good = (static_cast<unsigned char>(text[i + to_index(k)]) & 0xc0) == 0x80;
         if (!good) {
             out += "\xef\xbf\xbd";
         } else if (c == '&') {
@@ -248,8 +249,8 @@ std::string escape_xml(const std::string& text) {
         } else if (c == '"') {
             out += "&quot;";
         } else {
-            out += text.substr(i, static_cast<std::size_t>(follow) + 1);
-            i += static_cast<std::size_t>(follow);
+            out += text.substr(i, to_index(follow) + 1);
+            i += to_index(follow);
         }
     }
     return out;

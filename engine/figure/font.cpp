@@ -1,6 +1,7 @@
 #include "engine/figure/font.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <fontconfig/fontconfig.h>
@@ -149,14 +150,14 @@ std::vector<char32_t> characters(std::string_view utf8) {
                            : byte >= 0xc2                ? 2
                                                          : 0;
         char32_t c = length <= 1 ? byte : byte & (0xffu >> (length + 1));
-        bool good = length > 0 && byte < 0xf5 && i + static_cast<std::size_t>(length) <= utf8.size();
+        bool good = length > 0 && byte < 0xf5 && i + to_index(length) <= utf8.size();
         for (int k = 1; good && k < length; ++k) {
-            const auto next = static_cast<unsigned char>(utf8[i + static_cast<std::size_t>(k)]);
+            const auto next = static_cast<unsigned char>(utf8[i + to_index(k)]);
             good = (next & 0xc0) == 0x80;
             c = (c << 6) | (next & 0x3fu);
         }
         out.push_back(good ? c : U'\ufffd');
-        i += good ? static_cast<std::size_t>(length) : 1;
+        i += good ? to_index(length) : 1;
     }
     return out;
 }

@@ -1,5 +1,6 @@
 #include "engine/figure/frame.h"
 
+#include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
 #include <fmt/format.h>
@@ -59,7 +60,7 @@ std::vector<Label> axis_labels(const MatrixAxis& axis, int n, double pixels_per_
     const int gap = static_cast<int>(std::ceil(12 * scale / pixels_per_index));
     for (int i : index_ticks(axis.first, n, gap)) {
         Label label{i - axis.first, std::to_string(i), {}};
-        const auto t = static_cast<std::size_t>(label.index);
+        const auto t = to_index(label.index);
         if (t < axis.tokens.size())
             label.token =
                 fit_text(axis.tokens[t], static_cast<float>(kTokenWidth * scale), scaled(kTickToken, scale));
@@ -163,7 +164,7 @@ std::vector<double> bar_ticks(const ColorScale& scale) {
 void draw_bar(Image& image, int x, int y, const ColorScale& scale, double size) {
     const int width = scaled(kBarWidth, size), height = scaled(kBarHeight, size);
     for (int i = 0; i < width; ++i) {
-        const auto entry = static_cast<std::size_t>(i * 256 / width);
+        const auto entry = to_index(i * 256 / width);
         image.fill(x + i, y, 1, height, colormap_table(scale.map)[entry]);
     }
     image.outline(x - 1, y - 1, width + 2, height + 2, kLine);

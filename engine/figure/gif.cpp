@@ -1,6 +1,7 @@
 #include "engine/figure/gif.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <gif_lib.h>
 
@@ -118,8 +119,7 @@ struct GifWriter::Impl {
     }
 
     bool changed(const Image& image, int x, int y) const {
-        const std::size_t i =
-            (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)) * 3;
+        const std::size_t i = (to_index(y) * to_index(width) + to_index(x)) * 3;
         return before.empty() || !std::equal(before.begin() + static_cast<std::ptrdiff_t>(i),
                                              before.begin() + static_cast<std::ptrdiff_t>(i) + 3,
                                              image.rgb().begin() + static_cast<std::ptrdiff_t>(i));
@@ -169,10 +169,10 @@ struct GifWriter::Impl {
             GifMakeMapObject(kColors, colors.data()), &GifFreeMapObject);
         if (!table) fail_with(E_GIF_ERR_NOT_ENOUGH_MEM);
         need(EGifPutImageDesc(file, box.left, box.top, box.width, box.height, false, table.get()));
-        std::vector<GifPixelType> line(static_cast<std::size_t>(box.width));
+        std::vector<GifPixelType> line(to_index(box.width));
         for (int y = box.top; y < box.top + box.height; ++y) {
             for (int x = box.left; x < box.left + box.width; ++x)
-                line[static_cast<std::size_t>(x - box.left)] = static_cast<GifPixelType>(
+                line[to_index(x - box.left)] = static_cast<GifPixelType>(
                     changed(image, x, y) ? palette.index.at(shown(image, x, y)) : kTransparent);
             need(EGifPutLine(file, line.data(), box.width));
         }

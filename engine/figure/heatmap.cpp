@@ -1,6 +1,7 @@
 #include "engine/figure/heatmap.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -127,9 +128,7 @@ void draw_thumbnail(Image& image, int left, int top, ThumbnailSize size, const A
                 for (int u = u0; u < u1; ++u) {
                     block.at(u - u0, v - v0) = values.at(u, v);
                     if (cell.states.empty()) continue;
-                    const CellState state =
-                        cell.states[static_cast<std::size_t>(v) * static_cast<std::size_t>(values.width) +
-                                    static_cast<std::size_t>(u)];
+                    const CellState state = cell.states[to_index(v) * to_index(values.width) + to_index(u)];
                     mask.future = mask.future && state == CellState::future;
                     mask.any_evicted = mask.any_evicted || state == CellState::evicted;
                 }
@@ -162,8 +161,7 @@ Image draw_heatmap(const HeatmapFigure& figure) {
                                             : reduce_mask(figure.states, values.width, values.height, factor);
     append_value_items(frame.items, reduced, masks, figure.scale);
     frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
-        const auto i = static_cast<std::size_t>(row) * static_cast<std::size_t>(reduced.width) +
-                       static_cast<std::size_t>(column);
+        const auto i = to_index(row) * to_index(reduced.width) + to_index(column);
         paint_value(image, x, y, width, height, reduced.values[i], masks.empty() ? nullptr : &masks[i],
                     figure.scale);
     };
@@ -171,8 +169,7 @@ Image draw_heatmap(const HeatmapFigure& figure) {
 }
 
 Image draw_mask(const MaskFigure& figure) {
-    KH_ASSERT(figure.states.size() ==
-              static_cast<std::size_t>(figure.n_columns) * static_cast<std::size_t>(figure.n_rows));
+    KH_ASSERT(figure.states.size() == to_index(figure.n_columns) * to_index(figure.n_rows));
     MatrixFrame frame{figure.texts, figure.row_axis, figure.column_axis, {}, nullptr, {}, {}};
     frame.cells = layout_cells(figure.n_columns, figure.n_rows, figure.size, figure.row_axis);
     const int factor = frame.cells.factor;
@@ -189,8 +186,7 @@ Image draw_mask(const MaskFigure& figure) {
     const std::vector<MaskCell> masks = reduce_mask(figure.states, figure.n_columns, figure.n_rows, factor);
     frame.paint = [&](Image& image, int x, int y, int width, int height, int column, int row) {
         paint_mask(image, x, y, width, height,
-                   masks[static_cast<std::size_t>(row) * static_cast<std::size_t>(frame.cells.columns) +
-                         static_cast<std::size_t>(column)]);
+                   masks[to_index(row) * to_index(frame.cells.columns) + to_index(column)]);
     };
     return draw_matrix(frame);
 }
@@ -240,18 +236,15 @@ Image draw_atlas(const AtlasFigure& figure) {
     const int every = std::max(1, 34 / (size.width + kGap));  // labels of small thumbnails would touch
     for (int h = 0; h < n_heads; h += every)
         image.text(static_cast<float>(left + h * (size.width + kGap) + size.width / 2),
-                   static_cast<float>(top - 8), fmt::format("H{}", figure.heads[static_cast<std::size_t>(h)]),
-                   style);
+                   static_cast<float>(top - 8), fmt::format("H{}", figure.heads[to_index(h)]), style);
     style.align = TextAlign::right;
     for (int l = 0; l < n_layers; ++l) {
         const int y = top + l * (size.height + kGap);
         image.text(static_cast<float>(left - 8), static_cast<float>(y + size.height / 2 + 5),
-                   fmt::format("L{}", figure.layers[static_cast<std::size_t>(l)]), style);
+                   fmt::format("L{}", figure.layers[to_index(l)]), style);
         for (int h = 0; h < n_heads; ++h) {
             const int x = left + h * (size.width + kGap);
-            if (l + h > 0)
-                cell = figure.cell(figure.layers[static_cast<std::size_t>(l)],
-                                   figure.heads[static_cast<std::size_t>(h)]);
+            if (l + h > 0) cell = figure.cell(figure.layers[to_index(l)], figure.heads[to_index(h)]);
             draw_thumbnail(image, x, y, size, cell, figure);
             image.outline(x - 1, y - 1, size.width + 2, size.height + 2, kLine);
         }

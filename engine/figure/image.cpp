@@ -1,6 +1,7 @@
 #include "engine/figure/image.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/figure/font.h"
 
@@ -35,22 +36,18 @@ void append_utf8(std::string& out, char32_t c) {
 }  // namespace
 
 Image::Image(int width, int height, Rgb8 background)
-    : width_(width),
-      height_(height),
-      rgb_(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3) {
+    : width_(width), height_(height), rgb_(to_index(width) * to_index(height) * 3) {
     fill(0, 0, width, height, background);
 }
 
 Rgb8 Image::at(int x, int y) const {
-    const std::size_t i =
-        (static_cast<std::size_t>(y) * static_cast<std::size_t>(width_) + static_cast<std::size_t>(x)) * 3;
+    const std::size_t i = (to_index(y) * to_index(width_) + to_index(x)) * 3;
     return {rgb_[i], rgb_[i + 1], rgb_[i + 2]};
 }
 
 void Image::set(int x, int y, Rgb8 color) {
     if (x < 0 || y < 0 || x >= width_ || y >= height_) return;
-    const std::size_t i =
-        (static_cast<std::size_t>(y) * static_cast<std::size_t>(width_) + static_cast<std::size_t>(x)) * 3;
+    const std::size_t i = (to_index(y) * to_index(width_) + to_index(x)) * 3;
     rgb_[i] = color.r;
     rgb_[i + 1] = color.g;
     rgb_[i + 2] = color.b;
@@ -104,11 +101,7 @@ void Image::text(float x, float y, std::string_view utf8, const TextStyle& style
         for (int v = 0; v < g.height; ++v) {
             for (int u = 0; u < g.width; ++u) {
                 // 15 steps look smooth, and leave most of a GIF's 255 colours for the data.
-                const int steps =
-                    (g.coverage[static_cast<std::size_t>(v) * static_cast<std::size_t>(g.width) +
-                                static_cast<std::size_t>(u)] +
-                     8) /
-                    17;
+                const int steps = (g.coverage[to_index(v) * to_index(g.width) + to_index(u)] + 8) / 17;
                 const float coverage = static_cast<float>(steps) / 15.0f;
                 if (coverage == 0) continue;
                 if (style.upward)

@@ -1,6 +1,7 @@
 #include "engine/figure/reduce.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,10 +22,10 @@ float larger(float a, float b) {
 
 /// reduce_row() for maxima of 2 x 2 cells: the window computes millions of them.
 void halve_row(const Plane& in, Plane& out, int y) {
-    const std::size_t width = static_cast<std::size_t>(in.width);
-    const float* a = in.values.data() + static_cast<std::size_t>(2 * y) * width;
+    const std::size_t width = to_index(in.width);
+    const float* a = in.values.data() + to_index(2 * y) * width;
     const float* b = 2 * y + 1 < in.height ? a + width : a;
-    float* to = out.values.data() + static_cast<std::size_t>(y) * static_cast<std::size_t>(out.width);
+    float* to = out.values.data() + to_index(y) * to_index(out.width);
     const int pairs = in.width / 2;
     for (int x = 0; x < pairs; ++x)
         to[x] = larger(larger(a[2 * x], a[2 * x + 1]), larger(b[2 * x], b[2 * x + 1]));
@@ -86,14 +87,12 @@ void update_pyramid(std::vector<Plane>& pyramid, int first_row, int n_rows, Redu
 std::vector<MaskCell> reduce_mask(const std::vector<CellState>& states, int width, int height, int factor) {
     KH_ASSERT(factor >= 1, "factor {}", factor);
     const int out_width = ceil_div(width, factor), out_height = ceil_div(height, factor);
-    std::vector<MaskCell> out(static_cast<std::size_t>(out_width) * static_cast<std::size_t>(out_height));
+    std::vector<MaskCell> out(to_index(out_width) * to_index(out_height));
     std::vector<int> n_existing(out.size()), n_kept(out.size());
     for (int y = 0; y < height; ++y) {
         for (int x = 0; x < width; ++x) {
-            const CellState state = states[static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
-                                           static_cast<std::size_t>(x)];
-            const std::size_t i = static_cast<std::size_t>(y / factor) * static_cast<std::size_t>(out_width) +
-                                  static_cast<std::size_t>(x / factor);
+            const CellState state = states[to_index(y) * to_index(width) + to_index(x)];
+            const std::size_t i = to_index(y / factor) * to_index(out_width) + to_index(x / factor);
             if (state == CellState::future) continue;
             out[i].future = false;
             ++n_existing[i];

@@ -7,6 +7,8 @@
 /// means no value: a cell is NaN only when all the cells it covers are.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -33,16 +35,9 @@ struct Plane {
     std::vector<float> values;
 
     Plane() = default;
-    Plane(int w, int h, float value = 0)
-        : width(w), height(h), values(static_cast<std::size_t>(w) * static_cast<std::size_t>(h), value) {}
-    float& at(int x, int y) {
-        return values[static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
-                      static_cast<std::size_t>(x)];
-    }
-    float at(int x, int y) const {
-        return values[static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
-                      static_cast<std::size_t>(x)];
-    }
+    Plane(int w, int h, float value = 0) : width(w), height(h), values(to_index(w) * to_index(h), value) {}
+    float& at(int x, int y) { return values[to_index(y) * to_index(width) + to_index(x)]; }
+    float at(int x, int y) const { return values[to_index(y) * to_index(width) + to_index(x)]; }
     bool operator==(const Plane&) const = default;
 };
 

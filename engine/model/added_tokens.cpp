@@ -1,6 +1,7 @@
 #include "engine/model/added_tokens.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
 
@@ -59,10 +60,10 @@ const AddedToken* AddedTokenFinder::at(std::string_view text, std::size_t& n_com
                              return one < token.content;
                          });
     if (above == begin) return nullptr;
-    auto i = static_cast<std::size_t>(above - tokens_.begin()) - 1;
+    auto i = to_index(above - tokens_.begin()) - 1;
     const std::string& last = tokens_[i].content;
     const auto differ = std::mismatch(last.begin(), last.end(), text.begin(), text.end()).first;
-    const auto n_same = static_cast<std::size_t>(differ - last.begin());
+    const auto n_same = to_index(differ - last.begin());
     while (i != kNone && tokens_[i].content.size() > n_same) {
         ++n_compared;
         i = prefix_[i];

@@ -3,6 +3,8 @@
 /// tokenizers package.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <array>
 #include <cstddef>
 #include <string>
@@ -48,7 +50,7 @@ class AddedTokenFinder {
     std::size_t n_compared() const { return n_compared_; }
 
   private:
-    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+    static constexpr std::size_t kNone = to_index(-1);
 
     /// Returns the longest token that begins `text`, or null.
     const AddedToken* at(std::string_view text, std::size_t& n_compared) const;

@@ -1,5 +1,6 @@
 #include "engine/model/bpe.h"
 
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
 #include <fmt/format.h>
@@ -162,7 +163,7 @@ void Bpe::merge_long(std::vector<int>& symbols) const {
     };
     std::vector<Symbol> list(symbols.size());
     std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-    const auto symbol = [&](int i) -> Symbol& { return list[static_cast<std::size_t>(i)]; };
+    const auto symbol = [&](int i) -> Symbol& { return list[to_index(i)]; };
     const auto offer = [&](int at) {
         if (at < 0 || symbol(at).next < 0) return;
         if (const Pair* pair = pair_of(symbol(at).id, symbol(symbol(at).next).id)) {
@@ -170,8 +171,7 @@ void Bpe::merge_long(std::vector<int>& symbols) const {
         }
     };
     const int n = static_cast<int>(symbols.size());
-    for (int i = 0; i < n; ++i)
-        symbol(i) = {symbols[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1};
+    for (int i = 0; i < n; ++i) symbol(i) = {symbols[to_index(i)], i - 1, i + 1 < n ? i + 1 : -1};
     for (int i = 0; i + 1 < n; ++i) offer(i);
     while (!queue.empty()) {
         const Candidate top = queue.top();

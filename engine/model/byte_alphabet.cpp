@@ -1,5 +1,6 @@
 #include "engine/model/byte_alphabet.h"
 
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
 #include <array>
@@ -20,7 +21,7 @@ std::array<int, kBeyond> make_byte_from_code_point() {
     table.fill(kNone);
     std::size_t next = 256;
     for (int byte = 0; byte < 256; ++byte) {
-        table[prints_as_itself(byte) ? static_cast<std::size_t>(byte) : next++] = byte;
+        table[prints_as_itself(byte) ? to_index(byte) : next++] = byte;
     }
     return table;
 }

@@ -1,6 +1,7 @@
 #include "engine/model/checkpoint.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapping_guard.h"
@@ -107,7 +108,7 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
     }
     Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
     if (reinterpret_cast<std::uintptr_t>(stored.data) % dtype_bytes(stored.dtype) != 0) {
-        const auto n_bytes = static_cast<std::size_t>(weight.rows * weight.cols) * dtype_bytes(stored.dtype);
+        const auto n_bytes = to_index(weight.rows * weight.cols) * dtype_bytes(stored.dtype);
         Pages& copy = copies_.emplace_back(n_bytes);
         std::memcpy(copy.data(), stored.data, n_bytes);
         weight.data = copy.data();
@@ -121,7 +122,7 @@ void Checkpoint::check(const std::string& name, const Weight& weight) {
     constexpr std::size_t kWhole = std::size_t{1} << 30;
     std::size_t n_bytes = 0;
     for (const SafetensorsFile& shard : shards_) n_bytes += shard.bytes().size();
-    const auto n = static_cast<std::size_t>(weight.rows * weight.cols);
+    const auto n = to_index(weight.rows * weight.cols);
     const auto bad = find_non_finite(weight.dtype, weight.data, n, n_bytes <= kWhole);
     if (!bad) return;
     warnings_.push_back(fmt::format("tensor {} holds {} in {} of {} weights{}", name,
@@ -132,16 +133,16 @@ void Checkpoint::check(const std::string& name, const Weight& weight) {
 Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64_t cols,
                           const RowBlocks& which) {
     Weight whole = weight(name, rows, cols);
-    const std::size_t row_bytes = static_cast<std::size_t>(whole.cols) * dtype_bytes(whole.dtype);
+    const std::size_t row_bytes = to_index(whole.cols) * dtype_bytes(whole.dtype);
     const auto at = [&](std::int64_t row) {
-        return static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(row) * row_bytes;
+        return static_cast<const std::byte*>(whole.data) + to_index(row) * row_bytes;
     };
-    const std::size_t block_bytes = static_cast<std::size_t>(which.rows) * row_bytes;
+    const std::size_t block_bytes = to_index(which.rows) * row_bytes;
     Weight part{whole.dtype, at(which.first), which.n * which.rows, whole.cols};
     if (which.n == 1) return part;
-    Pages& copy = copies_.emplace_back(static_cast<std::size_t>(which.n) * block_bytes);
+    Pages& copy = copies_.emplace_back(to_index(which.n) * block_bytes);
     for (std::int64_t i = 0; i < which.n; ++i)
-        std::memcpy(static_cast<std::byte*>(copy.data()) + static_cast<std::size_t>(i) * block_bytes,
+        std::memcpy(static_cast<std::byte*>(copy.data()) + to_index(i) * block_bytes,
                     at(which.first + i * which.stride), block_bytes);
     part.data = copy.data();
     return part;
@@ -167,7 +168,7 @@ void transpose(const T* from, std::int64_t rows, std::int64_t cols, std::int64_t
 Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::int64_t cols,
                               std::int64_t first, std::int64_t n) {
     const Weight stored = weight(name, cols, rows);
-    Pages& copy = copies_.emplace_back(static_cast<std::size_t>(n * cols) * dtype_bytes(stored.dtype));
+    Pages& copy = copies_.emplace_back(to_index(n * cols) * dtype_bytes(stored.dtype));
     if (stored.dtype == DType::f32)
         transpose(static_cast<const float*>(stored.data), cols, rows, first, n,
                   static_cast<float*>(copy.data()));

@@ -1,6 +1,7 @@
 #include "engine/model/convert.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/folder_files.h"
@@ -55,12 +56,12 @@ StoredTensor tensor_of(const Model& model, const Checkpoint& from, const std::st
         rest.remove_prefix(kLayers.size());
         const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
         if (error != std::errc() || end == rest.data() + rest.size() || *end != '.') return stored;
-        rest.remove_prefix(static_cast<std::size_t>(end - rest.data()) + 1);
+        rest.remove_prefix(to_index(end - rest.data()) + 1);
     }
     if (layer < 0 || layer >= model.config().n_layers) return stored;
     for (const Named& named : kMerged) {
         if (rest != named.name) continue;
-        const Weight& w = model.weights().layers[static_cast<std::size_t>(layer)].*named.weight;
+        const Weight& w = model.weights().layers[to_index(layer)].*named.weight;
         const bool is_vector = stored.shape.size() == 1;
         stored = {w.dtype, is_vector ? std::vector<std::int64_t>{w.rows} : std::vector{w.rows, w.cols},
                   static_cast<const std::byte*>(w.data)};
@@ -82,8 +83,8 @@ void write_tensors(const Model& model, const Checkpoint& from, const fs::path& p
         const StoredTensor tensor = tensor_of(model, from, name);
         if (tensor.data == nullptr) continue;
         std::size_t n = dtype_bytes(tensor.dtype);
-        for (const std::int64_t extent : tensor.shape) n *= static_cast<std::size_t>(extent);
-        header[name] = {{"dtype", kStoredNames[static_cast<std::size_t>(tensor.dtype)]},
+        for (const std::int64_t extent : tensor.shape) n *= to_index(extent);
+        header[name] = {{"dtype", kStoredNames[to_index(tensor.dtype)]},
                         {"shape", tensor.shape},
                         {"data_offsets", {at, at + n}}};
         parts.emplace_back(tensor.data, n);

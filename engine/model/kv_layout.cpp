@@ -1,6 +1,7 @@
 #include "engine/model/kv_layout.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 namespace keyhole {
 
@@ -40,7 +41,7 @@ KvLayout KvLayout::shared(int n_layers, int n_heads, int n_kv_layers, int n_kv_h
         const int first = layout.n_kv_heads() - n_kv_heads;  // of the nearest owner at or below l
         for (int h = 0; h < n_heads; ++h) {
             const int g = first + h / group;
-            layout.kv_heads_[static_cast<std::size_t>(g)].readers.push_back({l, h});
+            layout.kv_heads_[to_index(g)].readers.push_back({l, h});
             layout.table_.push_back(g);
         }
     }

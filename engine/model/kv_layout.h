@@ -2,6 +2,8 @@
 /// Const after building; any thread. Knows base only.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <span>
 #include <vector>
 
@@ -42,14 +44,12 @@ class KvLayout {
     int n_heads() const { return n_heads_; }
     int n_kv_heads() const { return static_cast<int>(kv_heads_.size()); }  ///< in the whole model
     /// Returns the global index of the KV head that (layer, query head) reads.
-    int kv_head_from_head(int layer, int head) const {
-        return table_[static_cast<std::size_t>(layer * n_heads_ + head)];
-    }
-    const KvHead& kv_head(int g) const { return kv_heads_[static_cast<std::size_t>(g)]; }
+    int kv_head_from_head(int layer, int head) const { return table_[to_index(layer * n_heads_ + head)]; }
+    const KvHead& kv_head(int g) const { return kv_heads_[to_index(g)]; }
     /// Returns the layer that owns the KV heads that a layer reads: itself or one below.
     int owner_of_layer(int layer) const { return kv_head(kv_head_from_head(layer, 0)).owner_layer; }
     /// The layer owns the KV heads with global indices [first_of_layer(layer), first_of_layer(layer + 1)).
-    int first_of_layer(int layer) const { return first_of_layer_[static_cast<std::size_t>(layer)]; }
+    int first_of_layer(int layer) const { return first_of_layer_[to_index(layer)]; }
     bool owns(int layer) const { return first_of_layer(layer) < first_of_layer(layer + 1); }
     /// The layer reads the KV heads with global indices [first_read(layer), last_read(layer)): its own or
     /// its owner's.

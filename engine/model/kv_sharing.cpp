@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <algorithm>
@@ -49,8 +50,7 @@ void set_value(DType dtype, void* data, std::int64_t i, double value) {
 /// Allocates a weight with this many rows and columns in the type of `like`.
 Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows, std::int64_t cols,
                    void** data) {
-    Pages& pages =
-        storage.pages.emplace_back(static_cast<std::size_t>(rows * cols) * dtype_bytes(like.dtype));
+    Pages& pages = storage.pages.emplace_back(to_index(rows * cols) * dtype_bytes(like.dtype));
     *data = pages.data();
     return {like.dtype, pages.data(), rows, cols};
 }
@@ -66,7 +66,7 @@ struct Merge {
 
 /// Returns the weight `which` of the merged owner. Its rows are those of the heads, head_dim each.
 Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeights::*which, const Merge& m) {
-    const Weight& like = base.layers[static_cast<std::size_t>(m.layers.front())].*which;
+    const Weight& like = base.layers[to_index(m.layers.front())].*which;
     if (like.data == nullptr) return {};
     void* data = nullptr;
     const Weight out = make_weight(storage, like, std::int64_t{m.n_to} * m.head_dim, like.cols, &data);
@@ -75,7 +75,7 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
         const std::int64_t head = i / head_size, within = i % head_size;
         double value = 0;
         for (std::size_t n = 0; n < m.layers.size(); ++n) {
-            const Weight& w = base.layers[static_cast<std::size_t>(m.layers[n])].*which;
+            const Weight& w = base.layers[to_index(m.layers[n])].*which;
             double of_layer = 0;
             for (int j = 0; j < m.n_of_one; ++j)
                 of_layer += value_at(w, (head * m.n_of_one + j) * head_size + within);
@@ -99,9 +99,8 @@ Weight widened(MergedStorage& storage, const Weight& w, int n, bool columns) {
     const Weight out = make_weight(storage, w, rows, cols, &data);
     const std::size_t element = dtype_bytes(w.dtype);
     const auto copy = [&](std::int64_t to, std::int64_t from, std::int64_t count) {
-        std::memcpy(static_cast<char*>(data) + static_cast<std::size_t>(to) * element,
-                    static_cast<const char*>(w.data) + static_cast<std::size_t>(from) * element,
-                    static_cast<std::size_t>(count) * element);
+        std::memcpy(static_cast<char*>(data) + to_index(to) * element,
+                    static_cast<const char*>(w.data) + to_index(from) * element, to_index(count) * element);
     };
     for (std::int64_t r = 0; r < rows; ++r) {
         copy(r * cols, r % w.rows * w.cols, w.cols);
@@ -211,7 +210,7 @@ std::shared_ptr<const Model> merged_model(std::shared_ptr<const Model> base, con
     Merge norms{{}, 1, 1, config.head_dim, sharing.merge};
     const KvLayout had = layout_of(base->config()), has = layout_of(config);
     for (int l = 0; l < config.n_layers; ++l) {
-        LayerWeights& layer = weights.layers[static_cast<std::size_t>(l)];
+        LayerWeights& layer = weights.layers[to_index(l)];
         for (auto which : {&LayerWeights::k, &LayerWeights::v, &LayerWeights::k_bias, &LayerWeights::v_bias,
                            &LayerWeights::k_norm})
             if (!has.owns(l)) layer.*which = {};

@@ -1,6 +1,7 @@
 #include "engine/model/normalize.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 
 #include <utf8proc.h>
@@ -36,7 +37,7 @@ std::string in_form(Normalizer::Form form, std::string_view text) {
         fail(ErrorCode::no_memory, "cannot normalise a text of {} bytes: {}; shorten it", text.size(),
              utf8proc_errmsg(size));
     }
-    std::string result(reinterpret_cast<const char*>(out), static_cast<std::size_t>(size));
+    std::string result(reinterpret_cast<const char*>(out), to_index(size));
     std::free(out);
     return result;
 }
@@ -83,7 +84,7 @@ void append_lower(std::string_view character, std::string& out) {
     }
     utf8proc_uint8_t bytes[4];
     const auto n = utf8proc_encode_char(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)), bytes);
-    out.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
+    out.append(reinterpret_cast<const char*>(bytes), to_index(n));
 }
 
 std::string replaced(std::string_view text, const Regex& from, std::string_view to) {

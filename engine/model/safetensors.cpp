@@ -3,6 +3,7 @@
 #include "engine/model/safetensors.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 
@@ -85,7 +86,7 @@ Json parse_header(const std::filesystem::path& path, std::span<const std::byte> 
         broken(path, fmt::format("its header claims {} bytes but only {} follow: it is cut off", length,
                                  file.size() - kLengthBytes));
     }
-    data_begin = kLengthBytes + static_cast<std::size_t>(length);
+    data_begin = kLengthBytes + to_index(length);
     const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
     return json_object_of(text, path, kMostHeaderValues, "its header");
 }
@@ -133,8 +134,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
                    fmt::format("tensor {} ends at byte {} of the data but there are {}: the file is cut off",
                                label, offsets->second, data_size));
         }
-        entry.begin = static_cast<std::size_t>(offsets->first);
-        entry.end = static_cast<std::size_t>(offsets->second);
+        entry.begin = to_index(offsets->first);
+        entry.end = to_index(offsets->second);
         if (const auto bits = element_bits(entry.dtype)) {
             std::uint64_t n_bits = 0;
             if (__builtin_mul_overflow(n_elements, *bits, &n_bits) || n_bits % 8 != 0 ||

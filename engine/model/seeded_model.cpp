@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/threads.h"
 #include "engine/model/kv_layout.h"
@@ -65,11 +66,11 @@ void for_weights(const ModelShape& shape, ModelWeights& w, Visit visit) {
     visit(w.embedding, c.n_vocab, d, Kind::matrix);
     if (c.positions == PositionKind::learned)
         visit(w.position_embedding, c.n_ctx + c.position_offset, d, Kind::matrix);
-    w.layers.resize(static_cast<std::size_t>(c.n_layers));
+    w.layers.resize(to_index(c.n_layers));
     const std::vector<int> owners =
         kv_owner_layers(c.n_layers, c.n_kv_layers > 0 ? c.n_kv_layers : c.n_layers);
     for (int layer = 0; layer < c.n_layers; ++layer) {
-        LayerWeights& l = w.layers[static_cast<std::size_t>(layer)];
+        LayerWeights& l = w.layers[to_index(layer)];
         norm(l.attention_norm, l.attention_norm_bias);
         linear(l.q, l.q_bias, q, d);
         if (std::binary_search(owners.begin(), owners.end(), layer)) {
@@ -149,10 +150,10 @@ class Filler {
             all += aligned(rows * cols * size());
         });
         if (storage == SeededStorage::own) {
-            const auto pages = std::make_shared<Pages>(static_cast<std::size_t>(all));
+            const auto pages = std::make_shared<Pages>(to_index(all));
             base_ = {pages, static_cast<std::byte*>(pages->data())};
         } else {
-            base_ = reserved(static_cast<std::size_t>(all));
+            base_ = reserved(to_index(all));
         }
     }
     void operator()(Weight& w, std::int64_t rows, std::int64_t cols, Kind kind) {

@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/utf8.h"
 #include "engine/model/added_tokens.h"
 #include "engine/model/byte_alphabet.h"
@@ -100,7 +101,7 @@ struct Tokenizer::Impl {
         special.assign(parts.tokens.size(), 0);
         std::vector<AddedToken> raw, normalized;
         for (const AddedToken& token : parts.added) {
-            if (token.special) special[static_cast<std::size_t>(token.id)] = 1;
+            if (token.special) special[to_index(token.id)] = 1;
             AddedToken wanted = token;
             if (token.normalized) wanted.content = parts.normalizer.apply(token.content);
             (token.normalized ? normalized : raw).push_back(std::move(wanted));
@@ -173,7 +174,7 @@ struct Tokenizer::Impl {
         }
     }
 
-    bool known(int id) const { return id >= 0 && static_cast<std::size_t>(id) < bytes.size(); }
+    bool known(int id) const { return id >= 0 && to_index(id) < bytes.size(); }
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -196,7 +197,7 @@ Tokenizer Tokenizer::of_bytes(int n_vocab) {
         parts.tokens.emplace_back(1, static_cast<char>(byte));
         ids.emplace(parts.tokens.back(), byte);
     }
-    parts.tokens.resize(static_cast<std::size_t>(n_vocab));
+    parts.tokens.resize(to_index(n_vocab));
     parts.bpe = Bpe({.byte_level = true}, std::move(ids), {});
     return Tokenizer(std::make_unique<Impl>(std::move(parts)));
 }
@@ -228,7 +229,7 @@ std::string Tokenizer::decode(std::span<const int> ids, bool with_special) const
         for (const int id : ids) {
             if (!with_special && is_special(id)) continue;
             if (is_first && impl_->known(id)) {
-                text += impl_->decoded_token(impl_->parts.tokens[static_cast<std::size_t>(id)], true);
+                text += impl_->decoded_token(impl_->parts.tokens[to_index(id)], true);
             } else {
                 text += token_bytes(id);
             }
@@ -245,12 +246,12 @@ std::string Tokenizer::decode(std::span<const int> ids, bool with_special) const
 }
 
 std::string Tokenizer::token_bytes(int id) const {
-    return impl_->known(id) ? impl_->bytes[static_cast<std::size_t>(id)] : std::string();
+    return impl_->known(id) ? impl_->bytes[to_index(id)] : std::string();
 }
 
 std::string Tokenizer::display(int id) const {
     if (!impl_->known(id)) return fmt::format("<{}>", id);
-    const std::string& bytes = impl_->bytes[static_cast<std::size_t>(id)];
+    const std::string& bytes = impl_->bytes[to_index(id)];
     std::string shown;
     for (std::string_view rest = bytes; !rest.empty();) {
         const std::size_t length = utf8_length(rest);
@@ -268,7 +269,7 @@ std::string Tokenizer::display(int id) const {
 }
 
 bool Tokenizer::is_special(int id) const {
-    return impl_->known(id) && impl_->special[static_cast<std::size_t>(id)] != 0;
+    return impl_->known(id) && impl_->special[to_index(id)] != 0;
 }
 
 }  // namespace keyhole

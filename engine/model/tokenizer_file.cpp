@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer_file.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_file.h"
 #include "engine/base/json_text.h"
 #include "engine/base/utf8.h"
@@ -128,7 +129,7 @@ class Reader {
 };
 
 void Reader::keep_token(int token, const std::string& content) {
-    const auto i = static_cast<std::size_t>(token);
+    const auto i = to_index(token);
     if (i >= parts_.tokens.size()) parts_.tokens.resize(i + 1);
     parts_.tokens[i] = content;
 }
@@ -343,7 +344,7 @@ void Reader::read_post_processor(const Json& json) {
     }
     for (const auto* ids : {&parts_.before, &parts_.after}) {
         for (const int token : *ids) {
-            if (static_cast<std::size_t>(token) >= parts_.tokens.size()) {
+            if (to_index(token) >= parts_.tokens.size()) {
                 broken(fmt::format("the post_processor adds id {}, which is no token", token));
             }
         }

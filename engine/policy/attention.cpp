@@ -1,6 +1,7 @@
 #include "engine/policy/attention.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,12 +11,12 @@ namespace keyhole {
 
 void ideal_set(std::span<const float> full, int k, std::vector<std::int32_t>& out) {
     KH_ASSERT(!full.empty() && k >= 0, "{} positions, k={}", full.size(), k);
-    const std::size_t n_older = full.size() - 1, n = std::min(n_older, static_cast<std::size_t>(k));
+    const std::size_t n_older = full.size() - 1, n = std::min(n_older, to_index(k));
     out.resize(n_older);
     std::iota(out.begin(), out.end(), 0);
     if (n < n_older) {
         const auto value = [&](std::int32_t p) {
-            const float f = full[static_cast<std::size_t>(p)];
+            const float f = full[to_index(p)];
             return std::isnan(f) ? -1.0f : f;
         };
         std::nth_element(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n), out.end(),
@@ -60,7 +61,7 @@ double cosine_ideal(std::span<const float> a, std::span<const float> full,
     double product = 0, aa = 0, rr = 0;
     for (const float x : a) aa += static_cast<double>(x) * x;
     for (const std::int32_t p : ideal) {
-        const double x = a[static_cast<std::size_t>(p)], f = full[static_cast<std::size_t>(p)];
+        const double x = a[to_index(p)], f = full[to_index(p)];
         product += x * f;
         rr += f * f;
     }
@@ -69,7 +70,7 @@ double cosine_ideal(std::span<const float> a, std::span<const float> full,
 
 double retained_mass(std::span<const float> full, std::span<const std::int32_t> attended) {
     double sum = 0;
-    for (const std::int32_t p : attended) sum += full[static_cast<std::size_t>(p)];
+    for (const std::int32_t p : attended) sum += full[to_index(p)];
     return sum;
 }
 
@@ -92,11 +93,10 @@ RowMeasures mean_measures(const KvLayout& layout, const RowOutput& out) {
     double sum = 0;
     for (int layer = 0; layer < layout.n_layers(); ++layer)
         for (int head = 0; head < layout.n_heads(); ++head) {
-            const auto g = static_cast<std::size_t>(layout.kv_head_from_head(layer, head));
-            const auto from = static_cast<std::size_t>(values.offset[g]);
-            const std::size_t n = static_cast<std::size_t>(values.offset[g + 1]) - from;
-            const auto at = static_cast<std::size_t>(
-                values.head_offset[static_cast<std::size_t>(layer * layout.n_heads() + head)]);
+            const auto g = to_index(layout.kv_head_from_head(layer, head));
+            const auto from = to_index(values.offset[g]);
+            const std::size_t n = to_index(values.offset[g + 1]) - from;
+            const auto at = to_index(values.head_offset[to_index(layer * layout.n_heads() + head)]);
             sum += sink_share(std::span(values.positions).subspan(from, n),
                               std::span(values.attention).subspan(at, n));
         }

@@ -1,6 +1,7 @@
 #include "engine/policy/distribution.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -135,10 +136,10 @@ int best(std::span<const float> values) {
 // Keeps the best values so far in order, in one pass: a vocabulary is long and k is small, so few values
 // pass the first comparison.
 std::vector<int> top_k(std::span<const float> values, int k) {
-    const std::size_t most = static_cast<std::size_t>(std::max(k, 0));
+    const std::size_t most = to_index(std::max(k, 0));
     std::vector<int> best;
     if (most == 0) return best;
-    auto value = [&](int v) { return values[static_cast<std::size_t>(v)]; };
+    auto value = [&](int v) { return values[to_index(v)]; };
     for (std::size_t v = 0; v < values.size(); ++v) {
         if (std::isnan(values[v]) || (best.size() == most && !(values[v] > value(best.back())))) continue;
         if (best.size() == most) best.pop_back();

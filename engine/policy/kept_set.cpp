@@ -1,5 +1,7 @@
 #include "engine/policy/kept_set.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 
 namespace keyhole {
@@ -9,7 +11,7 @@ namespace {
 constexpr int kBits = 64;
 
 std::size_t word_of(int position) {
-    return static_cast<std::size_t>(position / kBits);
+    return to_index(position / kBits);
 }
 std::uint64_t bit_of(int position) {
     return std::uint64_t{1} << (position % kBits);

@@ -1,6 +1,7 @@
 #include "engine/policy/lane_spec.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/policy/spec_text.h"
 
@@ -400,8 +401,7 @@ std::string text_of_override(const Override& o) {
             value = fmt::format("{}", o.value);
             break;
     }
-    return fmt::format("{}@{}={}", kOverrideKeys[static_cast<std::size_t>(o.field)], format_override_heads(o),
-                       value);
+    return fmt::format("{}@{}={}", kOverrideKeys[to_index(o.field)], format_override_heads(o), value);
 }
 
 /// Keys of the spec without an implementation: `only` is accepted and has no effect. `words` may be empty
@@ -430,7 +430,7 @@ void read_unbuilt(const Reader& reader, const UnbuiltKey& key, Item value) {
     if (!key.only.empty() && value.text == key.only) return;
     if (!key.words[0].empty()) {
         const auto words = std::span(key.words).first(
-            static_cast<std::size_t>(std::find(key.words.begin(), key.words.end(), "") - key.words.begin()));
+            to_index(std::find(key.words.begin(), key.words.end(), "") - key.words.begin()));
         reader.word(key.name, value.part(0, value.text.find(':')), words);
     }
     reader.fault(value, fmt::format("{}={} {}", key.name, shown_text(value.text), kUnbuilt));
@@ -581,19 +581,19 @@ std::string format_effective_spec(const LaneSpec& spec, int n_prompt, int n_gene
 }
 
 std::string_view preset_name(Preset preset) {
-    return kPresets[static_cast<std::size_t>(preset)].name;
+    return kPresets[to_index(preset)].name;
 }
 
 std::string_view preset_help(Preset preset) {
-    return kPresets[static_cast<std::size_t>(preset)].help;
+    return kPresets[to_index(preset)].help;
 }
 
 std::string_view dialect_name(Dialect dialect) {
-    return kDialectWords[static_cast<std::size_t>(dialect)].text;
+    return kDialectWords[to_index(dialect)].text;
 }
 
 std::string_view dialect_help(Preset preset) {
-    return kPresets[static_cast<std::size_t>(preset)].released;
+    return kPresets[to_index(preset)].released;
 }
 
 }  // namespace keyhole

@@ -1,5 +1,7 @@
 #include "engine/policy/params.h"
 
+#include "engine/base/index.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -349,7 +351,7 @@ PolicyParams params_of_head(const PolicyParams& of_all, const std::vector<Overri
 
 /// Returns the layer that owns the KV heads of a layer: the first that reads them.
 int owner_of(const HeadGrid& heads, int layer) {
-    const auto of_layer = [&](int l) { return heads.kv_head[static_cast<std::size_t>(l * heads.n_heads)]; };
+    const auto of_layer = [&](int l) { return heads.kv_head[to_index(l * heads.n_heads)]; };
     int owner = 0;
     while (of_layer(owner) != of_layer(layer)) ++owner;
     return owner;
@@ -407,7 +409,7 @@ std::vector<std::string> check_overrides(const PolicyParams& params, const HeadG
     std::map<int, PolicyParams> of_unit;
     for (int layer = 0; layer < heads.n_layers; ++layer)
         for (int head = 0; head < heads.n_heads && owner_of(heads, layer) == layer; ++head) {
-            const int g = heads.kv_head[static_cast<std::size_t>(layer * heads.n_heads + head)];
+            const int g = heads.kv_head[to_index(layer * heads.n_heads + head)];
             const int unit = scope == Scope::head ? g : scope == Scope::layer ? layer : 0;
             const PolicyParams own = params_of_head(of_all, params.overrides, layer, head);
             const auto [at, is_new] = of_unit.emplace(unit, own);

@@ -7,6 +7,8 @@
 /// Full, Window, StreamingLLM, Key-only, H2O, TOVA, Keyformer and A2SF are presets: points in this space.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -184,8 +186,8 @@ struct ResolvedPolicy {
     /// Returns the policy of a query head.
     const ResolvedPolicy& at(int layer, int head) const {
         if (variant_of_head.empty()) return *this;
-        const int v = variant_of_head[static_cast<std::size_t>(layer * n_heads + head)];
-        return v < 0 ? *this : variants[static_cast<std::size_t>(v)];
+        const int v = variant_of_head[to_index(layer * n_heads + head)];
+        return v < 0 ? *this : variants[to_index(v)];
     }
     /// Returns whether a test holds for this policy or for a variant.
     template <class Test>

@@ -1,6 +1,7 @@
 #include "engine/policy/spec_text.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
 
@@ -111,7 +112,7 @@ std::vector<Item> Reader::split_commas(Item item) const {
 
 std::size_t Reader::word(std::string_view what, Item item, std::span<const std::string_view> words) const {
     const auto found = std::find(words.begin(), words.end(), item.text);
-    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+    if (found != words.end()) return to_index(found - words.begin());
     constexpr std::size_t kLongestWord = 64;  // longer words are cut before the search for a near one
     fault(item, fmt::format("unknown {} '{}', did you mean '{}'? ({})", what, shown_text(item.text),
                             nearest_word(item.text.substr(0, kLongestWord), words), fmt::join(words, " ")));

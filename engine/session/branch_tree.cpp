@@ -1,6 +1,7 @@
 #include "engine/session/branch_tree.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 
@@ -122,8 +123,8 @@ bool BranchTree::rewind(int row) {
 
 BranchTree::Way BranchTree::way_to(int id) const {
     const std::vector<int> here = line_of(shown_), there = line_of(other(id).id);
-    const std::size_t shared = static_cast<std::size_t>(
-        std::mismatch(here.begin(), here.end(), there.begin(), there.end()).first - here.begin());
+    const std::size_t shared =
+        to_index(std::mismatch(here.begin(), here.end(), there.begin(), there.end()).first - here.begin());
     Way way;
     way.from_row = at(there[shared - 1]).last_row;
     way.last_row = at(id).last_row;

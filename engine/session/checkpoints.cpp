@@ -1,5 +1,7 @@
 #include "engine/session/checkpoints.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <set>
 
@@ -13,8 +15,7 @@ std::size_t merged_bytes(const Model& variant, const Model& base) {
     visit_weights(base.weights(), [&](const Weight& w) { of_base.insert(w.data); });
     std::size_t sum = 0;
     visit_weights(variant.weights(), [&](const Weight& w) {
-        if (!of_base.contains(w.data))
-            sum += static_cast<std::size_t>(w.rows * w.cols) * dtype_bytes(w.dtype);
+        if (!of_base.contains(w.data)) sum += to_index(w.rows * w.cols) * dtype_bytes(w.dtype);
     });
     return sum;
 }
@@ -43,7 +44,7 @@ std::size_t SessionState::bytes() const {
     std::size_t sum = history.size() * sizeof(int);
     for (const Lane& lane : lanes) {
         const CacheUse use = lane.cache->use();
-        sum += static_cast<std::size_t>(use.allocated_bytes + use.shadow_bytes) +
+        sum += to_index(use.allocated_bytes + use.shadow_bytes) +
                (lane.log_probs.size() + lane.out.next_logits.size()) * sizeof(float) +
                lane.tokens.size() * sizeof(int) + lane.left.size() * sizeof(lane.left[0]);
     }
@@ -68,8 +69,7 @@ std::map<const Model*, std::size_t> Checkpoints::only_kept(const SessionState& r
         for (const Lane& lane : kept.state.lanes) {
             const Model* model = lane.model.get();
             if (model != base_ && !models.contains(model) && !runs(running, model))
-                models[model] =
-                    merged_bytes(*model, *base_) + static_cast<std::size_t>(lane.cache->variant_bytes());
+                models[model] = merged_bytes(*model, *base_) + to_index(lane.cache->variant_bytes());
         }
     return models;
 }

@@ -1,6 +1,7 @@
 #include "engine/session/prompt_tiles.h"
 
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,21 +17,20 @@ void LaneTiles::send(PrefillTile tile, void (PrefillSink::*what)(const PrefillTi
         }
         return;
     }
-    if (tile.lane >= 0) tile.lane = lanes_[static_cast<std::size_t>(tile.lane)];
+    if (tile.lane >= 0) tile.lane = lanes_[to_index(tile.lane)];
     (to_.*what)(tile);
 }
 
 PromptRecorder::PromptRecorder(const RunInfo& run, PrefillSink* next)
     : next_(next), n_heads_(run.config.n_heads) {
     constexpr std::size_t kBudgetBytes = std::size_t{64} << 20;
-    const std::size_t n = static_cast<std::size_t>(run.n_prompt());
-    const std::size_t heads = static_cast<std::size_t>(run.config.n_layers * run.config.n_heads);
+    const std::size_t n = to_index(run.n_prompt());
+    const std::size_t heads = to_index(run.config.n_layers * run.config.n_heads);
     rows_ = std::make_shared<PromptRows>();
     std::size_t size = n;
     while (heads * size * size * sizeof(std::uint16_t) > kBudgetBytes) {
         rows_->reduction *= 2;
-        size =
-            (n + static_cast<std::size_t>(rows_->reduction) - 1) / static_cast<std::size_t>(rows_->reduction);
+        size = (n + to_index(rows_->reduction) - 1) / to_index(rows_->reduction);
     }
     rows_->size = static_cast<int>(size);
     rows_->attention.assign(heads * size * size, 0);
@@ -43,12 +43,11 @@ RowWants PromptRecorder::wants() const {
 }
 
 void PromptRecorder::attention(const PrefillTile& tile) {
-    const std::size_t size = static_cast<std::size_t>(rows_->size);
+    const std::size_t size = to_index(rows_->size);
     std::uint16_t* image =
-        rows_->attention.data() + static_cast<std::size_t>(tile.layer * n_heads_ + tile.head) * size * size;
+        rows_->attention.data() + to_index(tile.layer * n_heads_ + tile.head) * size * size;
     for (int i = 0; i < tile.n_rows; ++i) {
-        std::uint16_t* line =
-            image + static_cast<std::size_t>((tile.first_row + i) / rows_->reduction) * size;
+        std::uint16_t* line = image + to_index((tile.first_row + i) / rows_->reduction) * size;
         const float* values = tile.values + static_cast<std::int64_t>(i) * tile.n_columns;
         const int n = tile.first_row + i + 1;
         for (int p = 0; p < n; p += rows_->reduction, ++line) {

@@ -1,17 +1,11 @@
 #include "engine/session/run_settings.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace keyhole {
-
-namespace {
-
-std::size_t at(int i) {
-    return static_cast<std::size_t>(i);
-}
-
-}  // namespace
 
 std::vector<LaneSpec> RunSettings::lane_specs() const {
     std::vector<LaneSpec> specs;
@@ -27,14 +21,14 @@ RunSettings settings_at(const RunSpec& run, int row) {
     for (const LoggedCommand& logged : run.commands) {
         if (logged.row >= row) break;
         if (const auto* set = std::get_if<SetLane>(&logged.command)) {
-            if (there(set->index)) now.lanes[at(set->index)].spec = set->spec;
+            if (there(set->index)) now.lanes[to_index(set->index)].spec = set->spec;
         } else if (const auto* add = std::get_if<AddLane>(&logged.command)) {
             now.lanes.push_back({id++, add->spec});
         } else if (const auto* remove = std::get_if<RemoveLane>(&logged.command)) {
             if (there(remove->index)) now.lanes.erase(now.lanes.begin() + remove->index);
         } else if (const auto* fork = std::get_if<ForkLane>(&logged.command)) {
             if (there(fork->index))
-                now.lanes.push_back({id++, fork->spec.value_or(now.lanes[at(fork->index)].spec)});
+                now.lanes.push_back({id++, fork->spec.value_or(now.lanes[to_index(fork->index)].spec)});
         } else if (const auto* follow = std::get_if<SetFollow>(&logged.command)) {
             now.follow = follow->on;
         } else if (const auto* sampling = std::get_if<SetSampling>(&logged.command)) {
@@ -50,7 +44,7 @@ std::vector<Command> settings_since(const RunSpec& run, int row, std::span<const
     now.lanes.resize(lanes.size(), {-1, {}});  // pending commands are not in the log
     std::vector<Command> commands;
     for (int i = static_cast<int>(then.lanes.size()) - 1; i > 0; --i) {
-        const int id = then.lanes[at(i)].id;
+        const int id = then.lanes[to_index(i)].id;
         if (std::any_of(now.lanes.begin(), now.lanes.end(), [&](const LoggedLane& l) { return l.id == id; }))
             continue;
         commands.push_back(RemoveLane{i});

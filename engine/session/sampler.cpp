@@ -1,5 +1,6 @@
 #include "engine/session/sampler.h"
 
+#include "engine/base/index.h"
 #include "engine/base/philox.h"
 #include "engine/policy/distribution.h"
 
@@ -19,11 +20,11 @@ int choose_token(std::span<const float> logits, const Sampling& sampling, float 
     if (sampling.temperature <= 0) return best(logits);
     std::vector<int> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
-    auto logit = [&](int id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };
+    auto logit = [&](int id) { return static_cast<double>(logits[to_index(id)]); };
     auto better = [&](int a, int b) { return logit(a) > logit(b) || (logit(a) == logit(b) && a < b); };
-    if (sampling.top_k > 0 && static_cast<std::size_t>(sampling.top_k) < ids.size()) {
+    if (sampling.top_k > 0 && to_index(sampling.top_k) < ids.size()) {
         std::partial_sort(ids.begin(), ids.begin() + sampling.top_k, ids.end(), better);
-        ids.resize(static_cast<std::size_t>(sampling.top_k));
+        ids.resize(to_index(sampling.top_k));
     } else {
         std::sort(ids.begin(), ids.end(), better);
     }

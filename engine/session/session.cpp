@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/policy/attention.h"
 #include "engine/policy/distribution.h"
 #include "engine/session/prompt.h"
@@ -33,8 +34,8 @@ std::shared_ptr<const HiddenSet> hidden_set(const RowValues& values) {
     auto set = std::make_shared<HiddenSet>();
     set->offset.push_back(0);
     for (std::size_t g = 0; g + 1 < values.offset.size(); ++g) {
-        const auto begin = static_cast<std::size_t>(values.offset[g]);
-        const auto n = static_cast<std::size_t>(values.offset[g + 1]) - begin;
+        const auto begin = to_index(values.offset[g]);
+        const auto n = to_index(values.offset[g + 1]) - begin;
         const std::size_t first_byte = set->bits.size();
         set->bits.resize(first_byte + (n + 7) / 8, 0);
         for (std::size_t i = 0; i < n; ++i)
@@ -77,7 +78,7 @@ std::shared_ptr<const RowBlock> Session::Impl::row_block(const RowValues& values
     const std::size_t n_attention = n_parts(values.attention.size());
     const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
     const auto fill = [&](std::int64_t i) {
-        const auto part = static_cast<std::size_t>(i);
+        const auto part = to_index(i);
         if (part < n_attention) {
             const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
             fp16_from_floats(std::span(values.attention).subspan(first, n),
@@ -126,8 +127,7 @@ std::shared_ptr<const StepTrace> Session::Impl::record(float ms,
             r.kl = static_cast<float>(kl_divergence(reference.log_probs, lane.log_probs));
             r.agrees = &lane == &reference || best(reference.out.next_logits) == best(lane.out.next_logits);
         }
-        for (int id : top_k(lane.log_probs, start.n_top))
-            r.top.push_back({id, lane.log_probs[static_cast<std::size_t>(id)]});
+        for (int id : top_k(lane.log_probs, start.n_top)) r.top.push_back({id, lane.log_probs[to_index(id)]});
         if (!lane.active() && !lane.out_is_new) continue;
         r.hidden = hidden_set(lane.out.values);
         r.attended_tokens = count_attended(lane.out.values);

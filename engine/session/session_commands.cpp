@@ -1,4 +1,5 @@
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/session/session_impl.h"
 
@@ -52,10 +53,10 @@ std::string left_text(const Lane& lane, const std::vector<int>& heads, int posit
 }  // namespace
 
 Lane& Session::Impl::lane_at(int index) {
-    if (index < 0 || static_cast<std::size_t>(index) >= lanes.size())
+    if (index < 0 || to_index(index) >= lanes.size())
         fail(ErrorCode::wrong_use, "lane {} does not exist; there are lanes 0 to {}", index,
              lanes.size() - 1);
-    return lanes[static_cast<std::size_t>(index)];
+    return lanes[to_index(index)];
 }
 
 /// Returns why the model cannot run the spec; empty if it can. The text forms check this while parsing, but
@@ -145,7 +146,7 @@ Lane Session::Impl::replayed_lane(const Lane& from, const LaneSpec& spec) {
     try {
         replay(again.tokens, again.log, change);
         for (int g = 0; g < n_kv_heads; ++g)
-            if (lanes.back().cache->stored_positions(g) != stored[static_cast<std::size_t>(g)])
+            if (lanes.back().cache->stored_positions(g) != stored[to_index(g)])
                 fail(ErrorCode::unsupported,
                      "lane '{}' keeps other tokens when it runs again from the prompt; start with shadow=on "
                      "instead",

@@ -1,4 +1,5 @@
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/distribution.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
@@ -74,8 +75,7 @@ Lane Session::Impl::new_lane(const LaneInfo& identity, const LaneSpec& spec) con
     lane.spec = lane.initial_spec = spec;
     lane.model = shared_model(model, spec.sharing);
     lane.info = lane_info(identity, spec, *lane.model);
-    lane.cache = backend.make_cache(lane.model != model ? lane.model : nullptr);
-    backend.apply_policy(*lane.cache, lane.policy(), -1);
+    lane.cache = backend.make_cache(lane.policy(), lane.model != model ? lane.model : nullptr);
     return lane;
 }
 
@@ -109,7 +109,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
         auto group = std::find_if(oneshot.begin(), oneshot.end(),
                                   [&](const Together& g) { return g.of == lane.model.get(); });
         if (group == oneshot.end()) group = oneshot.insert(group, {lane.model.get(), {}, {}});
-        group->prefills.push_back({lane.cache.get(), &lane.info->policy, wants(), &lane.out});
+        group->prefills.push_back({lane.cache.get(), wants(), &lane.out});
         group->lanes.push_back(static_cast<int>(i));
     }
     std::shared_ptr<const PromptRows> rows;
@@ -130,7 +130,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
             const std::shared_ptr<const PromptRows> of_group = recorder.take();
             if (is_own) rows = of_group;
             for (const int lane : group.lanes)
-                if (!is_own) lanes[static_cast<std::size_t>(lane)].prompt_rows = of_group;
+                if (!is_own) lanes[to_index(lane)].prompt_rows = of_group;
         } else {
             backend.prefill(run->prompt_tokens, group.prefills, tiles ? &*tiles : nullptr, part);
         }
@@ -138,7 +138,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
     for (int i = 0; i < n_prompt() && !stepwise.empty(); ++i) {
         if (part_done && !part_done((n_parts - 1 + static_cast<double>(i) / n_prompt()) / n_parts))
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_prompt());
-        feed(stepwise, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
+        feed(stepwise, i, [&](const Lane&) { return run->prompt_tokens[to_index(i)]; });
         const bool last = i == n_prompt() - 1;
         for (std::size_t n : stepwise) {
             Lane& lane = lanes[n];
@@ -150,7 +150,7 @@ std::shared_ptr<const PromptRows> Session::Impl::prefill(std::size_t first_lane,
     }
     weight_files.check();  // results computed from a file that has changed do not count
     for (const Together& group : oneshot)
-        for (int i : group.lanes) note_row(lanes[static_cast<std::size_t>(i)]);
+        for (int i : group.lanes) note_row(lanes[to_index(i)]);
     for (std::size_t i = first_lane; i < lanes.size(); ++i) read_logits(lanes[i], n_prompt() - 1);
     return rows;
 }
@@ -160,7 +160,7 @@ void Session::Impl::feed(const std::vector<std::size_t>& which, int at_row,
     std::vector<LaneStep> steps;
     for (std::size_t i : which) {
         Lane& lane = lanes[i];
-        steps.push_back({lane.cache.get(), &lane.info->policy, token_of(lane), at_row, wants(), &lane.out});
+        steps.push_back({lane.cache.get(), token_of(lane), at_row, wants(), &lane.out});
     }
     backend.step(steps);
     weight_files.check();
@@ -177,7 +177,7 @@ void Session::Impl::feed_row() {
         if (!lane.active()) continue;
         which.push_back(i);
         lane.token = given ? forced.front() : follow ? reference_token : lane.predicted;
-        lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(lane.token)];
+        lane.token_log_prob = lane.log_probs[to_index(lane.token)];
         lane.diverged = lane.diverged || lane.token != lanes.front().token || !lanes.front().active();
     }
     feed(which, next, [](const Lane& lane) { return lane.token; });
@@ -238,7 +238,7 @@ void Session::Impl::replay(const std::vector<int>& tokens, const std::vector<Log
         tell_or_stop(at_row / n_rows);
         apply_until(at_row - 1);
         lane.token = tokens[i];
-        lane.token_log_prob = lane.log_probs[static_cast<std::size_t>(tokens[i])];
+        lane.token_log_prob = lane.log_probs[to_index(tokens[i])];
         feed({last}, at_row, [](const Lane& fed) { return fed.token; });
         lane.tokens.push_back(lane.token);
         lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());

@@ -1,6 +1,7 @@
 // Computes the next token that a lane would have if it had never evicted certain tokens, in a temporary copy
 // that repeats the lane's other evictions by hand.
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/distribution.h"
 #include "engine/session/session_impl.h"
 
@@ -53,7 +54,7 @@ std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
         if (stepwise) {
             for (int i = 0; i < n_prompt(); ++i) {
                 tell_or_stop(i / n_rows);
-                feed({last}, i, [&](const Lane&) { return run->prompt_tokens[static_cast<std::size_t>(i)]; });
+                feed({last}, i, [&](const Lane&) { return run->prompt_tokens[to_index(i)]; });
                 let_go(i);
             }
         } else {
@@ -62,7 +63,7 @@ std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
         }
         for (int r = n_prompt(); r <= at_row; ++r) {
             tell_or_stop(r / n_rows);
-            feed({last}, r, [&](const Lane&) { return tokens[static_cast<std::size_t>(r - n_prompt())]; });
+            feed({last}, r, [&](const Lane&) { return tokens[to_index(r - n_prompt())]; });
             let_go(r);
         }
         read_logits(copy, at_row);
@@ -132,11 +133,10 @@ Counterfactual Session::Impl::with_token_restored(int index, int position, int n
         part_from = 0.5;
     }
     const std::vector<float> with = replay_in_copy(lane_at(index), at_row, left_with);
-    for (const int id : top_k(with, start.n_top))
-        result.with.push_back({id, with[static_cast<std::size_t>(id)]});
+    for (const int id : top_k(with, start.n_top)) result.with.push_back({id, with[to_index(id)]});
     result.kl = kl_divergence(as_it_is, with);
     if (!result.with.empty())  // a distribution with NaN has no best token
-        result.log_prob_as_is = as_it_is[static_cast<std::size_t>(result.with.front().id)];
+        result.log_prob_as_is = as_it_is[to_index(result.with.front().id)];
     return result;
 }
 

@@ -2,6 +2,7 @@
 /// policies and the model's plain types (config, layout), nothing else.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/base/unfilled.h"
 #include "engine/model/model.h"
 #include "engine/policy/row.h"
@@ -104,7 +105,7 @@ struct HiddenSet {
     std::vector<std::int32_t> offset;  ///< [n_kv_heads + 1] bytes
     std::vector<std::uint8_t> bits;
     bool hides(int kv_head, int i) const {
-        const std::size_t byte = static_cast<std::size_t>(offset[static_cast<std::size_t>(kv_head)] + i / 8);
+        const std::size_t byte = to_index(offset[to_index(kv_head)] + i / 8);
         return ((bits[byte] >> (i % 8)) & 1) != 0;
     }
     bool operator==(const HiddenSet&) const = default;

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,10 +11,6 @@
 namespace keyhole {
 
 namespace {
-
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
 
 // Counts over all histories, so that a history that replaces another has a new generation.
 std::atomic<std::uint64_t> g_generations{0};
@@ -52,7 +49,7 @@ void RunHistory::reserve(int n_positions) {
     const int capacity = std::max(n_positions, 2 * capacity_);
     for (Lane& lane : lanes_) {
         const int n_kv_heads = (lane.layout != nullptr ? *lane.layout : run().layout).n_kv_heads();
-        std::vector<std::int32_t> table(at(n_kv_heads) * at(capacity), -1);
+        std::vector<std::int32_t> table(to_index(n_kv_heads) * to_index(capacity), -1);
         for (int g = 0; g < n_kv_heads; ++g)
             std::copy_n(lane.evicted_at.begin() + std::int64_t{g} * capacity_, capacity_,
                         table.begin() + std::int64_t{g} * capacity);
@@ -66,22 +63,22 @@ void RunHistory::add_lane(const LaneInfo& info, int row) {
     const std::optional<int> parent =
         info.forked_from >= 0 ? lane_from_id(info.forked_from) : std::optional<int>();
     if (parent) {
-        lane = lanes_[at(*parent)];
+        lane = lanes_[to_index(*parent)];
         lane.forked_from = *parent;
         lane.forked_at = info.forked_at;
         lane.replayed = info.replayed;
         if (info.replayed) {
             const KvLayout& layout = info.layout != nullptr ? *info.layout : run().layout;
             lane.layout = info.layout;
-            lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
+            lane.evicted_at.assign(to_index(layout.n_kv_heads()) * to_index(capacity_), -1);
         }
     } else {
         // A lane that is added during a run was fed lane 0's tokens so far.
         lane.tokens = lanes_.empty() ? run().prompt_tokens : lanes_.front().tokens;
-        lane.tokens.resize(std::min(lane.tokens.size(), std::max(at(row), at(n_prompt()))));
+        lane.tokens.resize(std::min(lane.tokens.size(), std::max(to_index(row), to_index(n_prompt()))));
         lane.layout = info.layout;
         const KvLayout& layout = lane.layout != nullptr ? *lane.layout : run().layout;
-        lane.evicted_at.assign(at(layout.n_kv_heads()) * at(capacity_), -1);
+        lane.evicted_at.assign(to_index(layout.n_kv_heads()) * to_index(capacity_), -1);
     }
     lane.id = info.id;
     lane.first_row = row;
@@ -93,24 +90,24 @@ void RunHistory::fold(const StepTrace& step) {
     for (const LaneRecord& record : step.lanes)
         if (!lane_from_id(record.info->id)) add_lane(*record.info, step.row);
     for (const LaneRecord& record : step.lanes) {
-        Lane& lane = lanes_[at(*lane_from_id(record.info->id))];
+        Lane& lane = lanes_[to_index(*lane_from_id(record.info->id))];
         // Once a lane has ended or failed, its records carry nothing new, until the user's input continues
         // it.
         if (!lane.ended || record.attended_tokens > 0) {
             lane.last_row = step.row;
             if (step.row >= static_cast<int>(lane.tokens.size()))
-                lane.tokens.resize(at(step.row) + 1, record.token);
+                lane.tokens.resize(to_index(step.row) + 1, record.token);
         }
         lane.ended = record.ended || !record.failure.empty();
         for (const Eviction& e : record.evictions)
-            lane.evicted_at[at(std::int64_t{e.kv_head} * capacity_ + e.position)] = e.row;
+            lane.evicted_at[to_index(std::int64_t{e.kv_head} * capacity_ + e.position)] = e.row;
     }
 }
 
 const StepTrace& RunHistory::at_row(int row) const {
     const int index = row - steps_.front()->row;
-    if (index >= 0 && index < static_cast<int>(steps_.size()) && steps_[at(index)]->row == row)
-        return *steps_[at(index)];
+    if (index >= 0 && index < static_cast<int>(steps_.size()) && steps_[to_index(index)]->row == row)
+        return *steps_[to_index(index)];
     const auto it =
         std::lower_bound(steps_.begin(), steps_.end(), row, [](const auto& s, int r) { return s->row < r; });
     KH_ASSERT(it != steps_.end() && (*it)->row == row, "no record of row {}", row);
@@ -126,12 +123,12 @@ std::optional<int> RunHistory::lane_from_id(int id) const {
 const LaneRecord* RunHistory::lane_record(int row, int lane) const {
     if (row < steps_.front()->row || row > last_row()) return nullptr;
     for (const LaneRecord& record : at_row(row).lanes)
-        if (record.info->id == lanes_[at(lane)].id) return &record;
+        if (record.info->id == lanes_[to_index(lane)].id) return &record;
     return nullptr;
 }
 
 std::int32_t RunHistory::evicted_at(int lane, int kv_head, int position) const {
-    return lanes_[at(lane)].evicted_at[at(std::int64_t{kv_head} * capacity_ + position)];
+    return lanes_[to_index(lane)].evicted_at[to_index(std::int64_t{kv_head} * capacity_ + position)];
 }
 
 bool RunHistory::stored(int lane, int kv_head, int position, int row) const {
@@ -149,7 +146,7 @@ bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
     if (!held(lane, kv_head, position, row)) return false;
     if (!record) {
         const std::vector<int>& window = run().config.window;
-        const int seen = window.empty() ? 0 : window[at(layout(lane).kv_head(kv_head).owner_layer)];
+        const int seen = window.empty() ? 0 : window[to_index(layout(lane).kv_head(kv_head).owner_layer)];
         return seen > 0 && position <= row - seen;
     }
     if (!record->hidden) return false;
@@ -162,12 +159,12 @@ bool RunHistory::hidden(int lane, int kv_head, int position, int row) const {
     };
     thread_local Unpacked known;
     if (known.set != record->hidden || known.kv_head != kv_head || known.row != row) {
-        known = {record->hidden, kv_head, row, std::vector<std::uint8_t>(at(row) + 1, 0)};
+        known = {record->hidden, kv_head, row, std::vector<std::uint8_t>(to_index(row) + 1, 0)};
         int i = 0;
         for (int p = 0; p <= row; ++p)
-            if (held(lane, kv_head, p, row)) known.hides[at(p)] = record->hidden->hides(kv_head, i++);
+            if (held(lane, kv_head, p, row)) known.hides[to_index(p)] = record->hidden->hides(kv_head, i++);
     }
-    return known.hides[at(position)] != 0;
+    return known.hides[to_index(position)] != 0;
 }
 
 bool RunHistory::attended(int lane, int kv_head, int position, int row) const {
@@ -181,8 +178,9 @@ std::vector<std::int32_t> RunHistory::held_positions(int lane, int kv_head, int 
 }
 
 void RunHistory::held_positions(int lane, int kv_head, int row, std::vector<std::int32_t>& out) const {
-    out.resize(at(row) + 1);
-    const std::int32_t* evicted = &lanes_[at(lane)].evicted_at[at(std::int64_t{kv_head} * capacity_)];
+    out.resize(to_index(row) + 1);
+    const std::int32_t* evicted =
+        &lanes_[to_index(lane)].evicted_at[to_index(std::int64_t{kv_head} * capacity_)];
     const auto bound = static_cast<std::uint32_t>(row);
     std::size_t n = 0;
     for (std::int32_t p = 0; p <= row; ++p) {  // branch-free: it runs a million times per row at 1,024 heads
@@ -216,7 +214,7 @@ void RunHistory::scatter(int lane, int kv_head, int row, std::int64_t begin, std
     std::int64_t i = begin;
     for (int p = 0; p <= row && i <= end; ++p) {
         if (!held(lane, kv_head, p, row)) continue;
-        if (i < end) set(at(p), at(i));
+        if (i < end) set(to_index(p), to_index(i));
         ++i;
     }
     KH_ASSERT(i == end, "row {} of KV head {}: attended set and row block differ", row, kv_head);
@@ -227,7 +225,7 @@ bool RunHistory::attention_row(int lane, int row, int layer, int head, std::span
     if (!record || !record->rows || record->rows->attention.empty()) return false;
     KH_ASSERT(static_cast<int>(out.size()) > row, "{} values for row {}", out.size(), row);
     const RowBlock& block = *record->rows;
-    const std::size_t index = at(layer * run().layout.n_heads() + head);
+    const std::size_t index = to_index(layer * run().layout.n_heads() + head);
     std::fill(out.begin(), out.end(), 0.0f);
     scatter(lane, layout(lane).kv_head_from_head(layer, head), row, block.head_offset[index],
             block.head_offset[index + 1],
@@ -241,7 +239,7 @@ bool RunHistory::score_row(int lane, int row, int kv_head, std::span<float> out)
     KH_ASSERT(static_cast<int>(out.size()) > row, "{} values for row {}", out.size(), row);
     const RowBlock& block = *record->rows;
     std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
-    scatter(lane, kv_head, row, block.offset[at(kv_head)], block.offset[at(kv_head) + 1],
+    scatter(lane, kv_head, row, block.offset[to_index(kv_head)], block.offset[to_index(kv_head) + 1],
             [&](std::size_t p, std::size_t i) { out[p] = block.scores[i]; });
     return true;
 }

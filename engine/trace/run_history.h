@@ -3,6 +3,7 @@
 /// as when figures are drawn.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/base/view.h"
 #include "engine/trace/recorder.h"
 
@@ -47,13 +48,12 @@ class RunHistory {
     std::span<const Lane> lanes() const { return lanes_; }
     /// Returns the KV heads of a lane (index). Lanes may differ: compare them by (layer, query head).
     const KvLayout& layout(int lane) const {
-        const auto& own = lanes_[static_cast<std::size_t>(lane)].layout;
+        const auto& own = lanes_[to_index(lane)].layout;
         return own != nullptr ? *own : run().layout;
     }
     /// Returns whether two lanes (indices) have the same KV heads.
     bool same_layout(int a, int b) const {
-        return lanes_[static_cast<std::size_t>(a)].layout == lanes_[static_cast<std::size_t>(b)].layout ||
-               layout(a) == layout(b);
+        return lanes_[to_index(a)].layout == lanes_[to_index(b)].layout || layout(a) == layout(b);
     }
     /// Converts a lane's id to an index into lanes().
     std::optional<int> lane_from_id(int id) const;

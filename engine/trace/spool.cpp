@@ -1,6 +1,7 @@
 #include "engine/trace/spool.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/trace/trace_json.h"
 
 #include <sys/mman.h>
@@ -207,15 +208,14 @@ void share(StepTrace& step, const StepTrace& before) {
 template <class T>
 bool is_partition(const std::vector<T>& offset, std::size_t n_parts, std::size_t n) {
     return offset.size() == n_parts + 1 && offset.front() == 0 &&
-           std::is_sorted(offset.begin(), offset.end()) && static_cast<std::size_t>(offset.back()) == n;
+           std::is_sorted(offset.begin(), offset.end()) && to_index(offset.back()) == n;
 }
 
 /// Returns why the arrays of a lane's record do not fit its scalars; empty if they do.
 std::string_view fault_of(const LaneRecord& lane, const KvLayout& layout, int row) {
     const int n_kv_heads = layout.n_kv_heads();
-    const auto n_groups = static_cast<std::size_t>(n_kv_heads),
-               n_heads =
-                   static_cast<std::size_t>(layout.n_layers()) * static_cast<std::size_t>(layout.n_heads());
+    const auto n_groups = to_index(n_kv_heads),
+               n_heads = to_index(layout.n_layers()) * to_index(layout.n_heads());
     const auto is_place = [&](int kv_head, int position) {
         return kv_head >= 0 && kv_head < n_kv_heads && position >= 0 && position <= row;
     };
@@ -229,9 +229,8 @@ std::string_view fault_of(const LaneRecord& lane, const KvLayout& layout, int ro
         if (lane.shadow && ((*lane.shadow).*part).size() != n_heads) return "the shadow";
     if (!lane.rows) return {};
     const RowBlock& rows = *lane.rows;
-    const std::size_t n_held = rows.offset.empty() ? 0 : static_cast<std::size_t>(rows.offset.back()),
-                      n_read =
-                          rows.head_offset.empty() ? 0 : static_cast<std::size_t>(rows.head_offset.back());
+    const std::size_t n_held = rows.offset.empty() ? 0 : to_index(rows.offset.back()),
+                      n_read = rows.head_offset.empty() ? 0 : to_index(rows.head_offset.back());
     if (!is_partition(rows.offset, n_groups, n_held) || !is_partition(rows.head_offset, n_heads, n_read) ||
         (!rows.scores.empty() && rows.scores.size() != n_held) ||
         (!rows.attention.empty() && rows.attention.size() != n_read))

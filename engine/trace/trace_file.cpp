@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
 #include "engine/base/unfinished_file.h"
@@ -175,7 +176,7 @@ class LaneArrays {
         const StepList& steps = history.steps();
         for (std::size_t s = 0; s < steps.size(); ++s)
             for (std::size_t i = 0; i < steps[s]->lanes.size(); ++i)
-                if (steps[s]->lanes[i].info->id == history.lanes()[static_cast<std::size_t>(lane)].id)
+                if (steps[s]->lanes[i].info->id == history.lanes()[to_index(lane)].id)
                     places_.push_back({s, i, steps[s]->row, &steps[s]->lanes[i]});
         count_held();
         add_evictions();
@@ -197,21 +198,20 @@ class LaneArrays {
     /// Counts how many tokens each KV head held at a row, without asking position by position.
     void count_held() {
         const int n_positions = history_.n_positions();
-        gone_before_.resize(static_cast<std::size_t>(layout_.n_kv_heads()));
+        gone_before_.resize(to_index(layout_.n_kv_heads()));
         for (int g = 0; g < layout_.n_kv_heads(); ++g) {
-            std::vector<std::int32_t>& gone = gone_before_[static_cast<std::size_t>(g)];
-            gone.assign(static_cast<std::size_t>(n_positions) + 1, 0);
+            std::vector<std::int32_t>& gone = gone_before_[to_index(g)];
+            gone.assign(to_index(n_positions) + 1, 0);
             // A position is missing from the row after its eviction on, or from its own row on where that is
             // later.
             for (int p = 0; p < n_positions; ++p)
                 if (const std::int32_t row = history_.evicted_at(lane_, g, p); row >= 0 && row < n_positions)
-                    ++gone[static_cast<std::size_t>(std::max(row + 1, p))];
+                    ++gone[to_index(std::max(row + 1, p))];
             std::partial_sum(gone.begin(), gone.end(), gone.begin());
         }
     }
     std::int64_t n_held(int kv_head, int row) const {
-        return std::int64_t{row} + 1 -
-               gone_before_[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(row)];
+        return std::int64_t{row} + 1 - gone_before_[to_index(kv_head)][to_index(row)];
     }
 
     void add_evictions() {
@@ -261,7 +261,7 @@ class LaneArrays {
             if (!block) continue;
             rows.push_back(place.row);
             for (int g = 0; g < layout_.n_kv_heads(); ++g) {
-                const auto at = static_cast<std::size_t>(g);
+                const auto at = to_index(g);
                 thresholds.push_back(at < block->threshold.size() ? block->threshold[at]
                                                                   : std::numeric_limits<float>::quiet_NaN());
                 if (!block->scores.empty()) n_scores += n_held(g, place.row);
@@ -280,8 +280,7 @@ class LaneArrays {
             add_stream("attention.npy", NpyType::f16, {n_attention}, std::move(attention),
                        LanePart::attention, [this](const Place& place, const LaneRecord& record) {
                            const RowBlock& block = *record.rows;
-                           const auto n_units =
-                               static_cast<std::size_t>(layout_.n_layers() * layout_.n_heads());
+                           const auto n_units = to_index(layout_.n_layers() * layout_.n_heads());
                            for (std::size_t i = 0; i < n_units; ++i)
                                check_held(place.row, kv_head_of(static_cast<int>(i)),
                                           block.head_offset[i + 1] - block.head_offset[i]);
@@ -292,7 +291,7 @@ class LaneArrays {
                        [this](const Place& place, const LaneRecord& record) {
                            const RowBlock& block = *record.rows;
                            for (int g = 0; g < layout_.n_kv_heads(); ++g) {
-                               const auto at = static_cast<std::size_t>(g);
+                               const auto at = to_index(g);
                                check_held(place.row, g, block.offset[at + 1] - block.offset[at]);
                            }
                            return std::as_bytes(std::span(block.scores));
@@ -341,11 +340,10 @@ class LaneArrays {
         add_stream("hidden.npy", NpyType::u8, {n_hidden, layout_.n_kv_heads(), width}, std::move(hidden),
                    LanePart::others, [this, width](const Place&, const LaneRecord& record) {
                        const HiddenSet& set = *record.hidden;
-                       line_.assign((set.offset.size() - 1) * static_cast<std::size_t>(width), std::byte{0});
+                       line_.assign((set.offset.size() - 1) * to_index(width), std::byte{0});
                        for (std::size_t g = 0; g + 1 < set.offset.size(); ++g)
-                           std::memcpy(line_.data() + g * static_cast<std::size_t>(width),
-                                       set.bits.data() + set.offset[g],
-                                       static_cast<std::size_t>(set.offset[g + 1] - set.offset[g]));
+                           std::memcpy(line_.data() + g * to_index(width), set.bits.data() + set.offset[g],
+                                       to_index(set.offset[g + 1] - set.offset[g]));
                        return std::span<const std::byte>(line_);
                    });
     }
@@ -409,8 +407,7 @@ void write_trace(const StepList& light, const LaneOf& whole, const fs::path& par
     if (!light.empty() && light.front()->prompt_rows)
         add_prompt_rows(zip, history.run(), *light.front()->prompt_rows, "");
     for (int lane = 0; lane < n_lanes; ++lane) {
-        const LaneRecord* first =
-            history.lane_record(history.lanes()[static_cast<std::size_t>(lane)].first_row, lane);
+        const LaneRecord* first = history.lane_record(history.lanes()[to_index(lane)].first_row, lane);
         if (first && first->prompt_rows)
             add_prompt_rows(zip, history.run(), *first->prompt_rows, fmt::format("lane{}/", lane));
     }

@@ -1,6 +1,7 @@
 #include "engine/trace/trace_json.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_field.h"
 #include "engine/base/json_text.h"
 #include "engine/policy/lane_spec.h"
@@ -120,7 +121,7 @@ Json run_json(const RunInfo& run) {
 /// Parses the vocabulary, whose size limits the token ids in the rest of the run.
 void parse_vocabulary(const JsonField& json, RunInfo& run) {
     const JsonField display = json["token_display"], bytes = json["token_bytes"];
-    const auto n_vocab = static_cast<std::size_t>(run.config.n_vocab);
+    const auto n_vocab = to_index(run.config.n_vocab);
     for (const JsonField& list : {display, bytes})
         if (list.size() != n_vocab)
             list.wanted(fmt::format("one for each of the {} tokens (config.n_vocab)", n_vocab));
@@ -146,7 +147,7 @@ void parse_config(const JsonField& c, ModelConfig& config) {
     if (const std::optional<JsonField> window = c.find("window");
         window && window->size() > 0) {  // older files have none
         config.window = integers(*window, 0, kWide, kMostHeads);
-        if (config.window.size() != static_cast<std::size_t>(config.n_layers))
+        if (config.window.size() != to_index(config.n_layers))
             window->wanted(fmt::format("one for each of the {} layers", config.n_layers));
     }
     config.norm_eps = c["norm_eps"].real();
@@ -277,7 +278,7 @@ LaneRecord parse_record(const JsonField& json, const RunInfo& run,
                         const std::vector<std::shared_ptr<const LaneInfo>>& infos, RowParts& parts) {
     const int last_token = run.config.n_vocab - 1;
     LaneRecord lane;
-    lane.info = infos[static_cast<std::size_t>(json["lane"].integer(0, static_cast<int>(infos.size()) - 1))];
+    lane.info = infos[to_index(json["lane"].integer(0, static_cast<int>(infos.size()) - 1))];
     lane.token = json["token"].integer(0, last_token);
     lane.log_prob = json["log_prob"].real();
     lane.predicted = json["predicted"].integer(0, last_token);
@@ -320,7 +321,7 @@ std::string format_trace_json(const StepList& steps, bool with_run) {
         Json lanes = Json::array();
         for (const LaneRecord& lane : step->lanes) {
             const auto it = std::find(infos.begin(), infos.end(), lane.info.get());
-            lanes.push_back(record_json(lane, static_cast<std::size_t>(it - infos.begin())));
+            lanes.push_back(record_json(lane, to_index(it - infos.begin())));
             if (it == infos.end()) infos.push_back(lane.info.get());
         }
         Json& out_step = list.emplace_back(Json{{"row", step->row},
@@ -443,7 +444,7 @@ ParsedTrace TraceParser::parse(std::string_view text, std::shared_ptr<const RunI
             step->branch = branch->integer(0, kInt);
         if (const std::optional<JsonField> others = from.find("others"))
             step->other_branches =
-                branches[static_cast<std::size_t>(others->integer(0, static_cast<int>(branches.size()) - 1))];
+                branches[to_index(others->integer(0, static_cast<int>(branches.size()) - 1))];
         step->commands = texts(from["commands"], kMostName);
         std::vector<RowParts> parts(lanes.size(kMostLanes));
         if (parts.empty()) lanes.wanted("at least one lane");

@@ -1,4 +1,5 @@
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/spool.h"
 #include "engine/trace/trace_file.h"
@@ -66,7 +67,7 @@ class TraceReader {
         if (it == steps_.end() || (*it)->row != row) return {nullptr, {}};
         for (std::size_t i = 0; i < (*it)->lanes.size(); ++i)
             if ((*it)->lanes[i].info->id == id)
-                return {&(*it)->lanes[i], parts_[static_cast<std::size_t>(it - steps_.begin())][i]};
+                return {&(*it)->lanes[i], parts_[to_index(it - steps_.begin())][i]};
         return {nullptr, {}};
     }
 
@@ -125,7 +126,7 @@ class TraceReader {
         const NpyArray array =
             zip_.array(name, NpyType::u8, {static_cast<std::int64_t>(rows.size()), n_kv_heads, -1});
         const auto bits = array.as<std::uint8_t>();
-        const auto width = static_cast<std::size_t>(array.shape[2]);
+        const auto width = to_index(array.shape[2]);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             LaneRecord* to = record(rows[i], id).first;
             look_at_row(n_kv_heads, name);
@@ -135,10 +136,8 @@ class TraceReader {
             for (int g = 0; g < n_kv_heads; ++g) {
                 const std::size_t n = (history.held_positions(lane, g, rows[i]).size() + 7) / 8;
                 if (n > width) zip_.bad(name, "it is narrower than what the lane stored");
-                const auto from =
-                    bits.begin() +
-                    static_cast<std::ptrdiff_t>(
-                        (i * static_cast<std::size_t>(n_kv_heads) + static_cast<std::size_t>(g)) * width);
+                const auto from = bits.begin() + static_cast<std::ptrdiff_t>(
+                                                     (i * to_index(n_kv_heads) + to_index(g)) * width);
                 set->bits.insert(set->bits.end(), from, from + static_cast<std::ptrdiff_t>(n));
                 set->offset.push_back(static_cast<std::int32_t>(set->bits.size()));
             }
@@ -179,8 +178,7 @@ class TraceReader {
         std::size_t expected = 0;
         for (const auto& step : steps_)
             for (std::size_t i = 0; i < step->lanes.size(); ++i)
-                expected += step->lanes[i].info->id == id &&
-                            parts_[static_cast<std::size_t>(&step - steps_.data())][i].any;
+                expected += step->lanes[i].info->id == id && parts_[to_index(&step - steps_.data())][i].any;
         if (expected != rows.size()) zip_.bad(prefix + "rows.npy", "run.json names other rows");
         const NpyArray thresholds =
             zip_.array(prefix + "thresholds.npy", NpyType::f32, {n_rows, layout.n_kv_heads()});
@@ -204,7 +202,7 @@ class TraceReader {
             if (parts.scores && !has_scores) zip_.bad(prefix + "scores.npy", "it is missing");
             look_at_row(layout.n_kv_heads(), prefix + "rows.npy");
             auto block = std::make_shared<RowBlock>();
-            const auto n_units = static_cast<std::size_t>(layout.n_layers() * layout.n_heads());
+            const auto n_units = to_index(layout.n_layers() * layout.n_heads());
             zip_.budget().take(n_units * (sizeof(std::int64_t) + sizeof(std::int32_t) + sizeof(float)),
                                "the rows of " + prefix);
             std::vector<std::vector<std::int32_t>> sets;
@@ -219,7 +217,7 @@ class TraceReader {
                 }
                 const auto& line = lines->next();
                 if (!wanted) return;
-                for (const std::int32_t p : set) out.push_back(line[static_cast<std::size_t>(p)]);
+                for (const std::int32_t p : set) out.push_back(line[to_index(p)]);
             };
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
                 sets.push_back(history.held_positions(lane, g, rows[i]));
@@ -230,7 +228,7 @@ class TraceReader {
             }
             block->head_offset.push_back(0);
             for (int unit = 0; unit < layout.n_layers() * layout.n_heads(); ++unit) {
-                const auto& set = sets[static_cast<std::size_t>(
+                const auto& set = sets[to_index(
                     layout.kv_head_from_head(unit / layout.n_heads(), unit % layout.n_heads()))];
                 block->head_offset.push_back(block->head_offset.back() +
                                              static_cast<std::int64_t>(set.size()));

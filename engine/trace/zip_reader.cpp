@@ -1,6 +1,7 @@
 #include "engine/trace/zip_reader.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <zip.h>
@@ -75,7 +76,7 @@ std::size_t ZipReader::Member::read(std::span<std::byte> to) {
         const zip_int64_t n = zip_fread(file_, to.data() + n_read, to.size() - n_read);
         if (n < 0) zip_.bad(name_, zip_file_strerror(file_));
         if (n == 0) break;
-        n_read += static_cast<std::size_t>(n);
+        n_read += to_index(n);
     }
     n_read_ += n_read;
     return n_read;

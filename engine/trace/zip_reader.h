@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/npy.h"
 #include "engine/trace/read_budget.h"
 
@@ -69,7 +70,7 @@ class ZipReader {
     class Lines {
       public:
         Lines(const ZipReader& zip, const std::string& name, NpyType type, const NpyShape& shape)
-            : zip_(zip), name_(name), member_(zip, name), line_(static_cast<std::size_t>(shape.back())) {
+            : zip_(zip), name_(name), member_(zip, name), line_(to_index(shape.back())) {
             KH_ASSERT(npy_type_bytes(type) == sizeof(T));
             const NpyShape found = zip.read_header(member_, name, type);
             packed_ = found.size() == 1;

@@ -1,4 +1,5 @@
 // Fuzzes a whole model folder: the loader checks each file against the others.
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -26,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             if (id < 0 || id >= config.n_vocab) std::abort();
         double sum = 0;
         visit_weights(model->weights(), [&](const Weight& weight) {
-            const auto n = static_cast<std::size_t>(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
+            const auto n = keyhole::to_index(weight.rows * weight.cols) * dtype_bytes(weight.dtype);
             for (std::size_t i = 0; i < n; ++i)
                 sum += std::to_integer<int>(static_cast<const std::byte*>(weight.data)[i]);
         });

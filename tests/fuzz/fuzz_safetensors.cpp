@@ -1,4 +1,5 @@
 // Fuzzes a safetensors file: opens it, lists its tensors, and reads each tensor.
+#include "engine/base/index.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weight_check.h"
 
@@ -14,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             expect_error_or_none([&] {
                 const StoredTensor tensor = opened.tensor(name);
                 std::size_t n = 1;
-                for (const std::int64_t extent : tensor.shape) n *= static_cast<std::size_t>(extent);
+                for (const std::int64_t extent : tensor.shape) n *= keyhole::to_index(extent);
                 // reads the tensor from end to end
                 find_non_finite(tensor.dtype, tensor.data, n, n % 2 == 0);
             });

@@ -2,6 +2,8 @@
 /// mutation seldom gets past the first word of such a text.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -48,7 +50,7 @@ inline constexpr std::string_view kOddNumbers[] = {"0",
 inline std::size_t mutate_pieces(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
                                  std::string_view separators, std::span<const std::string_view> words) {
     std::minstd_rand random(seed);
-    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+    const auto below = [&](std::size_t n) { return keyhole::to_index(random()) % n; };
     if (below(3) == 0) return LLVMFuzzerMutate(data, size, max_size);
     std::vector<std::string> pieces;  // words and separators in turn
     bool was_separator = true;

@@ -3,6 +3,7 @@
 /// (fuzz.h).
 #pragma once
 
+#include "engine/base/index.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <nlohmann/json.hpp>
@@ -155,7 +156,7 @@ class Mutator {
             if (dumped(copy).size() < 4096) value = copy;
         } else if (value.is_array() && !value.empty()) {
             const auto at = static_cast<std::ptrdiff_t>(below(value.size()));
-            const Json element = value[static_cast<std::size_t>(at)];
+            const Json element = value[keyhole::to_index(at)];
             if (one_of(2))
                 value.erase(value.begin() + at);
             else

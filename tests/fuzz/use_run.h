@@ -9,6 +9,7 @@
 #include "engine/analysis/token_state.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/analysis/run_metrics.h"
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -36,18 +37,18 @@ inline void use_run(const StepList& steps) {
     const RunInfo& run = history.run();
     std::size_t n_bytes = 0;  // read, so that the access happens
     const auto look = [&](const std::string& text) { n_bytes += text.size(); };
-    for (const int token : run.prompt_tokens) look(run.token_display[static_cast<std::size_t>(token)]);
+    for (const int token : run.prompt_tokens) look(run.token_display[keyhole::to_index(token)]);
     for (const auto& step : steps)
         for (const LaneRecord& record : step->lanes) {
-            look(run.token_bytes[static_cast<std::size_t>(record.predicted)]);
-            for (const TopToken& top : record.top) look(run.token_display[static_cast<std::size_t>(top.id)]);
+            look(run.token_bytes[keyhole::to_index(record.predicted)]);
+            for (const TopToken& top : record.top) look(run.token_display[keyhole::to_index(top.id)]);
         }
     const int n_lanes = static_cast<int>(history.lanes().size());
-    std::vector<float> row_values(static_cast<std::size_t>(history.n_positions()));
+    std::vector<float> row_values(keyhole::to_index(history.n_positions()));
     for (const int lane : some_of(0, n_lanes - 1, 4)) {
         const KvLayout& layout = history.layout(lane);
         for (const int row : some_of(0, history.last_row(), 6)) {
-            const std::span<float> values(row_values.data(), static_cast<std::size_t>(row) + 1);
+            const std::span<float> values(row_values.data(), keyhole::to_index(row) + 1);
             for (const int layer : some_of(0, layout.n_layers() - 1, 2))
                 for (const int head : some_of(0, layout.n_heads() - 1, 2)) {
                     history.attention_row(lane, row, layer, head, row_values);

@@ -4,6 +4,7 @@
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/cuda/selftest.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/trace/record.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/executor_under_test.h"
@@ -50,10 +51,10 @@ TEST_F(Gpu, MemoryGoesBackToTheDriver) {
     const auto policy = [&](const std::string& spec) {
         return resolve(parse_lane_spec(spec).policy, 4000, 20, head_grid(model->layout()));
     };
-    const auto cache = backend->make_cache();
     const ResolvedPolicy full = policy("full"), small = policy("h2o:budget=64");
+    const auto cache = backend->make_cache(full);
     RowOutput out;
-    const LanePrefill lane{cache.get(), &full, {}, &out};
+    const LanePrefill lane{cache.get(), {}, &out};
     backend->prefill(tokens, {&lane, 1}, nullptr, {});
     const std::int64_t before = executor->memory().free_bytes, had = cache->use().allocated_bytes;
     backend->apply_policy(*cache, small, 3999);
@@ -82,7 +83,7 @@ TEST_F(Gpu, TheSameBitsTwice) {
 
 TEST_F(Gpu, SaysHowMuchMemoryIsMissing) {
     try {
-        executor->allocate(static_cast<std::size_t>(executor->memory().total_bytes) * 2);
+        executor->allocate(keyhole::to_index(executor->memory().total_bytes) * 2);
         FAIL() << "more memory than there is";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::no_memory);

@@ -1,5 +1,6 @@
 #include "tests/reference/any_model.h"
 
+#include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 
 #include <cmath>
@@ -59,7 +60,7 @@ std::shared_ptr<const keyhole::Model> any_model(AnyShape shape) {
     keyhole::ModelConfig& c = shape.config;
     if (c.d_model == 0) c.d_model = c.n_heads * c.head_dim;
     if (c.positions != keyhole::PositionKind::rotary) c.rotary = {};
-    for (int i = 0; c.rotary.inverse_frequency.size() < static_cast<std::size_t>(c.rotary.dims / 2); ++i)
+    for (int i = 0; c.rotary.inverse_frequency.size() < keyhole::to_index(c.rotary.dims / 2); ++i)
         c.rotary.inverse_frequency.push_back(std::pow(10000.0, -2.0 * i / c.rotary.dims));
     if (c.positions == keyhole::PositionKind::alibi)
         for (int h = 0; h < c.n_heads; ++h)

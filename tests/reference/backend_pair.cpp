@@ -1,5 +1,6 @@
 #include "tests/reference/backend_pair.h"
 
+#include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/trace/record.h"
 #include "tests/reference/executor_under_test.h"
@@ -115,11 +116,11 @@ void Pair::start(const std::vector<std::string>& specs) {
         const auto of = keyhole::shared_model(model, keyhole::parse_lane_spec(spec).sharing);
         const auto variant = of != model ? of : nullptr;
         policies.push_back(policy_of(spec, *of, n_prompt_));
-        lanes.push_back({of, cpu->make_cache(variant), cuda->make_cache(variant), {}, {}});
-    }
-    for (std::size_t n = 0; n < lanes.size(); ++n) {
-        cpu->apply_policy(*lanes[n].cpu, policies[n], -1);
-        cuda->apply_policy(*lanes[n].cuda, policies[n], -1);
+        lanes.push_back({of,
+                         cpu->make_cache(policies.back(), variant),
+                         cuda->make_cache(policies.back(), variant),
+                         {},
+                         {}});
     }
     std::set<const keyhole::Model*> of_lanes;
     for (const Twin& lane : lanes)
@@ -132,11 +133,10 @@ void Pair::prefill_lanes_of(const keyhole::Model* one) {
     std::vector<keyhole::LanePrefill> a, b;
     for (std::size_t n = 0; n < lanes.size(); ++n) {
         if (lanes[n].model.get() != one) continue;
-        a.push_back({lanes[n].cpu.get(), &policies[n], kAllOfARow, &lanes[n].cpu_out});
-        b.push_back({lanes[n].cuda.get(), &policies[n], kAllOfARow, &lanes[n].cuda_out});
+        a.push_back({lanes[n].cpu.get(), kAllOfARow, &lanes[n].cpu_out});
+        b.push_back({lanes[n].cuda.get(), kAllOfARow, &lanes[n].cuda_out});
     }
-    const std::span<const int> prompt =
-        std::span<const int>(tokens_).first(static_cast<std::size_t>(n_prompt_));
+    const std::span<const int> prompt = std::span<const int>(tokens_).first(keyhole::to_index(n_prompt_));
     cpu->prefill(prompt, a, nullptr, {});
     cuda->prefill(prompt, b, nullptr, {});
 }
@@ -145,9 +145,9 @@ void Pair::step(int n_rows) {
     for (int i = 0; i < n_rows; ++i, ++next_) {
         std::vector<LaneStep> a, b;
         for (std::size_t n = 0; n < lanes.size(); ++n) {
-            const int token = tokens_[static_cast<std::size_t>(next_)];
-            a.push_back({lanes[n].cpu.get(), &policies[n], token, next_, kAllOfARow, &lanes[n].cpu_out});
-            b.push_back({lanes[n].cuda.get(), &policies[n], token, next_, kAllOfARow, &lanes[n].cuda_out});
+            const int token = tokens_[keyhole::to_index(next_)];
+            a.push_back({lanes[n].cpu.get(), token, next_, kAllOfARow, &lanes[n].cpu_out});
+            b.push_back({lanes[n].cuda.get(), token, next_, kAllOfARow, &lanes[n].cuda_out});
         }
         cpu->step(a);
         cuda->step(b);

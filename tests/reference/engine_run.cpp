@@ -1,5 +1,6 @@
 #include "tests/reference/engine_run.h"
 
+#include "engine/base/index.h"
 #include "engine/trace/record.h"
 
 #include <fmt/format.h>
@@ -37,7 +38,7 @@ Gone gone_at(const Weights& w, int index, int position) {
 }
 
 void feed(keyhole::Backend& backend, EngineLane& lane, int token, int row, RowOutput& out) {
-    const keyhole::LaneStep step{lane.cache.get(), &lane.policy, token, row, kAll, &out};
+    const keyhole::LaneStep step{lane.cache.get(), token, row, kAll, &out};
     backend.step({&step, 1});
 }
 
@@ -47,8 +48,7 @@ void process_prompt(keyhole::Backend& backend, std::vector<EngineLane>& lanes, s
     for (std::size_t n = 0; n < lanes.size(); ++n) {
         rows[n].emplace_back();
         if (lanes[n].policy.prefill == keyhole::PrefillMode::oneshot) {
-            oneshot[lanes[n].model.get()].push_back(
-                {lanes[n].cache.get(), &lanes[n].policy, kAll, &rows[n].back()});
+            oneshot[lanes[n].model.get()].push_back({lanes[n].cache.get(), kAll, &rows[n].back()});
             continue;
         }
         for (std::size_t row = 0; row < prompt.size(); ++row)
@@ -102,33 +102,32 @@ class Comparer {
 
     void kv_head(const RowOutput& out, const LaneRow& expected, int l, int g) {
         const int global = kv_index(weights_, l, g);
-        const std::set<int>& attended =
-            expected.attended[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
+        const std::set<int>& attended = expected.attended[keyhole::to_index(l)][keyhole::to_index(g)];
         ASSERT_EQ(attended_positions(out, global), attended) << label_ << " KV head " << global;
         ASSERT_EQ(out.values.scores.size(), out.values.positions.size()) << label_;
-        const Vector& scores = expected.scores[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
+        const Vector& scores = expected.scores[keyhole::to_index(l)][keyhole::to_index(g)];
         const double scale = largest(scores);
-        for (auto i = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(global)]);
-             i < static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(global) + 1]); ++i) {
+        for (auto i = keyhole::to_index(out.values.offset[keyhole::to_index(global)]);
+             i < keyhole::to_index(out.values.offset[keyhole::to_index(global) + 1]); ++i) {
             const int p = out.values.positions[i];
-            note(agreement_.scores, "score", l, g, p, out.values.scores[i],
-                 scores[static_cast<std::size_t>(p)], scale);
+            note(agreement_.scores, "score", l, g, p, out.values.scores[i], scores[keyhole::to_index(p)],
+                 scale);
         }
     }
 
     void query_head(const RowOutput& out, const LaneRow& expected, int l, int h) {
         const int g = kv_index(weights_, l, h / (weights_.n_heads / weights_.n_kv_heads));
-        const auto at = static_cast<std::size_t>(
-            out.values.head_offset[static_cast<std::size_t>(l * weights_.n_heads + h)]);
-        const auto first = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g)]);
-        const auto last = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g) + 1]);
-        ASSERT_EQ(out.values.head_offset[static_cast<std::size_t>(l * weights_.n_heads + h) + 1],
+        const auto at =
+            keyhole::to_index(out.values.head_offset[keyhole::to_index(l * weights_.n_heads + h)]);
+        const auto first = keyhole::to_index(out.values.offset[keyhole::to_index(g)]);
+        const auto last = keyhole::to_index(out.values.offset[keyhole::to_index(g) + 1]);
+        ASSERT_EQ(out.values.head_offset[keyhole::to_index(l * weights_.n_heads + h) + 1],
                   static_cast<std::int64_t>(at + last - first));
-        const auto layer = static_cast<std::size_t>(l), head = static_cast<std::size_t>(h);
+        const auto layer = keyhole::to_index(l), head = keyhole::to_index(h);
         const double logit_scale = std::max(1.0, largest(expected.model.logits[layer][head]));
         for (std::size_t i = first; i < last; ++i) {
             const int p = out.values.positions[i];
-            const auto column = static_cast<std::size_t>(p);
+            const auto column = keyhole::to_index(p);
             const std::size_t value = at + i - first;
             note(agreement_.attention, "attention", l, h, p, out.values.attention.at(value),
                  expected.model.attention[layer][head][column], 1.0);
@@ -238,21 +237,19 @@ LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyh
     for (const std::string& text : specs) {
         const keyhole::LaneSpec spec = keyhole::parse_lane_spec(text);
         const auto shared = keyhole::shared_model(model, spec.sharing);
-        lanes.push_back(
-            {backend.make_cache(shared != model ? shared : nullptr),
-             keyhole::resolve(spec.policy, static_cast<int>(prompt.size()), static_cast<int>(decode.size()),
-                              keyhole::head_grid(shared->layout())),
-             shared});
+        const auto policy =
+            keyhole::resolve(spec.policy, static_cast<int>(prompt.size()), static_cast<int>(decode.size()),
+                             keyhole::head_grid(shared->layout()));
+        lanes.push_back({backend.make_cache(policy, shared != model ? shared : nullptr), policy, shared});
     }
-    for (EngineLane& lane : lanes) backend.apply_policy(*lane.cache, lane.policy, -1);
     LaneRows rows(specs.size());
     process_prompt(backend, lanes, prompt, rows);
     for (std::size_t t = 0; t < decode.size(); ++t) {
         std::vector<keyhole::LaneStep> steps;
         for (std::size_t n = 0; n < lanes.size(); ++n) {
             rows[n].emplace_back();
-            steps.push_back({lanes[n].cache.get(), &lanes[n].policy, decode[t],
-                             static_cast<int>(prompt.size() + t), kAll, &rows[n].back()});
+            steps.push_back({lanes[n].cache.get(), decode[t], static_cast<int>(prompt.size() + t), kAll,
+                             &rows[n].back()});
         }
         backend.step(steps);
         for (std::size_t n = 0; n < lanes.size(); ++n)
@@ -266,8 +263,8 @@ LaneRows run_backend(keyhole::Backend& backend, const std::shared_ptr<const keyh
 }
 
 std::set<int> attended_positions(const RowOutput& out, int kv_head) {
-    const auto begin = out.values.positions.begin() + out.values.offset[static_cast<std::size_t>(kv_head)];
-    const auto end = out.values.positions.begin() + out.values.offset[static_cast<std::size_t>(kv_head) + 1];
+    const auto begin = out.values.positions.begin() + out.values.offset[keyhole::to_index(kv_head)];
+    const auto end = out.values.positions.begin() + out.values.offset[keyhole::to_index(kv_head) + 1];
     EXPECT_TRUE(std::is_sorted(begin, end));
     return {begin, end};
 }

@@ -2,6 +2,7 @@
 
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/base/index.h"
 #include "engine/model/kv_layout.h"
 #include "engine/policy/lane_spec.h"
 
@@ -29,26 +30,26 @@ void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& 
             const int g = layout.kv_head_from_head(l, h);
             scratch.grow(cache.count(g));
             for (int slot = 0; slot < cache.count(g); ++slot)
-                scratch.logits[static_cast<std::size_t>(slot)] =
+                scratch.logits[keyhole::to_index(slot)] =
                     static_cast<float>(text.logit(row, l, h, cache.positions(g)[slot]));
             const cpu::ScoredRow scored = cpu::score_row(cache, {l, h}, row, scratch);
             for (int slot = 0; scored.hides && slot < cache.count(g); ++slot)
-                if (scratch.hidden[static_cast<std::size_t>(slot)] != 0)
-                    hidden[static_cast<std::size_t>(g)].insert(cache.positions(g)[slot]);
+                if (scratch.hidden[keyhole::to_index(slot)] != 0)
+                    hidden[keyhole::to_index(g)].insert(cache.positions(g)[slot]);
         }
 }
 
 /// Pooled scores of all stored entries, by position.
 std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
-    std::vector<Vector> scores(static_cast<std::size_t>(cache.layout().n_kv_heads()));
+    std::vector<Vector> scores(keyhole::to_index(cache.layout().n_kv_heads()));
     cpu::UnitScores unit_scores;
     for (const keyhole::Unit& unit : units_of(cache.layout(), cache.policy().scope)) {
         cpu::pool_unit(cache, unit.first, unit.last, unit_scores);
-        Vector by_position(static_cast<std::size_t>(row + 1), std::nan(""));
+        Vector by_position(keyhole::to_index(row + 1), std::nan(""));
         for (std::size_t i = 0; i < unit_scores.positions.size(); ++i)
-            by_position[static_cast<std::size_t>(unit_scores.positions[i])] =
+            by_position[keyhole::to_index(unit_scores.positions[i])] =
                 static_cast<double>(unit_scores.pooled[i]);
-        for (int g = unit.first; g < unit.last; ++g) scores[static_cast<std::size_t>(g)] = by_position;
+        for (int g = unit.first; g < unit.last; ++g) scores[keyhole::to_index(g)] = by_position;
     }
     return scores;
 }
@@ -92,7 +93,7 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector
     cache.set_policy(policy);
     cache.reserve(text.n_rows);
 
-    std::vector<Simulated> rows(static_cast<std::size_t>(layout.n_kv_heads()));
+    std::vector<Simulated> rows(keyhole::to_index(layout.n_kv_heads()));
     cpu::RowScratch scratch;
     for (int row = 0; row < text.n_rows; ++row) {
         for (int g = 0; g < layout.n_kv_heads(); ++g) cache.append(g, row);
@@ -104,9 +105,9 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector
         for (int g = 0; g < layout.n_kv_heads(); ++g) {
             SimulatedRow out;
             for (int p : stored(cache, g))
-                if (!hidden[static_cast<std::size_t>(g)].contains(p)) out.visible.insert(p);
-            out.scores = scores[static_cast<std::size_t>(g)];
-            rows[static_cast<std::size_t>(g)].push_back(out);
+                if (!hidden[keyhole::to_index(g)].contains(p)) out.visible.insert(p);
+            out.scores = scores[keyhole::to_index(g)];
+            rows[keyhole::to_index(g)].push_back(out);
         }
         cpu::select_row(cache, row);
         for (const Hand& hand : hands)
@@ -118,7 +119,7 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector
             cpu::select_row(cache, row, cpu::Due::now);
         }
         for (int g = 0; g < layout.n_kv_heads(); ++g)
-            rows[static_cast<std::size_t>(g)].back().kept = stored(cache, g);
+            rows[keyhole::to_index(g)].back().kept = stored(cache, g);
     }
     return rows;
 }

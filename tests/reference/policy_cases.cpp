@@ -1,5 +1,7 @@
 #include "tests/reference/policy_cases.h"
 
+#include "engine/base/index.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -356,7 +358,7 @@ Difference compare_rows(const Simulated& got, const Simulated& expected, int fir
     Difference out;
     out.least_margin = std::numeric_limits<double>::infinity();
     if (got.size() != expected.size()) return {.what = "another number of rows"};
-    for (std::size_t row = static_cast<std::size_t>(first_row); row < got.size(); ++row) {
+    for (std::size_t row = keyhole::to_index(first_row); row < got.size(); ++row) {
         const SimulatedRow &a = got[row], &b = expected[row];
         const auto fail = [&](const std::string& what) {
             out.what = fmt::format("row {}: {}, margin {:.2g}; sees {}, keeps {}; should see {}, keep {}",
@@ -366,7 +368,7 @@ Difference compare_rows(const Simulated& got, const Simulated& expected, int fir
         if (a.visible != b.visible) return fail("sees other tokens");
         for (int p : b.visible) {
             if (b.scores.empty() || a.scores.empty()) break;
-            const double x = a.scores[static_cast<std::size_t>(p)], y = b.scores[static_cast<std::size_t>(p)];
+            const double x = a.scores[keyhole::to_index(p)], y = b.scores[keyhole::to_index(p)];
             if (!(std::abs(x - y) <= tolerance * std::max(1.0, std::abs(y))))
                 return fail(fmt::format("score of token {} is {}, not {}", p, x, y));
         }

@@ -1,5 +1,7 @@
 #include "tests/reference/reference_model.h"
 
+#include "engine/base/index.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -75,11 +77,10 @@ struct TensorFile {
 };
 
 Vector times(const Matrix& w, const Vector& x) {
-    Vector y(static_cast<std::size_t>(w.rows), 0.0);
+    Vector y(keyhole::to_index(w.rows), 0.0);
     for (int r = 0; r < w.rows; ++r)
         for (int c = 0; c < w.cols; ++c)
-            y[static_cast<std::size_t>(r)] +=
-                w.values[static_cast<std::size_t>(r * w.cols + c)] * x[static_cast<std::size_t>(c)];
+            y[keyhole::to_index(r)] += w.values[keyhole::to_index(r * w.cols + c)] * x[keyhole::to_index(c)];
     return y;
 }
 
@@ -155,7 +156,7 @@ Vector clipped(Vector x, double limit) {
 // RoPE: rotates channels c and c + dims / 2 (interleaved: 2 c and 2 c + 1) by the angle
 // position * inverse_frequency[c].
 Vector rotated(const Weights& w, const Vector& x, int position) {
-    const std::size_t half = static_cast<std::size_t>(w.rotary_dims / 2);
+    const std::size_t half = keyhole::to_index(w.rotary_dims / 2);
     Vector y = x;
     for (std::size_t c = 0; c < half; ++c) {
         const std::size_t a = w.interleaved ? 2 * c : c, b = w.interleaved ? 2 * c + 1 : c + half;
@@ -336,7 +337,7 @@ Vector mean_of_groups(const Vector& values, std::size_t per_head, std::size_t gr
 
 Weights shared_weights(const Weights& weights, int n_kv_layers, int n_kv_heads, bool released) {
     Weights out = weights;
-    const auto group = static_cast<std::size_t>(weights.n_kv_heads / n_kv_heads);
+    const auto group = keyhole::to_index(weights.n_kv_heads / n_kv_heads);
     out.n_kv_heads = n_kv_heads;
     out.owner.clear();
     for (int l = 0; l < weights.n_layers; ++l)
@@ -355,8 +356,7 @@ Weights shared_weights(const Weights& weights, int n_kv_layers, int n_kv_heads, 
         }
         return merged;
     };
-    const auto d = static_cast<std::size_t>(weights.head_dim),
-               cols = static_cast<std::size_t>(weights.d_model);
+    const auto d = keyhole::to_index(weights.head_dim), cols = keyhole::to_index(weights.d_model);
     for (std::size_t l = 0; l < out.layers.size(); ++l) {
         LayerWeights& layer = out.layers[l];
         if (!out.owns(static_cast<int>(l))) {
@@ -379,8 +379,8 @@ Weights shared_weights(const Weights& weights, int n_kv_layers, int n_kv_heads, 
 }
 
 PositionSets empty_sets(const Weights& weights) {
-    return PositionSets(static_cast<std::size_t>(weights.n_layers),
-                        std::vector<std::set<int>>(static_cast<std::size_t>(weights.n_kv_heads)));
+    return PositionSets(keyhole::to_index(weights.n_layers),
+                        std::vector<std::set<int>>(keyhole::to_index(weights.n_kv_heads)));
 }
 
 Vector softmax(const Vector& logits) {
@@ -396,8 +396,8 @@ Vector softmax(const Vector& logits) {
 }
 
 Sequence::Sequence(const Weights& weights) : weights_(weights) {
-    const std::vector<std::vector<Vector>> layer(static_cast<std::size_t>(weights.n_kv_heads));
-    keys_.assign(static_cast<std::size_t>(weights.n_layers), layer);
+    const std::vector<std::vector<Vector>> layer(keyhole::to_index(weights.n_kv_heads));
+    keys_.assign(keyhole::to_index(weights.n_layers), layer);
     values_ = keys_;
 }
 
@@ -437,11 +437,11 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         const Vector normed =
             w.post_norm ? x : normed_by(w, layer.attention_norm, layer.attention_norm_bias, x);
         const Vector q = clipped(affine(layer.q, layer.q_bias, normed), w.clip_qkv);
-        const auto owner = static_cast<std::size_t>(w.owner_of(static_cast<int>(l)));
+        const auto owner = keyhole::to_index(w.owner_of(static_cast<int>(l)));
         for (int g = 0; g < w.n_kv_heads && owner == l; ++g) {
             const Vector k = clipped(affine(layer.k, layer.k_bias, normed), w.clip_qkv),
                          v = clipped(affine(layer.v, layer.v_bias, normed), w.clip_qkv);
-            const auto at = static_cast<std::size_t>(g);
+            const auto at = keyhole::to_index(g);
             const Vector key = head_of(k, g, w.head_dim);
             keys_[l][at].push_back(layer.k_norm.empty() ? key : rms_norm(key, layer.k_norm, w.norm_eps));
             values_[l][at].push_back(head_of(v, g, w.head_dim));
@@ -452,18 +452,18 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
         out.full.emplace_back();
         out.output_similarity.emplace_back();
         for (int h = 0; h < w.n_heads; ++h) {
-            const auto g = static_cast<std::size_t>(h / (w.n_heads / w.n_kv_heads));
-            const double slope = w.alibi_slopes.empty() ? 0.0 : w.alibi_slopes[static_cast<std::size_t>(h)];
+            const auto g = keyhole::to_index(h / (w.n_heads / w.n_kv_heads));
+            const double slope = w.alibi_slopes.empty() ? 0.0 : w.alibi_slopes[keyhole::to_index(h)];
             Vector q_head = head_of(q, h, w.head_dim);
             if (!layer.q_norm.empty()) q_head = rms_norm(q_head, layer.q_norm, w.norm_eps);
             const auto logit = [&](int p, int key_place, int query_place) {
-                const Vector& key = keys_[owner][g][static_cast<std::size_t>(p)];
+                const Vector& key = keys_[owner][g][keyhole::to_index(p)];
                 const bool raw = w.borrows_unrotated && owner != l && p >= call_begin;
                 return scale * dot(rotated(w, q_head, query_place), raw ? key : rotated(w, key, key_place)) +
                        slope * (key_place - query_place);
             };
             const auto mix = [&](const Vector& attention) {
-                Vector output(static_cast<std::size_t>(w.head_dim), 0.0);
+                Vector output(keyhole::to_index(w.head_dim), 0.0);
                 for (std::size_t p = 0; p < attention.size(); ++p)
                     for (std::size_t c = 0; c < output.size(); ++c)
                         output[c] += attention[p] * values_[owner][g][p][c];
@@ -474,12 +474,12 @@ Row Sequence::feed(int token, const PositionSets& visible, Places places, bool s
             stored.insert(next_row_);  // the query stands at its own token's place
             const std::vector<int> seen(stored.begin(), stored.end());
             const std::vector<int> place = places_of(places, seen);
-            Vector logits(static_cast<std::size_t>(next_row_ + 1), nan), every = logits;
+            Vector logits(keyhole::to_index(next_row_ + 1), nan), every = logits;
             for (std::size_t i = 0; i < seen.size(); ++i)
                 if ((seen[i] != next_row_ || sees_itself) && !beyond_window(seen[i]))
-                    logits[static_cast<std::size_t>(seen[i])] = logit(seen[i], place[i], place.back());
+                    logits[keyhole::to_index(seen[i])] = logit(seen[i], place[i], place.back());
             for (int p = 0; p <= next_row_; ++p)
-                if (!beyond_window(p)) every[static_cast<std::size_t>(p)] = logit(p, p, next_row_);
+                if (!beyond_window(p)) every[keyhole::to_index(p)] = logit(p, p, next_row_);
             const Vector attention = softmax(logits), full = softmax(every);
             const Vector output = mix(attention), full_output = mix(full);
             mixed.insert(mixed.end(), output.begin(), output.end());

@@ -3,6 +3,7 @@
 /// mask here: K and V of every position stay stored.
 #pragma once
 
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 
 #include <filesystem>
@@ -55,7 +56,7 @@ struct Weights {
         false;  ///< as MLKV's code: keys of the present call's tokens are borrowed before rotation
     Matrix embedding, position_embedding, project_in, project_out;
 
-    int owner_of(int layer) const { return owner.empty() ? layer : owner[static_cast<std::size_t>(layer)]; }
+    int owner_of(int layer) const { return owner.empty() ? layer : owner[keyhole::to_index(layer)]; }
     bool owns(int layer) const { return owner_of(layer) == layer; }
     std::vector<LayerWeights> layers;
     Vector final_norm, final_norm_bias;

@@ -1,5 +1,7 @@
 #include "tests/reference/reference_policy.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,8 +49,8 @@ Lane::Lane(const Weights& weights, const Policy& policy, int n_prompt)
       n_prompt_(n_prompt),
       sequence_(weights),
       stored_(empty_sets(weights)) {
-    score_.assign(static_cast<std::size_t>(weights.n_layers),
-                  std::vector<Vector>(static_cast<std::size_t>(weights.n_heads)));
+    score_.assign(keyhole::to_index(weights.n_layers),
+                  std::vector<Vector>(keyhole::to_index(weights.n_heads)));
 }
 
 // Keyformer: tau_init for the prompt; t = 1 is the first decode row; held at tau_end from t = T on.
@@ -74,8 +76,8 @@ double Lane::pooled(int layer, int kv_head, int position) const {
                 policy_.unit == Unit::shared ||
                 (weights_.owner_of(l) == layer && (policy_.unit == Unit::layer || h / group == kv_head));
             if (reads)
-                read.push_back(score_[static_cast<std::size_t>(l)][static_cast<std::size_t>(h)]
-                                     [static_cast<std::size_t>(position)]);
+                read.push_back(
+                    score_[keyhole::to_index(l)][keyhole::to_index(h)][keyhole::to_index(position)]);
         }
     if (policy_.pool == PoolOver::max) return *std::max_element(read.begin(), read.end());
     double sum = 0;
@@ -89,13 +91,13 @@ std::vector<Gone> Lane::select(double* margin) const {
     if (policy_.budget == 0) return gone;
     for (int l = 0; l < weights_.n_layers; ++l)
         for (int g = 0; g < weights_.n_kv_heads && weights_.owns(l); ++g) {
-            const std::set<int>& stored = stored_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
+            const std::set<int>& stored = stored_[keyhole::to_index(l)][keyhole::to_index(g)];
             if (static_cast<int>(stored.size()) <= policy_.budget) continue;
             const std::vector<int> by_age(stored.begin(), stored.end());
             std::vector<int> competing;
             int room = policy_.budget;
             for (std::size_t i = 0; i < by_age.size(); ++i) {
-                const bool is_recent = i + static_cast<std::size_t>(policy_.recent) >= by_age.size();
+                const bool is_recent = i + keyhole::to_index(policy_.recent) >= by_age.size();
                 if (by_age[i] < policy_.sinks || is_recent)
                     --room;
                 else
@@ -107,11 +109,11 @@ std::vector<Gone> Lane::select(double* margin) const {
                 return score_a != score_b ? score_a > score_b : a > b;
             };
             std::sort(competing.begin(), competing.end(), better);
-            for (std::size_t i = static_cast<std::size_t>(room); i < competing.size(); ++i)
+            for (std::size_t i = keyhole::to_index(room); i < competing.size(); ++i)
                 gone.push_back({l, g, competing[i]});
             if (room > 0 && room < static_cast<int>(competing.size())) {
-                const double stays = pooled(l, g, competing[static_cast<std::size_t>(room - 1)]);
-                const double leaves = pooled(l, g, competing[static_cast<std::size_t>(room)]);
+                const double stays = pooled(l, g, competing[keyhole::to_index(room - 1)]);
+                const double leaves = pooled(l, g, competing[keyhole::to_index(room)]);
                 *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
             }
         }
@@ -133,7 +135,7 @@ LaneRow Lane::feed(int token) {
     for (std::size_t l = 0; l < score_.size(); ++l) {
         out.noise.emplace_back();
         for (std::size_t h = 0; h < score_[l].size(); ++h) {
-            Vector noise(static_cast<std::size_t>(row + 1), kNan), tempered = noise;
+            Vector noise(keyhole::to_index(row + 1), kNan), tempered = noise;
             for (std::size_t p = 0; p < noise.size(); ++p) {
                 const double logit = out.model.logits[l][h][p];
                 if (std::isnan(logit)) continue;
@@ -153,16 +155,16 @@ LaneRow Lane::feed(int token) {
     for (int l = 0; l < weights_.n_layers; ++l) {
         out.scores.emplace_back();
         for (int g = 0; g < weights_.n_kv_heads; ++g) {
-            Vector scores(static_cast<std::size_t>(row + 1), kNan);
-            for (int p : stored_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)])
-                scores[static_cast<std::size_t>(p)] = pooled(l, g, p);
+            Vector scores(keyhole::to_index(row + 1), kNan);
+            for (int p : stored_[keyhole::to_index(l)][keyhole::to_index(g)])
+                scores[keyhole::to_index(p)] = pooled(l, g, p);
             out.scores.back().push_back(scores);
         }
     }
     out.margin = std::numeric_limits<double>::infinity();
     if (evicts_after(row)) out.evictions = select(&out.margin);
     for (const Gone& g : out.evictions)
-        stored_[static_cast<std::size_t>(g.layer)][static_cast<std::size_t>(g.kv_head)].erase(g.position);
+        stored_[keyhole::to_index(g.layer)][keyhole::to_index(g.kv_head)].erase(g.position);
     return out;
 }
 
@@ -171,7 +173,7 @@ std::vector<Gone> Lane::change(const Policy& policy) {
     double margin = 0;
     const std::vector<Gone> gone = select(&margin);
     for (const Gone& g : gone)
-        stored_[static_cast<std::size_t>(g.layer)][static_cast<std::size_t>(g.kv_head)].erase(g.position);
+        stored_[keyhole::to_index(g.layer)][keyhole::to_index(g.kv_head)].erase(g.position);
     return gone;
 }
 

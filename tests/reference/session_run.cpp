@@ -1,18 +1,20 @@
 #include "tests/reference/session_run.h"
 
+#include "engine/base/index.h"
+
 #include <gtest/gtest.h>
 
 namespace reference {
 
 void KeepRows::row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) {
-    const keyhole::LaneRecord& record = step.lanes.at(static_cast<std::size_t>(lane));
+    const keyhole::LaneRecord& record = step.lanes.at(keyhole::to_index(lane));
     const auto [at, is_new] =
         rows.insert({{step.row, record.info->id}, {out.next_logits, out.evictions, record.token}});
     EXPECT_TRUE(is_new) << "row " << step.row << " of lane " << record.info->id << " came twice";
 }
 
 void LastRows::row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) {
-    rows.erase({step.row, step.lanes.at(static_cast<std::size_t>(lane)).info->id});
+    rows.erase({step.row, step.lanes.at(keyhole::to_index(lane)).info->id});
     KeepRows::row(step, lane, out);
 }
 

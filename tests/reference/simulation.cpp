@@ -1,5 +1,7 @@
 #include "tests/reference/simulation.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,8 +23,8 @@ std::set<int> first_positions(int n) {
 /// Returns a head's logits for a row at visible positions; NaN elsewhere and where the recorded lane did not
 /// look.
 Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, const std::set<int>& visible) {
-    Vector logits(static_cast<std::size_t>(row + 1), kNan);
-    for (int p : visible) logits[static_cast<std::size_t>(p)] = text.logit(row, head.first, head.second, p);
+    Vector logits(keyhole::to_index(row + 1), kNan);
+    for (int p : visible) logits[keyhole::to_index(p)] = text.logit(row, head.first, head.second, p);
     return logits;
 }
 
@@ -30,11 +32,9 @@ Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, cons
 class Scores {
   public:
     Scores(const Observed& text, const Readers& unit)
-        : text_(text),
-          unit_(unit),
-          score_(unit.heads.size(), Vector(static_cast<std::size_t>(text.n_rows))) {}
+        : text_(text), unit_(unit), score_(unit.heads.size(), Vector(keyhole::to_index(text.n_rows))) {}
 
-    double& at(std::size_t head, int position) { return score_[head][static_cast<std::size_t>(position)]; }
+    double& at(std::size_t head, int position) { return score_[head][keyhole::to_index(position)]; }
 
     /// Probabilities of a row, [head of the unit][position <= row].
     std::vector<Vector> attention(int row, const std::set<int>& visible) const {
@@ -48,7 +48,7 @@ class Scores {
         for (const auto& [layer, head] : unit_.heads) {
             Vector x = seen_logits(text_, row, {layer, head}, visible);
             for (int j : visible) {
-                double& value = x[static_cast<std::size_t>(j)];
+                double& value = x[keyhole::to_index(j)];
                 value = (value + how.gain * how.noise(layer, head, row, j)) / tau;
             }
             p.push_back(softmax(x));
@@ -64,11 +64,11 @@ class Scores {
             for (std::size_t j = 0; j < p[h].size(); ++j) score_[h][j] += weight * p[h][j];
     }
     void zero(int position) {
-        for (Vector& head : score_) head[static_cast<std::size_t>(position)] = 0;
+        for (Vector& head : score_) head[keyhole::to_index(position)] = 0;
     }
     Vector pooled(int row, PoolOver pool) const {
         Vector out;
-        for (std::size_t j = 0; j <= static_cast<std::size_t>(row); ++j) {
+        for (std::size_t j = 0; j <= keyhole::to_index(row); ++j) {
             double sum = 0, most = -kInfinity;
             for (const Vector& head : score_) sum += head[j], most = std::max(most, head[j]);
             out.push_back(pool == PoolOver::max   ? most
@@ -86,15 +86,15 @@ class Scores {
 
 /// Returns the best n of the candidates; of equal scores the older loses. Narrows *margin.
 std::set<int> best(std::vector<int> candidates, const Vector& score, int n, double* margin) {
-    const auto at = [&](int p) { return score[static_cast<std::size_t>(p)]; };
+    const auto at = [&](int p) { return score[keyhole::to_index(p)]; };
     std::sort(candidates.begin(), candidates.end(),
               [&](int a, int b) { return at(a) != at(b) ? at(a) > at(b) : a > b; });
     if (n > 0 && n < static_cast<int>(candidates.size())) {
-        const double stays = at(candidates[static_cast<std::size_t>(n - 1)]),
-                     leaves = at(candidates[static_cast<std::size_t>(n)]);
+        const double stays = at(candidates[keyhole::to_index(n - 1)]),
+                     leaves = at(candidates[keyhole::to_index(n)]);
         *margin = std::min(*margin, (stays - leaves) / std::max(std::abs(stays), 1e-300));
     }
-    candidates.resize(static_cast<std::size_t>(std::clamp(n, 0, static_cast<int>(candidates.size()))));
+    candidates.resize(keyhole::to_index(std::clamp(n, 0, static_cast<int>(candidates.size()))));
     return {candidates.begin(), candidates.end()};
 }
 
@@ -145,16 +145,16 @@ std::set<int> newest(const std::set<int>& stored, int n) {
 }  // namespace
 
 double& Observed::logit(int row, int layer, int head, int position) {
-    return logits[static_cast<std::size_t>(((row * n_layers + layer) * n_heads + head) * n_rows + position)];
+    return logits[keyhole::to_index(((row * n_layers + layer) * n_heads + head) * n_rows + position)];
 }
 double Observed::logit(int row, int layer, int head, int position) const {
-    return logits[static_cast<std::size_t>(((row * n_layers + layer) * n_heads + head) * n_rows + position)];
+    return logits[keyhole::to_index(((row * n_layers + layer) * n_heads + head) * n_rows + position)];
 }
 
 Observed random_logits(int n_layers, int n_heads, int n_kv_heads, int n_prompt, int n_rows, double spread,
                        std::uint64_t seed) {
     Observed text{n_layers, n_heads, n_kv_heads, n_prompt, n_rows, {}};
-    text.logits.assign(static_cast<std::size_t>(n_rows * n_layers * n_heads * n_rows), kNan);
+    text.logits.assign(keyhole::to_index(n_rows * n_layers * n_heads * n_rows), kNan);
     std::mt19937_64 random(seed);
     for (int row = 0; row < n_rows; ++row)
         for (int l = 0; l < n_layers; ++l)
@@ -206,13 +206,13 @@ std::vector<Readers> selected_together(const Observed& text, Unit unit) {
     const int n_units = unit == Unit::shared  ? 1
                         : unit == Unit::layer ? text.n_layers
                                               : text.n_layers * text.n_kv_heads;
-    std::vector<Readers> units(static_cast<std::size_t>(n_units));
+    std::vector<Readers> units(keyhole::to_index(n_units));
     const int group = text.n_heads / text.n_kv_heads;
     for (int l = 0; l < text.n_layers; ++l)
         for (int h = 0; h < text.n_heads; ++h) {
             const int g = h / group;
             const int u = unit == Unit::shared ? 0 : unit == Unit::layer ? l : l * text.n_kv_heads + g;
-            Readers& readers = units[static_cast<std::size_t>(u)];
+            Readers& readers = units[keyhole::to_index(u)];
             readers.heads.emplace_back(l, h);
             if (h % group == 0) readers.kv_heads.emplace_back(l, g);
         }
@@ -378,11 +378,11 @@ Simulated masking(const Observed& text, Score score, Choose choose) {
         out.scores = score(row, out.visible);
         out.kept = first_positions(row + 1);
         if (row + 1 >= text.n_prompt) {  // the prompt is one call
-            std::vector<bool> mask(static_cast<std::size_t>(row + 2), true);
+            std::vector<bool> mask(keyhole::to_index(row + 2), true);
             out.kept = choose(row + 1, out.scores, mask, &out.margin);
             visible_next.clear();
             for (int p = 0; p <= row + 1; ++p)
-                if (mask[static_cast<std::size_t>(p)]) visible_next.insert(p);
+                if (mask[keyhole::to_index(p)]) visible_next.insert(p);
         }
         rows.push_back(out);
     }
@@ -390,7 +390,7 @@ Simulated masking(const Observed& text, Score score, Choose choose) {
 }
 
 void zero_from(std::vector<bool>& mask, int first, int last) {
-    for (int p = first; p < last; ++p) mask[static_cast<std::size_t>(p)] = false;
+    for (int p = first; p < last; ++p) mask[keyhole::to_index(p)] = false;
 }
 
 std::vector<int> columns(int first, int last) {
@@ -408,7 +408,7 @@ Simulated released_window(const Observed& text, int k) {
             if (s > k) zero_from(mask, 0, s + 1 - k);
             std::set<int> kept;
             for (int p = 0; p < s; ++p)
-                if (mask[static_cast<std::size_t>(p)]) kept.insert(p);
+                if (mask[keyhole::to_index(p)]) kept.insert(p);
             return kept;
         });
 }
@@ -441,7 +441,7 @@ Simulated released_h2o(const Observed& text, const Readers& unit, int heavy, int
             // neither slice. Without a recent window the next row's own column is masked too.
             zero_from(mask, 0, s + 1 - recent);
             std::set<int> kept = best(columns(0, s - recent), score, heavy, margin);
-            for (int p : kept) mask[static_cast<std::size_t>(p)] = true;
+            for (int p : kept) mask[keyhole::to_index(p)] = true;
             for (int p = s - recent; p < s; ++p) kept.insert(p);  // score_mask: the gap's score is preserved
             for (int p = 0; p < s; ++p)
                 if (!kept.contains(p)) previous.zero(p);
@@ -486,13 +486,13 @@ Simulated released_keyformer(const Observed& text, const Readers& unit, int k, i
             if (s > k && w > 0) {
                 zero_from(mask, 0, s + 1 - w);
                 for (int p : best(columns(0, s - w), pooled, k - w, margin))
-                    mask[static_cast<std::size_t>(p)] = true;
+                    mask[keyhole::to_index(p)] = true;
                 for (std::size_t p = 0; p < previous_mask.size(); ++p) mask[p] = mask[p] && previous_mask[p];
             }
             previous_mask = mask;
             std::set<int> kept;
             for (int p = 0; p < s; ++p)
-                if (mask[static_cast<std::size_t>(p)])
+                if (mask[keyhole::to_index(p)])
                     kept.insert(p);
                 else
                     score.zero(p);
@@ -519,7 +519,7 @@ Simulated released_a2sf(const Observed& text, const Readers& unit, int k, int re
             std::set<int> kept = best(columns(0, s - forced), pooled, n_best, margin);
             for (int p = s - forced; p < s; ++p) kept.insert(p);
             for (int p = 0; p < s; ++p) {
-                mask[static_cast<std::size_t>(p)] = kept.contains(p);
+                mask[keyhole::to_index(p)] = kept.contains(p);
                 if (!kept.contains(p)) score.zero(p);
             }
             return kept;

@@ -1,5 +1,7 @@
 #include "tests/reference/small_memory.h"
 
+#include "engine/base/index.h"
+
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +23,7 @@ constexpr bool kLimitsMemory =
 void limit_memory(std::size_t more_bytes) {
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t most = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + more_bytes;
+    const rlim_t most = pages * keyhole::to_index(::sysconf(_SC_PAGESIZE)) + more_bytes;
     const rlimit limit{most, most};
     if (kLimitsMemory) ::setrlimit(RLIMIT_AS, &limit);
 }
@@ -51,7 +53,7 @@ std::string in_small_memory(std::size_t more_bytes, const std::function<std::str
     std::string result;
     char part[4096];
     for (ssize_t n = 0; (n = ::read(ends[0], part, sizeof part)) > 0;)
-        result.append(part, static_cast<std::size_t>(n));
+        result.append(part, keyhole::to_index(n));
     ::close(ends[0]);
     int status = 0;
     ::waitpid(child, &status, 0);

@@ -1,5 +1,7 @@
 #include "tests/reference/tiny_model.h"
 
+#include "engine/base/index.h"
+
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>
@@ -93,11 +95,11 @@ std::string letter_of_byte(int byte) {
         int next = 256;
         for (int b = 0; b < 256; ++b) {
             const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-            table[static_cast<std::size_t>(b)] = printable ? b : next++;
+            table[keyhole::to_index(b)] = printable ? b : next++;
         }
         return table;
     }();
-    const int c = code_points[static_cast<std::size_t>(byte)];
+    const int c = code_points[keyhole::to_index(byte)];
     if (c < 128) return {static_cast<char>(c)};
     return {static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 63))};
 }

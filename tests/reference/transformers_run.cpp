@@ -1,6 +1,7 @@
 #include "tests/reference/transformers_run.h"
 
 #include "engine/backend/backend.h"
+#include "engine/base/index.h"
 #include "engine/model/safetensors.h"
 #include "engine/policy/lane_spec.h"
 
@@ -36,7 +37,7 @@ struct Expected {
         const StoredTensor tensor = file.tensor(name);
         std::int64_t n = 1;
         for (const std::int64_t extent : tensor.shape) n *= extent;
-        std::vector<float> values(static_cast<std::size_t>(n));
+        std::vector<float> values(keyhole::to_index(n));
         std::memcpy(values.data(), tensor.data, values.size() * 4);
         return values;
     }
@@ -51,16 +52,16 @@ void note(double got, double expected, double scale, const std::string& where, O
 void compare_row(const ModelConfig& config, const Expected& expected, int row, const RowOutput& out,
                  OutsideError& worst) {
     const auto n_rows = static_cast<int>(expected.tokens.size());
-    ASSERT_EQ(out.next_logits.size(), static_cast<std::size_t>(config.n_vocab));
+    ASSERT_EQ(out.next_logits.size(), keyhole::to_index(config.n_vocab));
     for (int v = 0; v < config.n_vocab; ++v)
-        note(out.next_logits[static_cast<std::size_t>(v)],
-             expected.logits[static_cast<std::size_t>(row * config.n_vocab + v)], expected.largest_logit,
+        note(out.next_logits[keyhole::to_index(v)],
+             expected.logits[keyhole::to_index(row * config.n_vocab + v)], expected.largest_logit,
              fmt::format("row {} id {}", row, v), worst);
     for (int head = 0; head < config.n_layers * config.n_heads; ++head) {
-        const auto begin = static_cast<std::size_t>(out.values.head_offset[static_cast<std::size_t>(head)]);
+        const auto begin = keyhole::to_index(out.values.head_offset[keyhole::to_index(head)]);
         for (int p = 0; p <= row; ++p)
-            note(out.values.attention[begin + static_cast<std::size_t>(p)],
-                 expected.attention[static_cast<std::size_t>((head * n_rows + row) * n_rows + p)], 1.0,
+            note(out.values.attention[begin + keyhole::to_index(p)],
+                 expected.attention[keyhole::to_index((head * n_rows + row) * n_rows + p)], 1.0,
                  fmt::format("row {} layer {} head {} position {}", row, head / config.n_heads,
                              head % config.n_heads, p),
                  worst);
@@ -77,17 +78,16 @@ OutsideError error_to_transformers(const std::filesystem::path& folder, int n_pr
     if (n_prompt == 0) n_prompt = n_rows;
     const auto backend = make_backend(model, {BackendChoice::cpu, 2, 0}, nullptr);
     const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, n_prompt, n_rows - n_prompt);
-    const auto cache = backend->make_cache();
+    const auto cache = backend->make_cache(policy);
     const RowWants wants{true, false, false, false};
     RowOutput out;
     OutsideError worst;
     for (int row = n_prompt - 1; row < n_rows; ++row) {
         if (row == n_prompt - 1) {
-            const LanePrefill lane{cache.get(), &policy, wants, &out};
-            backend->prefill(tokens.first(static_cast<std::size_t>(n_prompt)), {&lane, 1}, nullptr, {});
+            const LanePrefill lane{cache.get(), wants, &out};
+            backend->prefill(tokens.first(keyhole::to_index(n_prompt)), {&lane, 1}, nullptr, {});
         } else {
-            const LaneStep lane{cache.get(), &policy, tokens[static_cast<std::size_t>(row)],
-                                row,         wants,   &out};
+            const LaneStep lane{cache.get(), tokens[keyhole::to_index(row)], row, wants, &out};
             backend->step({&lane, 1});
         }
         compare_row(model->config(), expected, row, out, worst);

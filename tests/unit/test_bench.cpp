@@ -1,5 +1,6 @@
 // How a bench computes its figures from times and bytes, on the CPU backend and on the CUDA backend on the
 // host; and the papers' tables.
+#include "engine/base/index.h"
 #include "engine/bench/bench.h"
 
 #include "engine/backend/cuda/cuda_backend.h"
@@ -23,8 +24,7 @@ ModelShape tiny() {
 ContenderSetup setup(const std::string& spec, int n_lanes, int context) {
     ContenderSetup out;
     out.name = spec;
-    out.policies.assign(static_cast<std::size_t>(n_lanes),
-                        resolve(parse_lane_spec(spec).policy, context, 20));
+    out.policies.assign(to_index(n_lanes), resolve(parse_lane_spec(spec).policy, context, 20));
     out.context = context;
     return out;
 }
@@ -196,12 +196,12 @@ TEST(Papers, EverySharingOfMlkvRunsOnBothBackends) {
             Contender lanes(*model, *backend, setup("full", 2, 12));
             lanes.decode(3);
             EXPECT_EQ(lanes.stored_bytes(), 2 * 15 * std::int64_t{2} * n_heads * 8 * 4);
-            const auto cache = backend->make_cache();
             const ResolvedPolicy full = resolve(parse_lane_spec("full").policy, 4, 4);
+            const auto cache = backend->make_cache(full);
             RowOutput out;
-            const LanePrefill lane{cache.get(), &full, {}, &out};
+            const LanePrefill lane{cache.get(), {}, &out};
             backend->prefill(std::vector<int>{5, 6, 7, 8}, {&lane, 1}, nullptr, {});
-            const LaneStep step{cache.get(), &full, 9, 4, {}, &out};
+            const LaneStep step{cache.get(), 9, 4, {}, &out};
             backend->step({&step, 1});
             logits.push_back(out.next_logits);
         }

@@ -1,5 +1,6 @@
 // Copies of a session's state under a byte budget, including models with merged KV heads.
 #include "engine/backend/cuda/cuda_backend.h"
+#include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/checkpoints.h"
 #include "tests/reference/session_run.h"
@@ -32,13 +33,13 @@ class CheckpointBytes : public testing::Test {
             keyhole::Lane& lane = out.lanes.emplace_back();
             lane.model = model;
             lane.log_probs.resize(64);
-            lane.cache = backend_->make_cache(model != model_ ? model : nullptr);
+            lane.cache = backend_->make_cache({}, model != model_ ? model : nullptr);
         }
         return out;
     }
     /// Returns the bytes of K and V of n KV heads in every layer, in the type of the weights.
     static std::size_t merged(int n_kv_heads) {
-        return std::size_t{kLayers} * 2 * static_cast<std::size_t>(n_kv_heads) * kHeadDim * 4 * kHeadDim *
+        return std::size_t{kLayers} * 2 * keyhole::to_index(n_kv_heads) * kHeadDim * 4 * kHeadDim *
                sizeof(float);
     }
 
@@ -135,8 +136,8 @@ TEST_F(CheckpointBytes, ShadowsCount) {
     const auto decode = [&](SessionState& to, const keyhole::ResolvedPolicy& resolved) {
         backend_->apply_policy(*to.lanes[0].cache, resolved, -1);
         for (int row = 0; row < 40; ++row)
-            backend_->step(std::vector{
-                keyhole::LaneStep{to.lanes[0].cache.get(), &resolved, 5, row, {}, &to.lanes[0].out}});
+            backend_->step(
+                std::vector{keyhole::LaneStep{to.lanes[0].cache.get(), 5, row, {}, &to.lanes[0].out}});
     };
     decode(plain, policy("window:budget=4,prefill=stepwise"));
     decode(shadowed, policy("window:budget=4,prefill=stepwise,shadow=on"));

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/figure/colormap.h"
 
 #include <gtest/gtest.h>
@@ -167,8 +168,9 @@ TEST(Colormap, ValuesBeyondTheRangeAreMarkedWhereThatIsAskedFor) {
                                .marks_clips = true};
         for (const float sign : {-1.0f, 1.0f}) {
             EXPECT_EQ(color_of(scale, sign * 0.6f), kAboveColor);
-            EXPECT_EQ(color_of(scale, sign * 0.001f), colormap_table(Colormap::rdbu)[static_cast<std::size_t>(
-                                                          color_index(scale_terms(scale), sign * 0.001f))]);
+            EXPECT_EQ(
+                color_of(scale, sign * 0.001f),
+                colormap_table(Colormap::rdbu)[to_index(color_index(scale_terms(scale), sign * 0.001f))]);
         }
         EXPECT_EQ(clip_of(scale_terms(scale), 0), 0);
     }

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/cache.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/tiny_model.h"
 
@@ -29,7 +30,7 @@ void expect_consistent(const CpuKvCache& cache, int g, int head, const std::vect
     for (int i = 0; i < cache.count(g); ++i) {
         const int slot = cache.order(g)[i];
         ASSERT_LT(slot, cache.count(g)) << "slots are dense";
-        const float p = static_cast<float>(positions[static_cast<std::size_t>(i)]);
+        const float p = static_cast<float>(positions[to_index(i)]);
         EXPECT_EQ(cache.keys(g)[slot * kHeadDim + 1], 100 * static_cast<float>(g) + p);
         EXPECT_EQ(cache.values(g)[slot * kHeadDim + 3], -100 * static_cast<float>(g) - p);
         EXPECT_EQ(cache.score(kSum, head)[slot], p + 0.5f);
@@ -78,7 +79,7 @@ TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
     EXPECT_EQ(cache.use().allocated_bytes, (3 + 50 + 7 + 1) * (2 * kHeadDim + 2 + 2) * 4);
     const std::array room = {3, 50, 7, 1};
     for (int g = 0; g < 4; ++g)
-        for (int p = 0; p < room[static_cast<std::size_t>(g)]; ++p) {
+        for (int p = 0; p < room[to_index(g)]; ++p) {
             const int slot = cache.append(g, p);
             std::fill_n(cache.keys(g) + slot * kHeadDim, kHeadDim, static_cast<float>(100 * g + p));
             std::fill_n(cache.values(g) + slot * kHeadDim, kHeadDim, static_cast<float>(-100 * g - p));
@@ -88,7 +89,7 @@ TEST(CpuKvCache, EveryKvHeadHasRoomOfItsOwn) {
         for (int g = 0; g < 4; ++g)
             for (int h : {2 * g, 2 * g + 1}) {
                 std::vector<std::int32_t> expected;
-                for (int p = 0; p < room[static_cast<std::size_t>(g)]; ++p) expected.push_back(p);
+                for (int p = 0; p < room[to_index(g)]; ++p) expected.push_back(p);
                 expect_consistent(c, g, h, expected);
             }
     };
@@ -150,7 +151,7 @@ TEST(CpuKvCache, CopiesValuesInTheOrderOfTheText) {
     cache.reserve(8);
     fill(cache, 1, 0, 6);
     const auto in_order = [&] {
-        std::vector<std::int32_t> out(static_cast<std::size_t>(cache.count(0)));
+        std::vector<std::int32_t> out(to_index(cache.count(0)));
         cache.copy_in_order(0, cache.positions(0), out.data());
         return out;
     };
@@ -340,8 +341,7 @@ TEST(Select, TheShortWayChoosesAsTheGeneralRule) {
                         pool_unit(cache, unit.first, unit.last, pooled);
                         for (int g = unit.first; g < unit.last; ++g)
                             for (int index : victims_of(pooled.positions, pooled.pooled, {}, policy, row))
-                                expected.push_back(
-                                    {g, pooled.positions[static_cast<std::size_t>(index)], row});
+                                expected.push_back({g, pooled.positions[to_index(index)], row});
                     }
                     ASSERT_EQ(select_row(cache, row), expected) << row;
                 }

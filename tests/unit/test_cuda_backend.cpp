@@ -3,6 +3,7 @@
 // but the device itself. Tests labelled gpu run the same cases on a device.
 #include "engine/backend/cuda/cuda_backend.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 #include "engine/session/session.h"
 #include "engine/trace/record.h"
@@ -52,8 +53,8 @@ TEST_F(CudaBackend, EveryPresetAgreesWithTheReference) {
             const std::vector<int> tokens = random_tokens(n_prompt + n_decode, shape.seed + 100);
             const std::span<const int> all(tokens);
             const Agreement a = compare_with_reference(
-                model, load_weights(folder.folder()), cases, all.first(static_cast<std::size_t>(n_prompt)),
-                all.subspan(static_cast<std::size_t>(n_prompt)), backend.get());
+                model, load_weights(folder.folder()), cases, all.first(keyhole::to_index(n_prompt)),
+                all.subspan(keyhole::to_index(n_prompt)), backend.get());
             for (const double worst : {a.next_logits, a.attention, a.logits, a.noise, a.scores})
                 EXPECT_LT(worst, 1.0) << a.worst;
             EXPECT_LE(a.n_near_ties, 1 + a.n_selections / 500);
@@ -354,8 +355,8 @@ TEST_F(CudaBackend, PromptRowsFollowTheCpu) {
             for (const std::string& spec : specs) policies.push_back(policy_of(spec, *variant, n));
             std::vector<keyhole::LanePrefill> lanes;
             for (std::size_t i = 0; i < specs.size(); ++i) {
-                caches.push_back(backend->make_cache(variant != model ? variant : nullptr));
-                lanes.push_back({caches.back().get(), &policies[i], kAllOfARow, &out[i]});
+                caches.push_back(backend->make_cache(policies[i], variant != model ? variant : nullptr));
+                lanes.push_back({caches.back().get(), kAllOfARow, &out[i]});
             }
             backend->prefill(tokens, lanes, &collected[is_cuda], {});
         }
@@ -375,10 +376,10 @@ TEST_F(CudaBackend, AStoppedPromptLeavesCachesEmpty) {
     const TinyModel folder({});
     const auto model = keyhole::load_model(folder.folder());
     const auto backend = cuda_backend(model);
-    const auto cache = backend->make_cache();
     const ResolvedPolicy policy = policy_of("full", *model, 20);
+    const auto cache = backend->make_cache(policy);
     RowOutput out;
-    const keyhole::LanePrefill lane{cache.get(), &policy, {}, &out};
+    const keyhole::LanePrefill lane{cache.get(), {}, &out};
     const std::vector<int> tokens = random_tokens(20, 3);
     EXPECT_THROW(backend->prefill(tokens, {&lane, 1}, nullptr, [](double done) { return done == 0; }),
                  keyhole::Error);

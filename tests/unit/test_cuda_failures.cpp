@@ -30,16 +30,16 @@ class Scenario {
         backend_ = make_cuda_backend(model_, executor);
         for (const char* spec :
              {"full:shadow=on", "keyformer:budget=9,noise=gaussian", "h2o:budget=8,scope=layer"})
-            add(backend_->make_cache(), spec);
+            add(backend_->make_cache(policy(spec)));
         std::vector<keyhole::LanePrefill> prompt;
-        for (Lane& lane : lanes_) prompt.push_back({lane.cache.get(), &lane.policy, {}, &lane.out});
+        for (Lane& lane : lanes_) prompt.push_back({lane.cache.get(), {}, &lane.out});
         backend_->prefill(std::vector<int>(12, 65), prompt, nullptr, {});
         row_ = 12;
     }
     /// Number of parts. They run in order; a part that fails for lack of memory is repeated.
     static constexpr int kParts = 9;
     void part(int i) {
-        if (i == 2) return add(lanes_[1].cache->clone(), "keyformer:budget=9,noise=gaussian");
+        if (i == 2) return add(lanes_[1].cache->clone());
         if (i == 4) return change(1, "h2o:budget=5");
         if (i == 5) return change(2, "keyformer:budget=8,seed=3");
         if (i == 6) {
@@ -48,8 +48,7 @@ class Scenario {
         }
         if (i == 7) return change(0, "tova:budget=6");
         std::vector<keyhole::LaneStep> steps;
-        for (Lane& lane : lanes_)
-            steps.push_back({lane.cache.get(), &lane.policy, 70 + i, row_, {}, &lane.out});
+        for (Lane& lane : lanes_) steps.push_back({lane.cache.get(), 70 + i, row_, {}, &lane.out});
         backend_->step(steps);
         ++row_;
         for (const Lane& lane : lanes_) logits.push_back(lane.out.next_logits);
@@ -59,16 +58,11 @@ class Scenario {
   private:
     struct Lane {
         std::unique_ptr<keyhole::KvCache> cache;
-        keyhole::ResolvedPolicy policy;
         keyhole::RowOutput out;
     };
-    void add(std::unique_ptr<keyhole::KvCache> cache, const std::string& spec) {
-        lanes_.push_back({std::move(cache), policy(spec), {}});
-    }
+    void add(std::unique_ptr<keyhole::KvCache> cache) { lanes_.push_back({std::move(cache), {}}); }
     void change(std::size_t lane, const std::string& spec) {
-        const keyhole::ResolvedPolicy wanted = policy(spec);
-        backend_->apply_policy(*lanes_[lane].cache, wanted, row_ - 1);
-        lanes_[lane].policy = wanted;
+        backend_->apply_policy(*lanes_[lane].cache, policy(spec), row_ - 1);
     }
     keyhole::ResolvedPolicy policy(const std::string& spec) const {
         return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 12, 20);

@@ -2,6 +2,7 @@
 // evenly.
 #include "engine/backend/cuda/kernels/attention.h"
 #include "engine/backend/cuda/kernels/linear.h"
+#include "engine/base/index.h"
 
 #include <gtest/gtest.h>
 
@@ -32,10 +33,6 @@ std::vector<T> stored(const std::vector<float>& values) {
     return out;
 }
 
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 template <class T>
 class CudaKernels : public testing::Test {};
 using StoredTypes = testing::Types<float, Fp16, Bf16>;
@@ -43,25 +40,26 @@ TYPED_TEST_SUITE(CudaKernels, StoredTypes);
 
 TYPED_TEST(CudaKernels, EmbedWidensTheRowsOfTheTokens) {
     const int d = 24;
-    const auto table = stored<TypeParam>(normal(at(5 * d), 1));
+    const auto table = stored<TypeParam>(normal(to_index(5 * d), 1));
     const std::vector<std::int32_t> tokens = {4, 0, 4};
-    std::vector<float> x(at(3 * d), kNan);
+    std::vector<float> x(to_index(3 * d), kNan);
     run_on_host(Embed<TypeParam>{table.data(), tokens.data(), x.data(), d}, {3}, 16);
     for (int lane = 0; lane < 3; ++lane)
         for (int i = 0; i < d; ++i)
-            ASSERT_EQ(x[at(lane * d + i)], widen(table[at(tokens[at(lane)] * d + i)])) << lane << " " << i;
+            ASSERT_EQ(x[to_index(lane * d + i)], widen(table[to_index(tokens[to_index(lane)] * d + i)]))
+                << lane << " " << i;
 }
 
 template <class T, int kBatch>
 void check_products(int cols, std::vector<int> rows, int n_threads) {
-    const std::vector<float> x = normal(at(kBatch * cols), 7), bias = normal(100, 9);
+    const std::vector<float> x = normal(to_index(kBatch * cols), 7), bias = normal(100, 9);
     MatrixVector<T, kBatch> kernel{};
     std::vector<std::vector<T>> weights;
     std::vector<std::vector<float>> y;
     int all = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        weights.push_back(stored<T>(normal(at(rows[i] * cols), static_cast<unsigned>(i))));
-        y.emplace_back(at(kBatch * rows[i]), kNan);
+        weights.push_back(stored<T>(normal(to_index(rows[i] * cols), static_cast<unsigned>(i))));
+        y.emplace_back(to_index(kBatch * rows[i]), kNan);
         all += rows[i];
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -74,13 +72,15 @@ void check_products(int cols, std::vector<int> rows, int n_threads) {
     for (std::size_t i = 0; i < rows.size(); ++i)
         for (int b = 0; b < kBatch; ++b)
             for (int r = 0; r < rows[i]; ++r) {
-                double expected = i == 1 ? double(bias[at(r)]) : 0.0, magnitude = 1e-6 + std::abs(expected);
+                double expected = i == 1 ? double(bias[to_index(r)]) : 0.0,
+                       magnitude = 1e-6 + std::abs(expected);
                 for (int c = 0; c < cols; ++c) {
-                    const double term = double(widen(weights[i][at(r * cols + c)])) * x[at(b * cols + c)];
+                    const double term =
+                        double(widen(weights[i][to_index(r * cols + c)])) * x[to_index(b * cols + c)];
                     expected += term;
                     magnitude += std::abs(term);
                 }
-                ASSERT_NEAR(y[i][at(b * rows[i] + r)], expected, 1e-6 * magnitude)
+                ASSERT_NEAR(y[i][to_index(b * rows[i] + r)], expected, 1e-6 * magnitude)
                     << "product " << i << " lane " << b << " row " << r;
             }
 }
@@ -97,10 +97,10 @@ TEST(CudaNorm, AddsAndNorms) {
         for (const int n_added : {0, 1, 2})
             for (const bool centres : {false, true})
                 for (const bool has_gain : {true, false}) {
-                    std::vector<float> x = normal(at(2 * d), 1), before = x;
-                    const std::vector<float> y = normal(at(2 * d), 2), z = normal(at(2 * d), 4),
-                                             gain = normal(at(d), 3), bias = normal(at(d), 5);
-                    std::vector<float> out(at(2 * d), kNan);
+                    std::vector<float> x = normal(to_index(2 * d), 1), before = x;
+                    const std::vector<float> y = normal(to_index(2 * d), 2), z = normal(to_index(2 * d), 4),
+                                             gain = normal(to_index(d), 3), bias = normal(to_index(d), 5);
+                    std::vector<float> out(to_index(2 * d), kNan);
                     run_on_host(
                         AddNorm{x.data(), n_added > 0 ? y.data() : nullptr, n_added > 1 ? z.data() : nullptr,
                                 has_gain ? gain.data() : nullptr, centres ? bias.data() : nullptr, out.data(),
@@ -108,20 +108,21 @@ TEST(CudaNorm, AddsAndNorms) {
                         {2}, 64);
                     for (int lane = 0; lane < 2; ++lane) {
                         double mean = 0, square = 0;
-                        std::vector<double> sum(at(d));
+                        std::vector<double> sum(to_index(d));
                         for (int i = 0; i < d; ++i) {
-                            const std::size_t j = at(lane * d + i);
-                            sum[at(i)] = before[j] + (n_added > 0 ? double(y[j]) : 0.0) +
-                                         (n_added > 1 ? double(z[j]) : 0.0);
-                            mean += centres ? sum[at(i)] / d : 0.0;
+                            const std::size_t j = to_index(lane * d + i);
+                            sum[to_index(i)] = before[j] + (n_added > 0 ? double(y[j]) : 0.0) +
+                                               (n_added > 1 ? double(z[j]) : 0.0);
+                            mean += centres ? sum[to_index(i)] / d : 0.0;
                         }
                         for (const double v : sum) square += (v - mean) * (v - mean);
                         for (int i = 0; i < d; ++i) {
                             const double normed =
-                                (sum[at(i)] - mean) / std::sqrt(square / d + 1e-5) * gain[at(i)] +
-                                (centres ? double(bias[at(i)]) : 0.0);
-                            ASSERT_NEAR(x[at(lane * d + i)], sum[at(i)], 1e-6);
-                            ASSERT_NEAR(out[at(lane * d + i)], has_gain ? normed : sum[at(i)], 2e-5)
+                                (sum[to_index(i)] - mean) / std::sqrt(square / d + 1e-5) * gain[to_index(i)] +
+                                (centres ? double(bias[to_index(i)]) : 0.0);
+                            ASSERT_NEAR(x[to_index(lane * d + i)], sum[to_index(i)], 1e-6);
+                            ASSERT_NEAR(out[to_index(lane * d + i)], has_gain ? normed : sum[to_index(i)],
+                                        2e-5)
                                 << d << " " << n_added << centres << has_gain;
                         }
                     }
@@ -166,26 +167,26 @@ struct AttentionCase {
         const int n = n_old + 1, max_splits = (capacity + kSplit - 1) / kSplit;
         row = 3 * n_old + 5;  // stored positions have gaps
         for (int g = 0; g < n_kv; ++g) {
-            keys.push_back(stored<T>(normal(at(capacity * head_dim), static_cast<unsigned>(g + 1))));
-            values.push_back(stored<T>(normal(at(capacity * head_dim), static_cast<unsigned>(g + 11))));
+            keys.push_back(stored<T>(normal(to_index(capacity * head_dim), static_cast<unsigned>(g + 1))));
+            values.push_back(stored<T>(normal(to_index(capacity * head_dim), static_cast<unsigned>(g + 11))));
             positions.emplace_back();
             for (int s = 0; s < capacity; ++s) positions.back().push_back(3 * s + g);
-            pinned.emplace_back(at(capacity), 1);
+            pinned.emplace_back(to_index(capacity), 1);
         }
         for (int g = 0; g < n_kv; ++g)
-            heads.push_back({keys[at(g)].data(), values[at(g)].data(), positions[at(g)].data(),
-                             pinned[at(g)].data(), n, capacity});
+            heads.push_back({keys[to_index(g)].data(), values[to_index(g)].data(),
+                             positions[to_index(g)].data(), pinned[to_index(g)].data(), n, capacity});
         for (int i = 0; i < n_heads * kScores; ++i)
-            scores.push_back(normal(at(capacity), static_cast<unsigned>(100 + i)));
+            scores.push_back(normal(to_index(capacity), static_cast<unsigned>(100 + i)));
         for (int h = 0; h < n_heads; ++h) {
             HeadScores s{};
-            for (int a = 0; a < kScores; ++a) s.score[a] = scores[at(h * kScores + a)].data();
+            for (int a = 0; a < kScores; ++a) s.score[a] = scores[to_index(h * kScores + a)].data();
             scoring.push_back(s);
             kv_of_head.push_back(h / (n_heads / n_kv));
         }
-        q = normal(at(n_heads * head_dim), 21, 2);
-        k = normal(at(n_kv * head_dim), 22);
-        v = normal(at(n_kv * head_dim), 23);
+        q = normal(to_index(n_heads * head_dim), 21, 2);
+        k = normal(to_index(n_kv * head_dim), 22);
+        v = normal(to_index(n_kv * head_dim), 23);
         for (int p = 0; p <= row; ++p)
             for (const bool is_sine : {false, true})
                 for (int i = 0; i < head_dim / 2; ++i) {
@@ -195,16 +196,16 @@ struct AttentionCase {
         cosine.assign(turns.end() - head_dim, turns.end() - head_dim / 2);
         sine.assign(turns.end() - head_dim / 2, turns.end());
         for (auto* buffer : {&logits, &tempered, &noise, &probabilities})
-            buffer->assign(at(n_heads * capacity), -7);
-        sums.resize(at(n_heads * max_splits));
-        partial.assign(at(n_heads * max_splits * head_dim), kNan);
-        out.assign(at(n_heads * head_dim), kNan);
+            buffer->assign(to_index(n_heads * capacity), -7);
+        sums.resize(to_index(n_heads * max_splits));
+        partial.assign(to_index(n_heads * max_splits * head_dim), kNan);
+        out.assign(to_index(n_heads * head_dim), kNan);
         LaneView<T> lane{};
         lane.heads = heads.data();
         lane.scores = scoring.data();
         lane.rules = &rule;
         lane.row = row;
-        for (int g = 0; g < n_kv; ++g) positions[at(g)][at(n - 1)] = row;
+        for (int g = 0; g < n_kv; ++g) positions[to_index(g)][to_index(n - 1)] = row;
         const std::int64_t of_lane = std::int64_t{n_heads} * capacity;
         HeadRule heads_are{};
         heads_are.magnitude = 1;
@@ -249,45 +250,49 @@ struct AttentionCase {
     }
 
     double key(int g, int slot, int i) const {
-        return widen(keys[at(g)][at((std::int64_t{i / 8} * capacity + slot) * 8 + i % 8)]);
+        return widen(keys[to_index(g)][to_index((std::int64_t{i / 8} * capacity + slot) * 8 + i % 8)]);
     }
 
     /// Computes everything again in double from the same stored numbers.
     void check() {
         const int n = n_old + 1;
         for (int h = 0; h < n_heads; ++h) {
-            const int g = kv_of_head[at(h)];
+            const int g = kv_of_head[to_index(h)];
             const RowRule& s = rule;
-            std::vector<double> logit(at(n)), warm(at(n)), zeta(at(n));
+            std::vector<double> logit(to_index(n)), warm(to_index(n)), zeta(to_index(n));
             double most = -INFINITY, most_warm = -INFINITY, sum = 0, sum_warm = 0;
             for (int slot = 0; slot < n; ++slot) {
-                const int position = positions[at(g)][at(slot)];
-                zeta[at(slot)] = noise_at(static_cast<NoiseKind>(s.noise_kind),
-                                          static_cast<NoiseDraw>(s.noise_draw), s.seed, 0, h, row, position);
+                const int position = positions[to_index(g)][to_index(slot)];
+                zeta[to_index(slot)] =
+                    noise_at(static_cast<NoiseKind>(s.noise_kind), static_cast<NoiseDraw>(s.noise_draw),
+                             s.seed, 0, h, row, position);
                 double dot = 0;
-                for (int i = 0; i < head_dim; ++i) dot += double(q[at(h * head_dim + i)]) * key(g, slot, i);
-                logit[at(slot)] = is_hidden(s, row, position) ? NAN : dot / std::sqrt(double(head_dim));
-                warm[at(slot)] = (logit[at(slot)] + double(s.gain) * zeta[at(slot)]) / s.tau;
-                if (std::isnan(logit[at(slot)])) continue;
-                most = std::max(most, logit[at(slot)]);
-                most_warm = std::max(most_warm, warm[at(slot)]);
+                for (int i = 0; i < head_dim; ++i)
+                    dot += double(q[to_index(h * head_dim + i)]) * key(g, slot, i);
+                logit[to_index(slot)] = is_hidden(s, row, position) ? NAN : dot / std::sqrt(double(head_dim));
+                warm[to_index(slot)] =
+                    (logit[to_index(slot)] + double(s.gain) * zeta[to_index(slot)]) / s.tau;
+                if (std::isnan(logit[to_index(slot)])) continue;
+                most = std::max(most, logit[to_index(slot)]);
+                most_warm = std::max(most_warm, warm[to_index(slot)]);
             }
             const auto weight = [](double x, double m) { return std::isnan(x) ? 0.0 : std::exp(x - m); };
             for (int slot = 0; slot < n; ++slot) {
-                sum += weight(logit[at(slot)], most);
-                sum_warm += weight(warm[at(slot)], most_warm);
+                sum += weight(logit[to_index(slot)], most);
+                sum_warm += weight(warm[to_index(slot)], most_warm);
             }
             for (int slot = 0; slot < n; ++slot) {
-                const double p = weight(logit[at(slot)], most) / sum,
-                             w = weight(warm[at(slot)], most_warm) / sum_warm;
-                ASSERT_NEAR(probabilities[at(h * capacity + slot)], p, 1e-5)
+                const double p = weight(logit[to_index(slot)], most) / sum,
+                             w = weight(warm[to_index(slot)], most_warm) / sum_warm;
+                ASSERT_NEAR(probabilities[to_index(h * capacity + slot)], p, 1e-5)
                     << "head " << h << " slot " << slot;
-                ASSERT_EQ(std::isinf(logits[at(h * capacity + slot)]), std::isnan(logit[at(slot)]));
+                ASSERT_EQ(std::isinf(logits[to_index(h * capacity + slot)]),
+                          std::isnan(logit[to_index(slot)]));
                 for (int a = 0; a < kScores; ++a) {
-                    const double before =
-                        normal(at(capacity), static_cast<unsigned>(100 + h * kScores + a))[at(slot)];
+                    const double before = normal(
+                        to_index(capacity), static_cast<unsigned>(100 + h * kScores + a))[to_index(slot)];
                     const double source = (a & 2) != 0 && s.tempers != 0 ? w : p;
-                    ASSERT_NEAR(scores[at(h * kScores + a)][at(slot)],
+                    ASSERT_NEAR(scores[to_index(h * kScores + a)][to_index(slot)],
                                 ((a & 1) != 0 ? double(s.alpha) : 1.0) * before + s.weight * source, 1e-5)
                         << "head " << h << " slot " << slot << " accumulator " << a;
                 }
@@ -295,12 +300,13 @@ struct AttentionCase {
             for (int i = 0; i < head_dim; ++i) {
                 double expected = 0;
                 for (int slot = 0; slot < n; ++slot)
-                    expected +=
-                        weight(logit[at(slot)], most) / sum * widen(values[at(g)][at(slot * head_dim + i)]);
-                ASSERT_NEAR(out[at(h * head_dim + i)], expected, 2e-5) << "head " << h << " dimension " << i;
+                    expected += weight(logit[to_index(slot)], most) / sum *
+                                widen(values[to_index(g)][to_index(slot * head_dim + i)]);
+                ASSERT_NEAR(out[to_index(h * head_dim + i)], expected, 2e-5)
+                    << "head " << h << " dimension " << i;
             }
             for (int slot = n; slot < capacity; ++slot)
-                ASSERT_EQ(probabilities[at(h * capacity + slot)], -7)
+                ASSERT_EQ(probabilities[to_index(h * capacity + slot)], -7)
                     << "slots beyond the count are nobody's";
         }
     }
@@ -335,8 +341,9 @@ TYPED_TEST(CudaKernels, TheNewTokenIsRotatedIntoItsSlot) {
     const int half = row.head_dim / 2, slot = row.n_old;
     for (int g = 0; g < row.n_kv; ++g) {
         for (int i = 0; i < half; ++i) {
-            const double a = row.k[at(g * row.head_dim + i)], b = row.k[at(g * row.head_dim + i + half)];
-            const double c = row.cosine[at(i)], s = row.sine[at(i)];
+            const double a = row.k[to_index(g * row.head_dim + i)],
+                         b = row.k[to_index(g * row.head_dim + i + half)];
+            const double c = row.cosine[to_index(i)], s = row.sine[to_index(i)];
             EXPECT_NEAR(row.key(g, slot, i), a * c - b * s, 0.02);
             EXPECT_NEAR(row.key(g, slot, i + half), b * c + a * s, 0.02);
         }

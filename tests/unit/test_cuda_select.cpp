@@ -1,6 +1,7 @@
 // The device kernels for selection and removal, run on the host, against the CPU's rule on random caches.
 #include "engine/backend/cpu/select.h"
 #include "engine/backend/cuda/kernels/select.h"
+#include "engine/base/index.h"
 
 #include <gtest/gtest.h>
 
@@ -17,10 +18,6 @@ namespace {
 
 constexpr int kHeadDim = 16;
 
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 /// One KV head with shuffled slots. Key, value and score of a slot encode its position, so that a lost or
 /// repeated move shows.
 struct Cache {
@@ -34,23 +31,26 @@ struct Cache {
 
     Cache(int n, int spread, std::mt19937& random, bool ties) : capacity(n + 3), row(spread - 1) {
         std::set<int> chosen = {row};
-        while (static_cast<int>(chosen.size()) < n) chosen.insert(static_cast<int>(random() % at(spread)));
+        while (static_cast<int>(chosen.size()) < n)
+            chosen.insert(static_cast<int>(random() % to_index(spread)));
         positions.assign(chosen.begin(), chosen.end());
         std::shuffle(positions.begin(), positions.end(), random);
-        positions.resize(at(capacity), -1);
-        pinned.assign(at(capacity), 0);
+        positions.resize(to_index(capacity), -1);
+        pinned.assign(to_index(capacity), 0);
         for (int i = 0; i < capacity; ++i) {
             const float score = static_cast<float>(random() % (ties ? 5 : 100000)) / 7;
             scores.push_back(random() % 50 == 0 ? std::numeric_limits<float>::quiet_NaN() : score);
         }
-        keys.assign(at(capacity * kHeadDim), 0);
+        keys.assign(to_index(capacity * kHeadDim), 0);
         values = keys;
-        noise.assign(at(capacity), 0);
+        noise.assign(to_index(capacity), 0);
         for (int s = 0; s < n; ++s) {
-            noise[at(s)] = static_cast<float>(positions[at(s)]);
+            noise[to_index(s)] = static_cast<float>(positions[to_index(s)]);
             for (int i = 0; i < kHeadDim; ++i) {
-                keys[at((i / 8 * capacity + s) * 8 + i % 8)] = static_cast<float>(positions[at(s)] * 100 + i);
-                values[at(s * kHeadDim + i)] = static_cast<float>(positions[at(s)] * 100 + i) + 0.5f;
+                keys[to_index((i / 8 * capacity + s) * 8 + i % 8)] =
+                    static_cast<float>(positions[to_index(s)] * 100 + i);
+                values[to_index(s * kHeadDim + i)] =
+                    static_cast<float>(positions[to_index(s)] * 100 + i) + 0.5f;
             }
         }
         head = {keys.data(), values.data(), positions.data(), pinned.data(), n, capacity};
@@ -60,8 +60,8 @@ struct Cache {
 
     /// Runs both kernels. Returns the victims' positions, ascending.
     std::vector<int> select(const RowRule& rule, float* threshold) {
-        std::vector<float> pooled(at(capacity));
-        std::vector<std::uint8_t> leaves(at(capacity), 9);
+        std::vector<float> pooled(to_index(capacity));
+        std::vector<std::uint8_t> leaves(to_index(capacity), 9);
         const std::int32_t readers[] = {0}, reader_offsets[] = {0, 1}, unit_of_head[] = {0};
         const DeviceUnit unit{0, 1, 0, 0};
         const std::vector<std::int32_t> before = positions;
@@ -85,7 +85,7 @@ struct Cache {
                                        capacity, 1, kMost, kHeadDim},
                     {1, 1}, 32);
         std::vector<int> out;
-        for (int v = 0; v < n_victims; ++v) out.push_back(before[at(victims[at(v)])]);
+        for (int v = 0; v < n_victims; ++v) out.push_back(before[to_index(victims[to_index(v)])]);
         std::sort(out.begin(), out.end());
         return out;
     }
@@ -93,15 +93,15 @@ struct Cache {
     void expect_consistent(const std::map<int, float>& score_of) const {
         std::set<int> seen;
         for (int s = 0; s < head.count; ++s) {
-            const int position = positions[at(s)];
+            const int position = positions[to_index(s)];
             EXPECT_TRUE(seen.insert(position).second) << "position " << position << " is stored twice";
             const float score = score_of.at(position);
-            EXPECT_TRUE(scores[at(s)] == score || std::isnan(score));
-            EXPECT_EQ(noise[at(s)], static_cast<float>(position));
+            EXPECT_TRUE(scores[to_index(s)] == score || std::isnan(score));
+            EXPECT_EQ(noise[to_index(s)], static_cast<float>(position));
             for (int i = 0; i < kHeadDim; ++i) {
-                EXPECT_EQ(keys[at((i / 8 * capacity + s) * 8 + i % 8)],
+                EXPECT_EQ(keys[to_index((i / 8 * capacity + s) * 8 + i % 8)],
                           static_cast<float>(position * 100 + i));
-                EXPECT_EQ(values[at(s * kHeadDim + i)], static_cast<float>(position * 100 + i) + 0.5f);
+                EXPECT_EQ(values[to_index(s * kHeadDim + i)], static_cast<float>(position * 100 + i) + 0.5f);
             }
         }
     }
@@ -115,8 +115,9 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         Cache cache(n, n + static_cast<int>(random() % 40), random, round % 3 == 0);
         ResolvedPolicy policy;
         policy.budget = policy.stored = std::max(1, n - static_cast<int>(random() % (round % 2 ? 2 : 20)));
-        policy.sinks = static_cast<int>(random() % at(std::min(policy.stored, 5) + 1));
-        policy.recent = policy.newest = static_cast<int>(random() % at(policy.stored - policy.sinks + 1));
+        policy.sinks = static_cast<int>(random() % to_index(std::min(policy.stored, 5) + 1));
+        policy.recent = policy.newest =
+            static_cast<int>(random() % to_index(policy.stored - policy.sinks + 1));
         if (round % 5 == 0 && policy.recent > 0 && policy.stored > 1) {
             policy.gap = ResolvedPolicy::Gap::dropped;
             policy.counts_columns = true;
@@ -126,22 +127,22 @@ TEST(CudaSelect, ChoosesTheVictimsOfTheCpu) {
         std::vector<std::int32_t> by_position(cache.positions.begin(), cache.positions.begin() + n);
         std::sort(by_position.begin(), by_position.end());
         std::map<int, float> score_of;
-        std::vector<float> score(at(n));
+        std::vector<float> score(to_index(n));
         std::vector<std::int32_t> pinned;
         for (int s = 0; s < n; ++s) {
-            const int position = cache.positions[at(s)];
-            score_of[position] = cache.scores[at(s)];
+            const int position = cache.positions[to_index(s)];
+            score_of[position] = cache.scores[to_index(s)];
             if (round % 4 == 0 && random() % 6 == 0) {
-                cache.pinned[at(s)] = 1;
+                cache.pinned[to_index(s)] = 1;
                 pinned.push_back(position);
             }
         }
         std::sort(pinned.begin(), pinned.end());
-        for (int i = 0; i < n; ++i) score[at(i)] = score_of[by_position[at(i)]];
+        for (int i = 0; i < n; ++i) score[to_index(i)] = score_of[by_position[to_index(i)]];
         std::vector<int> expected;
         const float expected_threshold =
             select_victims(by_position, score, pinned, policy, cache.row, expected);
-        for (int& index : expected) index = by_position[at(index)];
+        for (int& index : expected) index = by_position[to_index(index)];
 
         RowRule rule{};
         rule.dropped_position = -1;

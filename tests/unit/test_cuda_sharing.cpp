@@ -1,6 +1,7 @@
 // Layers that share KV heads, and lanes that share them otherwise than their model, on the CUDA backend,
 // against the double-precision reference and the CPU backend.
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/model/kv_sharing.h"
 #include "tests/reference/any_model.h"
@@ -126,7 +127,7 @@ TEST(CudaBackendOnHost, ProductsMergeWhateverTheOrderOfLanes) {
         const LaneRows rows = run(order, 100, nullptr);
         for (std::size_t lane = 0; lane < order.size(); ++lane) {
             const auto same = std::find(orders[0].begin(), orders[0].end(), order[lane]) - orders[0].begin();
-            EXPECT_EQ(first_difference(rows, lane, first, static_cast<std::size_t>(same)), "") << order[lane];
+            EXPECT_EQ(first_difference(rows, lane, first, keyhole::to_index(same)), "") << order[lane];
         }
         int n_products = 0;
         run(order, 1, &n_products);
@@ -152,7 +153,7 @@ std::shared_ptr<const keyhole::Model> in_floats(const keyhole::Model& model) {
     const bool tied = weights.output.data == weights.embedding.data;
     const auto widen = [&](keyhole::Weight& w) {
         if (w.data == nullptr || w.dtype == keyhole::DType::f32) return;
-        const auto n = static_cast<std::size_t>(w.rows * w.cols);
+        const auto n = keyhole::to_index(w.rows * w.cols);
         keyhole::Pages& to = pages->emplace_back(n * sizeof(float));
         const auto* from = static_cast<const std::uint16_t*>(w.data);
         for (std::size_t i = 0; i < n; ++i)

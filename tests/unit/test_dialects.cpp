@@ -1,5 +1,6 @@
 // The engine's scoring and selection against the simulations of every policy and dialect, on random logits:
 // kept sets, visible sets and scores, row by row and head by head.
+#include "engine/base/index.h"
 #include "tests/reference/engine_scores.h"
 #include "tests/reference/policy_cases.h"
 
@@ -37,7 +38,7 @@ void compare(const Observed& text, const PolicyCase& c, Tally& tally) {
     for (const Readers& unit : selected_together(text, c.unit)) {
         const Simulated expected = c.simulate(text, unit, c.noise);
         for (const auto& [layer, g] : unit.kv_heads) {
-            const Simulated& got = engine[static_cast<std::size_t>(layer * text.n_kv_heads + g)];
+            const Simulated& got = engine[keyhole::to_index(layer * text.n_kv_heads + g)];
             expect_nested(got, c.spec);
             const Difference difference = compare_rows(got, expected, 0, 2e-5);
             tally.n_rows += text.n_rows;
@@ -131,7 +132,7 @@ void expect_steered(const Steered& lane, const std::vector<Hand>& hands, int n_k
         const Simulated expected = steered(text, unit, lane.regimes, hands, PoolOver::mean);
         const auto [layer, g] = unit.kv_heads.front();
         const Difference difference =
-            compare_rows(engine[static_cast<std::size_t>(layer * n_kv_heads + g)], expected, 0, 2e-5);
+            compare_rows(engine[keyhole::to_index(layer * n_kv_heads + g)], expected, 0, 2e-5);
         n_choices += difference.n_choices;
         if (difference.near_tie) continue;
         ASSERT_EQ(difference.what, "") << "layer " << layer << ", KV head " << g << ", seed " << seed;

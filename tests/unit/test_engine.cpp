@@ -1,11 +1,13 @@
 // The engine thread, its queue and its recorder, used as the window does. ThreadSanitizer runs select these
 // suites by name.
+#include "engine/base/index.h"
 #include "engine/session/engine.h"
 #include "engine/backend/memory_need.h"
 #include "engine/session/command_queue.h"
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
+#include "tests/reference/wakes.h"
 
 #include <gtest/gtest.h>
 
@@ -23,17 +25,11 @@ class EngineThread : public testing::Test {
   protected:
     EngineThread()
         : tiny_({.n_ctx = 4096, .seed = 8}),
-          engine_({keyhole::BackendChoice::cpu, 2, 0}, [this] { ++n_wakes_; }) {}
+          engine_({keyhole::BackendChoice::cpu, 2, 0}, wakes_.callback()) {}
 
     template <class Condition>
-    bool wait_for(Condition condition,
-                  std::chrono::milliseconds limit = 60s) {  // sanitizers are slow
-        const auto end = std::chrono::steady_clock::now() + limit;
-        while (!condition()) {
-            if (std::chrono::steady_clock::now() > end) return false;
-            std::this_thread::sleep_for(1ms);
-        }
-        return true;
+    bool wait_for(Condition condition, std::chrono::milliseconds limit = 60s) {
+        return wakes_.wait_until(condition, limit);
     }
     bool wait_for_phase(EnginePhase phase) {
         return wait_for([&] { return engine_.status().phase == phase; });
@@ -42,6 +38,14 @@ class EngineThread : public testing::Test {
     bool settled() const { return engine_.status().handled == engine_.last_request(); }
     bool wait_until_settled() {
         return wait_for([&] { return settled(); });
+    }
+    /// Waits until the engine is idle, and returns whether it stays so: a row that it still decoded would
+    /// come before it handles another request.
+    bool is_at_rest() {
+        if (!wait_for_phase(EnginePhase::idle)) return false;
+        const auto before = engine_.recorder().version();
+        engine_.set_speed(0);
+        return wait_until_settled() && engine_.recorder().version() == before;
     }
     keyhole::StepList steps() { return engine_.recorder().snapshot().steps; }
     bool wait_for_row(int row) {
@@ -62,19 +66,18 @@ class EngineThread : public testing::Test {
     }
 
     TinyModel tiny_;
-    std::atomic<int> n_wakes_ = 0;
+    Wakes wakes_;
     keyhole::Engine engine_;  // last member: its thread ends first
 };
 
 TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
     EXPECT_EQ(engine_.model(), nullptr);
     start(10);
-    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(is_at_rest());
     EXPECT_EQ(steps().size(), 1u);
     EXPECT_NE(engine_.model(), nullptr);
     EXPECT_NE(engine_.status().backend.find("cpu"), std::string::npos);
-    EXPECT_GT(n_wakes_, 0);
+    EXPECT_GT(wakes_.count(), 0);
 }
 
 // A window left alone must not grow without bound: full lanes keep every token.
@@ -106,8 +109,7 @@ TEST_F(EngineThread, StepsDecodeSoManyRows) {
     ASSERT_TRUE(wait_for_row(20));
     engine_.step(5);
     ASSERT_TRUE(wait_for_row(25));
-    EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(is_at_rest());
     EXPECT_EQ(steps().back()->row, 25);
 }
 
@@ -176,7 +178,7 @@ TEST_F(EngineThread, StopsWithinOneStep) {
     engine_.stop();
     ASSERT_TRUE(wait_for_phase(EnginePhase::idle));
     const int row = steps().back()->row;
-    std::this_thread::sleep_for(30ms);
+    EXPECT_TRUE(is_at_rest());
     EXPECT_EQ(steps().back()->row, row);
     engine_.step();  // decoding continues from there
     EXPECT_TRUE(wait_for_row(row + 1));
@@ -245,8 +247,7 @@ TEST_F(EngineThread, WhatLivesRowsAgainIsShownAndStopped) {
         engine_.send(keyhole::parse_command(command));
         engine_.stop(true);
         engine_.stop(true);  // the user clicks twice
-        ASSERT_TRUE(wait_until_settled());
-        std::this_thread::sleep_for(20ms);
+        EXPECT_TRUE(is_at_rest());
         EXPECT_NE(engine_.status().message.find(command), std::string::npos) << engine_.status().message;
     }
     engine_.request_counterfactual(1, 5);
@@ -284,7 +285,7 @@ TEST_F(EngineThread, TheWayToABranchIsStopped) {
     ASSERT_TRUE(wait_for([&] { return engine_.status().message.find("on the way") != std::string::npos; }));
     const int row = steps().back()->row;
     ASSERT_LT(row, 1460);
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(is_at_rest());
     EXPECT_EQ(steps().back()->row, row);
     EXPECT_TRUE(engine_.status().run.commands.empty());
     engine_.send(keyhole::parse_command("remove 1"));
@@ -502,13 +503,10 @@ TEST_F(EngineThread, ANewStartReplacesTheRunThatPlays) {
 TEST_F(EngineThread, SpeedHoldsRowsBack) {
     start(0);
     engine_.set_speed(50);
+    const auto begin = std::chrono::steady_clock::now();
     engine_.play();
-    ASSERT_TRUE(wait_for_row(20));
-    const int before = steps().back()->row;
-    std::this_thread::sleep_for(300ms);
-    const int rows = steps().back()->row - before;
-    EXPECT_LE(rows, 17);
-    EXPECT_GE(rows, 2);
+    ASSERT_TRUE(wait_for_row(19 + 11));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 10 * 20ms) << "the first row comes at once";
 }
 
 TEST_F(EngineThread, EndsWhilePlaying) {
@@ -556,7 +554,7 @@ TEST(CommandQueueThreads, KeepsTheOrderOfEachSender) {
         ASSERT_TRUE(queued.has_value());
         EXPECT_EQ(queued->id, static_cast<keyhole::RequestId>(n + 1));
         const int value = std::get<keyhole::StepRows>(queued->request).n_rows;
-        EXPECT_EQ(value % 1000, next[static_cast<std::size_t>(value / 1000)]++);
+        EXPECT_EQ(value % 1000, next[keyhole::to_index(value / 1000)]++);
     }
     EXPECT_FALSE(queue.pop().has_value());
 }

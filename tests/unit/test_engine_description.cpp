@@ -1,5 +1,6 @@
 // The CPU engine on every feature of a model description, against the double-precision reference: lanes of
 // several policies, prompts and single steps, keys at moved positions, and the shadow.
+#include "engine/base/index.h"
 #include "tests/reference/any_model.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/model_parts.h"
@@ -63,17 +64,17 @@ TEST_P(EngineDescription, TheShadowIsFullAttention) {
     const LaneRows rows = run_engine(model, specs, all.first(kPrompt), all.subspan(kPrompt));
     Lane lane(weights, c.policy, kPrompt);
     for (int row = 0; row < kPrompt + kDecode; ++row) {
-        const LaneRow expected = lane.feed(tokens[static_cast<std::size_t>(row)]);
+        const LaneRow expected = lane.feed(tokens[keyhole::to_index(row)]);
         if (row < kPrompt) continue;
-        const keyhole::RowOutput& out = rows[0][static_cast<std::size_t>(row - kPrompt + 1)];
+        const keyhole::RowOutput& out = rows[0][keyhole::to_index(row - kPrompt + 1)];
         for (int head = 0; head < weights.n_layers * weights.n_heads; ++head) {
-            const auto l = static_cast<std::size_t>(head / weights.n_heads),
-                       h = static_cast<std::size_t>(head % weights.n_heads);
+            const auto l = keyhole::to_index(head / weights.n_heads),
+                       h = keyhole::to_index(head % weights.n_heads);
             for (int p = 0; p <= row; ++p)
-                ASSERT_NEAR(out.values.shadow[static_cast<std::size_t>(head * (row + 1) + p)],
-                            expected.model.full[l][h][static_cast<std::size_t>(p)], 1e-4)
+                ASSERT_NEAR(out.values.shadow[keyhole::to_index(head * (row + 1) + p)],
+                            expected.model.full[l][h][keyhole::to_index(p)], 1e-4)
                     << "row " << row << " head " << head << " position " << p;
-            ASSERT_NEAR(out.shadow.output_similarity[static_cast<std::size_t>(head)],
+            ASSERT_NEAR(out.shadow.output_similarity[keyhole::to_index(head)],
                         expected.model.output_similarity[l][h], 1e-4);
         }
     }

@@ -8,6 +8,7 @@
 #include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"
+#include "tests/reference/wakes.h"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +16,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <set>
-#include <thread>
 
 namespace reference {
 namespace {
@@ -27,7 +26,6 @@ namespace {
 using keyhole::EnginePhase;
 using keyhole::EngineStatus;
 using keyhole::parse_command;
-using namespace std::chrono_literals;
 
 class EngineOnDevice : public testing::Test {
   protected:
@@ -50,14 +48,7 @@ class EngineOnDevice : public testing::Test {
         run.wants.attention = run.wants.scores = true;
         return run;
     }
-    static bool wait_for(const std::function<bool()>& condition) {
-        const auto end = std::chrono::steady_clock::now() + 60s;
-        while (!condition()) {
-            if (std::chrono::steady_clock::now() > end) return false;
-            std::this_thread::sleep_for(1ms);
-        }
-        return true;
-    }
+    bool wait_for(const std::function<bool()>& condition) { return wakes_.wait_until(condition); }
     static int last_row(keyhole::Engine& engine) {
         const auto steps = engine.recorder().snapshot().steps;
         return steps.empty() ? -1 : steps.back()->row;
@@ -72,7 +63,7 @@ class EngineOnDevice : public testing::Test {
                (status.phase == EnginePhase::idle || status.phase == EnginePhase::failed);
     }
     /// Requests rows or sends a command, waits, and returns the status message.
-    static std::string step(keyhole::Engine& engine, int n_rows) {
+    std::string step(keyhole::Engine& engine, int n_rows) {
         const int wanted = last_row(engine) + n_rows;
         engine.step(n_rows);
         EXPECT_TRUE(wait_for([&] {
@@ -81,7 +72,7 @@ class EngineOnDevice : public testing::Test {
         }));
         return engine.status().message;
     }
-    static std::string send(keyhole::Engine& engine, const char* command) {
+    std::string send(keyhole::Engine& engine, const char* command) {
         engine.send(parse_command(command));
         EXPECT_TRUE(wait_for([&] { return is_settled(engine, engine.status()); }));
         return engine.status().message;
@@ -94,6 +85,7 @@ class EngineOnDevice : public testing::Test {
         })) << engine.status().message;
     }
 
+    Wakes wakes_;
     TinyModel tiny_;
 
   private:
@@ -104,7 +96,7 @@ TEST_F(EngineOnDevice, LiveChangesAreTheCpus) {
     std::vector<std::vector<int>> tokens;
     std::vector<std::vector<std::string>> kv;
     for (const keyhole::BackendChoice choice : {keyhole::BackendChoice::cpu, keyhole::BackendChoice::cuda}) {
-        keyhole::Engine engine(on(choice), {});
+        keyhole::Engine engine(on(choice), wakes_.callback());
         start(engine);
         EXPECT_EQ(engine.status().backend.starts_with("cuda"), choice == keyhole::BackendChoice::cuda)
             << engine.status().backend;
@@ -159,7 +151,7 @@ TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
          }}};
     /// Makes a request and returns the number of device calls; nth > 0: that call fails.
     const auto run = [&](const Request& request, int nth, bool keeps_rows) {
-        keyhole::Engine engine(on(keyhole::BackendChoice::cuda), {});
+        keyhole::Engine engine(on(keyhole::BackendChoice::cuda), wakes_.callback());
         start(engine);
         step(engine, 4);
         EXPECT_EQ(engine.status().phase, EnginePhase::idle) << engine.status().message;
@@ -200,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, EngineOnFailingDevice, testing::ValuesIn(kFailur
 
 // Where only memory is short, the request is refused and the run continues.
 TEST_F(EngineOnDevice, AForkThatFindsNoRoomIsRefused) {
-    keyhole::Engine engine(on(keyhole::BackendChoice::cuda), {});
+    keyhole::Engine engine(on(keyhole::BackendChoice::cuda), wakes_.callback());
     start(engine);
     step(engine, 3);
     for (const char* command :

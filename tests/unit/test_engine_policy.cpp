@@ -1,5 +1,6 @@
 // What the engine does with a resolved policy beyond the general rule: overrides, hidden columns, memory of
 // the masking dialects.
+#include "engine/base/index.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -77,21 +78,21 @@ TEST_F(EnginePolicy, WhatTheReleasedMaskHidesIsMarked) {
         ASSERT_EQ(values.hidden.size(), values.positions.size());
         for (int g = 0; g < model_->layout().n_kv_heads(); ++g) {
             int n_hidden = 0;
-            for (auto i = static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)]);
-                 i < static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g) + 1]); ++i) {
+            for (auto i = keyhole::to_index(values.offset[keyhole::to_index(g)]);
+                 i < keyhole::to_index(values.offset[keyhole::to_index(g) + 1]); ++i) {
                 EXPECT_EQ(values.hidden[i] != 0, values.positions[i] == row - 8);
                 n_hidden += values.hidden[i];
             }
             EXPECT_EQ(n_hidden, 1);
             // Each head attends to k tokens, and its probabilities cover exactly these.
             const keyhole::HeadRef reader = model_->layout().kv_head(g).readers[0];
-            const auto at = static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(
-                reader.layer * model_->layout().n_heads() + reader.head)]);
+            const auto at = keyhole::to_index(
+                values
+                    .head_offset[keyhole::to_index(reader.layer * model_->layout().n_heads() + reader.head)]);
             double total = 0;
             for (std::size_t i = 0; i < 17; ++i) {
                 const bool hidden =
-                    values.hidden[static_cast<std::size_t>(values.offset[static_cast<std::size_t>(g)]) + i] !=
-                    0;
+                    values.hidden[keyhole::to_index(values.offset[keyhole::to_index(g)]) + i] != 0;
                 EXPECT_EQ(std::isnan(values.logits[at + i]), hidden);
                 if (hidden) {
                     EXPECT_EQ(values.attention[at + i], 0.0f);
@@ -145,13 +146,13 @@ TEST_F(EnginePolicy, WhatOnlyMasksGivesNoMemoryBack) {
     std::int64_t allocated[3];
     const char* specs[3] = {"full", "h2o:budget=20%,dialect=released", "h2o:budget=20%"};
     for (int n = 0; n < 3; ++n) {
-        const auto cache = backend->make_cache();
         const auto policy = keyhole::resolve(keyhole::parse_lane_spec(specs[n]).policy, kPrompt, 4);
+        const auto cache = backend->make_cache(policy);
         keyhole::RowOutput out;
-        const keyhole::LanePrefill prefill{cache.get(), &policy, {}, &out};
+        const keyhole::LanePrefill prefill{cache.get(), {}, &out};
         backend->prefill(all.first(kPrompt), {&prefill, 1}, nullptr, {});
         for (int row = kPrompt; row < 200; ++row) {
-            const keyhole::LaneStep step{cache.get(), &policy, 'a' + row % 20, row, {}, &out};
+            const keyhole::LaneStep step{cache.get(), 'a' + row % 20, row, {}, &out};
             backend->step({&step, 1});
         }
         allocated[n] = cache->use().allocated_bytes;

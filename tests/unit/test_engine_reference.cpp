@@ -1,5 +1,6 @@
 // The CPU engine against the double-precision reference: next-token logits, attention rows, scores and kept
 // sets, head by head.
+#include "engine/base/index.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -32,8 +33,8 @@ void compare(const TinyShape& shape, std::span<const Case> cases, int n_prompt, 
     const std::vector<int> tokens = random_tokens(n_prompt + n_decode, seed);
     const std::span<const int> all(tokens);
     expect_agreement(compare_with_reference(keyhole::load_model(model.folder()), load_weights(model.folder()),
-                                            cases, all.first(static_cast<std::size_t>(n_prompt)),
-                                            all.subspan(static_cast<std::size_t>(n_prompt))));
+                                            cases, all.first(keyhole::to_index(n_prompt)),
+                                            all.subspan(keyhole::to_index(n_prompt))));
 }
 
 struct PresetParam {
@@ -191,11 +192,11 @@ class CollectPrompt : public keyhole::PrefillSink {
     void take(const char* what, const keyhole::PrefillTile& t) {
         const std::lock_guard lock(mutex_);
         std::vector<double>& out = rows[{what, t.lane, t.layer, t.head}];
-        out.resize(static_cast<std::size_t>(n_ * n_), std::nan(""));
+        out.resize(keyhole::to_index(n_ * n_), std::nan(""));
         for (int r = 0; r < t.n_rows; ++r)
             for (int c = 0; c <= t.first_row + r; ++c) {
                 ASSERT_LT(c, t.n_columns);
-                double& cell = out[static_cast<std::size_t>((t.first_row + r) * n_ + c)];
+                double& cell = out[keyhole::to_index((t.first_row + r) * n_ + c)];
                 EXPECT_TRUE(std::isnan(cell)) << what << " came twice";
                 cell = t.values[r * t.n_columns + c];
             }
@@ -210,7 +211,7 @@ void expect_prompt_rows(const CollectPrompt& got, const std::string& what, int l
     ASSERT_NE(found, got.rows.end()) << what << " of lane " << lane << " did not come";
     const auto n = static_cast<std::size_t>(std::sqrt(static_cast<double>(found->second.size())) + 0.5);
     for (std::size_t p = 0; p < expected.size(); ++p) {
-        const double value = found->second[static_cast<std::size_t>(row) * n + p];
+        const double value = found->second[keyhole::to_index(row) * n + p];
         ASSERT_NEAR(value, expected[p], kTolerance * std::max(1.0, std::abs(expected[p])))
             << what << " (layer " << layer << ", head " << head << ", row " << row << ", column " << p << ")";
     }
@@ -234,22 +235,21 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
         std::vector<keyhole::ResolvedPolicy> policies;
         std::vector<keyhole::RowOutput> out(cases.size());
         for (const Case& c : cases) {
-            caches.push_back(backend->make_cache());
             policies.push_back(keyhole::resolve(keyhole::parse_lane_spec(c.spec).policy, n, 10));
+            caches.push_back(backend->make_cache(policies.back()));
         }
         std::vector<keyhole::LanePrefill> lanes;
-        for (std::size_t i = 0; i < cases.size(); ++i)
-            lanes.push_back({caches[i].get(), &policies[i], {}, &out[i]});
+        for (std::size_t i = 0; i < cases.size(); ++i) lanes.push_back({caches[i].get(), {}, &out[i]});
         CollectPrompt sink(n);
         backend->prefill(prompt, lanes, &sink, {});
         for (std::size_t i = 0; i < cases.size(); ++i) {
             Lane lane(weights, cases[i].policy, n);
             for (int row = 0; row < n; ++row) {
-                const LaneRow expected = lane.feed(prompt[static_cast<std::size_t>(row)]);
+                const LaneRow expected = lane.feed(prompt[keyhole::to_index(row)]);
                 for (int l = 0; l < weights.n_layers; ++l) {
-                    const auto layer = static_cast<std::size_t>(l);
+                    const auto layer = keyhole::to_index(l);
                     for (int h = 0; h < weights.n_heads; ++h) {
-                        const auto head = static_cast<std::size_t>(h);
+                        const auto head = keyhole::to_index(h);
                         expect_prompt_rows(sink, "attention", -1, l, h, row,
                                            expected.model.attention[layer][head]);
                         expect_prompt_rows(sink, "logits", -1, l, h, row, expected.model.logits[layer][head]);
@@ -259,7 +259,7 @@ TEST(EngineReference, PromptRowsGivenToTheSinkAgree) {
                     }
                     for (int g = 0; g < weights.n_kv_heads; ++g)
                         expect_prompt_rows(sink, "scores", static_cast<int>(i), l, g, row,
-                                           expected.scores[layer][static_cast<std::size_t>(g)]);
+                                           expected.scores[layer][keyhole::to_index(g)]);
                     if (HasFatalFailure()) return;
                 }
             }

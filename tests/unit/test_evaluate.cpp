@@ -1,4 +1,5 @@
 // eval's measures: against the double-precision reference, against greedy decoding, and lane by lane.
+#include "engine/base/index.h"
 #include "tests/reference/reference_model.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -59,13 +60,12 @@ class Evaluate : public testing::Test {
             for (auto& layer : visible)
                 for (auto& head : layer)
                     for (int p = first; p < row; ++p) head.insert(p);
-            const reference::Row out = sequence.feed(tokens[static_cast<std::size_t>(row)], visible);
+            const reference::Row out = sequence.feed(tokens[to_index(row)], visible);
             if (row + 1 < n_prompt) continue;
             double largest = -1e300, sum = 0;
             for (double logit : out.next_logits) largest = std::max(largest, logit);
             for (double logit : out.next_logits) sum += std::exp(logit - largest);
-            nats -= out.next_logits[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row) + 1])] -
-                    largest - std::log(sum);
+            nats -= out.next_logits[to_index(tokens[to_index(row) + 1])] - largest - std::log(sum);
         }
         return nats;
     }
@@ -87,7 +87,7 @@ TEST_F(Evaluate, PerplexityEqualsTheReferenceWithEviction) {
         double nats = 0;
         for (int i = 0; i < 3; ++i) {
             const double expected = reference_nats(set.make(i), budgets[lane]);
-            EXPECT_NEAR(all[lane][static_cast<std::size_t>(i)].nats, expected, 1e-3) << lane << " " << i;
+            EXPECT_NEAR(all[lane][to_index(i)].nats, expected, 1e-3) << lane << " " << i;
             nats += expected;
         }
         const LaneScore score = score_lane(all[lane], all[0]);

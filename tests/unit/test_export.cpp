@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/export/exporter.h"
 
 #include "engine/base/error.h"
@@ -59,12 +60,11 @@ class Export : public testing::Test {
             for (int head = 0; head < testing_trace::kHeads; ++head)
                 for (int first : {0, 4}) {
                     const int rows = first == 0 ? 4 : n - 4, columns = first + rows;
-                    std::vector<float> values(static_cast<std::size_t>(rows * columns),
+                    std::vector<float> values(to_index(rows * columns),
                                               99);  // invalid values right of the diagonal
                     for (int i = 0; i < rows; ++i)
                         for (int p = 0; p <= first + i; ++p)
-                            values[static_cast<std::size_t>(i * columns + p)] =
-                                prompt_value(layer, head, first + i, p);
+                            values[to_index(i * columns + p)] = prompt_value(layer, head, first + i, p);
                     sink.attention({-1, layer, head, first, rows, columns, values.data()});
                     if (head < testing_trace::kKvHeads)
                         for (int lane = 0; lane < 2; ++lane) {
@@ -111,12 +111,11 @@ TEST_F(Export, ArraysHoldEveryRowExactlyWithZeroOrNanElsewhere) {
         ASSERT_EQ(scores.shape, (NpyShape{9, 6, n_positions}));
         for (int y = 0; y < 9; ++y) {
             const int row = 6 + y;
-            const auto& sets =
-                made_[static_cast<std::size_t>(y + 1)].attended[static_cast<std::size_t>(lane)];
+            const auto& sets = made_[to_index(y + 1)].attended[to_index(lane)];
             for (int l = 0; l < 3; ++l)
                 for (int h = 0; h < 4; ++h)
                     for (int p = 0; p < n_positions; ++p) {
-                        const auto& set = sets[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+                        const auto& set = sets[to_index(layout.kv_head_from_head(l, h))];
                         const bool seen = std::count(set.begin(), set.end(), p) > 0;
                         const auto i = ((static_cast<std::int64_t>(y) * 3 + l) * 4 + h) * n_positions + p;
                         const float value = testing_trace::attention_value(lane, row, l, h, p);
@@ -130,7 +129,7 @@ TEST_F(Export, ArraysHoldEveryRowExactlyWithZeroOrNanElsewhere) {
                     }
             for (int g = 0; g < 6; ++g)
                 for (int p = 0; p < n_positions; ++p) {
-                    const auto& set = sets[static_cast<std::size_t>(g)];
+                    const auto& set = sets[to_index(g)];
                     const float value =
                         scores.value((static_cast<std::int64_t>(y) * 6 + g) * n_positions + p);
                     if (std::count(set.begin(), set.end(), p) > 0)
@@ -165,14 +164,14 @@ TEST_F(Export, EvictedAtIsTheTableOfTheHistory) {
             // From the sets: the last row that attended to it, or -1 if it is still stored at the end.
             std::int32_t last = -1;
             for (const auto& made : made_) {
-                const auto& set = made.attended[1][static_cast<std::size_t>(g)];
+                const auto& set = made.attended[1][to_index(g)];
                 if (std::count(set.begin(), set.end(), p)) last = made.step->row;
             }
             const auto& evictions = made_.back().step->lanes[1].evictions;
             const bool at_end = std::any_of(evictions.begin(), evictions.end(), [&](const Eviction& e) {
                 return e.kv_head == g && e.position == p;
             });
-            EXPECT_EQ(values[static_cast<std::size_t>(g * 15 + p)], last == 14 && !at_end ? -1 : last);
+            EXPECT_EQ(values[to_index(g * 15 + p)], last == 14 && !at_end ? -1 : last);
         }
     for (const char* name : {"mask_L0_G0.png", "mask_L2_G1.png"})
         EXPECT_TRUE(fs::exists(lane_file(0, name))) << name;
@@ -311,7 +310,7 @@ TEST_F(Export, TablesHaveOneLineForEveryAttendedCell) {
     run(3, 3);
     std::size_t cells = 0;
     for (int y = 1; y <= 3; ++y)
-        for (const auto& set : made_[static_cast<std::size_t>(y)].attended[1])
+        for (const auto& set : made_[to_index(y)].attended[1])
             cells += 2 * set.size();  // two readers per KV head
     const auto csv = lines(lane_file(1, "rows.csv"));
     ASSERT_EQ(csv.size(), cells + 1);

@@ -1,5 +1,6 @@
 // Measures in exported files: recomputed from attention.npy, shadow.npy, ideal.npy and evicted_at.npy by
 // their equations alone, directly and after a trace.
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
@@ -119,7 +120,7 @@ TEST_F(EngineExportMeasures, FollowFromTheArraysByTheirEquations) {
         ASSERT_EQ(shadow.shape, attention.shape);
         ASSERT_EQ(ideal.shape, attention.shape);
         const auto table = metrics_csv(lane);
-        ASSERT_EQ(table.size(), static_cast<std::size_t>(kTokens * layout.n_layers() * layout.n_heads()));
+        ASSERT_EQ(table.size(), to_index(kTokens * layout.n_layers() * layout.n_heads()));
         double sum_retained = 0, sum_ideal = 0;
         std::int64_t index = 0;
         for (int row = 0; row < n_positions; ++row)
@@ -153,11 +154,11 @@ TEST_F(EngineExportMeasures, FollowFromTheArraysByTheirEquations) {
                     sum_ideal += ar / std::sqrt(aa * rr);
                 }
         const double n = kTokens * layout.n_layers() * layout.n_heads();
-        const nlohmann::json& metrics = run["lanes"][static_cast<std::size_t>(lane)]["metrics"];
+        const nlohmann::json& metrics = run["lanes"][to_index(lane)]["metrics"];
         EXPECT_NEAR(metrics["retained_mass"].get<double>(), sum_retained / n, 1e-5);
         EXPECT_NEAR(metrics["lost_mass"].get<double>(), 1 - sum_retained / n, 1e-5);
         EXPECT_NEAR(metrics["cosine_ideal"].get<double>(), sum_ideal / n, 1e-5);
-        EXPECT_EQ(metrics["by_head"]["retained_mass"].size(), static_cast<std::size_t>(layout.n_layers()));
+        EXPECT_EQ(metrics["by_head"]["retained_mass"].size(), to_index(layout.n_layers()));
     }
 }
 

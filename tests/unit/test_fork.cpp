@@ -1,4 +1,5 @@
 // Copies of lanes, tokens evicted and pinned by the user, and a shadow switched on in mid-run.
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 #include "tests/reference/session_run.h"
@@ -194,10 +195,10 @@ TEST_F(SessionFork, HiddenPositionsAreRecordedAndLeftOut) {
     EXPECT_FALSE(history.hidden(1, 0, row - 2, row));
     EXPECT_GT(history.held_positions(1, 0, row).size(), 4u);
     EXPECT_EQ(run_.steps.back()->lanes[1].attended_tokens, 4 * history.run().layout.n_kv_heads());
-    std::vector<float> attention(static_cast<std::size_t>(row) + 1);
+    std::vector<float> attention(keyhole::to_index(row) + 1);
     ASSERT_TRUE(history.attention_row(1, row, 0, 0, attention));
-    EXPECT_EQ(attention[static_cast<std::size_t>(row) - 1], 0.0f);
-    EXPECT_GT(attention[static_cast<std::size_t>(row)], 0.0f);
+    EXPECT_EQ(attention[keyhole::to_index(row) - 1], 0.0f);
+    EXPECT_GT(attention[keyhole::to_index(row)], 0.0f);
 }
 
 TEST_F(SessionFork, TheTraceFileKeepsForksPinsHiddenPositionsAndBranches) {

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/figure/gif.h"
 
 #include "engine/base/error.h"
@@ -103,7 +104,7 @@ TEST_F(Gif, HasRoomFor255ColoursAndTakesTheNearestBeyond) {
 TEST_F(Gif, UsesEverySecondColourOfTheMap) {
     const auto& table = colormap_table(Colormap::viridis);
     Image image(256, 2);
-    for (int x = 0; x < 256; ++x) image.set(x, 0, table[static_cast<std::size_t>(x)]);
+    for (int x = 0; x < 256; ++x) image.set(x, 0, table[to_index(x)]);
     GifWriter gif(256, 2, Colormap::viridis);
     gif.add(image, 10);
     EXPECT_FALSE(gif.approximated());
@@ -113,9 +114,7 @@ TEST_F(Gif, UsesEverySecondColourOfTheMap) {
         const Rgb8 c = shown.at(x, 0);
         used.insert({c.r, c.g, c.b});
         // Some entries are equal to their neighbours.
-        EXPECT_TRUE(c == table[static_cast<std::size_t>(x / 2 * 2)] ||
-                    c == table[static_cast<std::size_t>(x)])
-            << x;
+        EXPECT_TRUE(c == table[to_index(x / 2 * 2)] || c == table[to_index(x)]) << x;
     }
     EXPECT_LE(used.size(), 128u);
     EXPECT_GT(used.size(), 120u);
@@ -155,7 +154,7 @@ TEST_F(Films, OfTheMaskIsItsPngFrames) {
     const std::vector<GifFrame> frames = read_gif(file("mask.gif"));
     ASSERT_EQ(frames.size(), 9u);
     for (int i = 0; i < 9; ++i)
-        EXPECT_EQ(n_apart(frames[static_cast<std::size_t>(i)].image,
+        EXPECT_EQ(n_apart(frames[to_index(i)].image,
                           read_png(file(fmt::format("frames/row_{:06}.png", testing_trace::kPrompt + i))), 0),
                   0)
             << i;

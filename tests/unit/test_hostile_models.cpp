@@ -1,5 +1,6 @@
 // Malicious model folders. Each is refused with one line that names file and place, in bounded memory, and
 // without work that grows with the square of the file size.
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
@@ -333,7 +334,7 @@ TEST(AddedTokens, WorkGrowsWithTheirNumberNotItsSquare) {
     EXPECT_LT(of_longer, 5 * of_many);
     // Each token is a prefix of the next. A search must not walk this chain for each token at every byte.
     std::vector<AddedToken> chain;
-    for (int i = 1; i <= 1'000; ++i) chain.push_back({i, std::string(static_cast<std::size_t>(i), 'a')});
+    for (int i = 1; i <= 1'000; ++i) chain.push_back({i, std::string(to_index(i), 'a')});
     std::size_t of_chain = 0;
     AddedTokenFinder(chain).split(std::string(100'000, 'a') + "b", &of_chain);
     EXPECT_LT(of_chain, 10'000u);

@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ struct Matrix {
     std::vector<std::uint16_t> bits;
 
     Matrix(DType dtype, std::int64_t rows, std::int64_t cols, unsigned seed)
-        : f32(random_floats(static_cast<std::size_t>(rows * cols), seed)) {
+        : f32(random_floats(to_index(rows * cols), seed)) {
         for (float v : f32) {
             if (dtype == DType::f32) {
                 exact.push_back(v);
@@ -48,19 +49,18 @@ INSTANTIATE_TEST_SUITE_P(All, StoredTypes, testing::Values(DType::f32, DType::f1
 TEST_P(StoredTypes, ProductsMatchDoubleOnOddShapes) {
     for (const auto& [rows, cols, batch] : {std::array{1, 1, 1}, {5, 7, 3}, {67, 33, 6}, {130, 256, 9}}) {
         const Matrix m(GetParam(), rows, cols, 1);
-        const std::vector<float> x = random_floats(static_cast<std::size_t>(batch * cols), 2);
-        std::vector<float> y(static_cast<std::size_t>(batch * rows), -1);
+        const std::vector<float> x = random_floats(to_index(batch * cols), 2);
+        std::vector<float> y(to_index(batch * rows), -1);
         multiply_rows(m.weight, 0, rows, x.data(), cols, batch, y.data(), rows);
         for (int b = 0; b < batch; ++b)
             for (int r = 0; r < rows; ++r) {
                 double expected = 0, magnitude = 1;
                 for (int c = 0; c < cols; ++c) {
-                    const double term = m.exact[static_cast<std::size_t>(r * cols + c)] *
-                                        x[static_cast<std::size_t>(b * cols + c)];
+                    const double term = m.exact[to_index(r * cols + c)] * x[to_index(b * cols + c)];
                     expected += term;
                     magnitude += std::abs(term);
                 }
-                ASSERT_NEAR(y[static_cast<std::size_t>(b * rows + r)], expected, 1e-6 * magnitude)
+                ASSERT_NEAR(y[to_index(b * rows + r)], expected, 1e-6 * magnitude)
                     << rows << "x" << cols << " row " << r << " column " << b;
             }
     }
@@ -75,8 +75,7 @@ TEST_P(StoredTypes, ProductsHaveTheSameBitsInEveryBatchAndChunk) {
     for (int b = 0; b < kBatch; ++b) {
         for (const auto& [first, last] : {std::pair{0, 6}, {6, 7}, {7, 37}})
             multiply_rows(m.weight, first, last, x.data() + b * kCols, kCols, 1, alone.data(), kRows);
-        for (int r = 0; r < kRows; ++r)
-            ASSERT_EQ(alone[static_cast<std::size_t>(r)], together[static_cast<std::size_t>(b * kRows + r)]);
+        for (int r = 0; r < kRows; ++r) ASSERT_EQ(alone[to_index(r)], together[to_index(b * kRows + r)]);
     }
 }
 
@@ -90,35 +89,30 @@ TEST_P(StoredTypes, WideningIsExact) {
 TEST(Kernels, AttentionOfOneHeadMatchesDouble) {
     for (int head_dim : {8, 24, 32, 64, 80, 128})
         for (int n : {1, 2, 3, 5, 16, 67}) {
-            const std::size_t size = static_cast<std::size_t>(n * head_dim);
-            const auto q = random_floats(static_cast<std::size_t>(head_dim), 1), k = random_floats(size, 2),
+            const std::size_t size = to_index(n * head_dim);
+            const auto q = random_floats(to_index(head_dim), 1), k = random_floats(size, 2),
                        v = random_floats(size, 3);
-            std::vector<float> logits(static_cast<std::size_t>(n)), p(logits),
-                out(static_cast<std::size_t>(head_dim));
+            std::vector<float> logits(to_index(n)), p(logits), out(to_index(head_dim));
             dot_keys(q.data(), k.data(), n, head_dim, 0.25f, logits.data());
             softmax(logits.data(), n, p.data());
             weighted_sum(p.data(), v.data(), n, head_dim, out.data());
-            std::vector<double> expected(static_cast<std::size_t>(n));
+            std::vector<double> expected(to_index(n));
             double highest = -1e30, total = 0;
             for (int s = 0; s < n; ++s) {
-                double& logit = expected[static_cast<std::size_t>(s)] = 0;
+                double& logit = expected[to_index(s)] = 0;
                 for (int d = 0; d < head_dim; ++d)
-                    logit += 0.25 * q[static_cast<std::size_t>(d)] *
-                             static_cast<double>(k[static_cast<std::size_t>(s * head_dim + d)]);
-                EXPECT_NEAR(logits[static_cast<std::size_t>(s)], logit, 1e-5);
+                    logit += 0.25 * q[to_index(d)] * static_cast<double>(k[to_index(s * head_dim + d)]);
+                EXPECT_NEAR(logits[to_index(s)], logit, 1e-5);
                 highest = std::max(highest, logit);
             }
             for (double& e : expected) total += e = std::exp(e - highest);
             for (int s = 0; s < n; ++s)
-                ASSERT_NEAR(p[static_cast<std::size_t>(s)], expected[static_cast<std::size_t>(s)] / total,
-                            1e-6)
-                    << n << " " << head_dim;
+                ASSERT_NEAR(p[to_index(s)], expected[to_index(s)] / total, 1e-6) << n << " " << head_dim;
             for (int d = 0; d < head_dim; ++d) {
                 double sum = 0;
                 for (int s = 0; s < n; ++s)
-                    sum += expected[static_cast<std::size_t>(s)] / total *
-                           v[static_cast<std::size_t>(s * head_dim + d)];
-                ASSERT_NEAR(out[static_cast<std::size_t>(d)], sum, 1e-5);
+                    sum += expected[to_index(s)] / total * v[to_index(s * head_dim + d)];
+                ASSERT_NEAR(out[to_index(d)], sum, 1e-5);
             }
         }
 }
@@ -146,7 +140,7 @@ TEST(Kernels, TheLowestPositionIsThatOfTheOldestLowestScore) {
     for (const int n : {1, 3, 16, 37, 100}) {
         std::vector<std::int32_t> position;  // slots in a scattered order: 31 is coprime to every n
         for (int i = 0; i < n; ++i) position.push_back((i * 31) % n * 2);
-        std::vector<float> score = random_floats(static_cast<std::size_t>(n), 3);
+        std::vector<float> score = random_floats(to_index(n), 3);
         for (float& s : score) s = std::round(2 * s);  // many ties
         if (n > 20) score[5] = std::numeric_limits<float>::quiet_NaN();
         if (n > 50) score[40] = -std::numeric_limits<float>::infinity();
@@ -163,8 +157,7 @@ TEST(Kernels, TheLowestPositionIsThatOfTheOldestLowestScore) {
                     lowest = s;
                 }
             if (expected < 0) continue;  // none in this range
-            EXPECT_EQ(position[static_cast<std::size_t>(
-                          lowest_slot(score.data(), position.data(), n, first, last))],
+            EXPECT_EQ(position[to_index(lowest_slot(score.data(), position.data(), n, first, last))],
                       expected)
                 << n << " [" << first << ", " << last << "]";
         }
@@ -251,13 +244,12 @@ TEST(Kernels, ActivationsMatchDouble) {
 TEST(Kernels, DistancesAndLimits) {
     std::vector<std::int32_t> position(21), back(21);
     std::vector<float> logit(21, 0.5f), moved = logit;
-    for (int i = 0; i < 21; ++i)
-        position[static_cast<std::size_t>(i)] = 3 * i, back[static_cast<std::size_t>(i)] = i;
+    for (int i = 0; i < 21; ++i) position[to_index(i)] = 3 * i, back[to_index(i)] = i;
     add_distances(position.data(), nullptr, 21, 0.25f, 70, logit.data());
     add_distances(position.data(), back.data(), 21, 0.25f, 70, moved.data());
     for (int i = 0; i < 21; ++i) {
-        EXPECT_FLOAT_EQ(logit[static_cast<std::size_t>(i)], 0.5f + 0.25f * static_cast<float>(3 * i - 70));
-        EXPECT_FLOAT_EQ(moved[static_cast<std::size_t>(i)], 0.5f + 0.25f * static_cast<float>(2 * i - 70));
+        EXPECT_FLOAT_EQ(logit[to_index(i)], 0.5f + 0.25f * static_cast<float>(3 * i - 70));
+        EXPECT_FLOAT_EQ(moved[to_index(i)], 0.5f + 0.25f * static_cast<float>(2 * i - 70));
     }
     clip(moved.data(), 15.0f, 21);
     EXPECT_EQ(moved[0], -15.0f);

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/model/kv_layout.h"
 
 #include "engine/base/error.h"
@@ -19,7 +20,7 @@ TEST(KvLayout, TableAndReadersAgree) {
         for (int g = 0; g < layout.n_kv_heads(); ++g) {
             const KvHead& kv_head = layout.kv_head(g);
             EXPECT_EQ(layout.first_of_layer(kv_head.owner_layer) + kv_head.index, g);
-            EXPECT_EQ(kv_head.readers.size(), static_cast<std::size_t>(c.n_heads / c.n_kv_heads));
+            EXPECT_EQ(kv_head.readers.size(), to_index(c.n_heads / c.n_kv_heads));
             n_readers += kv_head.readers.size();
             for (const HeadRef reader : kv_head.readers) {
                 EXPECT_EQ(layout.kv_head_from_head(reader.layer, reader.head), g);
@@ -27,7 +28,7 @@ TEST(KvLayout, TableAndReadersAgree) {
                 EXPECT_EQ(reader.head / (c.n_heads / c.n_kv_heads), kv_head.index);
             }
         }
-        EXPECT_EQ(n_readers, static_cast<std::size_t>(c.n_layers * c.n_heads));  // each head reads one
+        EXPECT_EQ(n_readers, to_index(c.n_layers * c.n_heads));  // each head reads one
     }
 }
 

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 
 #include "engine/base/error.h"
@@ -77,7 +78,7 @@ TEST(KvSharing, LayersBecomeTheirMeanOrTheRunningOneOfTheReleasedCode) {
     EXPECT_FLOAT_EQ(floats(released->weights().layers[0].v)[0], -131.875f);
     EXPECT_FLOAT_EQ(floats(released->weights().layers[0].k_bias)[0], 13.1875f);
     EXPECT_TRUE(released->config().borrows_unrotated);
-    for (int l : {1, 2}) EXPECT_EQ(released->weights().layers[static_cast<std::size_t>(l)].k.data, nullptr);
+    for (int l : {1, 2}) EXPECT_EQ(released->weights().layers[to_index(l)].k.data, nullptr);
 }
 
 TEST(KvSharing, OwnersGoByTheReleasedCodeWhereLayersDoNotDivide) {
@@ -235,8 +236,7 @@ TEST(KvSharing, AFolderThatSharesBetweenLayersLoads) {
     EXPECT_FALSE(model->config().merged);
     EXPECT_EQ(model->layout().n_kv_heads(), 2);
     for (int l = 0; l < 5; ++l)
-        EXPECT_EQ(model->weights().layers[static_cast<std::size_t>(l)].k.data != nullptr, l == 0 || l == 2)
-            << l;
+        EXPECT_EQ(model->weights().layers[to_index(l)].k.data != nullptr, l == 0 || l == 2) << l;
 }
 
 }  // namespace

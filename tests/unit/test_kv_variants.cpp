@@ -97,12 +97,11 @@ TEST(KvVariantsOf, StoredBytesGoByTheEquation) {
     for (const auto& [kv, n_kv_heads] :
          {std::pair("mha", 16), {"gqa:2", 8}, {"mqa", 4}, {"mlkv:m=2,g=2", 4}, {"mlkv:m=1,g=1", 1}}) {
         const auto variant = keyhole::shared_model(model, keyhole::parse_kv_sharing(kv));
-        const auto cache = backend->make_cache(variant == model ? nullptr : variant);
         const keyhole::ResolvedPolicy full =
             keyhole::resolve(keyhole::preset_params(keyhole::Preset::full), 33, 1);
-        backend->apply_policy(*cache, full, -1);
+        const auto cache = backend->make_cache(full, variant == model ? nullptr : variant);
         keyhole::RowOutput out;
-        const keyhole::LanePrefill prefill{cache.get(), &full, {}, &out};
+        const keyhole::LanePrefill prefill{cache.get(), {}, &out};
         backend->prefill(tokens, {&prefill, 1}, nullptr, {});
         const std::int64_t equation = 2 * n_kv_heads * shape.head_dim * 4;
         EXPECT_EQ(keyhole::kv_bytes_per_token(variant->config(), 4), equation) << kv;

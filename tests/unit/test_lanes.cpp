@@ -91,14 +91,14 @@ TEST_F(EngineLanes, WhatIsAskedForDoesNotChangeWhatIsDecoded) {
     std::vector<std::vector<float>> next[2];
     for (const bool everything : {false, true}) {
         const keyhole::RowWants wants{everything, everything, everything, everything};
-        const auto cache = backend->make_cache();
         const auto policy = keyhole::resolve(keyhole::parse_lane_spec("keyformer:budget=20").policy, 150, 20);
+        const auto cache = backend->make_cache(policy);
         keyhole::RowOutput out;
-        const keyhole::LanePrefill prefill{cache.get(), &policy, wants, &out};
+        const keyhole::LanePrefill prefill{cache.get(), wants, &out};
         backend->prefill(all.first(150), {&prefill, 1}, nullptr, {});
         next[everything].push_back(out.next_logits);
         for (std::size_t t = 150; t < all.size(); ++t) {
-            const keyhole::LaneStep step{cache.get(), &policy, all[t], static_cast<int>(t), wants, &out};
+            const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), wants, &out};
             backend->step({&step, 1});
             next[everything].push_back(out.next_logits);
         }
@@ -111,20 +111,20 @@ TEST_F(EngineLanes, AClonedCacheGoesOnLikeTheOriginal) {
     const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
     const auto policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=16").policy, 150, 20);
     const std::span<const int> all(tokens_);
-    auto cache = backend->make_cache();
+    auto cache = backend->make_cache(policy);
     keyhole::RowOutput out, copied;
-    const keyhole::LanePrefill prefill{cache.get(), &policy, {}, &out};
+    const keyhole::LanePrefill prefill{cache.get(), {}, &out};
     backend->prefill(all.first(150), {&prefill, 1}, nullptr, {});
     const auto copy = cache->clone();
     for (std::size_t t = 150; t < all.size(); ++t) {
         const keyhole::RowWants wants{true, true, true, true};
-        const keyhole::LaneStep step{cache.get(), &policy, all[t], static_cast<int>(t), wants, &out};
+        const keyhole::LaneStep step{cache.get(), all[t], static_cast<int>(t), wants, &out};
         backend->step({&step, 1});
     }
     cache.reset();
     for (std::size_t t = 150; t < all.size(); ++t) {
         const keyhole::RowWants wants{true, true, true, true};
-        const keyhole::LaneStep step{copy.get(), &policy, all[t], static_cast<int>(t), wants, &copied};
+        const keyhole::LaneStep step{copy.get(), all[t], static_cast<int>(t), wants, &copied};
         backend->step({&step, 1});
     }
     EXPECT_EQ(difference(out, copied), "");
@@ -134,9 +134,9 @@ TEST_F(EngineLanes, CancelledPrefillLeavesCachesEmpty) {
     std::string notice;
     const auto backend = keyhole::make_backend(model_, {keyhole::BackendChoice::cpu, 2, 0}, &notice);
     const auto policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=16").policy, 150, 20);
-    const auto cache = backend->make_cache();
+    const auto cache = backend->make_cache(policy);
     keyhole::RowOutput out;
-    const keyhole::LanePrefill prefill{cache.get(), &policy, {}, &out};
+    const keyhole::LanePrefill prefill{cache.get(), {}, &out};
     const std::span<const int> prompt = std::span<const int>(tokens_).first(150);
     try {
         backend->prefill(prompt, {&prefill, 1}, nullptr, [](double) { return false; });

@@ -1,5 +1,6 @@
 // Replays inside a session report their progress and can be stopped before any row. A stopped replay leaves
 // the session unchanged.
+#include "engine/base/index.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -267,7 +268,7 @@ TEST_F(LiveAgain, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
     });
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
     EXPECT_LE(told.back(), 1);
-    EXPECT_GE(told.size(), static_cast<std::size_t>(2 * kRows));
+    EXPECT_GE(told.size(), keyhole::to_index(2 * kRows));
 }
 
 }  // namespace

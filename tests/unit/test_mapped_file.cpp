@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include "engine/base/error.h"
@@ -188,8 +189,8 @@ TEST_F(MappedFileTest, AFullDiskKeepsTheOldFile) {
 std::size_t resident_pages(void* data, std::size_t size) {
     std::vector<unsigned char> in_memory((size + 4095) / 4096);
     if (::mincore(data, size, in_memory.data()) != 0) return 0;  // not mapped
-    return static_cast<std::size_t>(std::count_if(in_memory.begin(), in_memory.end(),
-                                                  [](unsigned char page) { return (page & 1) != 0; }));
+    return to_index(std::count_if(in_memory.begin(), in_memory.end(),
+                                  [](unsigned char page) { return (page & 1) != 0; }));
 }
 
 TEST(Pages, AreZeroAlignedAndGivenBack) {

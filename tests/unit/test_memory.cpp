@@ -41,18 +41,16 @@ std::int64_t equation_bytes(const TinyShape& shape, int budget) {
 
 struct Lane {
     std::unique_ptr<keyhole::KvCache> cache;
-    keyhole::ResolvedPolicy policy;
     keyhole::RowOutput out;
 };
 
 std::vector<Lane> prefilled(keyhole::Backend& backend, const std::vector<std::string>& specs, int n_prompt) {
     std::vector<Lane> lanes;
     for (const std::string& spec : specs)
-        lanes.push_back({backend.make_cache(),
-                         keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 64),
-                         {}});
+        lanes.push_back(
+            {backend.make_cache(keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, 64)), {}});
     std::vector<keyhole::LanePrefill> prefill;
-    for (Lane& lane : lanes) prefill.push_back({lane.cache.get(), &lane.policy, {}, &lane.out});
+    for (Lane& lane : lanes) prefill.push_back({lane.cache.get(), {}, &lane.out});
     backend.prefill(random_tokens(n_prompt, 3), prefill, nullptr, {});
     return lanes;
 }
@@ -80,8 +78,7 @@ TEST(EngineMemory, HugeNumbersOfASpecTakeNoRoom) {
 void decode(keyhole::Backend& backend, std::vector<Lane>& lanes, int first_row, int n_rows) {
     for (int row = first_row; row < first_row + n_rows; ++row) {
         std::vector<keyhole::LaneStep> steps;
-        for (Lane& lane : lanes)
-            steps.push_back({lane.cache.get(), &lane.policy, 'a' + row % 26, row, {}, &lane.out});
+        for (Lane& lane : lanes) steps.push_back({lane.cache.get(), 'a' + row % 26, row, {}, &lane.out});
         backend.step(steps);
     }
 }
@@ -120,8 +117,8 @@ TEST(EngineMemory, BudgetsOfLayersTakeRoomOfTheirOwn) {
         keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64,budget@L1=16,budget@L3.H0-3=128").policy,
                          400, 64, keyhole::head_grid(keyhole::load_model(tiny.folder())->layout()));
     std::vector<Lane> lanes;
-    lanes.push_back({backend->make_cache(), policy, {}});
-    const keyhole::LanePrefill prefill{lanes[0].cache.get(), &policy, {}, &lanes[0].out};
+    lanes.push_back({backend->make_cache(policy), {}});
+    const keyhole::LanePrefill prefill{lanes[0].cache.get(), {}, &lanes[0].out};
     backend->prefill(random_tokens(400, 3), {&prefill, 1}, nullptr, {});
     // Layers 0 and 2 and half of layer 3 store 64, layer 1 stores 16, the other half of layer 3 stores 128.
     // Each layer has a quarter of the bytes.
@@ -134,8 +131,8 @@ TEST(EngineMemory, BudgetsOfLayersTakeRoomOfTheirOwn) {
     EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes), expected, 0.01 * expected);
     EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 20 + 16 * 8 + 128 * 4);
     // One budget for all again: capacities follow.
-    lanes[0].policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64").policy, 400, 64);
-    backend->apply_policy(*lanes[0].cache, lanes[0].policy, 419);
+    const auto smaller = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=64").policy, 400, 64);
+    backend->apply_policy(*lanes[0].cache, smaller, 419);
     decode(*backend, lanes, 420, 60);
     EXPECT_EQ(lanes[0].cache->use().stored_tokens, 64 * 32);
     EXPECT_NEAR(static_cast<double>(lanes[0].cache->use().allocated_bytes),
@@ -147,8 +144,8 @@ TEST(EngineMemory, LessBudgetGivesMemoryBack) {
     const auto backend = cpu(tiny);
     std::vector<Lane> lanes = prefilled(*backend, {"h2o:budget=400"}, 500);
     const auto before = lanes[0].cache->use();
-    lanes[0].policy = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=50").policy, 500, 64);
-    EXPECT_EQ(backend->apply_policy(*lanes[0].cache, lanes[0].policy, 499).size(), 350u * 32u);
+    const auto smaller = keyhole::resolve(keyhole::parse_lane_spec("h2o:budget=50").policy, 500, 64);
+    EXPECT_EQ(backend->apply_policy(*lanes[0].cache, smaller, 499).size(), 350u * 32u);
     const auto after = lanes[0].cache->use();
     EXPECT_EQ(after.stored_tokens, 50 * 32);
     const double evicted = static_cast<double>(before.stored_bytes - after.stored_bytes);

@@ -2,6 +2,7 @@
 #include "engine/backend/memory_need.h"
 
 #include "engine/backend/backend.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "tests/reference/source_folder.h"
 
@@ -24,10 +25,10 @@ TEST(MemoryNeed, CacheIsWhatTheBackendAllocates) {
         const auto backend = make_backend(model, {BackendChoice::cpu, 2, 0}, nullptr);
         for (const int n : {1, 17, 200}) {
             const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, n, 32);
-            const auto cache = backend->make_cache();
+            const auto cache = backend->make_cache(policy);
             RowOutput out;
-            const LanePrefill lane{cache.get(), &policy, {}, &out};
-            backend->prefill(std::vector<int>(static_cast<std::size_t>(n), 3), {&lane, 1}, nullptr, {});
+            const LanePrefill lane{cache.get(), {}, &out};
+            backend->prefill(std::vector<int>(to_index(n), 3), {&lane, 1}, nullptr, {});
             EXPECT_EQ(memory_need(*model, n, 1, 2).cache, cache->use().allocated_bytes) << name << " " << n;
         }
     }

@@ -1,5 +1,6 @@
 // Loading. Checkpoints of the official packages are compared with transformers' own logits and attention, a
 // real checkpoint too where KEYHOLE_REAL_MODEL names one. Faulty folders are refused.
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 
 #include "engine/base/error.h"
@@ -168,16 +169,14 @@ TEST(Model, WeightsOffTheirAlignmentAreAligned) {
     const fs::path file = folder.path() / "model.safetensors";
     std::string bytes = read_text_file(file);
     bytes[0] = static_cast<char>(bytes[0] + 1);  // the header's length, below 255 in this fixture's low byte
-    bytes.insert(8 +
-                     static_cast<std::size_t>(static_cast<unsigned char>(bytes[1]) << 8 |
-                                              static_cast<unsigned char>(bytes[0])) -
-                     1,
-                 1, ' ');
+    bytes.insert(
+        8 + to_index(static_cast<unsigned char>(bytes[1]) << 8 | static_cast<unsigned char>(bytes[0])) - 1, 1,
+        ' ');
     write_text_file(file, bytes);
     const auto model = load_model(folder.path()), original = load_model(kFixtures / "llama_mha");
     const Weight &q = model->weights().layers[1].q, &same = original->weights().layers[1].q;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(q.data) % 2, 0u);
-    EXPECT_EQ(std::memcmp(q.data, same.data, static_cast<std::size_t>(q.rows * q.cols) * 2), 0);
+    EXPECT_EQ(std::memcmp(q.data, same.data, to_index(q.rows * q.cols) * 2), 0);
 }
 
 TEST(Model, HashNamesConfigAndWeights) {

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/base/npy.h"
 
 #include "engine/base/error.h"
@@ -32,9 +33,9 @@ TEST(Npy, HeaderIsTheFormatOfTheStandard) {
     const std::string header = npy_header("<f4", {2, 3});
     EXPECT_EQ(header.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
     EXPECT_EQ(header.size() % 64, 0u);
-    EXPECT_EQ(static_cast<std::size_t>(static_cast<unsigned char>(header[8])) +
-                  256u * static_cast<unsigned char>(header[9]) + 10,
-              header.size());
+    EXPECT_EQ(
+        to_index(static_cast<unsigned char>(header[8])) + 256u * static_cast<unsigned char>(header[9]) + 10,
+        header.size());
     EXPECT_EQ(header.back(), '\n');
     EXPECT_EQ(header.substr(10, 59), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
     EXPECT_NE(npy_header("<i4", {5}).find("(5,)"), std::string::npos);  // a tuple with one element

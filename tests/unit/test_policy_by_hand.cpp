@@ -2,6 +2,7 @@
 // case says otherwise. A row is given as whole numbers w_j with logits ln w_j, so its probabilities are w_j /
 // (sum of w over what the row sees). The simulations and the engine must both give the sets and scores
 // written here.
+#include "engine/base/index.h"
 #include "tests/reference/engine_scores.h"
 
 #include <gtest/gtest.h>
@@ -346,7 +347,7 @@ std::vector<HandCase> hand_cases() {
     const Rows keyed = {{1}, {1, 7}, {1, 1, 6}, {1, 2, 12, 1}, {49, 4, 25, 1, 9}, {1, 1, 64, 1, 36, 1}};
     const std::vector<double> token_draws = {-1.375921234, 0.298147435, 1.586449266,
                                              -0.424621363, 1.303860828, 4.474941901};
-    const NoiseOf once = [=](int, int, int, int p) { return token_draws[static_cast<std::size_t>(p)]; };
+    const NoiseOf once = [=](int, int, int, int p) { return token_draws[keyhole::to_index(p)]; };
     const auto two_after_the_prompt = [](int t) { return t == 0 ? 1.0 : 2.0; };
     cases.push_back(
         {.name = "Keyformer",
@@ -405,7 +406,7 @@ std::vector<HandCase> hand_cases() {
         {1.371500872, -1.512017073, 0.765718825, -0.492838736, 1.803221347},
         {-0.37333691, 0.113940937, 3.206436018, -0.873392164, -0.061766094, -0.990620083}};
     const NoiseOf each_row = [=](int, int, int row, int p) {
-        return row_draws[static_cast<std::size_t>(row)][static_cast<std::size_t>(p)];
+        return row_draws[keyhole::to_index(row)][keyhole::to_index(p)];
     };
     const auto runs_on = [](int t) { return 1.0 + t; };
     cases.push_back(
@@ -522,19 +523,18 @@ Observed text_of(const HandCase& c) {
         for (int h = 0; h < text.n_heads; ++h)
             for (int p = 0; p <= row; ++p)
                 text.logit(row, 0, h, p) =
-                    std::log(c.heads[static_cast<std::size_t>(h)][static_cast<std::size_t>(row)]
-                                    [static_cast<std::size_t>(p)]) -
+                    std::log(c.heads[keyhole::to_index(h)][keyhole::to_index(row)][keyhole::to_index(p)]) -
                     c.noise(0, h, row, p);
     return text;
 }
 
 void expect_rows(const Simulated& got, const std::vector<Expected>& expected, double tolerance) {
     for (const Expected& e : expected) {
-        const SimulatedRow& row = got.at(static_cast<std::size_t>(e.row));
+        const SimulatedRow& row = got.at(keyhole::to_index(e.row));
         EXPECT_EQ(row.visible, e.visible) << "row " << e.row;
         EXPECT_EQ(row.kept, e.kept) << "row " << e.row;
         for (const auto& [p, score] : e.scores)
-            EXPECT_NEAR(row.scores.at(static_cast<std::size_t>(p)), score, tolerance)
+            EXPECT_NEAR(row.scores.at(keyhole::to_index(p)), score, tolerance)
                 << "row " << e.row << " token " << p;
     }
 }
@@ -548,7 +548,7 @@ TEST_P(PolicyByHand, SimulationAgrees) {
         const Simulated rows = c.simulate(text, unit);
         for (const auto& [layer, g] : unit.kv_heads) {
             SCOPED_TRACE("KV head " + std::to_string(g));
-            expect_rows(rows, c.expected[static_cast<std::size_t>(g)], 1e-12);
+            expect_rows(rows, c.expected[keyhole::to_index(g)], 1e-12);
         }
     }
 }

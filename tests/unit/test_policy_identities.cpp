@@ -1,4 +1,5 @@
 // Pairs of specs that must mean the same (policies, "identities worth having").
+#include "engine/base/index.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -23,8 +24,8 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
     LaneRows run(const std::vector<std::string>& specs, int n_prompt = kPrompt) const {
         const std::vector<int> tokens = random_tokens(n_prompt + kDecode, GetParam() + 50);
         const std::span<const int> all(tokens);
-        return run_engine(model_, specs, all.first(static_cast<std::size_t>(n_prompt)),
-                          all.subspan(static_cast<std::size_t>(n_prompt)));
+        return run_engine(model_, specs, all.first(keyhole::to_index(n_prompt)),
+                          all.subspan(keyhole::to_index(n_prompt)));
     }
     // Expects the same evictions, attended positions and bits of next-token logits. Does not compare scores,
     // which may have different names.
@@ -43,8 +44,8 @@ class PolicyIdentities : public testing::TestWithParam<std::uint64_t> {
     /// Returns the positions that a KV head made visible to the row.
     static std::set<int> visible_positions(const keyhole::RowOutput& out, int g) {
         std::set<int> visible = attended_positions(out, g);
-        const auto first = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g)]),
-                   last = static_cast<std::size_t>(out.values.offset[static_cast<std::size_t>(g) + 1]);
+        const auto first = keyhole::to_index(out.values.offset[keyhole::to_index(g)]),
+                   last = keyhole::to_index(out.values.offset[keyhole::to_index(g) + 1]);
         for (std::size_t i = first; i < last && !out.values.hidden.empty(); ++i)
             if (out.values.hidden[i] != 0) visible.erase(out.values.positions[i]);
         return visible;
@@ -164,17 +165,17 @@ TEST_P(PolicyIdentities, MaskedAndDroppedOutputsAgree) {
             const int t = row - (kPrompt - 1);
             for (int g = 0; g < n_kv_heads(); ++g) {
                 std::set<int>& of_head =
-                    visible[static_cast<std::size_t>(g / per_layer)][static_cast<std::size_t>(g % per_layer)];
-                if (t > 0) of_head = visible_positions(rows[n][static_cast<std::size_t>(t)], g);
+                    visible[keyhole::to_index(g / per_layer)][keyhole::to_index(g % per_layer)];
+                if (t > 0) of_head = visible_positions(rows[n][keyhole::to_index(t)], g);
                 if (t <= 0) of_head.insert(row);
             }
             const bool sees_itself = visible[0][0].contains(row);
             const Row expected =
-                sequence.feed(tokens[static_cast<std::size_t>(row)], visible, Places::original, sees_itself);
+                sequence.feed(tokens[keyhole::to_index(row)], visible, Places::original, sees_itself);
             if (t < 0) continue;
             double scale = 0;
             for (double logit : expected.next_logits) scale = std::max(scale, std::abs(logit));
-            const std::vector<float>& got = rows[n][static_cast<std::size_t>(t)].next_logits;
+            const std::vector<float>& got = rows[n][keyhole::to_index(t)].next_logits;
             for (std::size_t v = 0; v < got.size(); ++v)
                 ASSERT_NEAR(got[v], expected.next_logits[v], 1e-4 * scale) << specs[n] << " row " << row;
         }
@@ -207,7 +208,7 @@ TEST_P(PolicyIdentities, BudgetBeyondTheLengthIsFullToTheBit) {
 
 TEST_P(PolicyIdentities, OneTokenLessThanTheLengthEvicts) {
     const LaneRows rows = run({"h2o:budget=74"});
-    EXPECT_EQ(n_evictions(rows[0]), static_cast<std::size_t>(n_kv_heads()));
+    EXPECT_EQ(n_evictions(rows[0]), keyhole::to_index(n_kv_heads()));
 }
 
 TEST_P(PolicyIdentities, SumAndMeanRankAlikeAndMaxOfOneReaderToo) {
@@ -283,13 +284,13 @@ TEST_P(PolicyIdentities, ThresholdIsTheLowestCompetingScoreThatStayed) {
     const LaneRows rows = run({"h2o:budget=9", "window:budget=9", "full"});
     for (std::size_t t = 0; t < rows[0].size(); ++t)
         for (int g = 0; g < n_kv_heads(); ++g) {
-            const auto at = static_cast<std::size_t>(g);
+            const auto at = keyhole::to_index(g);
             const keyhole::RowOutput& out = rows[0][t];
             const std::set<int> stored = stored_positions(out, g);
             const int row = kPrompt - 1 + static_cast<int>(t);
             float lowest = INFINITY;
-            for (auto i = static_cast<std::size_t>(out.values.offset[at]);
-                 i < static_cast<std::size_t>(out.values.offset[at + 1]); ++i)
+            for (auto i = keyhole::to_index(out.values.offset[at]);
+                 i < keyhole::to_index(out.values.offset[at + 1]); ++i)
                 if (stored.contains(out.values.positions[i]) && out.values.positions[i] <= row - 4)
                     lowest = std::min(lowest, out.values.scores[i]);
             EXPECT_EQ(out.values.threshold.at(at), lowest);

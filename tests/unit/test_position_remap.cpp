@@ -2,6 +2,7 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/rotation_table.h"
 #include "engine/backend/cpu/position_remap.h"
+#include "engine/base/index.h"
 #include "engine/policy/math.h"
 #include "tests/reference/engine_run.h"
 #include "tests/reference/tiny_model.h"
@@ -18,12 +19,12 @@ constexpr std::array kPositions = {0, 1, 7, 17, 28, 40, 100, 5000, 70000};
 
 /// Returns the model positions in cache order.
 std::vector<int> places(const CpuKvCache& cache, Positions positions) {
-    std::vector<std::int32_t> steps(static_cast<std::size_t>(cache.count(0)));
+    std::vector<std::int32_t> steps(to_index(cache.count(0)));
     const int last = steps_back(cache, 0, positions, steps);
     std::vector<int> out;
     for (int i = 0; i < cache.count(0); ++i) {
         const int slot = cache.order(0)[i];
-        out.push_back(cache.positions(0)[slot] - steps[static_cast<std::size_t>(slot)]);
+        out.push_back(cache.positions(0)[slot] - steps[to_index(slot)]);
     }
     EXPECT_EQ(out.back(), last);
     return out;
@@ -47,7 +48,7 @@ TEST(Places, AreThoseOfTheReleasedCode) {
 
 TEST(Places, ATurnIsTheRotationOfTheDifference) {
     for (const int head_dim : {6, 8, 64}) {
-        const std::size_t half = static_cast<std::size_t>(head_dim / 2);
+        const std::size_t half = to_index(head_dim / 2);
         std::vector<double> frequency(half);
         for (std::size_t i = 0; i < half; ++i)
             frequency[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / head_dim);
@@ -55,24 +56,22 @@ TEST(Places, ATurnIsTheRotationOfTheDifference) {
         RotationTable turns(frequency);
         turns.grow(3);
         turns.grow(900);  // rows added later equal rows made at once
-        std::vector<float> key(2 * static_cast<std::size_t>(head_dim)), turned(key.size());
+        std::vector<float> key(2 * to_index(head_dim)), turned(key.size());
         for (std::size_t i = 0; i < key.size(); ++i) key[i] = std::sin(static_cast<float>(i) + 1);
         const std::vector<float> plain = key;
         const std::array<std::int32_t, 2> original = {7, 900}, steps = {0, 877};
         for (std::size_t s = 0; s < 2; ++s)
-            rotate_head(key.data() + s * static_cast<std::size_t>(head_dim), turns.row(original[s]),
+            rotate_head(key.data() + s * to_index(head_dim), turns.row(original[s]),
                         turns.row(original[s]) + half, rotary);
         turn_keys(key.data(), steps.data(), 2, head_dim, rotary, turns.row(0), turned.data());
-        for (std::size_t i = 0; i < static_cast<std::size_t>(head_dim); ++i)
+        for (std::size_t i = 0; i < to_index(head_dim); ++i)
             EXPECT_EQ(turned[i], key[i]) << "no turn changes no bit";
         for (std::size_t i = 0; i < half; ++i) {
-            const double a = plain[static_cast<std::size_t>(head_dim) + i],
-                         b = plain[static_cast<std::size_t>(head_dim) + half + i];
+            const double a = plain[to_index(head_dim) + i], b = plain[to_index(head_dim) + half + i];
             const double angle = 23 * frequency[i];
-            EXPECT_NEAR(turned[static_cast<std::size_t>(head_dim) + i],
-                        a * std::cos(angle) - b * std::sin(angle), 1e-5);
-            EXPECT_NEAR(turned[static_cast<std::size_t>(head_dim) + half + i],
-                        b * std::cos(angle) + a * std::sin(angle), 1e-5);
+            EXPECT_NEAR(turned[to_index(head_dim) + i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
+            EXPECT_NEAR(turned[to_index(head_dim) + half + i], b * std::cos(angle) + a * std::sin(angle),
+                        1e-5);
         }
     }
 }

@@ -1,5 +1,6 @@
 // Checks the demo model's own text from outside: exports a run, reads the arrays back, and simulates every
 // policy and dialect from the recorded logits and noise alone. The run must have kept the simulated sets.
+#include "engine/base/index.h"
 #include "tests/reference/policy_cases.h"
 
 #include "engine/export/exporter.h"
@@ -50,7 +51,7 @@ struct Array {
             std::regex_replace(header.substr(open + 1, end - open - 1), std::regex(","), " "));
         std::int64_t size = 1;
         for (std::int64_t n = 0; extents >> n; size *= n) shape.push_back(n);
-        values.resize(static_cast<std::size_t>(size));
+        values.resize(keyhole::to_index(size));
         file.read(reinterpret_cast<char*>(values.data()), size * 4);
         EXPECT_EQ(file.gcount(), size * 4) << path;
     }
@@ -59,7 +60,7 @@ struct Array {
         const std::int64_t indices[] = {index...};
         std::int64_t flat = 0;
         for (std::size_t i = 0; i < shape.size(); ++i) flat = flat * shape[i] + indices[i];
-        return static_cast<double>(values[static_cast<std::size_t>(flat)]);
+        return static_cast<double>(values[keyhole::to_index(flat)]);
     }
 };
 
@@ -158,9 +159,8 @@ class RecordedRun : public testing::Test {
             for (const Readers& unit : selected_together(lane.text, c.unit)) {
                 const Simulated expected = c.simulate(lane.text, unit, lane.noise);
                 for (const auto& [layer, g] : unit.kv_heads) {
-                    const Difference difference =
-                        compare_rows(lane.kv_heads[static_cast<std::size_t>(layer * config.n_kv_heads + g)],
-                                     expected, 0, 1e-4);
+                    const Difference difference = compare_rows(
+                        lane.kv_heads[keyhole::to_index(layer * config.n_kv_heads + g)], expected, 0, 1e-4);
                     n_choices_ += difference.n_choices;
                     n_near_ties_ += difference.near_tie;
                     least_margin_ = std::min(least_margin_, difference.least_margin);

@@ -1,5 +1,6 @@
 // Tests the reference itself, before it judges the engine: against published values and sets worked out by
 // hand.
+#include "engine/base/index.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/tiny_model.h"
 
@@ -106,8 +107,7 @@ TEST(Reference, TovaKeepsTheBestOfTheLastRow) {
     for (int token : random_tokens(6, 5)) row = lane.feed(token);
     std::vector<std::pair<double, int>> mean(6);
     for (std::size_t p = 0; p < 6; ++p) {
-        for (int h = 0; h < 4; ++h)
-            mean[p].first -= row.model.attention[1][static_cast<std::size_t>(h)][p] / 4;
+        for (int h = 0; h < 4; ++h) mean[p].first -= row.model.attention[1][keyhole::to_index(h)][p] / 4;
         mean[p].second = static_cast<int>(p);
     }
     std::sort(mean.begin(), mean.end());

@@ -1,4 +1,5 @@
 // Changes in mid-run: their effect on the caches, and bit-exact replay of a logged run.
+#include "engine/base/index.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -119,10 +120,10 @@ TEST_F(EngineReplay, LessBudgetEvictsAtOnceAndAsTheReferenceDoes) {
             EXPECT_EQ(expected.size(), 13u * 4u);
         }
         const LaneRow out = lane.feed(tokens[row]);
-        if (row + 1 < static_cast<std::size_t>(kPrompt)) continue;
+        if (row + 1 < keyhole::to_index(kPrompt)) continue;
         expected.insert(expected.end(), out.evictions.begin(), out.evictions.end());
         std::sort(expected.begin(), expected.end());
-        ASSERT_TRUE(evictions(live, row + 1 - static_cast<std::size_t>(kPrompt), 1) == expected)
+        ASSERT_TRUE(evictions(live, row + 1 - keyhole::to_index(kPrompt), 1) == expected)
             << "row " << row << ", margin " << out.margin;
     }
     // A command carries the last processed row, so row 45 no longer saw these tokens.

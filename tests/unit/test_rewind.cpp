@@ -1,4 +1,5 @@
 // Rewinding: rows after a rewind equal, bit for bit, those of a run that never went further.
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -20,7 +21,7 @@ constexpr int kPrompt = 24, kLast = kPrompt + 30 - 1;
 class ShownRows : public keyhole::RowSink {
   public:
     void row(const keyhole::StepTrace& step, int lane, const keyhole::RowOutput& out) override {
-        const keyhole::LaneRecord& record = step.lanes.at(static_cast<std::size_t>(lane));
+        const keyhole::LaneRecord& record = step.lanes.at(keyhole::to_index(lane));
         rows[{step.row, record.info->id}] = {out, record.token, record.predicted};
     }
     void rewind(int row) override {

@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/trace/run_history.h"
 
 #include "tests/unit/test_trace.h"
@@ -34,8 +35,7 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
         const int row = rows[i].step->row;
         for (int lane = 0; lane < 2; ++lane) {
             for (int g = 0; g < 6; ++g) {
-                const auto& attended =
-                    rows[i].attended[static_cast<std::size_t>(lane)][static_cast<std::size_t>(g)];
+                const auto& attended = rows[i].attended[to_index(lane)][to_index(g)];
                 EXPECT_EQ(history.attended_positions(lane, g, row), attended)
                     << row << " " << lane << " " << g;
                 for (int p = 0; p < history.n_positions(); ++p) {
@@ -43,8 +43,7 @@ TEST(RunHistory, AttendedAndStoredFollowTheCachesOfEveryRow) {
                     EXPECT_EQ(history.attended(lane, g, p, row), is_attended);
                     // Stored after the row: what the next row attends to, except its own token.
                     if (i + 1 == rows.size()) continue;
-                    const auto& next =
-                        rows[i + 1].attended[static_cast<std::size_t>(lane)][static_cast<std::size_t>(g)];
+                    const auto& next = rows[i + 1].attended[to_index(lane)][to_index(g)];
                     EXPECT_EQ(history.stored(lane, g, p, row),
                               p <= row && std::count(next.begin(), next.end(), p) > 0);
                 }
@@ -140,28 +139,28 @@ TEST(RunHistory, RowsAreScatteredByPosition) {
     }
     RunHistory history;
     history.update(steps);
-    std::vector<float> out(static_cast<std::size_t>(history.n_positions()));
+    std::vector<float> out(to_index(history.n_positions()));
     const KvLayout& layout = history.run().layout;
     for (const Maker::Row& made : rows) {
         const int row = made.step->row;
         for (int lane = 0; lane < 2; ++lane) {
             const int id = lane == 0 ? 0 : 5;
-            const auto& attended = made.attended[static_cast<std::size_t>(lane)];
+            const auto& attended = made.attended[to_index(lane)];
             for (int l = 0; l < 3; ++l)
                 for (int h = 0; h < 4; ++h) {
-                    const auto& set = attended[static_cast<std::size_t>(layout.kv_head_from_head(l, h))];
+                    const auto& set = attended[to_index(layout.kv_head_from_head(l, h))];
                     ASSERT_TRUE(history.attention_row(lane, row, l, h, out));
                     for (int p = 0; p < history.n_positions(); ++p) {
                         const bool seen = std::count(set.begin(), set.end(), p) > 0;
-                        EXPECT_EQ(out[static_cast<std::size_t>(p)],
+                        EXPECT_EQ(out[to_index(p)],
                                   seen ? testing_trace::attention_value(id, row, l, h, p) : 0);
                     }
                 }
             for (int g = 0; g < 6; ++g) {
                 ASSERT_TRUE(history.score_row(lane, row, g, out));
-                const auto& set = attended[static_cast<std::size_t>(g)];
+                const auto& set = attended[to_index(g)];
                 for (int p = 0; p < history.n_positions(); ++p) {
-                    const float value = out[static_cast<std::size_t>(p)];
+                    const float value = out[to_index(p)];
                     if (std::count(set.begin(), set.end(), p) > 0)
                         EXPECT_EQ(value, testing_trace::score_value(id, row, g, p));
                     else
@@ -182,7 +181,7 @@ TEST(RunHistory, ThinnedRowsAreSaidToBeMissingAndScalarsStay) {
         history.update(recorder.snapshot().steps);
     }
     const auto snapshot = recorder.snapshot();
-    std::vector<float> out(static_cast<std::size_t>(history.n_positions()));
+    std::vector<float> out(to_index(history.n_positions()));
     std::set<bool> seen;
     for (int row = 5; row <= history.last_row(); ++row) {
         const bool kept = row >= snapshot.dense_from || row % snapshot.stride == 0;
@@ -225,7 +224,7 @@ TEST(RunHistory, LanesComeAndGo) {
     EXPECT_FALSE(history.lane_record(8, 2));
     EXPECT_FALSE(history.lane_record(99, 0));
     for (int g = 0; g < 6; ++g)
-        EXPECT_EQ(history.attended_positions(2, g, 11), joined.attended[1][static_cast<std::size_t>(g)]);
+        EXPECT_EQ(history.attended_positions(2, g, 11), joined.attended[1][to_index(g)]);
     // The new lane's tokens: lane 0's until it joined, then its own.
     const auto& tokens = history.lanes()[2].tokens;
     const auto& reference = history.lanes()[0].tokens;
@@ -278,7 +277,7 @@ TEST(RunHistory, ALaneThatWordsOfTheUserTakeUpAgainGoesOn) {
         EXPECT_EQ(history.lanes()[0].ended, row == 7);
         for (std::size_t lane = 1; lane < 3; ++lane) {
             EXPECT_EQ(history.lanes()[lane].last_row, std::min(row, 7)) << lane;
-            EXPECT_EQ(history.lanes()[lane].tokens.size(), static_cast<std::size_t>(std::min(row, 7)) + 1);
+            EXPECT_EQ(history.lanes()[lane].tokens.size(), to_index(std::min(row, 7)) + 1);
             EXPECT_EQ(history.lanes()[lane].ended, row >= 7) << lane;
         }
     }

@@ -1,5 +1,6 @@
 // What the log says of a run's lanes, follow and sampling, compared with the session that ran it.
 #include "engine/backend/backend.h"
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 #include "engine/session/run_settings.h"
 #include "tests/reference/session_run.h"
@@ -72,7 +73,7 @@ TEST(RunSettings, AgreeWithTheSession) {
                                             "sink:budget=6,sinks=2"};
     std::mt19937 random(5);
     const auto any = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-    const auto spec = [&] { return specs[static_cast<std::size_t>(any(4))]; };
+    const auto spec = [&] { return specs[to_index(any(4))]; };
     for (int round = 0; round < 10; ++round) {
         RunSpec run = reference::run_spec(reference::random_text(9, 2), {"full", "h2o:budget=6"}, 24);
         run.ignore_eos = true;

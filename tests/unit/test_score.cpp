@@ -1,6 +1,7 @@
 // One row of scores on chosen logits, without a model: masks, temperature, accumulation, overrides.
 #include "engine/backend/cpu/score.h"
 #include "engine/backend/cpu/select.h"
+#include "engine/base/index.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ class Harness {
                 const int g = layout_.kv_head_from_head(l, h);
                 scratch.grow(cache.count(g));
                 for (int slot = 0; slot < cache.count(g); ++slot)
-                    scratch.logits[at(slot)] = logit_of_position[at(cache.positions(g)[slot])];
+                    scratch.logits[to_index(slot)] = logit_of_position[to_index(cache.positions(g)[slot])];
                 first = score_row(cache, {l, h}, row, scratch);
             }
         return first;
@@ -45,7 +46,6 @@ class Harness {
             if (cache.positions(g)[slot] == position) return cache.score(accumulator, head)[slot];
         return std::numeric_limits<float>::quiet_NaN();
     }
-    static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
   private:
     KvLayout layout_;
@@ -114,7 +114,7 @@ TEST(ScoreRow, ADilatedRowSeesEveryOtherToken) {
             const int back = row - run.cache.positions(0)[slot];
             const float expected =
                 back % 2 == 0 && back <= 4 ? 1.0f / static_cast<float>(std::min(row / 2 + 1, 3)) : 0.0f;
-            EXPECT_FLOAT_EQ(run.scratch.probabilities[Harness::at(slot)], expected) << row << " " << back;
+            EXPECT_FLOAT_EQ(run.scratch.probabilities[to_index(slot)], expected) << row << " " << back;
         }
         select_row(run.cache, row);
     }

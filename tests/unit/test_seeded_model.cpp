@@ -82,10 +82,10 @@ TEST(SeededModel, UnmadeWeightsAreDrawnAsTheHostMakesThem) {
         std::vector<std::vector<float>> logits;
         for (const auto& model : {own, unmade}) {
             const auto backend = make_cuda_backend(model, cuda::make_host_executor());
-            const auto cache = backend->make_cache();
             const ResolvedPolicy policy = resolve(parse_lane_spec("full").policy, 3, 4);
+            const auto cache = backend->make_cache(policy);
             RowOutput out;
-            const LanePrefill lane{cache.get(), &policy, {}, &out};
+            const LanePrefill lane{cache.get(), {}, &out};
             backend->prefill(std::vector<int>{300, 2, 3}, {&lane, 1}, nullptr, {});
             logits.push_back(out.next_logits);
         }
@@ -125,12 +125,12 @@ TEST(SeededModel, NoTwoPiecesAreTheSame) {
 TEST(SeededModel, DecodesLikeALoadedOne) {
     const auto model = make_seeded_model(tiny(), DType::f16);
     const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
-    const auto cache = backend->make_cache();
     const ResolvedPolicy policy = resolve(parse_lane_spec("h2o:budget=4").policy, 6, 4);
+    const auto cache = backend->make_cache(policy);
     RowOutput out;
-    const LanePrefill lane{cache.get(), &policy, {}, &out};
+    const LanePrefill lane{cache.get(), {}, &out};
     backend->prefill(std::vector<int>{1, 2, 3, 4, 5, 6}, {&lane, 1}, nullptr, {});
-    const LaneStep step{cache.get(), &policy, 7, 6, {}, &out};
+    const LaneStep step{cache.get(), 7, 6, {}, &out};
     backend->step({&step, 1});
     double squares = 0;
     for (const float v : out.next_logits) squares += v * v;

@@ -1,5 +1,6 @@
 // Sessions: content of records, follow and free modes, sampling, ends, and refusals.
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "tests/reference/reference_policy.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
@@ -95,8 +96,7 @@ TEST_F(EngineSession, ScalarsAreThoseOfTheDistributions) {
             ASSERT_GE(record.top.size(), 5u);
             EXPECT_EQ(record.top[0].id, best(logits));
             for (std::size_t i = 0; i < record.top.size(); ++i) {
-                EXPECT_NEAR(record.top[i].log_prob, std::log(p[static_cast<std::size_t>(record.top[i].id)]),
-                            1e-4);
+                EXPECT_NEAR(record.top[i].log_prob, std::log(p[keyhole::to_index(record.top[i].id)]), 1e-4);
                 if (i > 0) {
                     EXPECT_LE(record.top[i].log_prob, record.top[i - 1].log_prob);
                 }
@@ -104,7 +104,7 @@ TEST_F(EngineSession, ScalarsAreThoseOfTheDistributions) {
             if (t > 0) {
                 const Vector before =
                     probabilities(r.sink.rows.at({r.steps[t]->row - 1, record.info->id}).next_logits);
-                EXPECT_NEAR(record.log_prob, std::log(before[static_cast<std::size_t>(record.token)]), 1e-4);
+                EXPECT_NEAR(record.log_prob, std::log(before[keyhole::to_index(record.token)]), 1e-4);
             }
         }
     }
@@ -134,7 +134,7 @@ TEST_F(EngineSession, SizesAreWhatTheBudgetSays) {
             EXPECT_EQ(r.lane(t, 1).attended_tokens, n_kv * 7);
         }
         if (t > 0) {
-            EXPECT_EQ(r.lane(t, 1).evictions.size(), static_cast<std::size_t>(n_kv));
+            EXPECT_EQ(r.lane(t, 1).evictions.size(), keyhole::to_index(n_kv));
         }
     }
     EXPECT_NE(r.lane(1, 2).info->effective.find("15"), std::string::npos) << r.lane(1, 2).info->effective;
@@ -159,17 +159,17 @@ TEST_F(EngineSession, TheFirstRecordHoldsThePromptsAttention) {
     const Weights weights = load_weights(tiny_.folder());
     Lane lane(weights, {}, kPrompt);
     for (int row = 0; row < kPrompt; ++row) {
-        const LaneRow expected = lane.feed(r.steps[0]->run->prompt_tokens[static_cast<std::size_t>(row)]);
+        const LaneRow expected = lane.feed(r.steps[0]->run->prompt_tokens[keyhole::to_index(row)]);
         for (int l = 0; l < weights.n_layers; ++l)
             for (int h = 0; h < weights.n_heads; ++h)
                 for (int p = 0; p < kPrompt; ++p) {
                     const auto at =
-                        static_cast<std::size_t>(((l * weights.n_heads + h) * kPrompt + row) * kPrompt + p);
+                        keyhole::to_index(((l * weights.n_heads + h) * kPrompt + row) * kPrompt + p);
                     const double value = static_cast<double>(keyhole::float_from_fp16(rows.attention[at]));
                     const double wanted =
                         p > row ? 0
-                                : expected.model.attention[static_cast<std::size_t>(
-                                      l)][static_cast<std::size_t>(h)][static_cast<std::size_t>(p)];
+                                : expected.model.attention[keyhole::to_index(l)][keyhole::to_index(h)]
+                                                          [keyhole::to_index(p)];
                     ASSERT_NEAR(value, wanted, 6e-4) << l << " " << h << " " << row << " " << p;
                 }
     }
@@ -189,7 +189,7 @@ TEST_F(EngineSession, LargePromptsKeepMaximaOfTheirAttention) {
             for (int r = 0; r < tile.n_rows; ++r)
                 for (int c = 0; c <= tile.first_row + r; ++c) {
                     const int row = (tile.layer * 8 + tile.head) * kHalf + (tile.first_row + r) / 2;
-                    float& cell = cells[static_cast<std::size_t>(row * kHalf + c / 2)];
+                    float& cell = cells[keyhole::to_index(row * kHalf + c / 2)];
                     cell = std::max(cell, tile.values[r * tile.n_columns + c]);
                 }
         }
@@ -297,7 +297,7 @@ TEST_F(EngineSession, CandidatesAreThoseOfTopKAndTopP) {
             for (float logit : r.sink.rows.at({r.steps[t]->row - 1, r.lane(t, 0).info->id}).next_logits)
                 logits.push_back(static_cast<double>(logit) / 1.3);
             const Vector p = softmax(logits);
-            const double chosen = p[static_cast<std::size_t>(r.lane(t, 0).token)];
+            const double chosen = p[keyhole::to_index(r.lane(t, 0).token)];
             int rank = 0;
             double above = 0;  // mass of the more likely tokens
             for (double other : p)
@@ -347,7 +347,7 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
 
     spec = run_spec(prompt_, {"full"}, 20);
     const SessionRun ended = run_session(model, spec);
-    ASSERT_EQ(ended.steps.size(), static_cast<std::size_t>(first) + 2);  // the end token is consumed
+    ASSERT_EQ(ended.steps.size(), keyhole::to_index(first) + 2);  // the end token is consumed
     EXPECT_TRUE(ended.steps.back()->lanes[0].ended);
     EXPECT_EQ(ended.steps.back()->lanes[0].token, shape.eos);
     EXPECT_FALSE(ended.finish_reason.empty());

@@ -1,6 +1,7 @@
 // A lane's shadow, against the double-precision reference fed with the lane's own attended sets, and its
 // properties.
 #include "engine/backend/cpu/cache.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/engine_run.h"
@@ -33,26 +34,24 @@ struct Driver {
         : model(std::move(of)) {
         std::string notice;
         backend = keyhole::make_backend(model, {keyhole::BackendChoice::cpu, n_threads, 0}, &notice);
-        cache = backend->make_cache();
         policy = keyhole::resolve(keyhole::parse_lane_spec(spec).policy, n_prompt, n_decode,
                                   keyhole::head_grid(model->layout()));
-        backend->apply_policy(*cache, policy, -1);
+        cache = backend->make_cache(policy);
     }
 
     void run(std::span<const int> tokens, int n_prompt) {
         const RowWants all{true, true, true, true, true};
         int row = 0;
         if (policy.prefill == keyhole::PrefillMode::oneshot) {
-            const keyhole::LanePrefill lane{cache.get(), &policy, all, &rows[n_prompt - 1]};
-            backend->prefill(tokens.first(static_cast<std::size_t>(n_prompt)), {&lane, 1}, nullptr, {});
+            const keyhole::LanePrefill lane{cache.get(), all, &rows[n_prompt - 1]};
+            backend->prefill(tokens.first(keyhole::to_index(n_prompt)), {&lane, 1}, nullptr, {});
             row = n_prompt;
         }
-        for (; row < static_cast<int>(tokens.size()); ++row) step(tokens[static_cast<std::size_t>(row)], row);
+        for (; row < static_cast<int>(tokens.size()); ++row) step(tokens[keyhole::to_index(row)], row);
     }
 
     void step(int token, int row) {
-        const keyhole::LaneStep lane{cache.get(), &policy, token, row, {true, true, true, true, true},
-                                     &rows[row]};
+        const keyhole::LaneStep lane{cache.get(), token, row, {true, true, true, true, true}, &rows[row]};
         backend->step({&lane, 1});
     }
 };
@@ -64,10 +63,10 @@ std::string shadowed(const std::string& spec) {
 /// Returns the positions that a row attended to in a KV head.
 std::set<int> seen_positions(const RowOutput& out, int g) {
     std::set<int> seen;
-    for (int i = out.values.offset[static_cast<std::size_t>(g)];
-         i < out.values.offset[static_cast<std::size_t>(g) + 1]; ++i)
-        if (out.values.hidden.empty() || out.values.hidden[static_cast<std::size_t>(i)] == 0)
-            seen.insert(out.values.positions[static_cast<std::size_t>(i)]);
+    for (int i = out.values.offset[keyhole::to_index(g)]; i < out.values.offset[keyhole::to_index(g) + 1];
+         ++i)
+        if (out.values.hidden.empty() || out.values.hidden[keyhole::to_index(i)] == 0)
+            seen.insert(out.values.positions[keyhole::to_index(i)]);
     return seen;
 }
 
@@ -78,18 +77,17 @@ struct Expected {
 
 Expected expected_of(const Vector& full, const Vector& row, const std::set<int>& seen, int k) {
     const int t = static_cast<int>(full.size()) - 1;
-    std::vector<int> older(static_cast<std::size_t>(t));
+    std::vector<int> older(keyhole::to_index(t));
     std::iota(older.begin(), older.end(), 0);
-    std::sort(older.begin(), older.end(), [&](int a, int b) {
-        return full[static_cast<std::size_t>(a)] > full[static_cast<std::size_t>(b)];
-    });
-    older.resize(static_cast<std::size_t>(std::min(k, t)));
+    std::sort(older.begin(), older.end(),
+              [&](int a, int b) { return full[keyhole::to_index(a)] > full[keyhole::to_index(b)]; });
+    older.resize(keyhole::to_index(std::min(k, t)));
     std::set<int> ideal(older.begin(), older.end());
     ideal.insert(t);
     Expected e;
     double af = 0, ar = 0, aa = 0, ff = 0, rr = 0;
     for (int p = 0; p <= t; ++p) {
-        const double a = row[static_cast<std::size_t>(p)], f = full[static_cast<std::size_t>(p)];
+        const double a = row[keyhole::to_index(p)], f = full[keyhole::to_index(p)];
         const double r = ideal.contains(p) ? f : 0;
         if (seen.contains(p)) e.retained += f;
         e.ideal_mass += r;
@@ -127,7 +125,7 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
         PositionSets visible = empty_sets(weights);
         for (int l = 0; l < weights.n_layers; ++l)
             for (int g = 0; g < weights.n_kv_heads; ++g) {
-                std::set<int>& set = visible[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)];
+                std::set<int>& set = visible[keyhole::to_index(l)][keyhole::to_index(g)];
                 if (found != lane.rows.end())
                     set = seen_positions(found->second, layout.first_of_layer(l) + g);
                 else
@@ -136,7 +134,7 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
         for (auto& layer : visible)
             for (std::set<int>& set : layer) set.erase(row);  // always visible
         const Row truth =
-            sequence.feed(tokens[static_cast<std::size_t>(row)], visible,
+            sequence.feed(tokens[keyhole::to_index(row)], visible,
                           row < kPrompt && found == lane.rows.end() ? Places::original : GetParam().places);
         if (found == lane.rows.end()) continue;
         const RowOutput& out = found->second;
@@ -144,14 +142,14 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
             EXPECT_TRUE(out.shadow.retained_mass.empty() && out.values.shadow.empty());
             continue;
         }
-        const auto n_heads = static_cast<std::size_t>(weights.n_layers * weights.n_heads);
+        const auto n_heads = keyhole::to_index(weights.n_layers * weights.n_heads);
         ASSERT_EQ(out.shadow.retained_mass.size(), n_heads);
-        ASSERT_EQ(out.values.shadow.size(), n_heads * static_cast<std::size_t>(row + 1));
+        ASSERT_EQ(out.values.shadow.size(), n_heads * keyhole::to_index(row + 1));
         for (int l = 0; l < weights.n_layers; ++l)
             for (int h = 0; h < weights.n_heads; ++h) {
                 SCOPED_TRACE(fmt::format("row {} layer {} head {}", row, l, h));
-                const auto layer = static_cast<std::size_t>(l), head = static_cast<std::size_t>(h);
-                const auto at = static_cast<std::size_t>(l * weights.n_heads + h);
+                const auto layer = keyhole::to_index(l), head = keyhole::to_index(h);
+                const auto at = keyhole::to_index(l * weights.n_heads + h);
                 const int g = layout.kv_head_from_head(l, h), k = lane.policy.at(l, h).budget;
                 const Vector& full = truth.full[layer][head];
                 const std::set<int> seen = seen_positions(out, g);
@@ -162,10 +160,8 @@ TEST_P(EngineShadow, AgreesWithFullRowsOfTheReference) {
                 EXPECT_NEAR(out.shadow.output_similarity[at], truth.output_similarity[layer][head], 1e-4);
                 double lost = 0;
                 for (int p = 0; p <= row; ++p) {
-                    const float f =
-                        out.values
-                            .shadow[at * static_cast<std::size_t>(row + 1) + static_cast<std::size_t>(p)];
-                    EXPECT_NEAR(f, full[static_cast<std::size_t>(p)], 1e-5);
+                    const float f = out.values.shadow[at * keyhole::to_index(row + 1) + keyhole::to_index(p)];
+                    EXPECT_NEAR(f, full[keyhole::to_index(p)], 1e-5);
                     if (!seen.contains(p)) lost += f;
                 }
                 EXPECT_NEAR(1.0 - out.shadow.retained_mass[at], lost, 1e-6);
@@ -238,11 +234,11 @@ TEST(EngineShadowProperties, ACloneGoesOnAlikeAndApart) {
     lane.run(all.first(20), 12);
     std::unique_ptr<keyhole::KvCache> copy = lane.cache->clone();
     EXPECT_GT(copy->use().shadow_bytes, 0);
-    for (int row = 20; row < 30; ++row) lane.step(tokens[static_cast<std::size_t>(row)], row);
+    for (int row = 20; row < 30; ++row) lane.step(tokens[keyhole::to_index(row)], row);
     const std::map<int, RowOutput> first = lane.rows;
     lane.cache = std::move(copy);
     for (int row = 20; row < 30; ++row) {
-        lane.step(tokens[static_cast<std::size_t>(row)], row);
+        lane.step(tokens[keyhole::to_index(row)], row);
         EXPECT_EQ(lane.rows.at(row).shadow.retained_mass, first.at(row).shadow.retained_mass);
         EXPECT_EQ(lane.rows.at(row).values.shadow, first.at(row).values.shadow);
     }

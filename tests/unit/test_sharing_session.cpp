@@ -1,4 +1,5 @@
 // Sessions whose lanes share KV heads otherwise than the model: live changes, records, trace file and export.
+#include "engine/base/index.h"
 #include "engine/base/npy.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
@@ -116,7 +117,7 @@ TEST_F(SharingSession, AChangeOfEqualShapeInheritsNoEvictions) {
             n_differ += history.evicted_at(2, g, p) != history.evicted_at(1, g, p);
         }
     EXPECT_GT(n_differ, 0) << "or this proves nothing";
-    std::vector<float> row(static_cast<std::size_t>(history.last_row() + 1));
+    std::vector<float> row(keyhole::to_index(history.last_row() + 1));
     EXPECT_TRUE(history.attention_row(2, history.last_row(), 0, 0, row));
 }
 
@@ -138,7 +139,7 @@ TEST_F(SharingSession, ACopyOfALaneJustSharedAnewIsThatLane) {
             n_evicted += history.evicted_at(copy, g, p) >= 0 ? 1 : 0;
         }
     EXPECT_GT(n_evicted, 0u);
-    std::vector<float> a(static_cast<std::size_t>(history.n_positions())), b = a;
+    std::vector<float> a(keyhole::to_index(history.n_positions())), b = a;
     ASSERT_TRUE(history.attention_row(copy, history.last_row(), 3, 1, a));
     ASSERT_TRUE(history.attention_row(anew, history.last_row(), 3, 1, b));
     EXPECT_EQ(a, b);
@@ -167,8 +168,8 @@ TEST_F(SharingSession, ALaneSharedAnewBeforeItsFirstRecordIsANewLane) {
         history.update(steps);
         ASSERT_EQ(history.lanes().size(), 4u);
         for (int lane = 1; lane < 4; ++lane) {
-            EXPECT_EQ(history.lanes()[static_cast<std::size_t>(lane)].forked_from, -1) << lane;
-            EXPECT_FALSE(history.lanes()[static_cast<std::size_t>(lane)].replayed) << lane;
+            EXPECT_EQ(history.lanes()[keyhole::to_index(lane)].forked_from, -1) << lane;
+            EXPECT_FALSE(history.lanes()[keyhole::to_index(lane)].replayed) << lane;
         }
         for (const int lane : {1, 2})
             for (int g = 0; g < history.layout(lane).n_kv_heads(); ++g)
@@ -184,7 +185,7 @@ TEST_F(SharingSession, AFreeLaneKeepsItsOwnPastTokens) {
     const keyhole::RunHistory history = history_of(live), was = history_of(unchanged);
     const std::vector<int>&now = history.lanes()[2].tokens, &then = was.lanes()[1].tokens;
     // The lane chose the seventh decode token before the change.
-    ASSERT_GE(then.size(), static_cast<std::size_t>(kPrompt + 7));
+    ASSERT_GE(then.size(), keyhole::to_index(kPrompt + 7));
     EXPECT_EQ(std::vector<int>(now.begin(), now.begin() + kPrompt + 6),
               std::vector<int>(then.begin(), then.begin() + kPrompt + 6));
     EXPECT_NE(was.lanes()[0].tokens, then) << "or this proves nothing";
@@ -213,9 +214,9 @@ TEST_F(SharingSession, ReplayAndRewindReproduceAChange) {
     for (int i = 5; i <= 12; ++i) {
         const auto step = session.step();
         ASSERT_NE(step, nullptr);
-        EXPECT_EQ(step->lanes[1].predicted, plain.lane(static_cast<std::size_t>(i), 1).predicted);
+        EXPECT_EQ(step->lanes[1].predicted, plain.lane(keyhole::to_index(i), 1).predicted);
         EXPECT_EQ(step->lanes[1].info->layout, nullptr);
-        EXPECT_EQ(step->lanes[1].kl, plain.lane(static_cast<std::size_t>(i), 1).kl);
+        EXPECT_EQ(step->lanes[1].kl, plain.lane(keyhole::to_index(i), 1).kl);
     }
     EXPECT_EQ(session.other_branches().size(), 1u);
 }
@@ -272,7 +273,7 @@ TEST_F(SharingSession, TraceFilesKeepTheLayoutOfALane) {
         ASSERT_NE(live.lane(5, 0).prompt_rows, nullptr);
         ASSERT_NE(read[5]->lanes[0].prompt_rows, nullptr);
         EXPECT_EQ(read[5]->lanes[0].prompt_rows->attention, live.lane(5, 0).prompt_rows->attention);
-        std::vector<float> x(static_cast<std::size_t>(a.n_positions())), y(x.size());
+        std::vector<float> x(keyhole::to_index(a.n_positions())), y(x.size());
         for (int lane = 0; lane < static_cast<int>(a.lanes().size()); ++lane) {
             EXPECT_TRUE(a.layout(lane) == b.layout(lane)) << lane;
             for (int g = 0; g < a.layout(lane).n_kv_heads(); ++g) {

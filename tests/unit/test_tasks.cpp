@@ -1,5 +1,6 @@
 // The questions that eval asks: equal to those of assets/training/tasks.py (tests/fixtures/make_tasks.py),
 // and well formed.
+#include "engine/base/index.h"
 #include "tests/reference/session_run.h"
 
 #include "engine/base/mapped_file.h"
@@ -125,8 +126,8 @@ TEST(Tasks, TestWordsAreNotTrainedOn) {
 }
 
 TEST(Tasks, NamesAndFaultsAreSaid) {
-    EXPECT_EQ(parse_tasks("all").size(), static_cast<std::size_t>(kTaskKinds));
-    EXPECT_EQ(parse_tasks("recall,needle").size(), static_cast<std::size_t>(kTaskKinds - 1));
+    EXPECT_EQ(parse_tasks("all").size(), to_index(kTaskKinds));
+    EXPECT_EQ(parse_tasks("recall,needle").size(), to_index(kTaskKinds - 1));
     EXPECT_EQ(parse_tasks("passage,list"), (std::vector<TaskKind>{TaskKind::passage, TaskKind::list}));
     const Material material;
     const auto ask = [&](TaskKind kind, int context) {

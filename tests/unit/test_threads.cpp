@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/base/threads.h"
 
 #include <gtest/gtest.h>
@@ -19,11 +20,11 @@ TEST(Threads, EveryChunkRunsExactlyOnce) {
         EXPECT_EQ(pool.n_threads(), n_threads);
         for (int round = 0; round < 300; ++round) {
             const int n = round % 37;
-            std::vector<std::atomic<int>> runs(static_cast<std::size_t>(n));
+            std::vector<std::atomic<int>> runs(to_index(n));
             pool.parallel_for(n, [&](std::int64_t chunk, int worker) {
                 ASSERT_GE(worker, 0);
                 ASSERT_LT(worker, n_threads);
-                runs[static_cast<std::size_t>(chunk)].fetch_add(1);
+                runs[to_index(chunk)].fetch_add(1);
             });
             for (const auto& count : runs) ASSERT_EQ(count.load(), 1);
         }

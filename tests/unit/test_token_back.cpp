@@ -1,5 +1,6 @@
 // An evicted token put back: the temporary copy replays the lane with the same evictions, except that
 // token's.
+#include "engine/base/index.h"
 #include "tests/reference/session_run.h"
 #include "tests/reference/tiny_model.h"
 
@@ -81,7 +82,7 @@ TEST_F(Counterfactual, LeavesTheSessionAsItWas) {
             EXPECT_EQ(a->lanes[lane].use.stored_tokens, b->lanes[lane].use.stored_tokens);
         }
         for (const int lane : {1, 2, 3})
-            for (const keyhole::Eviction& e : a->lanes[static_cast<std::size_t>(lane)].evictions) {
+            for (const keyhole::Eviction& e : a->lanes[keyhole::to_index(lane)].evictions) {
                 const keyhole::Counterfactual back = asked.with_token_restored(lane, e.position);
                 EXPECT_GE(back.kl, 0) << lane;
                 EXPECT_TRUE(std::isfinite(back.kl));

@@ -1,5 +1,6 @@
 // Ids against the official tokenizers package (tests/fixtures/make_fixtures.py), on difficult text; arbitrary
 // bytes; broken files.
+#include "engine/base/index.h"
 #include "engine/model/tokenizer.h"
 
 #include "engine/base/error.h"
@@ -287,9 +288,8 @@ TEST(Tokenizer, LongRunsGoThroughTheHeapAndStaySame) {
     std::vector<int> by_lines;
     std::string lines;
     for (int i = 0; i < 200; ++i) {
-        lines += "word" + letters.substr(static_cast<std::size_t>(i), 9) + "\n";
-        const auto ids =
-            tokenizer.encode("word" + letters.substr(static_cast<std::size_t>(i), 9) + "\n", false);
+        lines += "word" + letters.substr(to_index(i), 9) + "\n";
+        const auto ids = tokenizer.encode("word" + letters.substr(to_index(i), 9) + "\n", false);
         by_lines.insert(by_lines.end(), ids.begin(), ids.end());
     }
     EXPECT_EQ(tokenizer.encode(lines, false), by_lines);

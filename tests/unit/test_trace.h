@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/run_history.h"
 
@@ -122,7 +123,7 @@ class Maker {
         RowValues v;
         v.offset.push_back(0);
         for (int g = 0; g < layout.n_kv_heads(); ++g) {
-            for (int p : lane.stored[static_cast<std::size_t>(g)]) {
+            for (int p : lane.stored[to_index(g)]) {
                 v.positions.push_back(p);
                 v.scores.push_back(score_value(lane.info->id, row, g, p));
             }
@@ -133,7 +134,7 @@ class Maker {
         for (int l = 0; l < layout.n_layers(); ++l)
             for (int h = 0; h < layout.n_heads(); ++h) {
                 const int g = layout.kv_head_from_head(l, h);
-                for (int p : lane.stored[static_cast<std::size_t>(g)]) {
+                for (int p : lane.stored[to_index(g)]) {
                     v.attention.push_back(attention_value(lane.info->id, row, l, h, p));
                     v.logits.push_back(-attention_value(lane.info->id, row, l, h, p));
                     v.noise.push_back(2 * attention_value(lane.info->id, row, l, h, p));

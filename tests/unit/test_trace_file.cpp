@@ -1,3 +1,4 @@
+#include "engine/base/index.h"
 #include "engine/trace/trace_file.h"
 
 #include "engine/base/error.h"
@@ -224,7 +225,7 @@ TEST_F(TraceFile, ReplaysLikeTheRun) {
     RunHistory live, replayed;
     live.update(steps);
     replayed.update(read_trace(path_));
-    std::vector<float> a(static_cast<std::size_t>(live.n_positions())), b = a;
+    std::vector<float> a(to_index(live.n_positions())), b = a;
     for (int lane = 0; lane < 3; ++lane)
         for (int row = 5; row <= live.last_row(); ++row)
             for (int g = 0; g < 6; ++g) {
@@ -271,7 +272,7 @@ TEST_F(TraceFile, FinishingTakesNoMemoryForTheRows) {
     };
     EXPECT_EXIT(finish(), testing::ExitedWithCode(0), "");
     const StepList back = read_trace(path_);
-    ASSERT_EQ(back.size(), static_cast<std::size_t>(kRows));
+    ASSERT_EQ(back.size(), to_index(kRows));
     Maker again;
     again.add_lane(0, 0);
     StepList steps;
@@ -516,7 +517,7 @@ TEST_F(TraceFile, MembersAreTheDocumentedArrays) {
         };
         std::int64_t at = 0, score_at = 0;
         for (const auto& step : steps) {
-            const LaneRecord& record = step->lanes[static_cast<std::size_t>(index)];
+            const LaneRecord& record = step->lanes[to_index(index)];
             if (!record.rows) continue;
             const int id = record.info->id;
             for (int unit = 0; unit < 12; ++unit)
@@ -679,7 +680,7 @@ TEST_F(TraceFile, RowsOfEveryPositionOpenToo) {
     RunHistory history;
     history.update(steps);
     const int n_positions = history.n_positions();
-    std::vector<float> line(static_cast<std::size_t>(n_positions));
+    std::vector<float> line(to_index(n_positions));
     for (int lane = 0; lane < 3; ++lane) {
         std::vector<std::uint16_t> attention;
         std::vector<float> scores;

@@ -3,19 +3,20 @@
 #pragma once
 
 #include "app/actions/action_table.h"
+#include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
+#include "tests/reference/wakes.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <string>
-#include <thread>
 
 namespace keyhole::testing {
 
 class LiveRun : public ::testing::Test {
   protected:
-    LiveRun() : app({}, {}) {
+    LiveRun() : app({}, wakes.callback()) {
         app.run.setup.model_folder = reference::source_folder().string() + "/assets/models/keyhole-base";
         app.run.setup.prompt =
             "The code of the gate is 4821. The cat sat on the mat and the dog lay by the door of the old "
@@ -28,23 +29,19 @@ class LiveRun : public ::testing::Test {
         settle();
     }
     void settle() {
-        const auto begin = std::chrono::steady_clock::now();
-        do {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ASSERT_TRUE(wakes.wait_until([&] {
             app.refresh();
             app.maps.complete = true;
-            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90))
-                << app.run.status.message;
-        } while (!app.idle());
+            return app.idle();
+        })) << app.run.status.message;
     }
-    int token_at(int position) const {
-        return app.run.history.lanes()[0].tokens[static_cast<std::size_t>(position)];
-    }
+    int token_at(int position) const { return app.run.history.lanes()[0].tokens[to_index(position)]; }
     std::string last_command() const {
         return app.run.status.run.commands.empty()
                    ? ""
                    : format_command(app.run.status.run.commands.back().command);
     }
+    reference::Wakes wakes;
     AppState app;
 };
 

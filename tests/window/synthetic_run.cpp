@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/policy/lane_spec.h"
 
 #include <cmath>
@@ -11,10 +12,6 @@
 namespace keyhole::testing {
 
 namespace {
-
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
 
 std::shared_ptr<RunInfo> run_info(const SyntheticSpec& spec) {
     auto run = std::make_shared<RunInfo>();
@@ -36,7 +33,7 @@ std::shared_ptr<RunInfo> run_info(const SyntheticSpec& spec) {
     }
     for (int p = 0; p < spec.n_prompt; ++p) {
         run->prompt_tokens.push_back(p * 7 % 12);
-        run->prompt += run->token_bytes[at(p * 7 % 12)];
+        run->prompt += run->token_bytes[to_index(p * 7 % 12)];
     }
     return run;
 }
@@ -76,19 +73,21 @@ StepList synthetic_run(const SyntheticSpec& spec) {
         lane.info->spec = format_lane_spec(parsed);
         lane.info->effective = format_effective_spec(parsed, spec.n_prompt, 0);
         lane.info->policy = resolve(parsed.policy, spec.n_prompt, 0);
-        lane.stored.assign(at(n_kv), std::vector<bool>(at(n_all), false));
-        lane.scores.assign(at(n_kv), std::vector<float>(at(n_all), 0));
+        lane.stored.assign(to_index(n_kv), std::vector<bool>(to_index(n_all), false));
+        lane.scores.assign(to_index(n_kv), std::vector<float>(to_index(n_all), 0));
     }
     auto prompt = std::make_shared<PromptRows>();
     prompt->size = spec.n_prompt;
-    prompt->attention.assign(at(spec.n_layers * spec.n_heads) * at(spec.n_prompt) * at(spec.n_prompt), 0);
+    prompt->attention.assign(
+        to_index(spec.n_layers * spec.n_heads) * to_index(spec.n_prompt) * to_index(spec.n_prompt), 0);
     for (int l = 0; l < spec.n_layers; ++l)
         for (int h = 0; h < spec.n_heads; ++h)
             for (int i = 0; i < spec.n_prompt; ++i)
                 for (int p = 0; p <= i; ++p)
-                    prompt->attention[(at(l * spec.n_heads + h) * at(spec.n_prompt) + at(i)) *
-                                          at(spec.n_prompt) +
-                                      at(p)] = fp16_from_float(attention_of(i, l, h, p));
+                    prompt
+                        ->attention[(to_index(l * spec.n_heads + h) * to_index(spec.n_prompt) + to_index(i)) *
+                                        to_index(spec.n_prompt) +
+                                    to_index(p)] = fp16_from_float(attention_of(i, l, h, p));
 
     StepList steps;
     for (int row = spec.n_prompt - 1; row < n_all; ++row) {
@@ -109,33 +108,34 @@ StepList synthetic_run(const SyntheticSpec& spec) {
             auto block = std::make_shared<RowBlock>();
             block->head_offset.assign(1, 0);
             block->offset.assign(1, 0);
-            std::vector<std::vector<int>> attended(at(n_kv));
+            std::vector<std::vector<int>> attended(to_index(n_kv));
             for (int g = 0; g < n_kv; ++g) {
-                std::vector<bool>& stored = lane.stored[at(g)];
+                std::vector<bool>& stored = lane.stored[to_index(g)];
                 const int first_new = row == spec.n_prompt - 1 ? 0 : row;
-                for (int p = first_new; p <= row; ++p) stored[at(p)] = true;
+                for (int p = first_new; p <= row; ++p) stored[to_index(p)] = true;
                 for (int p = 0; p <= row; ++p)
-                    if (stored[at(p)]) attended[at(g)].push_back(p);
+                    if (stored[to_index(p)]) attended[to_index(g)].push_back(p);
                 const HeadRef reader = layout.kv_head(g).readers.front();
-                for (int p : attended[at(g)]) {
-                    lane.scores[at(g)][at(p)] += attention_of(row, reader.layer, reader.head, p);
-                    block->scores.push_back(lane.scores[at(g)][at(p)]);
+                for (int p : attended[to_index(g)]) {
+                    lane.scores[to_index(g)][to_index(p)] += attention_of(row, reader.layer, reader.head, p);
+                    block->scores.push_back(lane.scores[to_index(g)][to_index(p)]);
                 }
                 block->offset.push_back(static_cast<std::int32_t>(block->scores.size()));
-                record.attended_tokens += static_cast<std::int64_t>(attended[at(g)].size());
+                record.attended_tokens += static_cast<std::int64_t>(attended[to_index(g)].size());
                 // Evicts down to the budget: the lowest scores first, never the newest half.
                 const int budget = lane.info->policy.evicts() ? lane.info->policy.stored : n_all;
-                int n_stored = static_cast<int>(attended[at(g)].size());
+                int n_stored = static_cast<int>(attended[to_index(g)].size());
                 float lowest_kept = std::numeric_limits<float>::quiet_NaN();
                 while (n_stored > budget) {
                     int victim = -1;
                     for (int p = 0; p <= row - lane.info->policy.recent; ++p)
-                        if (stored[at(p)] &&
-                            (victim < 0 || lane.scores[at(g)][at(p)] < lane.scores[at(g)][at(victim)]))
+                        if (stored[to_index(p)] &&
+                            (victim < 0 || lane.scores[to_index(g)][to_index(p)] <
+                                               lane.scores[to_index(g)][to_index(victim)]))
                             victim = p;
-                    stored[at(victim)] = false;
+                    stored[to_index(victim)] = false;
                     record.evictions.push_back({g, victim, row});
-                    lowest_kept = lane.scores[at(g)][at(victim)] * 1.02f;
+                    lowest_kept = lane.scores[to_index(g)][to_index(victim)] * 1.02f;
                     --n_stored;
                 }
                 block->threshold.push_back(lowest_kept);
@@ -143,7 +143,7 @@ StepList synthetic_run(const SyntheticSpec& spec) {
             }
             for (int l = 0; l < spec.n_layers; ++l)
                 for (int h = 0; h < spec.n_heads; ++h) {
-                    for (int p : attended[at(layout.kv_head_from_head(l, h))])
+                    for (int p : attended[to_index(layout.kv_head_from_head(l, h))])
                         block->attention.push_back(fp16_from_float(attention_of(row, l, h, p)));
                     block->head_offset.push_back(static_cast<std::int64_t>(block->attention.size()));
                 }

@@ -4,6 +4,7 @@
 #include "app/gl/heat_painter.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +47,7 @@ TEST(Compare, MaskDifferencesNameWhoHolds) {
     const int g = history.run().layout.kv_head_from_head(2, 3);
     for (int p = 0; p <= kRow; ++p) {
         const bool a = history.stored(1, g, p, kRow), b = history.stored(2, g, p, kRow);
-        const float v = values[static_cast<std::size_t>(p)];
+        const float v = values[to_index(p)];
         if (!a && !b)
             EXPECT_TRUE(std::isnan(v)) << p;
         else
@@ -66,7 +67,7 @@ TEST(Compare, DifferencesCountWhatIsGoneAsZero) {
         for (int p = 0; p <= kRow; ++p) {
             if (history.attended(1, g, p, kRow)) continue;
             ++gone;
-            EXPECT_EQ(values[static_cast<std::size_t>(p)], full[static_cast<std::size_t>(p)]) << p;
+            EXPECT_EQ(values[to_index(p)], full[to_index(p)]) << p;
         }
         EXPECT_GT(gone, 20);
     }

@@ -3,6 +3,7 @@
 #include "app/view/memory_plan.h"
 #include "engine/analysis/token_lifetime.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -179,7 +180,7 @@ TEST(TokenLifetime, SaysWhereAndWhenItWent) {
         int n = 0, first = -1, last = -1;
         for (int g = 0; g < history.run().layout.n_kv_heads(); ++g) {
             const int at = history.evicted_at(1, g, position);
-            EXPECT_EQ(lifetime.heads[static_cast<std::size_t>(g)].evicted_at, at);
+            EXPECT_EQ(lifetime.heads[to_index(g)].evicted_at, at);
             n += history.stored(1, g, position, kRow) ? 1 : 0;
             if (at >= 0) first = first < 0 ? at : std::min(first, at), last = std::max(last, at);
         }

@@ -74,12 +74,10 @@ class EveryCommand : public testing::LiveRun {
     }
     std::string file(const std::string& name) const { return (folder.path() / name).string(); }
     void refreshed_until(const std::function<bool()>& done) {
-        const auto begin = std::chrono::steady_clock::now();
-        while (!done()) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ASSERT_TRUE(wakes.wait_until([&] {
             app.refresh();
-            ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
-        }
+            return done();
+        }));
     }
     /// Every listed action of this test was run.
     void TearDown() override {

@@ -1,5 +1,6 @@
 // Characters of texts that the fonts may lack.
 #include "app/view/glyphs.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +33,8 @@ StepList run_of_scripts(std::uint64_t id) {
     while (std::find(info->prompt_tokens.begin(), info->prompt_tokens.end(), other) !=
            info->prompt_tokens.end())
         ++other;
-    info->token_display.at(static_cast<std::size_t>(used)) = "\u4e2d\u6587";
-    info->token_display.at(static_cast<std::size_t>(other)) = "\u0645";
+    info->token_display.at(to_index(used)) = "\u4e2d\u6587";
+    info->token_display.at(to_index(other)) = "\u0645";
     for (auto& step : steps) {
         auto copy = std::make_shared<StepTrace>(*step);
         copy->run = info;

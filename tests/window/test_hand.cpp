@@ -1,6 +1,7 @@
 // Real pointer and key events in the real window. Popups must close, clicks must act, and typed keys must
 // become text. The Monkey test acts at random: KEYHOLE_RANDOM_MINUTES=10 makes it longer, KEYHOLE_RANDOM_SEED
 // changes it.
+#include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 #include "tests/window/x_hand.h"
 
@@ -302,8 +303,7 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
     settle();
     EXPECT_EQ(n_commands(), before + 100);
     for (int i = 0; i < 16; ++i)
-        EXPECT_EQ(report()["commands"]["last"][static_cast<std::size_t>(i)],
-                  i % 2 == 0 ? "mode.mask" : "mode.attention");
+        EXPECT_EQ(report()["commands"]["last"][to_index(i)], i % 2 == 0 ? "mode.mask" : "mode.attention");
 
     // Chooses heads by clicks on the atlas, each followed at once by a move to another head.
     for (const auto& [layer, head] : {std::pair(0, 0), {3, 5}, {5, 7}, {2, 1}}) {
@@ -399,7 +399,7 @@ class Monkey : public Hand {
             wheel(turns);
             if (ctrl) press_key("Control_L", false);
         } else if (kind < 16) {
-            const std::string name = kKeys[static_cast<std::size_t>(below(static_cast<int>(kKeys.size())))];
+            const std::string name = kKeys[to_index(below(static_cast<int>(kKeys.size())))];
             note("key " + name);
             strike(name);
         } else if (kind < 19) {

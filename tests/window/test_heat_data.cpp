@@ -1,5 +1,6 @@
 #include "app/view/heat_data.h"
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include "engine/base/half.h"
@@ -23,8 +24,8 @@ TEST(HeadMatrix, OneHotCellInEveryCornerSurvivesEveryLevel) {
              {std::pair(0, 0), std::pair(n - 1, 0), std::pair(0, n - 1), std::pair(n - 1, n - 1)}) {
             HeadMatrix matrix(16, 64);  // above 64 cells it keeps blocks
             for (int row = 0; row < n; ++row) {
-                std::vector<float> values(static_cast<std::size_t>(n), 0.001f);
-                if (row == y) values[static_cast<std::size_t>(x)] = 7;
+                std::vector<float> values(to_index(n), 0.001f);
+                if (row == y) values[to_index(x)] = 7;
                 matrix.add_row(row, values);
             }
             ASSERT_LE(matrix.side(), 64);
@@ -61,14 +62,14 @@ TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
         for (const int reduction : {1, 2, 16})
             for (const int max_side : {32, 128}) {
                 const int size = (n + reduction - 1) / reduction;
-                std::vector<std::uint16_t> image(static_cast<std::size_t>(size * size));
+                std::vector<std::uint16_t> image(to_index(size * size));
                 const auto hides = [&](int row, int p) {
                     return window > 0 && reduction == 1 && p <= row - window;
                 };
                 for (int y = 0; y < size; ++y)
                     for (int x = 0; x <= y; ++x)
                         if (!hides(y, x))
-                            image[static_cast<std::size_t>(y * size + x)] =
+                            image[to_index(y * size + x)] =
                                 fp16_from_float(static_cast<float>(random() % 1000) / 1000);
                 HeadMatrix at_once(16, max_side), by_rows(16, max_side);
                 at_once.make_room(n);
@@ -78,8 +79,7 @@ TEST(HeadMatrix, AnImageFoldsAsItsRowsDo) {
                 for (int i = 0; i < n; ++i) {
                     std::vector<float> row;
                     for (int p = 0; p <= i; ++p) {
-                        row.push_back(float_from_fp16(
-                            image[static_cast<std::size_t>(i / reduction * size + p / reduction)]));
+                        row.push_back(float_from_fp16(image[to_index(i / reduction * size + p / reduction)]));
                         if (p / reduction * reduction >= HeadMatrix::kSinks)
                             past_sinks = std::max(past_sinks, row.back());
                         if (hides(i, p)) row.back() = kHiddenValue;
@@ -120,11 +120,11 @@ TEST(RunRows, BlocksAreMaximaOfValues) {
                 std::vector<std::vector<float>> expected(16);
                 std::vector<float> past(16, kNone);
                 attention_values_of_all(history, lane, row, [&](int l, int h, std::span<const float> values) {
-                    const auto i = static_cast<std::size_t>(l * 4 + h);
-                    expected[i].assign(static_cast<std::size_t>(row / block + 1), kNone);
+                    const auto i = to_index(l * 4 + h);
+                    expected[i].assign(to_index(row / block + 1), kNone);
                     for (int p = 0; p <= row; ++p) {
-                        const float value = values[static_cast<std::size_t>(p)];
-                        float& cell = expected[i][static_cast<std::size_t>(p / block)];
+                        const float value = values[to_index(p)];
+                        float& cell = expected[i][to_index(p / block)];
                         if (!(cell >= value) && !std::isnan(value)) cell = value;
                         if (p >= HeadMatrix::kSinks && !std::isnan(value) && !(past[i] >= value))
                             past[i] = value;
@@ -133,7 +133,7 @@ TEST(RunRows, BlocksAreMaximaOfValues) {
                 int n_heads = 0;
                 ASSERT_TRUE(attention_blocks_of_all(
                     history, lane, row, log2_block, [&](int l, int h, const BlockRow& blocks) {
-                        const auto i = static_cast<std::size_t>(l * 4 + h);
+                        const auto i = to_index(l * 4 + h);
                         ++n_heads;
                         ASSERT_EQ(blocks.maxima.size(), expected[i].size());
                         for (std::size_t b = 0; b < expected[i].size(); ++b)
@@ -211,7 +211,7 @@ TEST(RunRows, KeptShareCountsHeads) {
     RunHistory history;
     history.update(steps);
     const int row = history.last_row();
-    std::vector<float> share(static_cast<std::size_t>(row) + 1);
+    std::vector<float> share(to_index(row) + 1);
     kept_share(history, 0, row, 0, 16, share);
     for (float s : share) EXPECT_EQ(s, 1);
     kept_share(history, 1, row, 0, 16, share);

@@ -1,6 +1,7 @@
 // The shader against the CPU's colours, drawn into a framebuffer of the test. Needs a display.
 #include "app/view/focus_picture.h"
 #include "app/gl/heat_painter.h"
+#include "engine/base/index.h"
 #include "engine/figure/heatmap.h"
 #include "tests/window/synthetic_run.h"
 
@@ -59,7 +60,7 @@ class HeatPainterTest : public ::testing::Test {
         EXPECT_EQ(glGetError(), static_cast<GLenum>(GL_NO_ERROR));
     }
     Rgb8 pixel(int x, int y) const {
-        const std::uint8_t* p = &pixels_[static_cast<std::size_t>((kSize - 1 - y) * kSize + x) * 4];
+        const std::uint8_t* p = &pixels_[to_index((kSize - 1 - y) * kSize + x) * 4];
         return {p[0], p[1], p[2]};
     }
     static bool close(Rgb8 a, Rgb8 b) {
@@ -214,8 +215,7 @@ TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
                     const int index = color_index(scale_terms(quad.scale), value);
                     bool good = false;  // the shader's log2 may select the neighbouring colour
                     for (int k = std::max(0, index - 1); k <= std::min(255, index + 1); ++k)
-                        good = good ||
-                               close(seen, colormap_table(Colormap::viridis)[static_cast<std::size_t>(k)]);
+                        good = good || close(seen, colormap_table(Colormap::viridis)[to_index(k)]);
                     EXPECT_TRUE(good) << i << " " << p << " value " << value;
                 }
             }
@@ -301,9 +301,9 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     for (auto& step : steps) {
         if (step->row < 20) continue;
         auto hidden = std::make_shared<HiddenSet>();
-        hidden->bits.assign(static_cast<std::size_t>(step->row / 8 + 1), 0);
+        hidden->bits.assign(to_index(step->row / 8 + 1), 0);
         for (int p = 0; p <= step->row; p += 3)
-            hidden->bits[static_cast<std::size_t>(p / 8)] |= static_cast<std::uint8_t>(1 << (p % 8));
+            hidden->bits[to_index(p / 8)] |= static_cast<std::uint8_t>(1 << (p % 8));
         hidden->offset = {0, static_cast<std::int32_t>(hidden->bits.size())};
         auto changed = std::make_shared<StepTrace>(*step);
         changed->lanes[0].hidden = hidden;

@@ -7,6 +7,7 @@
 #include "app/state/settings.h"
 #include "engine/base/error.h"
 #include "engine/export/animation.h"
+#include "tests/reference/wakes.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,6 @@
 #include <sys/stat.h>
 
 #include <chrono>
-#include <thread>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 class Instrument : public ::testing::Test {
   protected:
-    Instrument() : app({}, {}) {
+    Instrument() : app({}, wakes.callback()) {
         folder = std::filesystem::temp_directory_path() /
                  ("keyhole-instrument-" + std::to_string(::getpid()) + "-" +
                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -42,10 +42,11 @@ class Instrument : public ::testing::Test {
     ~Instrument() override { std::filesystem::remove_all(folder); }
     /// Waits for files that are written or read in the background.
     void wait_for_files() {
-        while (app.jobs.export_job.running() || app.jobs.open_job.running())
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ASSERT_TRUE(
+            wakes.wait_until([&] { return !app.jobs.export_job.running() && !app.jobs.open_job.running(); }));
         app.refresh();
     }
+    reference::Wakes wakes;
     AppState app;
     std::filesystem::path folder;
 };

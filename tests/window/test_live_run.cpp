@@ -5,9 +5,11 @@
 #include "app/actions/steer.h"
 #include "app/view/focus_picture.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/npy.h"
 #include "tests/reference/temp_folder.h"
 #include "tests/reference/tiny_model.h"
+#include "tests/reference/wakes.h"
 #include "tests/window/live_run.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +17,6 @@
 #include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 
 namespace keyhole {
 namespace {
@@ -60,12 +61,12 @@ TEST_F(LiveRun, TurnsKeepTheCaches) {
     EXPECT_EQ(stored(app.run.last_row()), before + said * app.run.history.run().layout.n_kv_heads());
     std::string text;
     for (int p = row + 1; p <= app.run.last_row(); ++p)
-        text += app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(p))];
+        text += app.run.history.run().token_bytes[to_index(token_at(p))];
     EXPECT_EQ(text, " Thank you.");
 
     run_action(app, "token.edit " + std::to_string(row) + " \" No\"");
     settle();
-    EXPECT_EQ(app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(row))].substr(0, 1), " ");
+    EXPECT_EQ(app.run.history.run().token_bytes[to_index(token_at(row))].substr(0, 1), " ");
     EXPECT_EQ(last_command(), "say! \" No\"");
     EXPECT_THROW(run_action(app, "token.edit 2 nothing"), Error);  // of the prompt
 }
@@ -77,8 +78,7 @@ TEST_F(LiveRun, EditsInsideATurn) {
     settle();
     run_action(app, "token.edit " + std::to_string(row + 2) + " \" No\"");
     settle();
-    EXPECT_EQ(app.run.history.run().token_bytes[static_cast<std::size_t>(token_at(row + 2))].substr(0, 1),
-              " ");
+    EXPECT_EQ(app.run.history.run().token_bytes[to_index(token_at(row + 2))].substr(0, 1), " ");
     const auto token = token_at(row + 2);
     run_action(app, "say \" one two three four five six\"");
     settle();
@@ -159,7 +159,7 @@ TEST_F(LiveRun, TextThatCannotBeDrawnIsCopiedAsItIs) {
     EXPECT_EQ(app.glyphs.text(app.run.history.run().prompt), "The cat \\u{1F600} sat on \u4e2d.");
     std::string bytes, shown;
     for (const int id : app.run.history.run().prompt_tokens) {
-        bytes += app.run.history.run().token_bytes[static_cast<std::size_t>(id)];
+        bytes += app.run.history.run().token_bytes[to_index(id)];
         shown += app.glyphs.token(app.run.history.run(), id);
     }
     EXPECT_NE(bytes.find("\U0001f600"), std::string::npos);
@@ -201,7 +201,7 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
     settle();
     const auto known = app.jobs.shadow_job.result();
     ASSERT_NE(known, nullptr) << app.notice.text;
-    ASSERT_EQ(known->by_row.size(), static_cast<std::size_t>(app.run.last_row()) + 1);
+    ASSERT_EQ(known->by_row.size(), to_index(app.run.last_row()) + 1);
 
     const reference::TempFolder folder("shadow");
     run_action(app, "file.export " + folder.path().string() + " shadow");
@@ -222,7 +222,7 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
                 sum += double(rows.value(((y * n_layers + l) * n_heads + h) * n + gone));
                 ++count;
             }
-        const float own = known->by_row[static_cast<std::size_t>(row)];
+        const float own = known->by_row[to_index(row)];
         if (std::isnan(own)) continue;  // before the shadow started
         ++n_known;
         ASSERT_GT(count, 0) << row;
@@ -235,17 +235,18 @@ TEST_F(LiveRun, AShadowPaysWhatTheExportHas) {
 TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     const reference::TinyModel broken({});
     reference::put_nan(broken.folder(), "model.layers.1.self_attn.k_proj.weight");
-    AppState app({}, {});
+    reference::Wakes changes;
+    AppState app({}, changes.callback());
     app.run.setup.model_folder = broken.folder();
     app.run.setup.prompt = "it was a dark and stormy night";
     app.run.setup.lanes = {parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")};
     app.start();
     const auto settle = [&] {
-        do {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ASSERT_TRUE(changes.wait_until([&] {
             app.refresh();
             app.update_maps(1e6);
-        } while (!app.idle());
+            return app.idle();
+        }));
     };
     settle();
     EXPECT_NE(app.run.status.message.find("model.layers.1.self_attn.k_proj.weight"), std::string::npos)

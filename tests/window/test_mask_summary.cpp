@@ -1,5 +1,6 @@
 // Sums over the mask's blocks against RunHistory, cell by cell.
 #include "engine/analysis/mask_summary.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -24,11 +25,11 @@ std::int32_t counted(const RunHistory& history, int lane, int head, int x, int y
 void expect_counted(const MaskSummary& summary, const RunHistory& history, int lane, int factor) {
     for (int j = 0; j < summary.n_levels(); ++j) {
         const int side = summary.side() >> j;
-        ASSERT_EQ(summary.level(j).size(), static_cast<std::size_t>(summary.n_heads() * side * side));
+        ASSERT_EQ(summary.level(j).size(), to_index(summary.n_heads() * side * side));
         for (int g = 0; g < summary.n_heads(); ++g)
             for (int y = 0; y < side; ++y)
                 for (int x = 0; x < side; ++x)
-                    ASSERT_EQ(summary.level(j)[static_cast<std::size_t>((g * side + y) * side + x)],
+                    ASSERT_EQ(summary.level(j)[to_index((g * side + y) * side + x)],
                               counted(history, lane, g, x, y, factor << j))
                         << "level " << j << ", head " << g << ", block " << x << " " << y << ", row "
                         << history.last_row();

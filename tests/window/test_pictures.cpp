@@ -1,6 +1,7 @@
 // README's pictures equal the window's, within a tolerance: the same scripts run again.
 // KEYHOLE_RENEW_PICTURES=1 takes new pictures (inspect them then). They show the demo model whose digest is
 // beside them; with another model the comparison is skipped. Needs a display.
+#include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
@@ -25,7 +26,7 @@ struct Picture {
         int n = 0;
         for (int v = y; v < std::min(y + kBlock, height); ++v)
             for (int u = x; u < std::min(x + kBlock, width); ++u, ++n)
-                sum += rgb[static_cast<std::size_t>((v * width + u) * 3 + c)];
+                sum += rgb[to_index((v * width + u) * 3 + c)];
         return sum / n;
     }
 };
@@ -34,8 +35,7 @@ Picture read_picture(const std::string& path) {
     Picture picture;
     int channels = 0;
     if (stbi_uc* data = stbi_load(path.c_str(), &picture.width, &picture.height, &channels, 3)) {
-        picture.rgb.assign(data,
-                           data + std::size_t{3} * static_cast<std::size_t>(picture.width * picture.height));
+        picture.rgb.assign(data, data + std::size_t{3} * to_index(picture.width * picture.height));
         stbi_image_free(data);
     }
     return picture;
@@ -62,7 +62,7 @@ std::string digest(const std::string& path) {
     std::array<char, 65536> part{};
     while (file.read(part.data(), part.size()) || file.gcount() > 0)
         for (std::streamsize i = 0; i < file.gcount(); ++i)
-            hash = (hash ^ static_cast<unsigned char>(part[static_cast<std::size_t>(i)])) * 1099511628211ull;
+            hash = (hash ^ static_cast<unsigned char>(part[to_index(i)])) * 1099511628211ull;
     return std::to_string(hash);
 }
 
@@ -93,8 +93,7 @@ class Pictures : public testing::ProgramRun {
         Picture other = there;
         for (int y = 100; y < 400 && y < other.height; ++y)
             for (int x = 330; x < 630 && x < other.width; ++x)
-                for (int c = 0; c < 3; ++c)
-                    other.rgb[static_cast<std::size_t>((y * other.width + x) * 3 + c)] = 30;
+                for (int c = 0; c < 3; ++c) other.rgb[to_index((y * other.width + x) * 3 + c)] = 30;
         EXPECT_GT(difference(there, other), 0.03);
     }
 };

@@ -1,5 +1,6 @@
 // The whole program in a window, driven by scripts, with its pixels compared with another process's exports.
 // Needs a display.
+#include "engine/base/index.h"
 #include "engine/figure/colormap.h"
 #include "tests/window/program_run.h"
 
@@ -37,7 +38,7 @@ Array read_array(const std::string& path) {
     file.read(magic, 10);
     EXPECT_EQ(std::memcmp(magic, "\x93NUMPY\x01\x00", 8), 0) << path;
     const int length = static_cast<unsigned char>(magic[8]) + 256 * static_cast<unsigned char>(magic[9]);
-    std::string header(static_cast<std::size_t>(length), ' ');
+    std::string header(to_index(length), ' ');
     file.read(header.data(), length);
     EXPECT_NE(header.find("'<f4'"), std::string::npos) << header;
     Array array;
@@ -49,7 +50,7 @@ Array read_array(const std::string& path) {
         array.shape.push_back(n);
         size *= n;
     }
-    array.values.resize(static_cast<std::size_t>(size));
+    array.values.resize(to_index(size));
     file.read(reinterpret_cast<char*>(array.values.data()),
               static_cast<std::streamsize>(array.values.size() * sizeof(float)));
     EXPECT_TRUE(file.good()) << path;
@@ -131,7 +132,7 @@ TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
                 for (std::int64_t p = position; p < position + positions; ++p)
                     largest = std::max(
                         largest,
-                        attention.values[static_cast<std::size_t>(
+                        attention.values[to_index(
                             ((i * attention.shape[1] + layer) * attention.shape[2] + head) * n + p)]);
             EXPECT_NEAR(largest, cell["value"].get<float>(), 1e-3f * largest + 1e-7f) << name << cell;
             // The record is fp16, and the shader has its own log2: the colour may be a neighbouring entry.
@@ -140,7 +141,7 @@ TEST_F(Program, PixelsAreWhatAnotherProcessExports) {
                       high = std::min(255, color_index(terms, largest * 1.001f) + 1);
             bool good = false;
             for (int k = low; k <= high; ++k) {
-                const Rgb8 c = colormap_table(scale.map)[static_cast<std::size_t>(k)];
+                const Rgb8 c = colormap_table(scale.map)[to_index(k)];
                 good = good || (std::abs(c.r - cell["rgb"][0].get<int>()) <= 1 &&
                                 std::abs(c.g - cell["rgb"][1].get<int>()) <= 1 &&
                                 std::abs(c.b - cell["rgb"][2].get<int>()) <= 1);

@@ -2,6 +2,7 @@
 // work or says why not, and the view stays within the run.
 #include "app/actions/action_table.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "tests/window/program_run.h"
 #include "tests/window/synthetic_run.h"
 
@@ -108,7 +109,7 @@ std::string random_script(unsigned seed, int n_lines, double seconds, const std:
         const auto kind = all_of_them ? 0 : random() % 20;
         if (kind < 14) {
             // A random measure.begin would restart the test's own measurement; measure.end only reports.
-            std::string id = all_of_them ? ids[static_cast<std::size_t>(i)] : ids[random() % ids.size()];
+            std::string id = all_of_them ? ids[to_index(i)] : ids[random() % ids.size()];
             if (id == "measure.begin") id = "measure.end";
             const auto with = random() % 8;
             script << "try " << id << " "

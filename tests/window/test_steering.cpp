@@ -1,5 +1,6 @@
 // Steering a live run from the window: the run's log contains what a script does by command and by click.
 // Needs a display.
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "tests/reference/gif_pictures.h"
 #include "tests/reference/source_folder.h"
@@ -158,7 +159,7 @@ TEST_F(Program, FramesMakeAFilmOfTheMask) {
         int width = 0, height = 0, channels = 0;
         stbi_uc* pixels = stbi_load(pictures[i].c_str(), &width, &height, &channels, 3);
         ASSERT_NE(pixels, nullptr);
-        ASSERT_EQ(animation[i].image.rgb().size(), static_cast<std::size_t>(width * height * 3));
+        ASSERT_EQ(animation[i].image.rgb().size(), to_index(width * height * 3));
         EXPECT_TRUE(std::equal(animation[i].image.rgb().begin(), animation[i].image.rgb().end(), pixels))
             << i;
         stbi_image_free(pixels);

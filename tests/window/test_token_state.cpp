@@ -3,6 +3,7 @@
 #include "engine/analysis/token_state.h"
 
 #include "engine/analysis/run_rows.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -98,9 +99,9 @@ TEST(TokenState, HiddenTokensAreToldFromEvictedOnes) {
     const HeadRef reader = history.run().layout.kv_head(0).readers.front();
     ASSERT_TRUE(attention_values(history, 1, row, reader.layer, reader.head, one));
     int n_hidden = 0;
-    for (int p = 0; p <= row; ++p) n_hidden += one[static_cast<std::size_t>(p)] == kHiddenValue;
+    for (int p = 0; p <= row; ++p) n_hidden += one[to_index(p)] == kHiddenValue;
     EXPECT_EQ(n_hidden, 1);
-    EXPECT_EQ(one[static_cast<std::size_t>(position)], kHiddenValue);
+    EXPECT_EQ(one[to_index(position)], kHiddenValue);
     attention_values_of_all(history, 1, row, [&](int layer, int head, std::span<const float> values) {
         if (layer != reader.layer || head != reader.head) return;
         for (std::size_t p = 0; p < values.size(); ++p)

@@ -6,6 +6,8 @@
 #include "engine/analysis/run_rows.h"
 #include "app/view/view_export.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "tests/reference/wakes.h"
 #include "tests/window/live_run.h"
 #include "tests/window/synthetic_run.h"
 
@@ -17,14 +19,13 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 namespace keyhole {
 namespace {
 
 class ViewFiles : public ::testing::Test {
   protected:
-    ViewFiles() : app({}, {}) {
+    ViewFiles() : app({}, wakes.callback()) {
         folder = std::filesystem::temp_directory_path() /
                  ("keyhole-views-" + std::to_string(::getpid()) + "-" +
                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -36,7 +37,7 @@ class ViewFiles : public ::testing::Test {
     }
     ~ViewFiles() override { std::filesystem::remove_all(folder); }
     void wait_for_files() {
-        while (app.jobs.export_job.running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ASSERT_TRUE(wakes.wait_until([&] { return !app.jobs.export_job.running(); }));
         app.refresh();
     }
     std::string path(const std::string& name) const { return (folder / name).string(); }
@@ -79,6 +80,7 @@ class ViewFiles : public ::testing::Test {
         EXPECT_EQ(list, "") << command;
         return write_views(app.run.history, words, how, app.run.stride, app.run.dense_from);
     }
+    reference::Wakes wakes;
     AppState app;
     std::filesystem::path folder;
 };
@@ -233,15 +235,14 @@ TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
     settle();
     run_action(app, "step 2");
     settle();
-    const int lane = app.shown_lane(),
-              first = app.run.history.lanes()[static_cast<std::size_t>(lane)].first_row,
+    const int lane = app.shown_lane(), first = app.run.history.lanes()[to_index(lane)].first_row,
               begin = app.run.history.n_prompt() - 1;
     const std::string note = recording_note(app.run.history, lane, 1, 0);
     EXPECT_NE(note.find(fmt::format("rows {} to {} ran again without a record", begin, first - 1)),
               std::string::npos)
         << note;
     EXPECT_EQ(note.find("lane id"), std::string::npos);
-    std::vector<float> row(static_cast<std::size_t>(first) + 1);
+    std::vector<float> row(to_index(first) + 1);
     for (int i = begin; i <= first; ++i)
         EXPECT_EQ(attention_values(app.run.history, lane, i, 0, 0, row), i == first) << i;
     EXPECT_EQ(recording_note(app.run.history, 0, 1, 0), "");

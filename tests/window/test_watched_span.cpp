@@ -1,6 +1,7 @@
 #include "app/actions/action_table.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "tests/window/synthetic_run.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ TEST(WatchedSpan, IsLostWhenNoHeadHasAllOfIt) {
             }
             float sum = 0;
             for (int g = 0; g < n_kv; ++g) sum += span_share(history, lane, g, span, step->row);
-            EXPECT_NEAR(lifetime.share[static_cast<std::size_t>(step->row - history.steps().front()->row)],
+            EXPECT_NEAR(lifetime.share[to_index(step->row - history.steps().front()->row)],
                         sum / static_cast<float>(n_kv), 1e-6);
             if (!whole && !lost) lost = step->row;
             if (!some && !gone) gone = step->row;

@@ -1,6 +1,7 @@
 #include "engine/backend/common/accumulators.h"
 
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 
 namespace keyhole {
 
@@ -30,7 +31,7 @@ std::array<bool, kAccumulators> running_accumulators(const ResolvedPolicy& polic
 
 int nearest_relative(int accumulator, const std::array<bool, kAccumulators>& running) {
     for (int candidate : {accumulator, accumulator & 2, accumulator & 1})
-        if (running[static_cast<std::size_t>(candidate)]) return candidate;
+        if (running[to_index(candidate)]) return candidate;
     return kSum;
 }
 

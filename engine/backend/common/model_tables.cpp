@@ -1,6 +1,7 @@
 #include "engine/backend/common/model_tables.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,7 @@ namespace {
 
 std::vector<float> widened(const Weight& w) {
     if (w.data == nullptr) return {};
-    std::vector<float> out(static_cast<std::size_t>(w.rows * w.cols));
+    std::vector<float> out(to_index(w.rows * w.cols));
     widen_rows(w, 0, w.rows, out.data());
     return out;
 }

@@ -1,5 +1,7 @@
 #include "engine/backend/common/rotation_table.h"
 
+#include "engine/base/index.h"
+
 #include <cmath>
 
 namespace keyhole {
@@ -10,9 +12,9 @@ void RotationTable::grow(int last) {
     if (last < had) return;
     constexpr int kMore = 256;
     const int rows = last + kMore;
-    rows_.resize(static_cast<std::size_t>(rows) * width);
+    rows_.resize(to_index(rows) * width);
     for (int position = had; position < rows; ++position) {
-        float* cosine = rows_.data() + static_cast<std::size_t>(position) * width;
+        float* cosine = rows_.data() + to_index(position) * width;
         float* sine = cosine + width / 2;
         for (std::size_t i = 0; i < width / 2; ++i) {
             const double angle = position * inverse_frequency_[i];

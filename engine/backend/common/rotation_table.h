@@ -2,6 +2,8 @@
 /// grow() needs exclusive access; afterwards any thread may read. Knows no cache.
 #pragma once
 
+#include "engine/base/index.h"
+
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -19,7 +21,7 @@ class RotationTable {
     void grow(int last);
     /// Returns row `steps`, [head_dim]: the cosines of its angles, then the sines.
     const float* row(int steps) const {
-        return rows_.data() + static_cast<std::size_t>(steps) * 2 * inverse_frequency_.size();
+        return rows_.data() + to_index(steps) * 2 * inverse_frequency_.size();
     }
 
   private:

@@ -1,18 +1,12 @@
 #include "engine/backend/common/selection.h"
 
+#include "engine/base/index.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace keyhole {
-
-namespace {
-
-std::size_t at(int index) {
-    return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 std::vector<Unit> units_of(const KvLayout& layout, Scope scope) {
     std::vector<Unit> units;
@@ -58,17 +52,17 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     if (!must_select(policy, n, row)) return kNone;
     int n_victims = std::max(0, n - policy.stored);
     const auto is_pinned = [&](int i) {
-        return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[at(i)]);
+        return !pinned.empty() && std::binary_search(pinned.begin(), pinned.end(), positions[to_index(i)]);
     };
     int dropped = dropped_index(positions, policy, row);
     if (dropped >= 0 && is_pinned(dropped)) dropped = -1;
     if (dropped >= 0) n_victims = std::max(0, n_victims - 1);
     int first = 0;
-    while (first < n && positions[at(first)] < policy.sinks) ++first;
+    while (first < n && positions[to_index(first)] < policy.sinks) ++first;
     const int last = std::max(first, n - policy.newest);
 
     auto rank = [&](int i) {  // NaN from a broken checkpoint must not break the ordering
-        const float s = score[at(i)];
+        const float s = score[to_index(i)];
         return std::isnan(s) ? -std::numeric_limits<float>::infinity() : s;
     };
     auto worse = [&](int a, int b) { return rank(a) < rank(b) || (rank(a) == rank(b) && a < b); };
@@ -79,7 +73,7 @@ float select_victims(std::span<const std::int32_t> positions, std::span<const fl
     if (n_victims < n_competing) {
         const auto end = victims.begin() + n_victims;
         std::nth_element(victims.begin(), end, victims.end(), worse);
-        threshold = score[at(*end)];
+        threshold = score[to_index(*end)];
         victims.erase(end, victims.end());
     } else {  // too few compete because of pins: evicts the oldest of the newest, then the newest sinks
         int missing = n_victims - n_competing;

@@ -3,6 +3,7 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/attention.h"
 
 #include <algorithm>
@@ -11,24 +12,24 @@
 namespace keyhole {
 
 ShadowStore::ShadowStore(int n_kv_heads, int head_dim)
-    : head_dim_(head_dim), keys_(static_cast<std::size_t>(n_kv_heads)), values_(keys_) {}
+    : head_dim_(head_dim), keys_(to_index(n_kv_heads)), values_(keys_) {}
 
 void ShadowStore::reserve(int n_positions) {
     for (auto* store : {&keys_, &values_})
         for (std::vector<float>& of_head : *store)
-            of_head.reserve(static_cast<std::size_t>(n_positions) * static_cast<std::size_t>(head_dim_));
+            of_head.reserve(to_index(n_positions) * to_index(head_dim_));
 }
 
 void ShadowStore::append(int g, const float* keys, const float* values, int n) {
     const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(n) * head_dim_;
-    std::vector<float>& k = keys_[static_cast<std::size_t>(g)];
-    std::vector<float>& v = values_[static_cast<std::size_t>(g)];
+    std::vector<float>& k = keys_[to_index(g)];
+    std::vector<float>& v = values_[to_index(g)];
     k.insert(k.end(), keys, keys + size);
     v.insert(v.end(), values, values + size);
 }
 
 int ShadowStore::count(int g) const {
-    return static_cast<int>(keys_[static_cast<std::size_t>(g)].size() / static_cast<std::size_t>(head_dim_));
+    return static_cast<int>(keys_[to_index(g)].size() / to_index(head_dim_));
 }
 
 std::int64_t ShadowStore::bytes() const {
@@ -39,19 +40,19 @@ std::int64_t ShadowStore::bytes() const {
 }
 
 void begin_shadow(const KvLayout& layout, const ShadowStore* store, int row, bool wants_row, RowOutput& out) {
-    const auto n_heads = static_cast<std::size_t>(layout.n_layers() * layout.n_heads());
+    const auto n_heads = to_index(layout.n_layers() * layout.n_heads());
     for (auto* values : {&out.shadow.retained_mass, &out.shadow.cosine_ideal, &out.shadow.cosine_full,
                          &out.shadow.output_similarity})
         values->resize(store != nullptr ? n_heads : 0);
-    out.values.shadow.resize(store != nullptr && wants_row ? n_heads * static_cast<std::size_t>(row + 1) : 0);
+    out.values.shadow.resize(store != nullptr && wants_row ? n_heads * to_index(row + 1) : 0);
 }
 
 void measure_row(const ShadowStore& store, int g, int head, int k, const AttentionRule& rule,
                  const SeenRow& seen, ShadowScratch& scratch, RowOutput& out) {
-    const auto n = static_cast<std::size_t>(store.count(g));
+    const auto n = to_index(store.count(g));
     const int d = static_cast<int>(scratch.query.size()), n_positions = static_cast<int>(n);
     scratch.full.resize(n);
-    scratch.output.resize(static_cast<std::size_t>(d));
+    scratch.output.resize(to_index(d));
     dot_keys(scratch.query.data(), store.keys(g), n_positions, d, rule.scale, scratch.full.data());
     if (scratch.own_key != nullptr)
         dot_keys(scratch.query.data(), scratch.own_key, 1, d, rule.scale,
@@ -63,7 +64,7 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
                       scratch.full.data());
     }
     for (int p = 0; p < n_positions && rule.hides(n_positions - 1, p); ++p)
-        scratch.full[static_cast<std::size_t>(p)] = -std::numeric_limits<float>::infinity();
+        scratch.full[to_index(p)] = -std::numeric_limits<float>::infinity();
     softmax(scratch.full.data(), n_positions, scratch.full.data());
     weighted_sum(scratch.full.data(), store.values(g), n_positions, d, scratch.output.data());
 
@@ -71,20 +72,20 @@ void measure_row(const ShadowStore& store, int g, int head, int k, const Attenti
     scratch.attended.clear();
     for (std::size_t i = 0; i < seen.positions.size(); ++i) {
         const std::int32_t p = seen.positions[i];
-        KH_ASSERT(static_cast<std::size_t>(p) < n, "position {} of {}", p, n);
-        scratch.seen[static_cast<std::size_t>(p)] = seen.probabilities[i];
+        KH_ASSERT(to_index(p) < n, "position {} of {}", p, n);
+        scratch.seen[to_index(p)] = seen.probabilities[i];
         if (seen.hidden.empty() || seen.hidden[i] == 0) scratch.attended.push_back(p);
     }
     // A fixed order of summing, whatever the slots.
     std::sort(scratch.attended.begin(), scratch.attended.end());
     ideal_set(scratch.full, k, scratch.ideal);
 
-    const auto at = static_cast<std::size_t>(head);
+    const auto at = to_index(head);
     const auto write = [at](std::vector<float>& to, double value) { to[at] = static_cast<float>(value); };
     write(out.shadow.retained_mass, retained_mass(scratch.full, scratch.attended));
     write(out.shadow.cosine_ideal, cosine_ideal(scratch.seen, scratch.full, scratch.ideal));
     write(out.shadow.cosine_full, cosine(scratch.seen, scratch.full));
-    write(out.shadow.output_similarity, cosine({seen.output, static_cast<std::size_t>(d)}, scratch.output));
+    write(out.shadow.output_similarity, cosine({seen.output, to_index(d)}, scratch.output));
     if (!out.values.shadow.empty())
         std::copy(scratch.full.begin(), scratch.full.end(),
                   out.values.shadow.begin() + static_cast<std::ptrdiff_t>(at * n));

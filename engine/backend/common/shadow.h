@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/backend/backend.h"
+#include "engine/base/index.h"
 
 #include <cstdint>
 #include <span>
@@ -26,12 +27,8 @@ class ShadowStore {
     void append(int g, const float* keys, const float* values, int n);
 
     int count(int g) const;
-    const float* keys(int g) const {
-        return keys_[static_cast<std::size_t>(g)].data();
-    }  ///< [count, head_dim]
-    const float* values(int g) const {
-        return values_[static_cast<std::size_t>(g)].data();
-    }  ///< [count, head_dim]
+    const float* keys(int g) const { return keys_[to_index(g)].data(); }      ///< [count, head_dim]
+    const float* values(int g) const { return values_[to_index(g)].data(); }  ///< [count, head_dim]
     std::int64_t bytes() const;
 
   private:

@@ -1,5 +1,7 @@
 #include "engine/backend/common/shared.h"
 
+#include "engine/base/index.h"
+
 #include <cmath>
 #include <limits>
 
@@ -10,7 +12,7 @@ std::vector<int> wanted_capacity(const KvLayout& layout, const ResolvedPolicy& p
     std::vector<int> capacity;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const ResolvedPolicy& own = unit_policy(layout, policy, g);
-        const int n = n_stored[static_cast<std::size_t>(g)];
+        const int n = n_stored[to_index(g)];
         const int open_end = (own.keeps_memory ? n_columns : n) + rows_of_room(own);
         capacity.push_back(own.keeps_memory || !own.evicts()
                                ? open_end
@@ -23,9 +25,8 @@ AttentionRule attention_rule(const ModelConfig& config, int layer, int head) {
     AttentionRule rule;
     rule.scale = config.attention_scale > 0 ? config.attention_scale
                                             : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-    if (config.positions == PositionKind::alibi)
-        rule.slope = config.alibi_slopes[static_cast<std::size_t>(head)];
-    if (!config.window.empty()) rule.window = config.window[static_cast<std::size_t>(layer)];
+    if (config.positions == PositionKind::alibi) rule.slope = config.alibi_slopes[to_index(head)];
+    if (!config.window.empty()) rule.window = config.window[to_index(layer)];
     return rule;
 }
 
@@ -42,11 +43,10 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     values.head_offset.assign(1, 0);
     for (int l = 0; l < layout.n_layers(); ++l)
         for (int h = 0; h < layout.n_heads(); ++h)
-            values.head_offset.push_back(
-                values.head_offset.back() +
-                n_attended[static_cast<std::size_t>(layout.kv_head_from_head(l, h))]);
-    const auto n_heads = static_cast<std::size_t>(values.head_offset.back());
-    const auto n_units = static_cast<std::size_t>(values.offset.back());
+            values.head_offset.push_back(values.head_offset.back() +
+                                         n_attended[to_index(layout.kv_head_from_head(l, h))]);
+    const auto n_heads = to_index(values.head_offset.back());
+    const auto n_units = to_index(values.offset.back());
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     values.positions.resize(wants.attention || wants.logits || wants.noise || wants.scores ? n_units : 0);
     values.attention.resize(wants.attention ? n_heads : 0);
@@ -55,7 +55,7 @@ void size_row(const KvLayout& layout, std::span<const int> n_attended, const Res
     values.scores.resize(wants.scores ? n_units : 0);
     hides = hides || policy.any([](const ResolvedPolicy& p) { return p.hides_any(); });
     values.hidden.assign(hides ? n_units : 0, 0);
-    values.threshold.assign(wants.scores ? static_cast<std::size_t>(layout.n_kv_heads()) : 0, kNone);
+    values.threshold.assign(wants.scores ? to_index(layout.n_kv_heads()) : 0, kNone);
     out.evictions.clear();
 }
 
@@ -81,8 +81,8 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
     std::array<int, kAccumulators> of_head{};
     const auto running = running_accumulators(policy);
     for (int a = 0; a < kAccumulators; ++a) {
-        of_head[static_cast<std::size_t>(a)] = -1;
-        if (!running[static_cast<std::size_t>(a)]) continue;
+        of_head[to_index(a)] = -1;
+        if (!running[to_index(a)]) continue;
         ScoreStream stream;
         stream.alpha = is_forgetting(a) ? own.alpha : 1.0f;
         stream.dtype = own.score_dtype;
@@ -95,7 +95,7 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
             stream.seed = own.seed;
         }
         const auto found = std::find(streams.begin(), streams.end(), stream);
-        of_head[static_cast<std::size_t>(a)] = static_cast<int>(found - streams.begin());
+        of_head[to_index(a)] = static_cast<int>(found - streams.begin());
         if (found == streams.end()) streams.push_back(stream);
     }
     return of_head;
@@ -105,13 +105,13 @@ std::array<int, kAccumulators> plan_head(const ResolvedPolicy& policy, const Res
 
 StreamPlan::StreamPlan(const KvLayout& layout, std::span<const LanePrefill> lanes)
     : n_heads(layout.n_heads()) {
-    streams.resize(static_cast<std::size_t>(layout.n_layers() * n_heads));
+    streams.resize(to_index(layout.n_layers() * n_heads));
     for (const LanePrefill& lane : lanes) {
         auto& of_this = of_lane.emplace_back();
         for (int layer = 0; layer < layout.n_layers(); ++layer)
             for (int head = 0; head < n_heads; ++head)
-                of_this.push_back(plan_head(*lane.policy, lane.policy->at(layer, head),
-                                            streams[static_cast<std::size_t>(layer * n_heads + head)]));
+                of_this.push_back(plan_head(lane.cache->policy(), lane.cache->policy().at(layer, head),
+                                            streams[to_index(layer * n_heads + head)]));
     }
     for (const std::vector<ScoreStream>& of_head : streams)
         n_streams = std::max(n_streams, static_cast<int>(of_head.size()));

@@ -4,6 +4,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -100,12 +101,11 @@ struct StreamPlan {
 
     /// Returns the stream of a lane's accumulator for a query head; -1 when it does not run.
     int of(std::size_t lane, int layer, int head, int accumulator) const {
-        return of_lane[lane][static_cast<std::size_t>(layer * n_heads + head)]
-                      [static_cast<std::size_t>(accumulator)];
+        return of_lane[lane][to_index(layer * n_heads + head)][to_index(accumulator)];
     }
     /// Returns the stream by which the head selects.
     int own(const LanePrefill& prefill, std::size_t lane, int layer, int head) const {
-        return of(lane, layer, head, accumulator_of(prefill.policy->at(layer, head)));
+        return of(lane, layer, head, accumulator_of(prefill.cache->policy().at(layer, head)));
     }
 
     int n_heads = 0;

@@ -3,6 +3,7 @@
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "engine/base/index.h"
 #include "engine/policy/math.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace keyhole::cpu {
 CpuKvCache::CpuKvCache(const KvLayout& layout, int head_dim)
     : layout_(&layout),
       head_dim_(head_dim),
-      count_(static_cast<std::size_t>(layout.n_kv_heads()), 0),
+      count_(to_index(layout.n_kv_heads()), 0),
       in_order_(count_.size(), 1),
       pinned_(count_.size()),
       store_(make_store(std::vector<int>(count_.size(), 0), {true, false, false, false}, false)) {}
@@ -41,7 +42,7 @@ CacheUse CpuKvCache::use() const {
 }
 
 std::vector<std::int32_t> CpuKvCache::stored_positions(int g) const {
-    std::vector<std::int32_t> out(static_cast<std::size_t>(count(g)));
+    std::vector<std::int32_t> out(to_index(count(g)));
     copy_in_order(g, positions(g), out.data());
     return out;
 }
@@ -76,7 +77,7 @@ bool CpuKvCache::evict(int g, int position) {
 
 bool CpuKvCache::set_pinned(int g, int position, bool pinned) {
     if (order_index(g, position) < 0) return false;
-    std::vector<std::int32_t>& of_head = pinned_[static_cast<std::size_t>(g)];
+    std::vector<std::int32_t>& of_head = pinned_[to_index(g)];
     const auto at = std::lower_bound(of_head.begin(), of_head.end(), position);
     const bool is_pinned = at != of_head.end() && *at == position;
     if (pinned && !is_pinned) of_head.insert(at, position);
@@ -108,7 +109,7 @@ std::vector<int> CpuKvCache::slots_to_keep(std::span<const int> capacity) const 
     if (model_ == nullptr) return kept;
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
         const ResolvedPolicy& policy = unit_policy(*layout_, policy_, g);
-        int& slots = kept[static_cast<std::size_t>(g)];
+        int& slots = kept[to_index(g)];
         if (slots == 0 || (policy.evicts() && !policy.keeps_memory)) continue;
         // An odd number, so that heads reach the ends of their pages in different rows.
         slots = std::max(slots, std::min(model_->config().n_ctx, kMostKept * slots) | 1);
@@ -137,18 +138,16 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
     store.running = running;
     store.has_noise = has_noise;
     std::int64_t n_slots = 0, n_scores = 0;
-    store.first_score.resize(static_cast<std::size_t>(layout_->n_layers() * layout_->n_heads()));
+    store.first_score.resize(to_index(layout_->n_layers() * layout_->n_heads()));
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
-        const std::int64_t own = store.kept[static_cast<std::size_t>(g)];
+        const std::int64_t own = store.kept[to_index(g)];
         store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
         for_readers(g, [&](const HeadRef&, int head) {
-            store.first_score[static_cast<std::size_t>(head)] = std::exchange(n_scores, n_scores + own);
+            store.first_score[to_index(head)] = std::exchange(n_scores, n_scores + own);
         });
     }
     std::size_t words = 0;
-    auto take = [&words](std::int64_t n) {
-        return std::exchange(words, words + static_cast<std::size_t>(n));
-    };
+    auto take = [&words](std::int64_t n) { return std::exchange(words, words + to_index(n)); };
     store.keys_at = take(n_slots * head_dim_);
     store.values_at = take(n_slots * head_dim_);
     store.positions_at = take(n_slots);
@@ -162,12 +161,10 @@ CpuKvCache::Store CpuKvCache::make_store(std::vector<int> capacity, std::vector<
 
 void CpuKvCache::copy_from(const Store& old) {
     for (int g = 0; g < layout_->n_kv_heads(); ++g) {
-        const std::size_t n = static_cast<std::size_t>(count(g));
+        const std::size_t n = to_index(count(g));
         if (n == 0) continue;
-        std::copy_n(old.of_kv_head(old.keys_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
-                    keys(g));
-        std::copy_n(old.of_kv_head(old.values_at, g, head_dim_), n * static_cast<std::size_t>(head_dim_),
-                    values(g));
+        std::copy_n(old.of_kv_head(old.keys_at, g, head_dim_), n * to_index(head_dim_), keys(g));
+        std::copy_n(old.of_kv_head(old.values_at, g, head_dim_), n * to_index(head_dim_), values(g));
         std::copy_n(old.ints(old.positions_at, g), n, positions(g));
         std::copy_n(old.ints(old.order_at, g), n, order(g));
         for_readers(g, [&](const HeadRef&, int head) {
@@ -227,7 +224,7 @@ void CpuKvCache::draw_noise(int g, int slot) {
 }
 
 int CpuKvCache::append(int g, int position) {
-    int& n = count_[static_cast<std::size_t>(g)];
+    int& n = count_[to_index(g)];
     KH_ASSERT(n < capacity(g), "count={} capacity={}", n, capacity(g));
     const int slot = n++;
     positions(g)[slot] = position;
@@ -254,8 +251,8 @@ void CpuKvCache::move_slot(int g, int from, int to) {
 
 void CpuKvCache::evict(int g, std::span<const int> order_indices) {
     if (order_indices.empty()) return;
-    in_order_[static_cast<std::size_t>(g)] = 0;
-    int& n = count_[static_cast<std::size_t>(g)];
+    in_order_[to_index(g)] = 0;
+    int& n = count_[to_index(g)];
     std::int32_t* by_position = order(g);
     const int kept = n - static_cast<int>(order_indices.size());
     std::vector<std::int32_t> holes;  // freed slots below the new end
@@ -264,7 +261,7 @@ void CpuKvCache::evict(int g, std::span<const int> order_indices) {
         const int index = order_indices[v], next = v + 1 < order_indices.size() ? order_indices[v + 1] : n;
         KH_ASSERT(index < next && next <= n, "index={} next={} count={}", index, next, n);
         const std::int32_t slot = by_position[index];
-        if (!pinned(g).empty()) std::erase(pinned_[static_cast<std::size_t>(g)], positions(g)[slot]);
+        if (!pinned(g).empty()) std::erase(pinned_[to_index(g)], positions(g)[slot]);
         if (slot < kept) holes.push_back(slot);
         to = std::copy(by_position + index + 1, by_position + next, to);
     }

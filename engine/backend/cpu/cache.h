@@ -9,6 +9,7 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
 #include "engine/backend/common/shadow.h"
+#include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class CpuKvCache final : public KvCache {
     /// draws the noise of stored tokens. A shadow can start only with an empty cache; later it would lack the
     /// evicted tokens.
     void set_policy(const ResolvedPolicy& policy);
-    const ResolvedPolicy& policy() const { return policy_; }
+    const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are; null where the cache was made for a layout alone.
     const std::shared_ptr<const Model>& model() const { return model_; }
@@ -50,10 +51,10 @@ class CpuKvCache final : public KvCache {
     void reserve(int capacity);
     void clear();
 
-    int capacity(int g) const { return store_.capacity[static_cast<std::size_t>(g)]; }
+    int capacity(int g) const { return store_.capacity[to_index(g)]; }
     /// True before the first reserve() and after clear().
     bool has_no_room() const { return store_.pages.size_bytes() == 0; }
-    int count(int g) const { return count_[static_cast<std::size_t>(g)]; }
+    int count(int g) const { return count_[to_index(g)]; }
     int largest_count() const;
 
     float* keys(int g) const { return store_.of_kv_head(store_.keys_at, g, head_dim_); }
@@ -72,7 +73,7 @@ class CpuKvCache final : public KvCache {
     const ShadowStore* shadow() const { return shadow_ ? &*shadow_ : nullptr; }
 
     /// True while slots lie in text order: order(g)[i] == i. This holds until something is evicted.
-    bool is_in_order(int g) const { return in_order_[static_cast<std::size_t>(g)] != 0; }
+    bool is_in_order(int g) const { return in_order_[to_index(g)] != 0; }
     /// Copies [count(g)] values by slot into text order.
     template <class T>
     void copy_in_order(int g, const T* by_slot, T* to) const {
@@ -86,7 +87,7 @@ class CpuKvCache final : public KvCache {
     /// Returns the index into order(g) of a position; -1 when it is not stored.
     int order_index(int g, int position) const;
     /// Pinned positions, ascending; nearly always empty.
-    const std::vector<std::int32_t>& pinned(int g) const { return pinned_[static_cast<std::size_t>(g)]; }
+    const std::vector<std::int32_t>& pinned(int g) const { return pinned_[to_index(g)]; }
 
     /// Returns a slot for a token newer than all stored ones, with scores 0 and noise drawn. The caller
     /// writes K and V. The cache must have room.
@@ -110,16 +111,16 @@ class CpuKvCache final : public KvCache {
         std::array<std::size_t, kAccumulators> score_at{};
 
         float* of_kv_head(std::size_t at, int g, int width) const {
-            return static_cast<float*>(pages.data()) + at + first_slot[static_cast<std::size_t>(g)] * width;
+            return static_cast<float*>(pages.data()) + at + first_slot[to_index(g)] * width;
         }
         std::int32_t* ints(std::size_t at, int g) const {
-            return static_cast<std::int32_t*>(pages.data()) + at + first_slot[static_cast<std::size_t>(g)];
+            return static_cast<std::int32_t*>(pages.data()) + at + first_slot[to_index(g)];
         }
         float* of_head(std::size_t at, int head) const {
-            return static_cast<float*>(pages.data()) + at + first_score[static_cast<std::size_t>(head)];
+            return static_cast<float*>(pages.data()) + at + first_score[to_index(head)];
         }
         float* score(int accumulator, int head) const {
-            const std::size_t a = static_cast<std::size_t>(accumulator);
+            const std::size_t a = to_index(accumulator);
             return running[a] ? of_head(score_at[a], head) : nullptr;
         }
     };

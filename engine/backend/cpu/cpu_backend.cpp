@@ -5,6 +5,7 @@
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <chrono>
@@ -44,7 +45,7 @@ class Stopwatch {
 };
 
 std::size_t grow(std::vector<float>& v, std::int64_t n) {
-    if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
+    if (v.size() < to_index(n)) v.resize(to_index(n));
     return v.size();
 }
 
@@ -55,15 +56,18 @@ CpuBackend::CpuBackend(std::shared_ptr<const Model> model, int n_threads)
       tables_(*model_),
       turns_(model_->config().rotary.inverse_frequency),
       pool_(n_threads),
-      workers_(static_cast<std::size_t>(pool_.n_threads())) {}
+      workers_(to_index(pool_.n_threads())) {}
 
 std::string CpuBackend::name() const {
     return fmt::format("cpu, {} thread{}, {}", pool_.n_threads(), pool_.n_threads() == 1 ? "" : "s",
                        simd_name());
 }
 
-std::unique_ptr<KvCache> CpuBackend::make_cache(std::shared_ptr<const Model> variant) {
-    return std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
+std::unique_ptr<KvCache> CpuBackend::make_cache(const ResolvedPolicy& policy,
+                                                std::shared_ptr<const Model> variant) {
+    auto cache = std::make_unique<CpuKvCache>(variant != nullptr ? std::move(variant) : model_);
+    cache->set_policy(policy);
+    return cache;
 }
 
 void CpuBackend::parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
@@ -119,7 +123,7 @@ std::span<const LaneStep> CpuBackend::by_model(std::span<const LaneStep> lanes) 
         const ModelConfig& config = model->config();
         d_kv_ = std::max(d_kv_, std::int64_t{config.n_kv_heads} * config.head_dim);
         d_ff_ = std::max<std::int64_t>(d_ff_, config.d_ff);
-        n_kv_heads_ = std::max(n_kv_heads_, static_cast<std::size_t>(model->layout().n_kv_heads()));
+        n_kv_heads_ = std::max(n_kv_heads_, to_index(model->layout().n_kv_heads()));
     }
     return sorted_;
 }
@@ -132,7 +136,7 @@ const CpuBackend::Group& CpuBackend::group_of(int lane) const {
 
 void CpuBackend::queue(int layer, Weight LayerWeights::*weight, std::vector<float> ModelTables::Layer::*bias,
                        const float* x, std::int64_t x_stride, float* y, std::int64_t y_stride) {
-    const std::size_t begin = products_.size(), l = static_cast<std::size_t>(layer);
+    const std::size_t begin = products_.size(), l = to_index(layer);
     for (const Group& group : groups_) {
         const Weight& w = group.model->weights().layers[l].*weight;
         if (w.data == nullptr) continue;
@@ -202,12 +206,12 @@ void CpuBackend::embed(std::span<const LaneStep> lanes) {
     float* embedded = projects ? s.embedded.data() : s.x.data();
     const int n_batch = static_cast<int>(lanes.size());
     for (int b = 0; b < n_batch; ++b)
-        widen_rows(weights.embedding, lanes[static_cast<std::size_t>(b)].token,
-                   lanes[static_cast<std::size_t>(b)].token + 1, embedded + b * d_embed);
+        widen_rows(weights.embedding, lanes[to_index(b)].token, lanes[to_index(b)].token + 1,
+                   embedded + b * d_embed);
     if (projects)
         multiply(std::array{Linear{&weights.project_in, nullptr, embedded, d_embed, s.x.data(), d, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
-        const int row = lanes[static_cast<std::size_t>(b)].row;
+        const int row = lanes[to_index(b)].row;
         tables_.angles(row, s.cosine.data() + b * half, s.sine.data() + b * half);
         if (config.positions != PositionKind::learned) continue;
         KH_ASSERT(row < config.n_ctx, "row={} n_ctx={}", row, config.n_ctx);
@@ -257,9 +261,9 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
              {&s.logits, config.n_vocab}})
         grow(*v, n_batch * width);
 
-    gone_.resize(static_cast<std::size_t>(n_batch) * n_kv_heads_);
+    gone_.resize(to_index(n_batch) * n_kv_heads_);
     for (int b = 0; b < n_batch; ++b) {
-        const LaneStep& lane = lanes[static_cast<std::size_t>(b)];
+        const LaneStep& lane = lanes[to_index(b)];
         KH_ASSERT(lane.token >= 0 && lane.token < config.n_vocab, "token={}", lane.token);
         auto& cache = static_cast<CpuKvCache&>(*lane.cache);
         if (const std::vector<int> room = room_for_row(cache, lane.row); !room.empty()) cache.reserve(room);
@@ -273,10 +277,10 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
     embed(lanes);
     const auto norm_all = [&](const ModelTables::Norm& norm, float* to) {
         for (int b = 0; b < n_batch; ++b)
-            tables_.normalize(norm, {s.x.data() + b * d, static_cast<std::size_t>(d)}, to + b * d);
+            tables_.normalize(norm, {s.x.data() + b * d, to_index(d)}, to + b * d);
     };
     for (int l = 0; l < config.n_layers; ++l) {
-        const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(l)];
+        const ModelTables::Layer& t = tables_.layers[to_index(l)];
         const float* input = config.post_norm ? s.x.data() : s.normed.data();
         if (!config.post_norm) norm_all(t.attention_norm, s.normed.data());
         queue(l, &LayerWeights::q, &ModelTables::Layer::q_bias, input, d, s.q.data(), d_q);
@@ -308,7 +312,7 @@ void CpuBackend::run_step(std::span<const LaneStep> all_lanes) {
 void CpuBackend::feed_forward(int layer, const float* input) {
     const std::int64_t d = model_->config().d_model;
     StepScratch& s = scratch_;
-    const bool gated = model_->weights().layers[static_cast<std::size_t>(layer)].gate.data != nullptr;
+    const bool gated = model_->weights().layers[to_index(layer)].gate.data != nullptr;
     queue(layer, &LayerWeights::gate, &ModelTables::Layer::gate_bias, input, d, s.gate.data(), d_ff_);
     queue(layer, &LayerWeights::up, &ModelTables::Layer::up_bias, input, d, s.up.data(), d_ff_);
     run_queue();
@@ -343,7 +347,7 @@ void CpuBackend::write_logits(std::span<const LaneStep> lanes) {
                                n_vocab, n_batch}});
     for (int b = 0; b < n_batch; ++b) {
         const float* logits = s.logits.data() + b * n_vocab;
-        lanes[static_cast<std::size_t>(b)].out->next_logits.assign(logits, logits + n_vocab);
+        lanes[to_index(b)].out->next_logits.assign(logits, logits + n_vocab);
     }
 }
 
@@ -358,8 +362,8 @@ void CpuBackend::attend(int layer, std::span<const LaneStep> lanes) {
                 work_.emplace_back(lane, g);
     }
     pool_.parallel_for(static_cast<std::int64_t>(work_.size()), [&](std::int64_t chunk, int worker) {
-        const auto [lane, g] = work_[static_cast<std::size_t>(chunk)];
-        attend_kv_head(layer, g, lane, lanes[static_cast<std::size_t>(lane)], worker);
+        const auto [lane, g] = work_[to_index(chunk)];
+        attend_kv_head(layer, g, lane, lanes[to_index(lane)], worker);
     });
     watch.reset();
     if (times_ != nullptr) share_out(seconds);
@@ -372,13 +376,13 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const KvLayout& layout = cache.layout();
     const ModelConfig& config = cache.model()->config();
     const ModelTables& model_tables = *group_of(lane).tables;
-    const ModelTables::Layer& tables = model_tables.layers[static_cast<std::size_t>(layer)];
+    const ModelTables::Layer& tables = model_tables.layers[to_index(layer)];
     const int d = config.head_dim, half = config.rotary.dims / 2;
     const KvHead& kv = layout.kv_head(g);
     const std::int64_t at = lane * d_kv_ + kv.index * d;
     // This row's key before rotation, for layers that borrow unrotated keys.
     float* raw_key = config.borrows_unrotated ? scratch_.raw_keys.data() + at : nullptr;
-    WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
+    WorkerScratch& scratch = workers_[to_index(worker)];
     Laps& laps = scratch.row.laps;
     laps.begin();
     // Angles of the original position; cosine_here and sine_here: of the query's place.
@@ -403,15 +407,14 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     const int n = cache.count(g);
     RowValues& values = step.out->values;
     if (!values.positions.empty())
-        cache.copy_in_order(g, cache.positions(g),
-                            values.positions.data() + values.offset[static_cast<std::size_t>(g)]);
+        cache.copy_in_order(g, cache.positions(g), values.positions.data() + values.offset[to_index(g)]);
     RowScratch& row = scratch.row;
     row.grow(n);
     const float* keys = cache.keys(g);
     const std::int32_t* steps = nullptr;
     int place = step.row;
     if (const Positions positions = cache.policy().positions; positions != Positions::original) {
-        scratch.steps.resize(static_cast<std::size_t>(n));
+        scratch.steps.resize(to_index(n));
         place = steps_back(cache, g, positions, scratch.steps);
         steps = scratch.steps.data();
     }
@@ -449,7 +452,7 @@ void CpuBackend::attend_kv_head(int layer, int g, int lane, const LaneStep& step
     // A head that is a unit selects at once, while its scores are in the processor's cache.
     if (cache.policy().scope == Scope::head && kv.readers.back().layer == layer)
         evict_unit(cache, {g, g + 1}, step.row, Due::by_row, scratch.unit, scratch.victims, &values,
-                   gone_[static_cast<std::size_t>(lane) * n_kv_heads_ + static_cast<std::size_t>(g)]);
+                   gone_[to_index(lane) * n_kv_heads_ + to_index(g)]);
     laps.end(laps.eviction);
 }
 
@@ -458,7 +461,7 @@ void CpuBackend::measure_shadow(const LaneStep& step, int g, const HeadRef& read
                                 const ScoredRow& scored, const RowScratch& row,
                                 ShadowScratch& scratch) const {
     const auto& cache = static_cast<const CpuKvCache&>(*step.cache);
-    const auto n = static_cast<std::size_t>(cache.count(g));
+    const auto n = to_index(cache.count(g));
     SeenRow seen{{cache.positions(g), n}, {row.probabilities.data(), n}, {}, output};
     if (scored.hides) seen.hidden = {row.hidden.data(), n};
     measure_row(*cache.shadow(), g, reader.layer * model_->layout().n_heads() + reader.head,
@@ -476,7 +479,7 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
     const auto in_order = [&](std::vector<float>& to, const float* from) {
         if (to.empty()) return;
-        float* out = to.data() + values.head_offset[static_cast<std::size_t>(head)];
+        float* out = to.data() + values.head_offset[to_index(head)];
         if (from == nullptr)
             std::fill_n(out, n, kNone);
         else
@@ -486,12 +489,11 @@ void CpuBackend::write_values(const LaneStep& step, int g, int head, const RowSc
     in_order(values.logits, row.logits.data());
     in_order(values.noise, scored.noise);
     if (!scored.hides) return;
-    std::uint8_t* hidden = values.hidden.data() + values.offset[static_cast<std::size_t>(g)];
+    std::uint8_t* hidden = values.hidden.data() + values.offset[to_index(g)];
     for (int i = 0; i < n; ++i) {
-        hidden[i] = row.hidden[static_cast<std::size_t>(order[i])];
+        hidden[i] = row.hidden[to_index(order[i])];
         if (hidden[i] != 0 && !values.logits.empty())
-            values.logits[static_cast<std::size_t>(values.head_offset[static_cast<std::size_t>(head)] + i)] =
-                kNone;
+            values.logits[to_index(values.head_offset[to_index(head)] + i)] = kNone;
     }
 }
 
@@ -505,7 +507,7 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
     std::vector<Work> work;
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
         const LaneStep& step = lanes[lane];
-        if (step.policy->scope == Scope::head) {
+        if (step.cache->policy().scope == Scope::head) {
             for (std::size_t g = 0; g < n_kv_heads_; ++g) {
                 std::vector<Eviction>& of_head = gone_[lane * n_kv_heads_ + g];
                 step.out->evictions.insert(step.out->evictions.end(), of_head.begin(), of_head.end());
@@ -514,13 +516,13 @@ void CpuBackend::select(std::span<const LaneStep> lanes) {
             continue;
         }
         for (const Unit& unit :
-             units_of(static_cast<const CpuKvCache&>(*step.cache).layout(), step.policy->scope))
+             units_of(static_cast<const CpuKvCache&>(*step.cache).layout(), step.cache->policy().scope))
             work.push_back({&step, unit, {}});
     }
     if (work.empty()) return;
     pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int worker) {
-        WorkerScratch& scratch = workers_[static_cast<std::size_t>(worker)];
-        Work& w = work[static_cast<std::size_t>(i)];
+        WorkerScratch& scratch = workers_[to_index(worker)];
+        Work& w = work[to_index(i)];
         evict_unit(static_cast<CpuKvCache&>(*w.step->cache), w.unit, w.step->row, Due::by_row, scratch.unit,
                    scratch.victims, &w.step->out->values, w.evictions);
     });

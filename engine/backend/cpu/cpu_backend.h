@@ -38,7 +38,8 @@ class CpuBackend final : public Backend {
     CpuBackend(std::shared_ptr<const Model> model, int n_threads);
 
     std::string name() const override;
-    std::unique_ptr<KvCache> make_cache(std::shared_ptr<const Model> variant) override;
+    std::unique_ptr<KvCache> make_cache(const ResolvedPolicy& policy,
+                                        std::shared_ptr<const Model> variant) override;
     void prefill(std::span<const int> tokens, std::span<const LanePrefill> lanes, PrefillSink* sink,
                  const std::function<bool(double)>& progress) override;
     void step(std::span<const LaneStep> lanes) override;

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/position_remap.h"
 
+#include "engine/base/index.h"
 #include "engine/policy/math.h"
 
 namespace keyhole::cpu {
@@ -16,7 +17,7 @@ int steps_back(const CpuKvCache& cache, int g, Positions positions, std::span<st
         else
             place = positions == Positions::cache ? i : here;
         before = here;
-        steps[static_cast<std::size_t>(slot)] = here - place;
+        steps[to_index(slot)] = here - place;
     }
     return place;
 }

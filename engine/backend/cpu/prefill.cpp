@@ -3,6 +3,7 @@
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/common/kernels.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/policy/math.h"
 
 #include <malloc.h>
@@ -21,7 +22,7 @@ constexpr std::int64_t kOutputsPerProduct = 128;  // outputs in one chunk
 constexpr std::int64_t kFeedForwardRows = 512;    // prompt rows whose hidden layer is in memory at once
 
 Pages floats(std::int64_t n) {
-    return Pages(static_cast<std::size_t>(n) * sizeof(float));
+    return Pages(to_index(n) * sizeof(float));
 }
 float* data(const Pages& pages) {
     return static_cast<float*>(pages.data());
@@ -29,7 +30,7 @@ float* data(const Pages& pages) {
 
 template <class Vector>
 void grow(Vector& v, std::int64_t n) {
-    if (v.size() < static_cast<std::size_t>(n)) v.resize(static_cast<std::size_t>(n));
+    if (v.size() < to_index(n)) v.resize(to_index(n));
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
       sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
       n_(static_cast<int>(tokens.size())),
       plan_(model.layout(), lanes),
-      workers_(static_cast<std::size_t>(pool.n_threads())) {
+      workers_(to_index(pool.n_threads())) {
     const ModelConfig& c = model_.config();
     const std::int64_t n = n_;
     x_ = floats(n * c.d_model);
@@ -55,19 +56,19 @@ Prefill::Prefill(const Model& model, const ModelTables& tables, ThreadPool& pool
     v_ = floats(n * c.n_kv_heads * c.head_dim);
     attended_ = floats(n * c.n_heads * c.head_dim);
     projected_ = floats(n * c.d_model);
-    positions_.resize(static_cast<std::size_t>(c.positions == PositionKind::alibi ? n_ : 0));
+    positions_.resize(to_index(c.positions == PositionKind::alibi ? n_ : 0));
     for (std::size_t i = 0; i < positions_.size(); ++i) positions_[i] = static_cast<std::int32_t>(i);
     hidden_ = floats(2 * std::min(n, kFeedForwardRows) * c.d_ff);
     if (sink_wants_.scores)
         score_tile_ = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * kTileRows * n);
     for (const LanePrefill& lane : lanes_)
-        shared_scores_.push_back(sink_wants_.scores && lane.policy->scope == Scope::shared ? floats(n * n)
-                                                                                           : Pages());
+        shared_scores_.push_back(
+            sink_wants_.scores && lane.cache->policy().scope == Scope::shared ? floats(n * n) : Pages());
     const KvLayout& layout = model_.layout();
     for (const LanePrefill& lane : lanes_) {
-        const bool pools = sink_wants_.scores && lane.policy->scope != Scope::shared &&
+        const bool pools = sink_wants_.scores && lane.cache->policy().scope != Scope::shared &&
                            layout.n_kv_heads() < c.n_layers * c.n_kv_heads;
-        const int n_units = lane.policy->scope == Scope::head ? c.n_kv_heads : 1;
+        const int n_units = lane.cache->policy().scope == Scope::head ? c.n_kv_heads : 1;
         borrowed_scores_.push_back(pools ? floats(n_units * n * n) : Pages());
     }
     size_last_row();
@@ -83,20 +84,20 @@ void Prefill::run(const std::function<bool(double)>& progress) {
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         KH_ASSERT(cache.largest_count() == 0);
-        cache.set_policy(*lanes_[lane].policy);
         if (cache.shadow() != nullptr) cache.shadow()->reserve(n_ + rows_of_room(cache.policy()));
     }
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
+        return lane.cache->policy().scope == Scope::shared &&
+               lane.cache->policy().at(0, 0).exceeded(n_, n_ - 1);
     });
     const KvLayout& layout = model_.layout();
     std::vector<LayerStore> stores;
     int first_stored = 0;
     for (int l = 0; l < c.n_layers; ++l) {
         project(l, stores.emplace_back());
-        attend(l, stores.back(), stores[static_cast<std::size_t>(layout.owner_of_layer(l) - first_stored)]);
+        attend(l, stores.back(), stores[to_index(layout.owner_of_layer(l) - first_stored)]);
         feed_forward(l);
         const bool read_on = l + 1 < c.n_layers && !layout.owns(l + 1);  // the next layer borrows
         if (keep_all || read_on) continue;
@@ -124,7 +125,7 @@ double Prefill::all_products() const {
     };
     double of_a_token = size(w.project_in);
     for (int l = 0; l < c.n_layers; ++l) {
-        const LayerWeights& layer = w.layers[static_cast<std::size_t>(l)];
+        const LayerWeights& layer = w.layers[to_index(l)];
         for (const Weight* weight : {&layer.q, &layer.o, &layer.gate, &layer.up, &layer.down})
             of_a_token += size(*weight);
         if (model_.layout().owns(l)) of_a_token += size(layer.k) + size(layer.v);
@@ -158,14 +159,14 @@ void Prefill::embed() {
         });
     };
     for_rows([&](std::int64_t i, int) {
-        const int token = tokens_[static_cast<std::size_t>(i)];
+        const int token = tokens_[to_index(i)];
         widen_rows(w.embedding, token, token + 1, embedded + i * d_embed);
     });
     if (projects) multiply(w.project_in, nullptr, embedded, n_, data(x_));
     if (c.positions != PositionKind::learned) return;
     KH_ASSERT(n_ <= c.n_ctx, "n={} n_ctx={}", n_, c.n_ctx);
     for_rows([&](std::int64_t i, int worker) {
-        Scratch& row = workers_[static_cast<std::size_t>(worker)].widened;
+        Scratch& row = workers_[to_index(worker)].widened;
         grow(row, d);
         const std::int64_t position = i + c.position_offset;
         widen_rows(w.position_embedding, position, position + 1, row.data());
@@ -176,19 +177,19 @@ void Prefill::embed() {
 /// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
 void Prefill::size_last_row() {
     const KvLayout& layout = model_.layout();
-    const std::vector<int> n_attended(static_cast<std::size_t>(layout.n_kv_heads()), n_);
+    const std::vector<int> n_attended(to_index(layout.n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
         const bool hides = model_hides(model_.config(), n_ - 1);
-        size_row(layout, n_attended, *lane.policy, lane.wants, hides, *lane.out);
+        size_row(layout, n_attended, lane.cache->policy(), lane.wants, hides, *lane.out);
         RowValues& values = lane.out->values;
         if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
         for (std::size_t i = 0; i < values.hidden.size(); ++i) {
-            const int g = static_cast<int>(i / static_cast<std::size_t>(n_));
+            const int g = static_cast<int>(i / to_index(n_));
             const AttentionRule rule = attention_rule(model_.config(), layout.kv_head(g).owner_layer, 0);
-            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % static_cast<std::size_t>(n_))) ? 1 : 0;
+            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % to_index(n_))) ? 1 : 0;
         }
         for (std::size_t i = 0; i < values.positions.size(); ++i)
-            values.positions[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(n_));
+            values.positions[i] = static_cast<std::int32_t>(i % to_index(n_));
         // No shadow: full attention would be this row itself.
         begin_shadow(layout, nullptr, n_ - 1, false, *lane.out);
     }
@@ -202,7 +203,7 @@ void Prefill::multiply(const Weight& w, const float* bias, const float* x, std::
                            row = chunk % row_blocks * kRowsPerProduct;
         const std::int64_t n_outputs = std::min(kOutputsPerProduct, w.rows - output),
                            m = std::min(kRowsPerProduct, n_rows - row);
-        Scratch& block = workers_[static_cast<std::size_t>(worker)].widened;
+        Scratch& block = workers_[to_index(worker)].widened;
         grow(block, n_outputs * w.cols);
         widen_rows(w, output, output + n_outputs, block.data());
         multiply_transposed(m, n_outputs, w.cols, 1.0f, x + row * w.cols, w.cols, block.data(), w.cols,
@@ -218,15 +219,15 @@ void Prefill::norm_rows(const ModelTables::Norm& norm, Pages& to) {
     const std::int64_t d = model_.config().d_model;
     pool_.parallel_for((n_ + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
         for (std::int64_t i = chunk * kTileRows; i < std::min<std::int64_t>(n_, (chunk + 1) * kTileRows); ++i)
-            tables_.normalize(norm, {data(x_) + i * d, static_cast<std::size_t>(d)}, data(to) + i * d);
+            tables_.normalize(norm, {data(x_) + i * d, to_index(d)}, data(to) + i * d);
     });
 }
 
 /// Computes q, k and v of all tokens, rotates q and k, and stores K and V head by head.
 void Prefill::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
-    const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
-    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
+    const LayerWeights& w = model_.weights().layers[to_index(layer)];
+    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
     if (!c.post_norm) norm_rows(t.attention_norm, normed_);
     const bool owns = model_.layout().owns(layer);
     const int n_kv_heads = owns ? c.n_kv_heads : 0;
@@ -240,7 +241,7 @@ void Prefill::project(int layer, LayerStore& store) {
     if (raw) store.raw_keys = floats(n_kv_heads * n * d);
     store.scores = floats(static_cast<std::int64_t>(plan_.n_streams) * c.n_heads * n);
     pool_.parallel_for((n + kTileRows - 1) / kTileRows, [&](std::int64_t chunk, int) {
-        std::vector<float> cosine(static_cast<std::size_t>(c.rotary.dims / 2)), sine(cosine);
+        std::vector<float> cosine(to_index(c.rotary.dims / 2)), sine(cosine);
         for (std::int64_t i = chunk * kTileRows; i < std::min(n, (chunk + 1) * kTileRows); ++i) {
             tables_.angles(static_cast<int>(i), cosine.data(), sine.data());
             for (std::int64_t h = 0; h < c.n_heads; ++h)
@@ -282,7 +283,7 @@ void Prefill::attend_tile(int layer, const LayerStore& owner, int head, int firs
     const ModelConfig& c = model_.config();
     const std::int64_t d = c.head_dim, columns = last_row, rows = last_row - first_row, d_q = c.n_heads * d;
     const std::int64_t g = model_.layout().kv_head(model_.layout().kv_head_from_head(layer, head)).index;
-    Worker& scratch = workers_[static_cast<std::size_t>(worker)];
+    Worker& scratch = workers_[to_index(worker)];
     for (auto* v : {&scratch.logits, &scratch.probabilities}) grow(*v, rows * columns);
     float* logits = scratch.logits.data();
     float* p = scratch.probabilities.data();
@@ -334,10 +335,10 @@ void Prefill::write_last_row(int layer, int head, int rows, const float* p, cons
 void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_row, int last_row,
                         int worker) {
     const std::int64_t columns = last_row, rows = last_row - first_row;
-    Worker& scratch = workers_[static_cast<std::size_t>(worker)];
+    Worker& scratch = workers_[to_index(worker)];
     grow(scratch.tempered, columns);
     const int global_head = layer * model_.config().n_heads + head;
-    const std::vector<ScoreStream>& streams = plan_.streams[static_cast<std::size_t>(global_head)];
+    const std::vector<ScoreStream>& streams = plan_.streams[to_index(global_head)];
     for (std::size_t s = 0; s < streams.size(); ++s) {
         const ScoreStream& stream = streams[s];
         const bool noisy = stream.tempered && stream.noise != NoiseKind::none;
@@ -360,7 +361,7 @@ void Prefill::fold_tile(int layer, const LayerStore& store, int head, int first_
                 source = scratch.tempered.data();
             }
             fold_scores(source, visible, stream.alpha, 1.0f, score);
-            round_scores({score, static_cast<std::size_t>(visible)}, stream.dtype);
+            round_scores({score, to_index(visible)}, stream.dtype);
             if (sink_wants_.scores) {
                 const std::int64_t stream_head =
                     static_cast<std::int64_t>(s) * model_.config().n_heads + head;
@@ -388,7 +389,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
     const std::int64_t rows = last_row - first_row, columns = last_row;
     const int first = layout.first_of_layer(layer), last = layout.first_of_layer(layer + 1);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        const ResolvedPolicy& policy = lanes_[lane].cache->policy();
         if (policy.scope == Scope::shared) {
             pool_shared(lane, layer, first_row, last_row);
             continue;
@@ -398,7 +399,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
             continue;
         }
         pool_.parallel_for(last - first, [&](std::int64_t index, int worker) {
-            Scratch& pooled = workers_[static_cast<std::size_t>(worker)].pooled;
+            Scratch& pooled = workers_[to_index(worker)].pooled;
             grow(pooled, rows * columns);
             for (std::int64_t i = 0; i < rows; ++i) {
                 int n_readers = 0;
@@ -420,7 +421,7 @@ void Prefill::emit_scores(int layer, int first_row, int last_row) {
 /// complete and valid for every KV head.
 void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
-    const Pool pool = lanes_[lane].policy->pool;
+    const Pool pool = lanes_[lane].cache->policy().pool;
     const int n_heads = layout.n_heads(), n_layers = layout.n_layers(), rows = last_row - first_row;
     const bool is_last = layer + 1 == n_layers;
     float* pooled = data(shared_scores_[lane]) + static_cast<std::int64_t>(first_row) * n_;
@@ -439,7 +440,7 @@ void Prefill::pool_shared(std::size_t lane, int layer, int first_row, int last_r
 /// Does the same for the layers that read one owner's KV heads.
 void Prefill::pool_borrowed(std::size_t lane, int layer, int first_row, int last_row) {
     const KvLayout& layout = model_.layout();
-    const ResolvedPolicy& policy = *lanes_[lane].policy;
+    const ResolvedPolicy& policy = lanes_[lane].cache->policy();
     const int n_heads = layout.n_heads(), rows = last_row - first_row, owner = layout.owner_of_layer(layer);
     const int first = layout.first_read(layer), n_kv_heads = layout.last_read(layer) - first;
     const bool is_last = layer == layout.last_reader(first);
@@ -467,8 +468,8 @@ void Prefill::pool_borrowed(std::size_t lane, int layer, int first_row, int last
 
 void Prefill::feed_forward(int layer) {
     const ModelConfig& c = model_.config();
-    const LayerWeights& w = model_.weights().layers[static_cast<std::size_t>(layer)];
-    const ModelTables::Layer& t = tables_.layers[static_cast<std::size_t>(layer)];
+    const LayerWeights& w = model_.weights().layers[to_index(layer)];
+    const ModelTables::Layer& t = tables_.layers[to_index(layer)];
     const std::int64_t d = c.d_model;
     multiply(w.o, or_null(t.o_bias), data(attended_), n_, data(projected_));
     // The sum is added before the second norm; with parallel branches that norm still reads the block's
@@ -497,7 +498,7 @@ void Prefill::feed_forward(int layer) {
 void Prefill::write_last_logits() {
     const ModelConfig& c = model_.config();
     const ModelWeights& w = model_.weights();
-    std::vector<float> last(static_cast<std::size_t>(c.d_model)), logits(static_cast<std::size_t>(c.n_vocab));
+    std::vector<float> last(to_index(c.d_model)), logits(to_index(c.n_vocab));
     tables_.normalize(tables_.final_norm,
                       {data(x_) + static_cast<std::int64_t>(n_ - 1) * c.d_model, last.size()}, last.data());
     const auto multiply_one = [&](const Weight& matrix, const std::vector<float>& in,
@@ -509,7 +510,7 @@ void Prefill::write_last_logits() {
         });
     };
     if (w.project_out.data != nullptr) {
-        std::vector<float> narrow(static_cast<std::size_t>(w.project_out.rows));
+        std::vector<float> narrow(to_index(w.project_out.rows));
         multiply_one(w.project_out, last, narrow);
         last = std::move(narrow);
     }
@@ -529,7 +530,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
               last = layout.first_of_layer(first_layer + static_cast<int>(stores.size()));
     std::vector<Work> work;
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        const ResolvedPolicy& policy = lanes_[lane].cache->policy();
         auto& cache = static_cast<CpuKvCache&>(*lanes_[lane].cache);
         if (cache.largest_count() == 0) {
             std::vector<int> n_stored;
@@ -547,7 +548,7 @@ void Prefill::give_to_lanes(int first_layer, std::span<const LayerStore> stores)
             if (unit.first < last && unit.last > first) work.push_back({lane, unit, {}});
     }
     pool_.parallel_for(static_cast<std::int64_t>(work.size()), [&](std::int64_t i, int) {
-        Work& w = work[static_cast<std::size_t>(i)];
+        Work& w = work[to_index(i)];
         give_unit(lanes_[w.lane], w.lane, w.unit, first_layer, stores, w.evictions);
     });
     for (const Work& w : work) {
@@ -561,7 +562,7 @@ void Prefill::give_to_shadow(ShadowStore& shadow, int first, int last, int first
     const std::int64_t d = model_.config().head_dim, n = n_;
     for (int g = first; g < last; ++g) {
         const KvHead& kv = model_.layout().kv_head(g);
-        const LayerStore& store = stores[static_cast<std::size_t>(kv.owner_layer - first_layer)];
+        const LayerStore& store = stores[to_index(kv.owner_layer - first_layer)];
         shadow.append(g, data(store.keys) + kv.index * n * d, data(store.values) + kv.index * n * d, n_);
     }
 }
@@ -570,15 +571,13 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
                         std::span<const LayerStore> stores, std::vector<Eviction>& evictions) const {
     const KvLayout& layout = model_.layout();
     auto& cache = static_cast<CpuKvCache&>(*lane.cache);
-    const ResolvedPolicy& policy = unit_policy(layout, *lane.policy, unit.first);
+    const ResolvedPolicy& policy = unit_policy(layout, lane.cache->policy(), unit.first);
     const std::int64_t d = model_.config().head_dim, n = n_;
-    auto store_of = [&](int layer) -> const LayerStore& {
-        return stores[static_cast<std::size_t>(layer - first_layer)];
-    };
+    auto store_of = [&](int layer) -> const LayerStore& { return stores[to_index(layer - first_layer)]; };
 
-    std::vector<float> pooled(static_cast<std::size_t>(n_));
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(n_));
-    for (std::int32_t p = 0; p < n_; ++p) positions[static_cast<std::size_t>(p)] = p;
+    std::vector<float> pooled(to_index(n_));
+    std::vector<std::int32_t> positions(to_index(n_));
+    for (std::int32_t p = 0; p < n_; ++p) positions[to_index(p)] = p;
     int n_readers = 0;
     const bool pools = must_select(policy, n_, n_ - 1) || !lane.out->values.scores.empty();
     for (int g = unit.first; pools && g < unit.last; ++g)
@@ -614,7 +613,7 @@ void Prefill::give_unit(const LanePrefill& lane, std::size_t lane_index, const U
         }
         if (values.scores.empty()) continue;
         std::copy_n(pooled.data(), n, values.scores.data() + static_cast<std::int64_t>(g) * n);
-        values.threshold[static_cast<std::size_t>(g)] = threshold;
+        values.threshold[to_index(g)] = threshold;
     }
 }
 

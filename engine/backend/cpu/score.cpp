@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/score.h"
 
 #include "engine/backend/common/kernels.h"
+#include "engine/base/index.h"
 #include "engine/policy/math.h"
 
 #include <array>
@@ -11,8 +12,8 @@ namespace keyhole::cpu {
 
 void RowScratch::grow(int n) {
     for (std::vector<float>* v : {&logits, &probabilities, &tempered, &row_noise})
-        if (v->size() < static_cast<std::size_t>(n)) v->resize(static_cast<std::size_t>(n));
-    if (hidden.size() < static_cast<std::size_t>(n)) hidden.resize(static_cast<std::size_t>(n));
+        if (v->size() < to_index(n)) v->resize(to_index(n));
+    if (hidden.size() < to_index(n)) hidden.resize(to_index(n));
 }
 
 namespace {
@@ -25,8 +26,8 @@ bool mask_hidden(const CpuKvCache& cache, int g, const ResolvedPolicy& policy, i
     const std::int32_t* positions = cache.positions(g);
     for (int slot = 0; slot < cache.count(g); ++slot) {
         const bool hidden = positions[slot] < first_seen || policy.hides(row, positions[slot]);
-        scratch.hidden[static_cast<std::size_t>(slot)] = hidden ? 1 : 0;
-        if (hidden) scratch.logits[static_cast<std::size_t>(slot)] = -std::numeric_limits<float>::infinity();
+        scratch.hidden[to_index(slot)] = hidden ? 1 : 0;
+        if (hidden) scratch.logits[to_index(slot)] = -std::numeric_limits<float>::infinity();
         any = any || hidden;
     }
     return any;
@@ -62,9 +63,8 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
 
     if (policy.noise != NoiseKind::none && out.noise == nullptr) {
         for (int slot = 0; slot < n; ++slot)
-            scratch.row_noise[static_cast<std::size_t>(slot)] =
-                noise_at(policy.noise, policy.draw, policy.seed, reader.layer, reader.head, row,
-                         cache.positions(g)[slot]);
+            scratch.row_noise[to_index(slot)] = noise_at(policy.noise, policy.draw, policy.seed, reader.layer,
+                                                         reader.head, row, cache.positions(g)[slot]);
         out.noise = scratch.row_noise.data();
     }
     if (tempers) {
@@ -79,7 +79,7 @@ ScoredRow score_row(CpuKvCache& cache, const HeadRef& reader, int row, RowScratc
         if (score == nullptr) continue;
         fold_scores(is_tempered(a) && tempers ? scratch.tempered.data() : scratch.probabilities.data(), n,
                     is_forgetting(a) ? policy.alpha : 1.0f, weight, score);
-        round_scores({score, static_cast<std::size_t>(n)}, policy.score_dtype);
+        round_scores({score, to_index(n)}, policy.score_dtype);
     }
     scratch.laps.end(scratch.laps.scoring);
     return out;

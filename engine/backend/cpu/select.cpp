@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/kernels.h"
 #include "engine/backend/common/shared.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,13 +13,9 @@ namespace keyhole::cpu {
 
 namespace {
 
-std::size_t at(int index) {
-    return static_cast<std::size_t>(index);
-}
-
 void unite_positions(const CpuKvCache& cache, int first, int last, UnitScores& out) {
     auto fill = [&](int g, std::vector<std::int32_t>& to) {
-        to.resize(static_cast<std::size_t>(cache.count(g)));
+        to.resize(to_index(cache.count(g)));
         cache.copy_in_order(g, cache.positions(g), to.data());
     };
     fill(first, out.positions);
@@ -172,7 +169,7 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
     const bool wants_scores = values != nullptr && !values->scores.empty();
     if (!may_evict && !wants_scores) return;
     if (!may_evict && unit.last - unit.first == 1)  // nothing leaves: the usual case when recording
-        return pool_head(cache, unit.first, values->scores.data() + values->offset[at(unit.first)]);
+        return pool_head(cache, unit.first, values->scores.data() + values->offset[to_index(unit.first)]);
     if (!wants_scores && must_select(policy, most, row)) {
         if (const int victim = single_victim(cache, unit, policy, scores); victim >= 0) {
             for (int g = unit.first; g < unit.last; ++g) {
@@ -201,15 +198,14 @@ void evict_unit(CpuKvCache& cache, const Unit& unit, int row, Due due, UnitScore
             const std::int32_t position = cache.positions(g)[cache.order(g)[i]];
             while (scores.positions[column] != position) ++column;
             if (wants_scores)
-                values->scores[static_cast<std::size_t>(values->offset[static_cast<std::size_t>(g)] + i)] =
-                    scores.pooled[column];
-            while (victim < victims.size() && at(victims[victim]) < column) ++victim;
-            if (victim < victims.size() && at(victims[victim]) == column) {
+                values->scores[to_index(values->offset[to_index(g)] + i)] = scores.pooled[column];
+            while (victim < victims.size() && to_index(victims[victim]) < column) ++victim;
+            if (victim < victims.size() && to_index(victims[victim]) == column) {
                 of_head.push_back(i);
                 evictions.push_back({g, position, row});
             }
         }
-        if (wants_scores) values->threshold[static_cast<std::size_t>(g)] = threshold;
+        if (wants_scores) values->threshold[to_index(g)] = threshold;
         cache.evict(g, of_head);
     }
 }

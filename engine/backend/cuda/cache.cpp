@@ -2,6 +2,7 @@
 
 #include "engine/backend/cuda/rules.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <limits>
@@ -32,10 +33,10 @@ struct TableSizes {
 
 template <class T>
 TableSizes table_sizes(int n_kv_heads, int n_query_heads) {
-    const auto n = static_cast<std::size_t>(n_kv_heads);
+    const auto n = to_index(n_kv_heads);
     TableSizes at;
     at.scores = at.heads + n * sizeof(DeviceHead<T>);
-    at.units = at.scores + static_cast<std::size_t>(n_query_heads) * sizeof(HeadScores);
+    at.units = at.scores + to_index(n_query_heads) * sizeof(HeadScores);
     at.unit_of_head = at.units + n * sizeof(DeviceUnit);
     at.end = at.unit_of_head + n * sizeof(std::int32_t);
     return at;
@@ -49,7 +50,7 @@ CudaKvCache<T>::CudaKvCache(std::shared_ptr<Executor> executor, std::shared_ptr<
       of_(std::move(of)),
       layout_(&of_->model->layout()),
       head_dim_(of_->model->config().head_dim),
-      positions_(at(layout_->n_kv_heads())),
+      positions_(to_index(layout_->n_kv_heads())),
       order_(positions_.size()),
       pinned_(positions_.size()) {
     store_ = make_store(std::vector<int>(positions_.size(), 0), store_.running, false);
@@ -71,7 +72,7 @@ template <class T>
 std::vector<std::int32_t> CudaKvCache<T>::stored_positions(int g) const {
     std::vector<std::int32_t> out;
     out.reserve(order(g).size());
-    for (const std::int32_t slot : order(g)) out.push_back(positions(g)[at(slot)]);
+    for (const std::int32_t slot : order(g)) out.push_back(positions(g)[to_index(slot)]);
     return out;
 }
 
@@ -101,18 +102,18 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
     store.running = running;
     store.has_noise = has_noise;
     std::int64_t n_slots = 0, n_scores = 0;
-    store.first_score.resize(at(n_query_heads()));
+    store.first_score.resize(to_index(n_query_heads()));
     for (int g = 0; g < n_kv_heads(); ++g) {
-        const std::int64_t own = store.capacity[at(g)];
+        const std::int64_t own = store.capacity[to_index(g)];
         store.first_slot.push_back(std::exchange(n_slots, n_slots + own));
         for_readers(*layout_, g, g + 1, [&](int, const HeadRef& reader) {
-            store.first_score[at(reader.layer * layout_->n_heads() + reader.head)] =
+            store.first_score[to_index(reader.layer * layout_->n_heads() + reader.head)] =
                 std::exchange(n_scores, n_scores + own);
         });
     }
     std::size_t bytes = 0;
     const auto take = [&bytes](std::int64_t n, std::size_t size) {
-        const std::size_t wanted = static_cast<std::size_t>(n) * size;
+        const std::size_t wanted = to_index(n) * size;
         return std::exchange(bytes, bytes + (wanted + kAlign - 1) / kAlign * kAlign);
     };
     store.keys_at = take(n_slots * head_dim_, sizeof(T));
@@ -129,24 +130,24 @@ typename CudaKvCache<T>::Store CudaKvCache<T>::make_store(std::vector<int> capac
 template <class T>
 DeviceHead<T> CudaKvCache<T>::device_head(const Store& store, int g) const {
     std::byte* base = store.data.data();
-    const std::int64_t first = store.first_slot[at(g)];
+    const std::int64_t first = store.first_slot[to_index(g)];
     return {reinterpret_cast<T*>(base + store.keys_at) + first * head_dim_,
             reinterpret_cast<T*>(base + store.values_at) + first * head_dim_,
             reinterpret_cast<std::int32_t*>(base + store.positions_at) + first,
             reinterpret_cast<std::uint8_t*>(base + store.pinned_at) + first,
             count(g),
-            store.capacity[at(g)]};
+            store.capacity[to_index(g)]};
 }
 
 template <class T>
 HeadScores CudaKvCache<T>::head_scores(const Store& store, int head) const {
     HeadScores scores{};
-    const std::int64_t first = store.first_score[at(head)];
+    const std::int64_t first = store.first_score[to_index(head)];
     for (std::size_t a = 0; a < kAccumulators; ++a)
         if (store.running[a])
             scores.score[a] = reinterpret_cast<float*>(store.data.data() + store.score_at[a]) + first;
     if (store.has_noise) scores.noise = reinterpret_cast<float*>(store.data.data() + store.noise_at) + first;
-    scores.variant = policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[at(head)] + 1;
+    scores.variant = policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1;
     return scores;
 }
 
@@ -168,18 +169,18 @@ void CudaKvCache<T>::write_tables() {
         std::memcpy(host.data() + where, &value, sizeof(value));
     };
     for (int g = 0; g < n_kv_heads(); ++g)
-        put(sizes.heads + at(g) * sizeof(DeviceHead<T>), device_head(store_, g));
+        put(sizes.heads + to_index(g) * sizeof(DeviceHead<T>), device_head(store_, g));
     for (int h = 0; h < n_query_heads(); ++h)
-        put(sizes.scores + at(h) * sizeof(HeadScores), head_scores(store_, h));
+        put(sizes.scores + to_index(h) * sizeof(HeadScores), head_scores(store_, h));
     for (std::size_t u = 0; u < units_.size(); ++u) {
         const HeadRef& reader = layout_->kv_head(units_[u].first).readers.front();
         const int head = reader.layer * layout_->n_heads() + reader.head;
         put(sizes.units + u * sizeof(DeviceUnit),
             DeviceUnit{units_[u].first, units_[u].last,
-                       policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[at(head)] + 1,
+                       policy_.variant_of_head.empty() ? 0 : policy_.variant_of_head[to_index(head)] + 1,
                        on_host_[u]});
         for (int g = units_[u].first; g < units_[u].last; ++g)
-            put(sizes.unit_of_head + at(g) * sizeof(std::int32_t), static_cast<std::int32_t>(u));
+            put(sizes.unit_of_head + to_index(g) * sizeof(std::int32_t), static_cast<std::int32_t>(u));
     }
     executor_->upload(tables_.data(), host.data(), host.size());
     executor_->wait();
@@ -191,7 +192,7 @@ void CudaKvCache<T>::write_pins() {
     for (const Unit& unit : units_) {
         std::vector<std::int32_t> pinned;
         for (int g = unit.first; g < unit.last; ++g)
-            pinned.insert(pinned.end(), pinned_[at(g)].begin(), pinned_[at(g)].end());
+            pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
         std::sort(pinned.begin(), pinned.end());
         for (int g = unit.first; g < unit.last; ++g) {
             std::vector<std::uint8_t> flags;
@@ -224,14 +225,14 @@ template <class T>
 int CudaKvCache<T>::steps_back(int g, int row, std::span<std::int32_t> steps) const {
     int place = 0, before = 0;
     for (int i = 0; i <= count(g); ++i) {
-        const int slot = i < count(g) ? order(g)[at(i)] : i;
-        const int here = i < count(g) ? positions(g)[at(slot)] : row;
+        const int slot = i < count(g) ? order(g)[to_index(i)] : i;
+        const int here = i < count(g) ? positions(g)[to_index(slot)] : row;
         if (policy_.positions == Positions::compressed)
             place += compressed_gap(here - before);
         else
             place = policy_.positions == Positions::cache ? i : here;
         before = here;
-        steps[at(slot)] = here - place;
+        steps[to_index(slot)] = here - place;
     }
     return place;
 }
@@ -296,10 +297,11 @@ void CudaKvCache<T>::rebuild(const std::vector<std::vector<std::int32_t>>& kept,
     const Store old = std::exchange(store_, std::move(store));
     for (int g = 0; g < n_kv_heads(); ++g) {
         std::vector<std::int32_t> positions;
-        for (const std::int32_t slot : kept[at(g)]) positions.push_back(positions_[at(g)][at(slot)]);
-        order_[at(g)].resize(positions.size());
-        std::iota(order_[at(g)].begin(), order_[at(g)].end(), 0);
-        positions_[at(g)] = std::move(positions);
+        for (const std::int32_t slot : kept[to_index(g)])
+            positions.push_back(positions_[to_index(g)][to_index(slot)]);
+        order_[to_index(g)].resize(positions.size());
+        std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
+        positions_[to_index(g)] = std::move(positions);
     }
     find_units();
     write_tables();
@@ -338,8 +340,8 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
     // Copies slot by slot, in place, so sums keep their order. Slots that hold nothing are not read.
     std::vector<std::vector<std::int32_t>> stored(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
-        stored[at(g)].resize(at(count(g)));
-        std::iota(stored[at(g)].begin(), stored[at(g)].end(), 0);
+        stored[to_index(g)].resize(to_index(count(g)));
+        std::iota(stored[to_index(g)].begin(), stored[to_index(g)].end(), 0);
     }
     copy->copy_slots(upload_slots(stored), tables_, store_.running);
     return copy;
@@ -389,21 +391,21 @@ template <class T>
 void CudaKvCache<T>::note_appended(int row) {
     for (int g = 0; g < n_kv_heads(); ++g) {
         KH_ASSERT(count(g) < capacity(g), "count={} capacity={}", count(g), capacity(g));
-        order_[at(g)].push_back(count(g));
-        positions_[at(g)].push_back(row);
+        order_[to_index(g)].push_back(count(g));
+        positions_[to_index(g)].push_back(row);
     }
 }
 
 template <class T>
 void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
                                   std::vector<std::int32_t>& out) {
-    std::vector<std::int32_t>& of_head = positions_[at(g)];
+    std::vector<std::int32_t>& of_head = positions_[to_index(g)];
     const std::size_t first = out.size();
     for (const std::int32_t slot : slots) {
-        const int index = order_index(g, of_head[at(slot)]);
+        const int index = order_index(g, of_head[to_index(slot)]);
         KH_ASSERT(index >= 0, "slot={}", slot);
-        out.push_back(of_head[at(slot)]);
-        order_[at(g)].erase(order_[at(g)].begin() + index);
+        out.push_back(of_head[to_index(slot)]);
+        order_[to_index(g)].erase(order_[to_index(g)].begin() + index);
     }
     std::sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
     // The same moves as in CompactHead: slots beyond the new end fill the holes below it, both in order.
@@ -416,17 +418,17 @@ void CudaKvCache<T>::note_removed(int g, std::span<const std::int32_t> slots,
             continue;
         }
         const int to = slots[hole++];
-        order_[at(g)][at(order_index(g, of_head[at(slot)]))] = to;
-        of_head[at(to)] = of_head[at(slot)];
+        order_[to_index(g)][to_index(order_index(g, of_head[to_index(slot)]))] = to;
+        of_head[to_index(to)] = of_head[to_index(slot)];
     }
-    of_head.resize(at(end));
+    of_head.resize(to_index(end));
 }
 
 template <class T>
 void CudaKvCache<T>::note_filled(int g, std::vector<std::int32_t> positions) {
-    order_[at(g)].resize(positions.size());
-    std::iota(order_[at(g)].begin(), order_[at(g)].end(), 0);
-    positions_[at(g)] = std::move(positions);
+    order_[to_index(g)].resize(positions.size());
+    std::iota(order_[to_index(g)].begin(), order_[to_index(g)].end(), 0);
+    positions_[to_index(g)] = std::move(positions);
 }
 
 template <class T>
@@ -442,10 +444,10 @@ void CudaKvCache<T>::adopt() {
 template <class T>
 int CudaKvCache<T>::order_index(int g, int position) const {
     const std::vector<std::int32_t>& slots = order(g);
-    const auto found =
-        std::lower_bound(slots.begin(), slots.end(), position,
-                         [&](std::int32_t slot, int wanted) { return positions(g)[at(slot)] < wanted; });
-    return found != slots.end() && positions(g)[at(*found)] == position
+    const auto found = std::lower_bound(
+        slots.begin(), slots.end(), position,
+        [&](std::int32_t slot, int wanted) { return positions(g)[to_index(slot)] < wanted; });
+    return found != slots.end() && positions(g)[to_index(*found)] == position
                ? static_cast<int>(found - slots.begin())
                : -1;
 }
@@ -454,7 +456,7 @@ template <class T>
 bool CudaKvCache<T>::evict(int g, int position) {
     if (order_index(g, position) < 0) return false;
     std::vector<std::vector<std::int32_t>> positions(positions_.size());
-    positions[at(g)].push_back(position);
+    positions[to_index(g)].push_back(position);
     remove(positions);
     return true;
 }
@@ -463,24 +465,24 @@ template <class T>
 void CudaKvCache<T>::remove(const std::vector<std::vector<std::int32_t>>& positions) {
     std::vector<std::vector<std::int32_t>> kept(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
-        const std::vector<std::int32_t>& gone = positions[at(g)];
+        const std::vector<std::int32_t>& gone = positions[to_index(g)];
         for (const std::int32_t slot : order(g))
-            if (!std::binary_search(gone.begin(), gone.end(), positions_[at(g)][at(slot)]))
-                kept[at(g)].push_back(slot);
+            if (!std::binary_search(gone.begin(), gone.end(), positions_[to_index(g)][to_index(slot)]))
+                kept[to_index(g)].push_back(slot);
     }
     rebuild(kept, make_store(store_.capacity, store_.running, store_.has_noise));
     bool unpinned = false;
     for (int g = 0; g < n_kv_heads(); ++g)
-        if (!pinned_[at(g)].empty())
-            for (const std::int32_t position : positions[at(g)])
-                unpinned |= std::erase(pinned_[at(g)], position) > 0;
+        if (!pinned_[to_index(g)].empty())
+            for (const std::int32_t position : positions[to_index(g)])
+                unpinned |= std::erase(pinned_[to_index(g)], position) > 0;
     if (unpinned) write_pins();
 }
 
 template <class T>
 bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
     if (order_index(g, position) < 0) return false;
-    std::vector<std::int32_t>& of_head = pinned_[at(g)];
+    std::vector<std::int32_t>& of_head = pinned_[to_index(g)];
     const auto found = std::lower_bound(of_head.begin(), of_head.end(), position);
     const bool is_pinned = found != of_head.end() && *found == position;
     if (pinned == is_pinned) return true;
@@ -498,7 +500,7 @@ HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may
     std::vector<std::int32_t> pinned;
     for (int g = unit.first; g < unit.last; ++g) {
         out.positions.insert(out.positions.end(), positions(g).begin(), positions(g).end());
-        pinned.insert(pinned.end(), pinned_[at(g)].begin(), pinned_[at(g)].end());
+        pinned.insert(pinned.end(), pinned_[to_index(g)].begin(), pinned_[to_index(g)].end());
     }
     for (auto* list : {&out.positions, &pinned}) {
         std::sort(list->begin(), list->end());
@@ -510,19 +512,20 @@ HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may
     std::vector<std::vector<float>> score;
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
         const int head = reader.layer * layout_->n_heads() + reader.head;
-        const auto own = static_cast<std::size_t>(accumulator_of(policy_.at(reader.layer, reader.head)));
+        const auto own = to_index(accumulator_of(policy_.at(reader.layer, reader.head)));
         score.emplace_back(positions(g).size());
         executor_->download(score.back().data(), head_scores(store_, head).score[own],
                             score.back().size() * sizeof(float));
     });
     executor_->wait();
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef&) {
-        const std::vector<float>& own = score[at(n_readers++)];
+        const std::vector<float>& own = score[to_index(n_readers++)];
         std::size_t column = 0;
         for (const std::int32_t slot : order(g)) {
-            while (out.positions[column] != positions(g)[at(slot)]) ++column;
+            while (out.positions[column] != positions(g)[to_index(slot)]) ++column;
             float& pooled = out.pooled[column++];
-            pooled = policy_.pool == Pool::max ? std::max(pooled, own[at(slot)]) : pooled + own[at(slot)];
+            pooled = policy_.pool == Pool::max ? std::max(pooled, own[to_index(slot)])
+                                               : pooled + own[to_index(slot)];
         }
     });
     if (policy_.pool == Pool::mean && n_readers > 1)

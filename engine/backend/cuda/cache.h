@@ -16,6 +16,7 @@
 #include "engine/backend/common/selection.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
+#include "engine/base/index.h"
 
 #include <array>
 #include <memory>
@@ -45,12 +46,12 @@ class CudaKvCache final : public KvCache {
     std::unique_ptr<KvCache> clone() const override;
     bool evict(int g, int position) override;
     bool set_pinned(int g, int position, bool pinned) override;
-    std::vector<std::int32_t> pinned_positions(int g) const override { return pinned_[at(g)]; }
+    std::vector<std::int32_t> pinned_positions(int g) const override { return pinned_[to_index(g)]; }
 
     /// Starts the accumulators that the policy needs (each is copied from its nearest running relative) and
     /// draws the noise of stored tokens.
     void set_policy(const ResolvedPolicy& policy);
-    const ResolvedPolicy& policy() const { return policy_; }
+    const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are.
     const OnDevice<T>& of() const { return *of_; }
@@ -60,14 +61,14 @@ class CudaKvCache final : public KvCache {
     void reserve(std::span<const int> capacity);
     void clear();
 
-    int capacity(int g) const { return store_.capacity[at(g)]; }
+    int capacity(int g) const { return store_.capacity[to_index(g)]; }
     int largest_capacity() const;
     bool has_no_room() const { return store_.data.size() == 0; }
-    int count(int g) const { return static_cast<int>(positions_[at(g)].size()); }
+    int count(int g) const { return static_cast<int>(positions_[to_index(g)].size()); }
     int largest_count() const;
-    const std::vector<std::int32_t>& positions(int g) const { return positions_[at(g)]; }  ///< by slot
+    const std::vector<std::int32_t>& positions(int g) const { return positions_[to_index(g)]; }  ///< by slot
     const std::vector<std::int32_t>& order(int g) const {
-        return order_[at(g)];
+        return order_[to_index(g)];
     }  ///< slots by ascending position
     bool has_noise() const { return store_.has_noise; }
 
@@ -118,7 +119,6 @@ class CudaKvCache final : public KvCache {
         Buffer<std::byte> data;
     };
 
-    static std::size_t at(int i) { return static_cast<std::size_t>(i); }
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,

@@ -2,6 +2,7 @@
 
 #include "engine/backend/common/kernels.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/seeded_model.h"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ constexpr DType kStoredAs = std::is_same_v<T, Fp16>   ? DType::f16
 template <class T>
 Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
     const std::int64_t n = w.rows * w.cols;
-    Buffer<T> out(executor, static_cast<std::size_t>(n));
+    Buffer<T> out(executor, to_index(n));
     if (const std::optional<SeededWeight> drawn = seeded_weight(w)) {
         constexpr int kThreads = 256;
         const std::int64_t n_packs = (n + kSeededPack - 1) / kSeededPack;
@@ -48,12 +49,12 @@ Buffer<T> uploaded(const std::shared_ptr<Executor>& executor, const Weight& w) {
         executor->upload(out.data(), w.data, out.size_bytes());
     } else if constexpr (std::is_same_v<T, float>) {
         constexpr std::int64_t kRows = 256;
-        std::vector<float> block(static_cast<std::size_t>(kRows * w.cols));
+        std::vector<float> block(to_index(kRows * w.cols));
         for (std::int64_t first = 0; first < w.rows; first += kRows) {
             const std::int64_t last = std::min(w.rows, first + kRows);
             widen_rows(w, first, last, block.data());
             executor->upload(out.data() + first * w.cols, block.data(),
-                             static_cast<std::size_t>((last - first) * w.cols) * sizeof(float));
+                             to_index((last - first) * w.cols) * sizeof(float));
             executor->wait();
         }
     }
@@ -66,14 +67,13 @@ template <class T>
 Buffer<T> uploaded_wider(const std::shared_ptr<Executor>& executor, const Weight& w, std::int64_t rows,
                          std::int64_t cols) {
     KH_ASSERT(!seeded_weight(w), "rows={} cols={}", w.rows, w.cols);
-    std::vector<T> host(static_cast<std::size_t>(rows * cols), T{});
+    std::vector<T> host(to_index(rows * cols), T{});
     for (std::int64_t row = 0; row < w.rows; ++row) {
         T* to = host.data() + row * cols;
         if constexpr (std::is_same_v<T, float>)
             widen_rows(w, row, row + 1, to);
         else
-            std::memcpy(to, static_cast<const T*>(w.data) + row * w.cols,
-                        static_cast<std::size_t>(w.cols) * sizeof(T));
+            std::memcpy(to, static_cast<const T*>(w.data) + row * w.cols, to_index(w.cols) * sizeof(T));
     }
     Buffer<T> out(executor, host.size());
     executor->upload(out.data(), host.data(), out.size_bytes());

@@ -5,6 +5,7 @@
 
 #include "engine/backend/common/model_tables.h"
 #include "engine/backend/cuda/executor.h"
+#include "engine/base/index.h"
 #include "engine/model/model.h"
 
 #include <map>
@@ -106,7 +107,7 @@ struct DeviceModel {
     }
     /// Returns the layer's settings for its heads: norms, clipping, rotation.
     HeadRule head_rule(const ModelConfig& config, int layer) const {
-        const Layer& w = layers[static_cast<std::size_t>(layer)];
+        const Layer& w = layers[to_index(layer)];
         return {w.q_norm.data(),
                 w.k_norm.data(),
                 config.clip_qkv,

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/executor.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
@@ -89,10 +90,10 @@ class HostExecutor final : public Executor {
             if (launch.kernel == Launch::kProduct)
                 run_product(launch);
             else
-                host_kernels()[static_cast<std::size_t>(launch.kernel)](launch.arguments, launch.grid,
-                                                                        launch.n_threads, shuffle_);
+                host_kernels()[to_index(launch.kernel)](launch.arguments, launch.grid, launch.n_threads,
+                                                        shuffle_);
             if (!times_.empty())
-                times_[static_cast<std::size_t>(launch.kernel)] +=
+                times_[to_index(launch.kernel)] +=
                     std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
     }

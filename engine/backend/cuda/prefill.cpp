@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/prefill.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +18,6 @@ constexpr std::int64_t kFeedForwardRows = 512;  // prompt rows whose hidden laye
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
 }
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 template <class V>
 Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<V>& from) {
     Buffer<V> out(executor, from.size());
@@ -32,11 +29,11 @@ Buffer<V> uploaded(const std::shared_ptr<Executor>& executor, const std::vector<
 /// Returns the size of a layer's largest matrix, in elements.
 template <class T>
 std::size_t widest(const DeviceModel<T>& weights) {
-    std::size_t most = at(std::int64_t{weights.project_in.rows} * weights.project_in.cols);
+    std::size_t most = to_index(std::int64_t{weights.project_in.rows} * weights.project_in.cols);
     for (const auto& layer : weights.layers)
         for (const Matrix<T>* w :
              {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-            most = std::max(most, at(std::int64_t{w->rows} * w->cols));
+            most = std::max(most, to_index(std::int64_t{w->rows} * w->cols));
     return most;
 }
 
@@ -57,25 +54,25 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
       sink_wants_(sink != nullptr ? sink->wants() : RowWants{}),
       n_(static_cast<int>(tokens.size())),
       plan_(model.layout(), lanes),
-      kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(at(model.layout().n_kv_heads()))) {
+      kept_(lanes.size(), std::vector<std::vector<std::int32_t>>(to_index(model.layout().n_kv_heads()))) {
     const ModelConfig& c = model_.config();
     const std::size_t n = tokens.size(), tokens_at_once = std::min<std::size_t>(n, kFeedForwardRows);
     const auto floats = [&](Buffer<float>& buffer, std::size_t size) { buffer.grow(executor_, size); };
-    for (auto* buffer : {&x_, &normed_, &projected_, &fed_}) floats(*buffer, n * at(c.d_model));
-    for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * at(c.n_heads * c.head_dim));
-    for (auto* buffer : {&k_, &v_}) floats(*buffer, n * at(c.n_kv_heads * c.head_dim));
-    for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * at(weights_.d_ff));
+    for (auto* buffer : {&x_, &normed_, &projected_, &fed_}) floats(*buffer, n * to_index(c.d_model));
+    for (auto* buffer : {&q_, &attended_}) floats(*buffer, n * to_index(c.n_heads * c.head_dim));
+    for (auto* buffer : {&k_, &v_}) floats(*buffer, n * to_index(c.n_kv_heads * c.head_dim));
+    for (auto* buffer : {&gate_, &up_}) floats(*buffer, tokens_at_once * to_index(weights_.d_ff));
     if (narrow_)
         narrowed_.grow(
             executor_,
-            std::max(n * at(std::max({c.d_model, c.n_heads * c.head_dim, weights_.embedding.cols})),
-                     tokens_at_once * at(weights_.d_ff)));
+            std::max(n * to_index(std::max({c.d_model, c.n_heads * c.head_dim, weights_.embedding.cols})),
+                     tokens_at_once * to_index(weights_.d_ff)));
     else if constexpr (!std::is_same_v<T, float>)
         floats(widened_, widest(weights_));
     tile_rows_ =
         static_cast<int>(std::clamp<std::int64_t>(kTileFloats / (std::int64_t{c.n_heads} * n_), 16, 256));
     tile_rows_ = std::min(tile_rows_, n_);
-    const std::size_t tile = at(c.n_heads) * at(tile_rows_) * n;
+    const std::size_t tile = to_index(c.n_heads) * to_index(tile_rows_) * n;
     for (auto* buffer : {&logits_, &probabilities_}) floats(*buffer, tile);
     bool tempers = false, draws = false;
     for (const auto& of_head : plan_.streams)
@@ -87,12 +84,12 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
     bool wants_noise = sink_wants_.noise;
     for (const LanePrefill& lane : lanes_) wants_noise = wants_noise || lane.wants.noise;
     if (draws && wants_noise) floats(noise_, tile);
-    if (sink_wants_.scores) floats(score_rows_, at(plan_.n_streams) * tile);
+    if (sink_wants_.scores) floats(score_rows_, to_index(plan_.n_streams) * tile);
     // Cleared because they are downloaded whole, but noise is written only for visible columns and scores
     // only where a head has the stream.
     for (auto* buffer : {&noise_, &score_rows_})
         if (buffer->size() > 0) executor_->clear(buffer->data(), buffer->size_bytes());
-    rules_.grow(executor_, at(plan_.n_streams) * at(c.n_heads));
+    rules_.grow(executor_, to_index(plan_.n_streams) * to_index(c.n_heads));
     tile_.resize(tile);
     shared_scores_.resize(lanes_.size());
     borrowed_scores_.resize(lanes_.size());
@@ -102,21 +99,21 @@ Prefill<T>::Prefill(const Model& model, const DeviceModel<T>& weights, std::shar
 /// Sizes the lanes' outputs for the last prompt row: every KV head attends to all n tokens in it.
 template <class T>
 void Prefill<T>::size_rows() {
-    const std::vector<int> n_attended(at(model_.layout().n_kv_heads()), n_);
+    const std::vector<int> n_attended(to_index(model_.layout().n_kv_heads()), n_);
     for (const LanePrefill& lane : lanes_) {
         const bool hides = model_hides(model_.config(), n_ - 1);
-        size_row(model_.layout(), n_attended, *lane.policy, lane.wants, hides, *lane.out);
+        size_row(model_.layout(), n_attended, lane.cache->policy(), lane.wants, hides, *lane.out);
         RowValues& values = lane.out->values;
         if (!hides) values.hidden.clear();  // no policy hides anything from prompt rows
         for (std::size_t i = 0; i < values.hidden.size(); ++i) {
-            const KvHead& kv = model_.layout().kv_head(static_cast<int>(i / at(n_)));
+            const KvHead& kv = model_.layout().kv_head(static_cast<int>(i / to_index(n_)));
             const AttentionRule rule = attention_rule(model_.config(), kv.owner_layer, 0);
-            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % at(n_))) ? 1 : 0;
+            values.hidden[i] = rule.hides(n_ - 1, static_cast<int>(i % to_index(n_))) ? 1 : 0;
         }
         // No shadow: full attention would be this row itself.
         begin_shadow(model_.layout(), nullptr, n_ - 1, false, *lane.out);
         for (std::size_t i = 0; i < values.positions.size(); ++i)
-            values.positions[i] = static_cast<std::int32_t>(i % at(n_));
+            values.positions[i] = static_cast<std::int32_t>(i % to_index(n_));
     }
 }
 
@@ -125,15 +122,15 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
     const ModelConfig& c = model_.config();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         KH_ASSERT(cache(lane).largest_count() == 0);
-        cache(lane).set_policy(*lanes_[lane].policy);
         if (cache(lane).shadow() != nullptr)
-            cache(lane).shadow()->reserve(n_ + rows_of_room(*lanes_[lane].policy));
+            cache(lane).shadow()->reserve(n_ + rows_of_room(lanes_[lane].cache->policy()));
     }
     embed();
     // A lane with scope shared chooses one set over all layers, so it needs all layers before anything can be
     // freed.
     const bool keep_all = std::any_of(lanes_.begin(), lanes_.end(), [&](const LanePrefill& lane) {
-        return lane.policy->scope == Scope::shared && lane.policy->at(0, 0).exceeded(n_, n_ - 1);
+        return lane.cache->policy().scope == Scope::shared &&
+               lane.cache->policy().at(0, 0).exceeded(n_, n_ - 1);
     });
     std::vector<LayerStore> stores;
     int first_stored = 0;
@@ -142,7 +139,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
             fail(ErrorCode::cancelled, "processing the prompt of {} tokens was stopped", n_);
         LayerStore& store = stores.emplace_back();
         project(layer, store);
-        attend(layer, store, stores[at(model_.layout().owner_of_layer(layer) - first_stored)]);
+        attend(layer, store, stores[to_index(model_.layout().owner_of_layer(layer) - first_stored)]);
         feed_forward(layer);
         executor_->wait();
         const bool read_on = layer + 1 < c.n_layers && !owns(layer + 1);  // the next layer borrows
@@ -154,7 +151,7 @@ void Prefill<T>::run(const std::function<bool(double)>& progress) {
     if (keep_all) give_to_lanes(0, stores);
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
         for (int g = 0; g < model_.layout().n_kv_heads(); ++g)
-            cache(lane).note_filled(g, std::move(kept_[lane][at(g)]));
+            cache(lane).note_filled(g, std::move(kept_[lane][to_index(g)]));
         cache(lane).adopt();
     }
     write_last_logits();
@@ -168,7 +165,7 @@ void Prefill<T>::embed() {
         uploaded(executor_, std::vector<std::int32_t>(tokens_.begin(), tokens_.end()));
     const bool projects = weights_.project_in.rows > 0;
     const int d_embed = weights_.embedding.cols;
-    Buffer<float> embedded(executor_, projects ? at(n_) * at(d_embed) : 0);
+    Buffer<float> embedded(executor_, projects ? to_index(n_) * to_index(d_embed) : 0);
     executor_->launch(Embed<T>{weights_.embedding.data.data(), tokens.data(),
                                projects ? embedded.data() : x_.data(), d_embed},
                       {n_}, kThreads);
@@ -222,14 +219,14 @@ void Prefill<T>::add_norm_from(std::int64_t first, int n, const float* y, const 
 template <class T>
 void Prefill<T>::project(int layer, LayerStore& store) {
     const ModelConfig& c = model_.config();
-    const auto& w = weights_.layers[at(layer)];
+    const auto& w = weights_.layers[to_index(layer)];
     if (!c.post_norm) {
         const Pending pending = layer > 0 ? this->pending() : Pending{};
         add_norm(pending.y, pending.z, w.attention_norm, normed_.data());
     }
     multiply(w.q.view(), input(), n_, q_.data());
     const int n_own = owns(layer) ? c.n_kv_heads : 0;
-    const std::size_t kv = at(n_own) * at(n_) * at(c.head_dim);
+    const std::size_t kv = to_index(n_own) * to_index(n_) * to_index(c.head_dim);
     if (n_own > 0) {
         multiply(w.k.view(), input(), n_, k_.data());
         multiply(w.v.view(), input(), n_, v_.data());
@@ -237,7 +234,7 @@ void Prefill<T>::project(int layer, LayerStore& store) {
         store.values = Buffer<float>(executor_, kv);
         if (c.borrows_unrotated) store.raw_keys = Buffer<float>(executor_, kv);
     }
-    store.scores = Buffer<float>(executor_, at(plan_.n_streams) * at(c.n_heads) * at(n_));
+    store.scores = Buffer<float>(executor_, to_index(plan_.n_streams) * to_index(c.n_heads) * to_index(n_));
     executor_->clear(store.scores.data(), store.scores.size_bytes());
     executor_->launch(
         RotatePrompt{q_.data(), k_.data(), v_.data(), store.keys.data(), store.values.data(), turns_,
@@ -248,20 +245,20 @@ void Prefill<T>::project(int layer, LayerStore& store) {
 template <class T>
 void Prefill<T>::attend(int layer, const LayerStore& own, const LayerStore& owner) {
     const int n_heads = model_.config().n_heads;
-    std::vector<StreamRule> rules(at(plan_.n_streams * n_heads));
+    std::vector<StreamRule> rules(to_index(plan_.n_streams * n_heads));
     for (int h = 0; h < n_heads; ++h) {
-        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
+        const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
         for (std::size_t s = 0; s < of_head.size(); ++s) {
             const ScoreStream& stream = of_head[s];
-            rules[s * at(n_heads) + at(h)] = {stream.seed,
-                                              stream.alpha,
-                                              stream.tau,
-                                              stream.gain,
-                                              1,
-                                              stream.tempered ? 1 : 0,
-                                              static_cast<std::int32_t>(stream.dtype),
-                                              static_cast<std::int32_t>(stream.noise),
-                                              static_cast<std::int32_t>(stream.draw)};
+            rules[s * to_index(n_heads) + to_index(h)] = {stream.seed,
+                                                          stream.alpha,
+                                                          stream.tau,
+                                                          stream.gain,
+                                                          1,
+                                                          stream.tempered ? 1 : 0,
+                                                          static_cast<std::int32_t>(stream.dtype),
+                                                          static_cast<std::int32_t>(stream.noise),
+                                                          static_cast<std::int32_t>(stream.draw)};
         }
     }
     executor_->upload(rules_.data(), rules.data(), rules.size() * sizeof(StreamRule));
@@ -331,8 +328,8 @@ void Prefill<T>::fold_tile(int layer, const LayerStore& store, int stream, int f
     const StreamRule* rules = rules_.data() + std::int64_t{stream} * n_heads;
     bool tempers = false;
     for (int h = 0; h < n_heads; ++h) {
-        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
-        tempers = tempers || (at(stream) < of_head.size() && of_head[at(stream)].tempered);
+        const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
+        tempers = tempers || (to_index(stream) < of_head.size() && of_head[to_index(stream)].tempered);
     }
     if (tempers) {
         executor_->launch(SoftmaxTile{logits_.data(), tempered_.data(), noise_.data(), rules, nullptr, first,
@@ -363,7 +360,7 @@ void Prefill<T>::emit_attention(int layer, int first, int last) {
         const bool to_lanes = last == n_ && std::any_of(lanes_.begin(), lanes_.end(),
                                                         [&](const auto& lane) { return lane.wants.*wanted; });
         if (!to_sink && !to_lanes) return;
-        executor_->download(tile_.data(), from.data(), at(n_heads * tile) * sizeof(float));
+        executor_->download(tile_.data(), from.data(), to_index(n_heads * tile) * sizeof(float));
         executor_->wait();
         const int window = attention_rule(model_.config(), layer, 0).window;
         for (int h = 0; h < n_heads; ++h) {
@@ -391,12 +388,12 @@ void Prefill<T>::emit_noise(int layer, int stream, int first, int last) {
     const int n_heads = model_.config().n_heads, rows = last - first;
     const std::int64_t tile = std::int64_t{rows} * last;
     if (noise_.size() == 0 || (!sink_wants_.noise && last < n_)) return;
-    executor_->download(tile_.data(), noise_.data(), at(n_heads * tile) * sizeof(float));
+    executor_->download(tile_.data(), noise_.data(), to_index(n_heads * tile) * sizeof(float));
     executor_->wait();
     for (int h = 0; h < n_heads; ++h) {
-        const auto& of_head = plan_.streams[at(layer * n_heads + h)];
-        if (at(stream) >= of_head.size() || !of_head[at(stream)].tempered ||
-            of_head[at(stream)].noise == NoiseKind::none)
+        const auto& of_head = plan_.streams[to_index(layer * n_heads + h)];
+        if (to_index(stream) >= of_head.size() || !of_head[to_index(stream)].tempered ||
+            of_head[to_index(stream)].noise == NoiseKind::none)
             continue;
         const float* values = tile_.data() + h * tile;
         for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -418,11 +415,11 @@ void Prefill<T>::emit_scores(int layer, int first, int last) {
     const KvLayout& layout = model_.layout();
     const int n_heads = layout.n_heads(), rows = last - first;
     const std::int64_t tile = std::int64_t{rows} * last;
-    std::vector<float> scores(at(plan_.n_streams * n_heads * tile)), pooled(at(tile));
+    std::vector<float> scores(to_index(plan_.n_streams * n_heads * tile)), pooled(to_index(tile));
     executor_->download(scores.data(), score_rows_.data(), scores.size() * sizeof(float));
     executor_->wait();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        const ResolvedPolicy& policy = lanes_[lane].cache->policy();
         const auto of_head = [&](int h) {
             return scores.data() +
                    (std::int64_t{plan_.own(lanes_[lane], lane, layer, h)} * n_heads + h) * tile;
@@ -454,10 +451,10 @@ template <class T>
 void Prefill<T>::pool_shared(std::size_t lane, int layer, int first, int last,
                              const std::function<const float*(int head)>& of_head) {
     const KvLayout& layout = model_.layout();
-    const Pool pool = lanes_[lane].policy->pool;
+    const Pool pool = lanes_[lane].cache->policy().pool;
     const int n_heads = layout.n_heads(), n_layers = layout.n_layers(), rows = last - first;
     std::vector<float>& all = shared_scores_[lane];
-    if (all.empty()) all.resize(at(n_) * at(n_));
+    if (all.empty()) all.resize(to_index(n_) * to_index(n_));
     float* pooled = all.data() + std::int64_t{first} * n_;
     for (std::int64_t i = 0; i < rows; ++i) {
         for (int h = 0; h < n_heads; ++h)
@@ -476,7 +473,7 @@ template <class T>
 void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
                                const std::function<const float*(int head)>& of_head) {
     const KvLayout& layout = model_.layout();
-    const ResolvedPolicy& policy = *lanes_[lane].policy;
+    const ResolvedPolicy& policy = lanes_[lane].cache->policy();
     const int n_heads = layout.n_heads(), rows = last - first, owner = layout.owner_of_layer(layer);
     const int first_kv = layout.first_read(layer), n_kv_heads = layout.last_read(layer) - first_kv;
     const int last_layer = layout.last_reader(first_kv);
@@ -484,7 +481,7 @@ void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
     const int n_units = by_head ? n_kv_heads : 1;
     const std::int64_t n = n_;
     std::vector<float>& all = borrowed_scores_[lane];
-    if (all.empty()) all.resize(at(n_units * n * n));
+    if (all.empty()) all.resize(to_index(n_units * n * n));
     for (int unit = 0; unit < n_units; ++unit)
         for (std::int64_t i = 0; i < rows; ++i) {
             float* pooled = all.data() + (unit * n + first + i) * n;
@@ -506,7 +503,7 @@ void Prefill<T>::pool_borrowed(std::size_t lane, int layer, int first, int last,
 template <class T>
 void Prefill<T>::feed_forward(int layer) {
     const ModelConfig& c = model_.config();
-    const auto& w = weights_.layers[at(layer)];
+    const auto& w = weights_.layers[to_index(layer)];
     multiply(w.o.view(), attended_.data(), n_, projected_.data());
     if (c.post_norm)
         add_norm(projected_.data(), nullptr, w.attention_norm, x_.data());
@@ -541,14 +538,14 @@ void Prefill<T>::write_last_logits() {
         executor_->launch(kernel, {MatrixVector<T, 1>::blocks(w.rows, kThreads)}, kThreads);
     };
     const float* last = normed_.data();
-    const Buffer<float> narrow(executor_, at(weights_.project_out.rows));
+    const Buffer<float> narrow(executor_, to_index(weights_.project_out.rows));
     if (weights_.project_out.rows > 0) {
         multiply_one(weights_.project_out.view(), last, narrow.data());
         last = narrow.data();
     }
-    const Buffer<float> logits(executor_, at(c.n_vocab));
+    const Buffer<float> logits(executor_, to_index(c.n_vocab));
     multiply_one(weights_.output(), last, logits.data());
-    std::vector<float> host(at(c.n_vocab));
+    std::vector<float> host(to_index(c.n_vocab));
     executor_->download(host.data(), logits.data(), logits.size_bytes());
     executor_->wait();
     for (const LanePrefill& lane : lanes_) lane.out->next_logits = host;
@@ -567,7 +564,7 @@ void Prefill<T>::give_to_lanes(int first_layer, std::span<const LayerStore> stor
     }
     executor_->wait();
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-        const ResolvedPolicy& policy = *lanes_[lane].policy;
+        const ResolvedPolicy& policy = lanes_[lane].cache->policy();
         if (cache(lane).has_no_room()) {
             std::vector<int> n_stored;
             for (int g = 0; g < layout.n_kv_heads(); ++g) {
@@ -594,14 +591,14 @@ template <class T>
 void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
                         std::span<const std::vector<float>> scores) {
     const KvLayout& layout = model_.layout();
-    const ResolvedPolicy& policy = unit_policy(layout, *lanes_[lane].policy, unit.first);
-    std::vector<float> pooled(at(n_));
-    std::vector<std::int32_t> positions(at(n_));
-    for (std::int32_t p = 0; p < n_; ++p) positions[at(p)] = p;
+    const ResolvedPolicy& policy = unit_policy(layout, lanes_[lane].cache->policy(), unit.first);
+    std::vector<float> pooled(to_index(n_));
+    std::vector<std::int32_t> positions(to_index(n_));
+    for (std::int32_t p = 0; p < n_; ++p) positions[to_index(p)] = p;
     int n_readers = 0;
     for_readers(layout, unit.first, unit.last, [&](int, const HeadRef& reader) {
         pool_more(policy.pool, n_readers++ == 0,
-                  score_row(scores[at(reader.layer - first_layer)],
+                  score_row(scores[to_index(reader.layer - first_layer)],
                             plan_.own(lanes_[lane], lane, reader.layer, reader.head), reader.head),
                   n_, pooled.data());
     });
@@ -617,12 +614,12 @@ void Prefill<T>::choose(std::size_t lane, const Unit& unit, int first_layer,
                 out.evictions.push_back({g, p, n_ - 1});
                 ++victim;
             } else {
-                kept_[lane][at(g)].push_back(p);
+                kept_[lane][to_index(g)].push_back(p);
             }
         }
         if (out.values.scores.empty()) continue;
         std::copy_n(pooled.data(), n_, out.values.scores.data() + std::int64_t{g} * n_);
-        out.values.threshold[at(g)] = threshold;
+        out.values.threshold[to_index(g)] = threshold;
     }
 }
 
@@ -633,7 +630,7 @@ void Prefill<T>::keep(std::size_t lane, int layer, const LayerStore& store) {
     std::vector<std::int32_t> kept, offset = {0}, streams;
     int most = 0;
     for (int g = first; g < first + c.n_kv_heads; ++g) {
-        const std::vector<std::int32_t>& of_head = kept_[lane][at(g)];
+        const std::vector<std::int32_t>& of_head = kept_[lane][to_index(g)];
         KH_ASSERT(static_cast<int>(of_head.size()) <= cache(lane).capacity(g));
         kept.insert(kept.end(), of_head.begin(), of_head.end());
         offset.push_back(static_cast<std::int32_t>(kept.size()));

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/selftest.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,14 +15,10 @@ namespace {
 constexpr double kSumTolerance = 2e-6;      // sums in one order; exp, log and division differ
 constexpr double kProductTolerance = 2e-5;  // cuBLAS sums in its own order
 
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 std::vector<float> normal(std::int64_t n, unsigned seed, float scale = 1) {
     std::mt19937 generator(seed);
     std::normal_distribution<float> distribution(0, scale);
-    std::vector<float> values(at(n));
+    std::vector<float> values(to_index(n));
     for (float& v : values) v = distribution(generator);
     return values;
 }
@@ -52,7 +49,7 @@ class Side {
         executor->wait();
         return buffer;
     }
-    Buffer<float> floats(std::int64_t n) { return up(std::vector<float>(at(n), -7.0f)); }
+    Buffer<float> floats(std::int64_t n) { return up(std::vector<float>(to_index(n), -7.0f)); }
 
     template <class V>
     std::vector<V> down(const V* data, std::size_t n) {
@@ -248,7 +245,7 @@ struct LaneCase {
         values = side.up(stored<T>(normal(slots * head_dim, 2)));
         std::vector<std::int32_t> p;
         for (int g = 0; g < kKv; ++g) {  // shuffled, with gaps
-            std::vector<std::int32_t> of_head(at(capacity));
+            std::vector<std::int32_t> of_head(to_index(capacity));
             std::iota(of_head.begin(), of_head.end(), 0);
             std::shuffle(of_head.begin(), of_head.begin() + n,
                          std::mt19937(one_unit ? 1u : static_cast<unsigned>(g)));
@@ -256,7 +253,7 @@ struct LaneCase {
             p.insert(p.end(), of_head.begin(), of_head.end());
         }
         positions = side.up(p);
-        std::vector<std::uint8_t> pins(at(slots), 0);
+        std::vector<std::uint8_t> pins(to_index(slots), 0);
         for (std::size_t i = 0; i < pins.size(); i += 97) pins[i] = 1;
         pinned = side.up(pins);
         scores = side.up(normal(std::int64_t{kHeads} * kScores * capacity, 3));
@@ -280,17 +277,17 @@ struct LaneCase {
         std::vector<HeadScores> s(kHeads);
         for (std::int64_t i = 0; i < kHeads; ++i) {
             for (std::int64_t a = 0; a < kScores; ++a)
-                s[at(i)].score[a] = a == 1 ? nullptr : scores.data() + (i * kScores + a) * capacity;
+                s[to_index(i)].score[a] = a == 1 ? nullptr : scores.data() + (i * kScores + a) * capacity;
             const bool draws = rule.noise_kind != 0 && rule.noise_draw == static_cast<int>(NoiseDraw::token);
-            s[at(i)].noise = draws ? noise.data() + i * capacity : nullptr;
-            s[at(i)].variant = s[at(i)].unused = 0;
+            s[to_index(i)].noise = draws ? noise.data() + i * capacity : nullptr;
+            s[to_index(i)].variant = s[to_index(i)].unused = 0;
         }
         head_scores = side.up(s);
         units = side.up(one_unit ? std::vector<DeviceUnit>{{0, 2, 0, 0}}
                                  : std::vector<DeviceUnit>{{0, 1, 0, 0}, {1, 2, 0, 0}});
         unit_of_head = side.up(std::vector<std::int32_t>{0, one_unit ? 0 : 1});
         rules = side.up(std::vector<RowRule>{rule});
-        std::vector<std::int32_t> back(at(slots));
+        std::vector<std::int32_t> back(to_index(slots));
         for (std::size_t i = 0; i < back.size(); ++i) back[i] = static_cast<std::int32_t>(i % 7);
         steps = side.up(back);
         places = side.up(std::vector<std::int32_t>{row / 2, row / 3});
@@ -370,7 +367,7 @@ void attention(Side& side, int head_dim, int n, RowRule rule, bool turned, bool 
                         noise = side.floats(of_lane),
                         partial = side.floats(std::int64_t{heads} * splits * head_dim),
                         p = side.floats(of_lane), out = side.floats(heads * head_dim);
-    const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(at(heads * splits)));
+    const Buffer<SplitSum> sums = side.up(std::vector<SplitSum>(to_index(heads * splits)));
     AttendSplit<T> attend{};
     attend.q = q.data();
     attend.lanes = c.lane.data();
@@ -452,10 +449,11 @@ void selection(Side& side, int stored_after, int dropped, bool one_unit) {
     const LaneCase<T> c(side, 64, n, rule, false, one_unit);
     const int kv = LaneCase<T>::kKv, most = 256, max_units = 2;
     const Buffer<float> pooled = side.floats(max_units * c.capacity), threshold = side.floats(max_units);
-    const Buffer<std::uint8_t> leaves = side.up(std::vector<std::uint8_t>(at(max_units * c.capacity), 9));
-    const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(at(max_units), Leaving{0, 0}));
-    const Buffer<std::int32_t> victims = side.up(std::vector<std::int32_t>(at(kv * most), -1)),
-                               n_victims = side.up(std::vector<std::int32_t>(at(kv), -1));
+    const Buffer<std::uint8_t> leaves =
+        side.up(std::vector<std::uint8_t>(to_index(max_units * c.capacity), 9));
+    const Buffer<Leaving> leaving = side.up(std::vector<Leaving>(to_index(max_units), Leaving{0, 0}));
+    const Buffer<std::int32_t> victims = side.up(std::vector<std::int32_t>(to_index(kv * most), -1)),
+                               n_victims = side.up(std::vector<std::int32_t>(to_index(kv), -1));
     const SelectVictims<T> select{c.lane.data(),  c.table(),        pooled.data(), leaves.data(),
                                   leaving.data(), threshold.data(), max_units,     c.capacity};
     side.executor->launch(select, {max_units, 1}, 256);
@@ -568,20 +566,21 @@ void prompt(Side& side) {
     side.note(rotate, 0, raw);
     const std::int64_t tile = std::int64_t{heads} * rows * last;
     const Buffer<float> logits = side.up(normal(tile, 5, 3)), p = side.floats(tile), warm = side.floats(tile),
-                        noise = side.floats(tile), score = side.up(std::vector<float>(at(heads * n), 0.0f)),
+                        noise = side.floats(tile),
+                        score = side.up(std::vector<float>(to_index(heads * n), 0.0f)),
                         score_rows = side.floats(tile),
                         slopes = side.up(std::vector<float>{0.5f, 0.25f, 0.1f, 0});
     std::vector<StreamRule> rules(heads);
     for (int h = 0; h < heads; ++h)
-        rules[at(h)] = {7,
-                        h == 0 ? 1.0f : 0.7f,
-                        1.5f,
-                        1.0f,
-                        h < 3 ? 1 : 0,
-                        h > 0 ? 1 : 0,
-                        h == 2 ? static_cast<int>(ScoreType::fp16) : static_cast<int>(ScoreType::fp32),
-                        static_cast<int>(NoiseKind::gumbel),
-                        static_cast<int>(h == 1 ? NoiseDraw::row : NoiseDraw::token)};
+        rules[to_index(h)] = {7,
+                              h == 0 ? 1.0f : 0.7f,
+                              1.5f,
+                              1.0f,
+                              h < 3 ? 1 : 0,
+                              h > 0 ? 1 : 0,
+                              h == 2 ? static_cast<int>(ScoreType::fp16) : static_cast<int>(ScoreType::fp32),
+                              static_cast<int>(NoiseKind::gumbel),
+                              static_cast<int>(h == 1 ? NoiseDraw::row : NoiseDraw::token)};
     const Buffer<StreamRule> streams = side.up(rules);
     const SoftmaxTile plain{logits.data(), p.data(), nullptr, nullptr, slopes.data(),
                             first,         rows,     last,    1,       150};

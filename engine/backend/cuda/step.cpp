@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/rules.h"
 #include "engine/backend/common/shared.h"
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
 
 #include <algorithm>
@@ -48,22 +49,18 @@ constexpr int kThreads = 256;
 int blocks_for(std::int64_t n) {
     return static_cast<int>((n + kThreads - 1) / kThreads);
 }
-std::size_t at(std::int64_t i) {
-    return static_cast<std::size_t>(i);
-}
-
 }  // namespace
 
 DeviceTurns::DeviceTurns(const Model& model)
-    : host_(model.config().rotary.inverse_frequency), dims_(at(model.config().rotary.dims)) {}
+    : host_(model.config().rotary.inverse_frequency), dims_(to_index(model.config().rotary.dims)) {}
 
 const float* DeviceTurns::rows(const std::shared_ptr<Executor>& executor, int last) {
     if (dims_ > 0 && last >= n_rows_) {
         const int wanted = std::max({last + 1, 2 * n_rows_, 2048});
         host_.grow(wanted - 1);
         n_rows_ = 0;  // when growing fails, the old rows are gone
-        device_.grow(executor, at(wanted) * dims_);
-        executor->upload(device_.data(), host_.row(0), at(wanted) * dims_ * sizeof(float));
+        device_.grow(executor, to_index(wanted) * dims_);
+        executor->upload(device_.data(), host_.row(0), to_index(wanted) * dims_ * sizeof(float));
         executor->wait();
         n_rows_ = wanted;
     }
@@ -88,8 +85,11 @@ std::string CudaBackend<T>::name() const {
 }
 
 template <class T>
-std::unique_ptr<KvCache> CudaBackend<T>::make_cache(std::shared_ptr<const Model> variant) {
-    return std::make_unique<Cache>(executor_, variant != nullptr ? on_device(variant) : own_);
+std::unique_ptr<KvCache> CudaBackend<T>::make_cache(const ResolvedPolicy& policy,
+                                                    std::shared_ptr<const Model> variant) {
+    auto cache = std::make_unique<Cache>(executor_, variant != nullptr ? on_device(variant) : own_);
+    cache->set_policy(policy);
+    return cache;
 }
 
 template <class T>
@@ -177,10 +177,10 @@ typename CudaBackend<T>::Plan CudaBackend<T>::plan(std::span<const LaneStep> lan
 template <class T>
 void CudaBackend<T>::size_buffers(const Plan& plan) {
     const ModelConfig& c = model_->config();
-    const std::size_t n = plan.lanes.size(), d_q = at(c.n_heads * c.head_dim);
-    const std::size_t heads = n * at(c.n_heads), all_heads = heads * at(c.n_layers),
-                      stride = at(plan.row_stride);
-    const std::size_t kv_heads = n * at(plan.n_kv_heads), units = n * at(plan.max_units);
+    const std::size_t n = plan.lanes.size(), d_q = to_index(c.n_heads * c.head_dim);
+    const std::size_t heads = n * to_index(c.n_heads), all_heads = heads * to_index(c.n_layers),
+                      stride = to_index(plan.row_stride);
+    const std::size_t kv_heads = n * to_index(plan.n_kv_heads), units = n * to_index(plan.max_units);
     int d_ff = 0;
     bool raw_keys = false;
     for (const Group& group : plan.groups) {
@@ -195,37 +195,37 @@ void CudaBackend<T>::size_buffers(const Plan& plan) {
         executor_->clear(buffer.data(), buffer.size_bytes());
     };
     Scratch& s = scratch_;
-    for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * at(c.d_model));
-    if (weights_.project_in.rows > 0) grow(s.embedded, n * at(weights_.embedding.cols));
+    for (auto* buffer : {&s.x, &s.normed, &s.projected, &s.fed}) grow(*buffer, n * to_index(c.d_model));
+    if (weights_.project_in.rows > 0) grow(s.embedded, n * to_index(weights_.embedding.cols));
     if (takes_cublas(static_cast<int>(n)))
         grow(s.narrowed,
-             n * at(std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
+             n * to_index(std::max({c.d_model, d_ff, c.n_heads * c.head_dim, weights_.embedding.cols})));
     for (auto* buffer : {&s.q, &s.attended}) grow(*buffer, n * d_q);
-    for (auto* buffer : {&s.k, &s.v}) grow(*buffer, at(plan.kv_size));
-    if (raw_keys) grow(s.raw_keys, at(plan.kv_size));
-    for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, at(plan.hidden_size));
-    grow(s.logits, n * at(c.n_vocab));
+    for (auto* buffer : {&s.k, &s.v}) grow(*buffer, to_index(plan.kv_size));
+    if (raw_keys) grow(s.raw_keys, to_index(plan.kv_size));
+    for (auto* buffer : {&s.gate, &s.up}) grow(*buffer, to_index(plan.hidden_size));
+    grow(s.logits, n * to_index(c.n_vocab));
     grow_clear(s.row_logits, (plan.wants.logits ? all_heads : heads) * stride);
     grow(s.row_tempered, heads * stride);
     if (plan.wants.attention) grow_clear(s.row_attention, all_heads * stride);
     if (plan.wants.noise) grow_clear(s.row_noise, all_heads * stride);
-    grow(s.sums, heads * at(plan.max_splits));
-    grow(s.partial_values, heads * at(plan.max_splits) * at(c.head_dim));
+    grow(s.sums, heads * to_index(plan.max_splits));
+    grow(s.partial_values, heads * to_index(plan.max_splits) * to_index(c.head_dim));
     grow_clear(s.pooled, units * stride);
     grow(s.leaves, units * stride);
     grow(s.leaving, units);
     grow_clear(s.threshold, units);
-    grow_clear(s.victims, kv_heads * at(plan.most_victims));
+    grow_clear(s.victims, kv_heads * to_index(plan.most_victims));
     grow_clear(s.n_victims, kv_heads);
-    if (plan.any_shadow) grow_clear(s.shadow, at(c.n_layers) * shadow_parts(plan).end);
-    if (plan.any_shadow) grow(host_.shadow, at(c.n_layers) * shadow_parts(plan).end);
-    grow(host_.logits, n * at(c.n_vocab));
+    if (plan.any_shadow) grow_clear(s.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    if (plan.any_shadow) grow(host_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
+    grow(host_.logits, n * to_index(c.n_vocab));
     if (plan.wants.attention) grow(host_.row_attention, all_heads * stride);
     if (plan.wants.logits) grow(host_.row_logits, all_heads * stride);
     if (plan.wants.noise) grow(host_.row_noise, all_heads * stride);
     if (plan.wants.scores) grow(host_.pooled, units * stride);
     if (plan.wants.scores) grow(host_.threshold, units);
-    grow(host_.victims, kv_heads * at(plan.most_victims));
+    grow(host_.victims, kv_heads * to_index(plan.most_victims));
     grow(host_.n_victims, kv_heads);
 }
 
@@ -257,8 +257,9 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
             for (RowRule& rule : part.rules) rule.evicts = 0;
         part.rules_at = take(part.rules.size() * sizeof(RowRule));
         part.turns = policy.positions != Positions::original;
-        if (part.turns) part.steps_at = take(at(n_kv_heads) * at(plan.row_stride) * sizeof(std::int32_t));
-        if (part.turns) part.places_at = take(at(n_kv_heads) * sizeof(std::int32_t));
+        if (part.turns)
+            part.steps_at = take(to_index(n_kv_heads) * to_index(plan.row_stride) * sizeof(std::int32_t));
+        if (part.turns) part.places_at = take(to_index(n_kv_heads) * sizeof(std::int32_t));
         last_row = std::max(last_row, plan.lanes[lane].row);
     }
     turn_rows_ = turns_.rows(executor_, last_row);
@@ -277,7 +278,7 @@ void CudaBackend<T>::upload_input(const Plan& plan) {
             auto* places = reinterpret_cast<std::int32_t*>(host + part.places_at);
             for (int g = 0; g < cache.layout().n_kv_heads(); ++g)
                 places[g] = cache.steps_back(
-                    g, row, {steps + std::int64_t{g} * plan.row_stride, at(cache.count(g) + 1)});
+                    g, row, {steps + std::int64_t{g} * plan.row_stride, to_index(cache.count(g) + 1)});
             view.steps = reinterpret_cast<const std::int32_t*>(device + part.steps_at);
             view.places = reinterpret_cast<const std::int32_t*>(device + part.places_at);
             view.steps_stride = plan.row_stride;
@@ -425,7 +426,7 @@ void CudaBackend<T>::launch_layer(const Plan& plan, int layer) {
     const ModelConfig& c = model_->config();
     const int n = static_cast<int>(plan.lanes.size());
     Scratch& s = scratch_;
-    const auto& w = weights_.layers[at(layer)];
+    const auto& w = weights_.layers[to_index(layer)];
     float* input = c.post_norm ? s.x.data() : s.normed.data();
     if (!c.post_norm) add_pending_norm(layer > 0, w.attention_norm, n);
     project(plan, layer, input);
@@ -445,12 +446,12 @@ template <class T>
 void CudaBackend<T>::project(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
-    const auto& w = weights_.layers[at(layer)];
+    const auto& w = weights_.layers[to_index(layer)];
     const bool alone = plan.groups.size() == 1;
     if (!alone)
         multiply(std::array{w.q.view()}, input, std::array{s.q.data()}, static_cast<int>(plan.lanes.size()));
     for (const Group& group : plan.groups) {
-        const auto& own = group.of->weights.layers[at(layer)];
+        const auto& own = group.of->weights.layers[to_index(layer)];
         float *k = s.k.data() + group.kv_at, *v = s.v.data() + group.kv_at;
         const float* x = input + std::int64_t{group.first} * c.d_model;
         if (alone)
@@ -466,15 +467,15 @@ template <class T>
 void CudaBackend<T>::feed_forward(const Plan& plan, int layer, const float* input) {
     const ModelConfig& c = model_->config();
     Scratch& s = scratch_;
-    const bool gated = weights_.layers[at(layer)].gate.rows > 0;
+    const bool gated = weights_.layers[to_index(layer)].gate.rows > 0;
     float* hidden = gated ? s.gate.data() : s.up.data();
     const auto for_runs = [&](auto visit) {
         for (std::size_t i = 0; i < plan.groups.size();) {
             const Group& first = plan.groups[i];
-            const auto& w = first.of->weights.layers[at(layer)];
+            const auto& w = first.of->weights.layers[to_index(layer)];
             int n = 0;
             while (i < plan.groups.size() &&
-                   plan.groups[i].of->weights.layers[at(layer)].up.data.data() == w.up.data.data())
+                   plan.groups[i].of->weights.layers[to_index(layer)].up.data.data() == w.up.data.data())
                 n += plan.groups[i++].n;
             visit(w, first, n);
         }
@@ -499,7 +500,7 @@ template <class T>
 void CudaBackend<T>::keep_for_shadow(const Plan& plan, int layer, const Buffer<float>& from, std::size_t part,
                                      std::size_t size) {
     if (!plan.any_shadow) return;
-    float* to = scratch_.shadow.data() + at(layer) * shadow_parts(plan).end + part;
+    float* to = scratch_.shadow.data() + to_index(layer) * shadow_parts(plan).end + part;
     const auto n = static_cast<std::int64_t>(size);
     executor_->launch(Widen<float>{from.data(), to, n}, {blocks_for(n)}, kThreads);
 }
@@ -578,18 +579,18 @@ void CudaBackend<T>::attend_group(const Plan& plan, const Group& group, int laye
 template <class T>
 void CudaBackend<T>::download_output(const Plan& plan) {
     const ModelConfig& c = model_->config();
-    const std::size_t n = plan.lanes.size(), n_kv_heads = at(plan.n_kv_heads);
-    const std::size_t heads = at(c.n_layers * c.n_heads), stride = at(plan.row_stride),
-                      units = at(plan.max_units);
+    const std::size_t n = plan.lanes.size(), n_kv_heads = to_index(plan.n_kv_heads);
+    const std::size_t heads = to_index(c.n_layers * c.n_heads), stride = to_index(plan.row_stride),
+                      units = to_index(plan.max_units);
     const auto all = [&](auto& to, const auto& from, std::size_t size) {
         executor_->download(to.data(), from.data(), size * sizeof(*to.data()));
     };
-    all(host_.logits, scratch_.logits, n * at(c.n_vocab));
+    all(host_.logits, scratch_.logits, n * to_index(c.n_vocab));
     all(host_.n_victims, scratch_.n_victims, n * n_kv_heads);
-    all(host_.victims, scratch_.victims, n * n_kv_heads * at(plan.most_victims));
+    all(host_.victims, scratch_.victims, n * n_kv_heads * to_index(plan.most_victims));
     for (std::size_t lane = 0; lane < n; ++lane) {
         const RowWants& wants = plan.lanes[lane].wants;
-        const std::size_t width = at(plan.n_rows[lane]) * sizeof(float);
+        const std::size_t width = to_index(plan.n_rows[lane]) * sizeof(float);
         const auto rows = [&](bool wanted, HostBuffer<float>& to, const Buffer<float>& from,
                               std::size_t n_lines) {
             if (wanted)
@@ -604,7 +605,7 @@ void CudaBackend<T>::download_output(const Plan& plan) {
         rows(wants.scores, host_.pooled, scratch_.pooled, units);
     }
     if (plan.wants.scores) all(host_.threshold, scratch_.threshold, n * units);
-    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, at(c.n_layers) * shadow_parts(plan).end);
+    if (plan.any_shadow) all(host_.shadow, scratch_.shadow, to_index(c.n_layers) * shadow_parts(plan).end);
 }
 
 template <class T>
@@ -625,14 +626,14 @@ void CudaBackend<T>::step(std::span<const LaneStep> lanes) {
     executor_->wait();
     if (times_ != nullptr) add_times();
     for (int lane = 0; lane < static_cast<int>(plan.lanes.size()); ++lane) {
-        const LaneStep& step = plan.lanes[at(lane)];
+        const LaneStep& step = plan.lanes[to_index(lane)];
         cache_of(step).note_appended(step.row);
         write_rows(plan, lane);
         if (cache_of(step).shadow() != nullptr) write_shadow(plan, lane);
         write_evictions(plan, lane);
-        if (plan.on_host[at(lane)] == 0 && !cache_of(step).any_on_host()) continue;
+        if (plan.on_host[to_index(lane)] == 0 && !cache_of(step).any_on_host()) continue;
         try {
-            select_on_host(step, plan.on_host[at(lane)] != 0);
+            select_on_host(step, plan.on_host[to_index(lane)] != 0);
         } catch (const Error& error) {  // the row is only half processed
             fail(ErrorCode::device, "{}; start the run again", error.what());
         }
@@ -656,9 +657,9 @@ void CudaBackend<T>::add_times() {
                        : is({"FinishRow"})                                ? times_->scoring
                        : is({"BeginRow", "SelectVictims", "CompactHead"}) ? times_->eviction
                                                                           : times_->rest;
-        part += seconds[at(kernel++)];
+        part += seconds[to_index(kernel++)];
     });
-    times_->linear += seconds[at(Launch::kProduct)];
+    times_->linear += seconds[to_index(Launch::kProduct)];
     ++times_->n_steps;
 }
 
@@ -672,7 +673,7 @@ bool CudaBackend<T>::time_parts(StepTimes* times) {
 /// Copies what the lane saw from slot order to text order.
 template <class T>
 void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
-    const LaneStep& step = plan.lanes[at(lane)];
+    const LaneStep& step = plan.lanes[to_index(lane)];
     const Cache& cache = cache_of(step);
     const KvLayout& layout = cache.layout();
     RowValues& values = step.out->values;
@@ -687,15 +688,15 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
     const std::int64_t stride = plan.row_stride, n_heads = layout.n_layers() * layout.n_heads();
     bool any_hidden = false;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
-        const std::size_t first = at(values.offset[at(g)]);
+        const std::size_t first = to_index(values.offset[to_index(g)]);
         const ResolvedPolicy& policy = unit_policy(layout, cache.policy(), g);
         const AttentionRule rule = attention_rule(model_->config(), layout.kv_head(g).owner_layer, 0);
         for (int i = 0; i < cache.count(g); ++i) {
-            const std::int32_t position = cache.positions(g)[at(cache.order(g)[at(i)])];
-            if (!values.positions.empty()) values.positions[first + at(i)] = position;
+            const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
+            if (!values.positions.empty()) values.positions[first + to_index(i)] = position;
             if (values.hidden.empty()) continue;
             if (!policy.hides(step.row, position) && !rule.hides(step.row, position)) continue;
-            values.hidden[first + at(i)] = 1;
+            values.hidden[first + to_index(i)] = 1;
             any_hidden = true;
         }
     }
@@ -706,16 +707,17 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
         const std::int64_t from = (lane * n_heads + head) * stride;
         const auto in_order = [&](std::vector<float>& to, const HostBuffer<float>& row) {
             if (to.empty()) return;
-            float* out = to.data() + values.head_offset[at(head)];
-            for (int i = 0; i < n; ++i) out[i] = row.data()[from + order[at(i)]];
+            float* out = to.data() + values.head_offset[to_index(head)];
+            for (int i = 0; i < n; ++i) out[i] = row.data()[from + order[to_index(i)]];
         };
         in_order(values.attention, host_.row_attention);
         in_order(values.logits, host_.row_logits);
         if (cache.policy().at(layer, h).noise != NoiseKind::none) in_order(values.noise, host_.row_noise);
         if (!any_hidden || values.logits.empty()) continue;
         for (int i = 0; i < n; ++i)
-            if (values.hidden[at(values.offset[at(g)] + i)] != 0)
-                values.logits[at(values.head_offset[at(head)] + i)] = std::numeric_limits<float>::quiet_NaN();
+            if (values.hidden[to_index(values.offset[to_index(g)] + i)] != 0)
+                values.logits[to_index(values.head_offset[to_index(head)] + i)] =
+                    std::numeric_limits<float>::quiet_NaN();
     }
     if (!any_hidden) values.hidden.clear();
 }
@@ -723,7 +725,8 @@ void CudaBackend<T>::write_rows(const Plan& plan, int lane) {
 template <class T>
 typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& plan) const {
     const ModelConfig& c = model_->config();
-    const std::size_t of_q = plan.lanes.size() * at(c.n_heads * c.head_dim), of_k = at(plan.kv_size);
+    const std::size_t of_q = plan.lanes.size() * to_index(c.n_heads * c.head_dim),
+                      of_k = to_index(plan.kv_size);
     return {0, of_q, of_q + of_k, of_q + 2 * of_k, 2 * (of_q + of_k)};
 }
 
@@ -731,7 +734,7 @@ typename CudaBackend<T>::ShadowParts CudaBackend<T>::shadow_parts(const Plan& pl
 /// since it only serves measures.
 template <class T>
 void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
-    const LaneStep& step = plan.lanes[at(lane)];
+    const LaneStep& step = plan.lanes[to_index(lane)];
     const Group& group = group_of(plan, lane);
     const ModelTables& tables = group.of->tables;
     const ModelConfig& c = group.of->model->config();
@@ -739,18 +742,18 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
     const KvLayout& layout = cache.layout();
     const ShadowParts parts = shadow_parts(plan);
     const int d = c.head_dim;
-    const std::size_t half = at(c.rotary.dims / 2);
-    std::vector<float> key(at(d)), raw_key(at(d)), value(at(d)), cosine(half), sine(half);
+    const std::size_t half = to_index(c.rotary.dims / 2);
+    std::vector<float> key(to_index(d)), raw_key(to_index(d)), value(to_index(d)), cosine(half), sine(half);
     tables.angles(step.row, cosine.data(), sine.data());
     std::vector<std::uint8_t> hidden;
     for (int g = 0; g < layout.n_kv_heads(); ++g) {
         const KvHead& kv = layout.kv_head(g);
-        const float* of_layer = host_.shadow.data() + at(kv.owner_layer) * parts.end;
+        const float* of_layer = host_.shadow.data() + to_index(kv.owner_layer) * parts.end;
         const std::size_t kv_at =
-            at(group.kv_at + (std::int64_t{lane - group.first} * c.n_kv_heads + kv.index) * d);
+            to_index(group.kv_at + (std::int64_t{lane - group.first} * c.n_kv_heads + kv.index) * d);
         std::copy_n(of_layer + parts.k + kv_at, d, key.data());
         raw_key = key;
-        const std::vector<float>& k_norm = tables.layers[at(kv.owner_layer)].k_norm;
+        const std::vector<float>& k_norm = tables.layers[to_index(kv.owner_layer)].k_norm;
         tables.norm_and_rotate(raw_key.data(), k_norm, nullptr, nullptr);
         tables.norm_and_rotate(key.data(), k_norm, cosine.data(), sine.data());
         std::copy_n(of_layer + parts.v + kv_at, d, value.data());
@@ -765,15 +768,17 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
                 for (const std::int32_t position : cache.positions(g))
                     hidden.push_back(policy.hides(step.row, position) || rule.hides(step.row, position) ? 1
                                                                                                         : 0);
-            const std::size_t q_at = (at(lane) * at(c.n_heads) + at(reader.head)) * at(d);
-            const float* of_reader = host_.shadow.data() + at(reader.layer) * parts.end;
-            shadow_scratch_.query.assign(of_reader + parts.q + q_at, of_reader + parts.q + q_at + at(d));
-            tables.norm_and_rotate(shadow_scratch_.query.data(), tables.layers[at(reader.layer)].q_norm,
+            const std::size_t q_at =
+                (to_index(lane) * to_index(c.n_heads) + to_index(reader.head)) * to_index(d);
+            const float* of_reader = host_.shadow.data() + to_index(reader.layer) * parts.end;
+            shadow_scratch_.query.assign(of_reader + parts.q + q_at,
+                                         of_reader + parts.q + q_at + to_index(d));
+            tables.norm_and_rotate(shadow_scratch_.query.data(), tables.layers[to_index(reader.layer)].q_norm,
                                    cosine.data(), sine.data());
             const bool borrows_raw = c.borrows_unrotated && reader.layer != kv.owner_layer;
             shadow_scratch_.own_key = borrows_raw ? raw_key.data() : nullptr;
-            const std::size_t row_at =
-                (at(lane) * at(c.n_layers * c.n_heads) + at(head)) * at(plan.row_stride);
+            const std::size_t row_at = (to_index(lane) * to_index(c.n_layers * c.n_heads) + to_index(head)) *
+                                       to_index(plan.row_stride);
             const SeenRow seen{cache.positions(g),
                                {host_.row_attention.data() + row_at, cache.positions(g).size()},
                                hidden,
@@ -786,25 +791,25 @@ void CudaBackend<T>::write_shadow(const Plan& plan, int lane) {
 
 template <class T>
 void CudaBackend<T>::write_evictions(const Plan& plan, int lane) {
-    const LaneStep& step = plan.lanes[at(lane)];
+    const LaneStep& step = plan.lanes[to_index(lane)];
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
-        if (plan.on_host[at(lane)] != 0 || cache.is_on_host(u) || values.scores.empty()) continue;
-        const std::size_t unit_at = at(lane) * at(plan.max_units) + u;
+        if (plan.on_host[to_index(lane)] != 0 || cache.is_on_host(u) || values.scores.empty()) continue;
+        const std::size_t unit_at = to_index(lane) * to_index(plan.max_units) + u;
         for (int g = cache.units()[u].first; g < cache.units()[u].last; ++g) {
-            const float* pooled = host_.pooled.data() + unit_at * at(plan.row_stride);
-            float* to = values.scores.data() + values.offset[at(g)];
-            for (int i = 0; i < cache.count(g); ++i) to[i] = pooled[cache.order(g)[at(i)]];
-            values.threshold[at(g)] = host_.threshold[unit_at];
+            const float* pooled = host_.pooled.data() + unit_at * to_index(plan.row_stride);
+            float* to = values.scores.data() + values.offset[to_index(g)];
+            for (int i = 0; i < cache.count(g); ++i) to[i] = pooled[cache.order(g)[to_index(i)]];
+            values.threshold[to_index(g)] = host_.threshold[unit_at];
         }
     }
     std::vector<std::int32_t> gone;
     for (int g = 0; g < cache.layout().n_kv_heads(); ++g) {
-        const std::size_t head_at = at(lane) * at(plan.n_kv_heads) + at(g);
-        const std::int32_t* slots = host_.victims.data() + head_at * at(plan.most_victims);
+        const std::size_t head_at = to_index(lane) * to_index(plan.n_kv_heads) + to_index(g);
+        const std::int32_t* slots = host_.victims.data() + head_at * to_index(plan.most_victims);
         gone.clear();
-        cache.note_removed(g, {slots, at(host_.n_victims[head_at])}, gone);
+        cache.note_removed(g, {slots, to_index(host_.n_victims[head_at])}, gone);
         for (const std::int32_t position : gone) step.out->evictions.push_back({g, position, step.row});
     }
 }
@@ -814,7 +819,7 @@ template <class T>
 void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
     Cache& cache = cache_of(step);
     RowValues& values = step.out->values;
-    std::vector<std::vector<std::int32_t>> gone(at(cache.layout().n_kv_heads()));
+    std::vector<std::vector<std::int32_t>> gone(to_index(cache.layout().n_kv_heads()));
     bool any = false;
     for (std::size_t u = 0; u < cache.units().size(); ++u) {
         if (!whole_lane && !cache.is_on_host(u)) continue;
@@ -825,18 +830,18 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
         for (int g = unit.first; g < unit.last; ++g) {
             std::size_t column = 0;
             for (int i = 0; i < cache.count(g); ++i) {
-                const std::int32_t position = cache.positions(g)[at(cache.order(g)[at(i)])];
+                const std::int32_t position = cache.positions(g)[to_index(cache.order(g)[to_index(i)])];
                 while (chosen.positions[column] != position) ++column;
                 if (!values.scores.empty())
-                    values.scores[at(values.offset[at(g)] + i)] = chosen.pooled[column];
+                    values.scores[to_index(values.offset[to_index(g)] + i)] = chosen.pooled[column];
                 if (!std::binary_search(chosen.victims.begin(), chosen.victims.end(),
                                         static_cast<int>(column)))
                     continue;
-                gone[at(g)].push_back(position);
+                gone[to_index(g)].push_back(position);
                 step.out->evictions.push_back({g, position, step.row});
                 any = true;
             }
-            if (!values.scores.empty()) values.threshold[at(g)] = chosen.threshold;
+            if (!values.scores.empty()) values.threshold[to_index(g)] = chosen.threshold;
         }
     }
     if (!any) return;
@@ -868,7 +873,7 @@ template <class T>
 std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     const ResolvedPolicy& policy = store.policy();
     std::vector<Eviction> evictions;
-    std::vector<std::vector<std::int32_t>> gone(at(store.layout().n_kv_heads()));
+    std::vector<std::vector<std::int32_t>> gone(to_index(store.layout().n_kv_heads()));
     for (const Unit& unit : store.units()) {
         const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
         int most = 0;
@@ -878,9 +883,9 @@ std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
         for (int g = unit.first; g < unit.last; ++g) {
             const std::vector<std::int32_t> stored = store.stored_positions(g);
             for (const int victim : chosen.victims) {
-                const std::int32_t position = chosen.positions[at(victim)];
+                const std::int32_t position = chosen.positions[to_index(victim)];
                 if (!std::binary_search(stored.begin(), stored.end(), position)) continue;
-                gone[at(g)].push_back(position);
+                gone[to_index(g)].push_back(position);
                 evictions.push_back({g, position, last_row});
             }
         }

@@ -1,6 +1,7 @@
 #include "engine/model/families/common.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/base/json_text.h"
 
 #include <algorithm>
@@ -31,10 +32,9 @@ void read_special_tokens(const ConfigFile& file, ModelConfig& config) {
 }
 
 std::vector<bool> layers_with_kv(const ModelConfig& config) {
-    std::vector<bool> owns(static_cast<std::size_t>(config.n_layers), false);
+    std::vector<bool> owns(to_index(config.n_layers), false);
     const int n_kv_layers = config.n_kv_layers > 0 ? config.n_kv_layers : config.n_layers;
-    for (const int layer : kv_owner_layers(config.n_layers, n_kv_layers))
-        owns[static_cast<std::size_t>(layer)] = true;
+    for (const int layer : kv_owner_layers(config.n_layers, n_kv_layers)) owns[to_index(layer)] = true;
     return owns;
 }
 
@@ -151,13 +151,13 @@ void read_rotary(const ConfigFile& file, ModelConfig& config, int dims, const st
 
 void set_window(const ConfigFile& file, ModelConfig& config, int window, int first_layer) {
     const std::vector<std::string> types = file.texts("/layer_types");
-    if (!types.empty() && types.size() != static_cast<std::size_t>(config.n_layers))
+    if (!types.empty() && types.size() != to_index(config.n_layers))
         fail(ErrorCode::bad_file, "cannot use {}: layer_types names {} layers of {}; check the file",
              file.path().string(), types.size(), config.n_layers);
     for (int l = 0; l < config.n_layers; ++l) {
         bool slides = l >= first_layer;
         if (!types.empty()) {
-            const std::string& type = types[static_cast<std::size_t>(l)];
+            const std::string& type = types[to_index(l)];
             slides = type == "sliding_attention";
             if (!slides && type != "full_attention")
                 refuse(file, "a layer of type " + type, "full_attention and sliding_attention");

@@ -2,6 +2,7 @@
 // matrix, parallel attention and feed-forward layer. pythia-mlkv: the same with separate q, k and v, fewer
 // KV heads, and layers that borrow those of an owner below.
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/families/common.h"
 #include "engine/model/families/family.h"
 
@@ -98,7 +99,7 @@ ModelWeights map_weights(const ConfigFile& file, const ModelConfig& config, Chec
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d);
         layer.attention_norm_bias = checkpoint.weight(at + "input_layernorm.bias", d);
         if (splits) {
-            take_apart(config, owns[static_cast<std::size_t>(l)], at + "attention.", bias, checkpoint, layer);
+            take_apart(config, owns[to_index(l)], at + "attention.", bias, checkpoint, layer);
         } else {
             take_fused(config, at + "attention.query_key_value.", bias, checkpoint, layer);
         }

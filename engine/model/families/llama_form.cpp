@@ -1,6 +1,7 @@
 #include "engine/model/families/llama_form.h"
 
 #include "engine/base/error.h"
+#include "engine/base/index.h"
 #include "engine/model/families/common.h"
 
 namespace keyhole {
@@ -52,7 +53,7 @@ ModelWeights map_llama_weights(const ModelConfig& config, const LlamaForm& form,
         LayerWeights& layer = weights.layers.emplace_back();
         layer.attention_norm = checkpoint.weight(at + "input_layernorm.weight", d_model);
         layer.q = checkpoint.weight(at + "self_attn.q_proj.weight", d_q, d_model);
-        const bool owns = layer_owns[static_cast<std::size_t>(l)];
+        const bool owns = layer_owns[to_index(l)];
         if (owns) layer.k = checkpoint.weight(at + "self_attn.k_proj.weight", d_kv, d_model);
         if (owns) layer.v = checkpoint.weight(at + "self_attn.v_proj.weight", d_kv, d_model);
         layer.o = checkpoint.weight(at + "self_attn.o_proj.weight", d_model, d_q);
