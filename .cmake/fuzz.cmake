@@ -13,7 +13,7 @@ set(fuzz_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS engine/base/*.cpp engine/model/*.cpp engine/policy/*.cpp
      engine/trace/*.cpp engine/analysis/*.cpp)
 list(APPEND sources engine/figure/colormap.cpp engine/figure/reduce.cpp engine/session/command.cpp
-     engine/session/script.cpp
+     engine/session/command_script.cpp
      engine/eval/answer_file.cpp app/actions/script_step.cpp app/state/annotations.cpp app/state/settings.cpp
      app/view/heat_view.cpp app/view/view_state.cpp)
 add_library(keyhole_readers STATIC ${sources})

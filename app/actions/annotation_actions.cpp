@@ -112,7 +112,7 @@ void request_counterfactual(AppState& app, std::string_view arguments) {
 /// Computes, or stops computing, how much attention the focused lane's shadow gave to the picked token.
 void ask_shadow(AppState& app, std::string_view) {
     if (app.jobs.shadow_job.running()) return app.jobs.shadow_job.cancel();
-    app.run.need_live_run();
+    app.run.need_recorded_run();
     if (!app.view.pick)
         fail(ErrorCode::wrong_use, "pick a token first: a cell of a heat map, or a word of the text");
     const LaneRecord* record = app.run.history.lane_record(app.run.last_row(), app.shown_lane());

@@ -3,7 +3,7 @@
 #include "app/base/assets.h"
 #include "app/state/memory_use.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 
 #include <nlohmann/json.hpp>
 

@@ -25,6 +25,7 @@ using namespace key;
 void start_export(AppState& app) {
     (void)config_of(app);
     if (!app.run.live()) return app.jobs.export_job.start(app.run.history, app.wake);
+    app.run.need_recorded_run();
     app.jobs.export_job.start(app.run.engine().model(), app.run.status.run, app.run.last_row(),
                               app.run.backend_options, app.wake);
 }

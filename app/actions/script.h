@@ -22,7 +22,7 @@
 
 #include "app/state/app_state.h"
 #include "app/actions/script_step.h"
-#include "engine/session/script.h"
+#include "engine/session/command_script.h"
 
 #include <array>
 #include <chrono>

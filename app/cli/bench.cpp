@@ -6,7 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "engine/bench/bench.h"
 #include "engine/bench/papers.h"
 #include "engine/model/kv_sharing.h"

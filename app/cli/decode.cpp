@@ -11,7 +11,7 @@
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
 #include "engine/session/prompt.h"
-#include "engine/session/script.h"
+#include "engine/session/command_script.h"
 #include "engine/trace/run_history.h"
 #include "engine/trace/trace_file.h"
 

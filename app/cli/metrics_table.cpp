@@ -1,6 +1,6 @@
 #include "app/cli/metrics_table.h"
 
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "app/panels/compare_panel.h"
 
-#include "app/panels/compare_facts.h"
+#include "app/panels/compare_overlap.h"
 #include "app/panels/heatmap_panel.h"
 #include "engine/analysis/compare.h"
 #include "engine/base/index.h"
@@ -158,7 +158,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
                 {half, high}, "difference");
     ImGui::SetCursorScreenPos({at.x + half + gap, at.y + high + gap});
     const ScopedChild facts("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);
-    draw_compare_facts(context);
+    draw_overlap(context);
 }
 
 void draw_texts(ComparePanel& panel, TokenStrip& strip, const PanelContext& context) {

@@ -2,7 +2,7 @@
 
 #include "app/view/focus_picture.h"
 #include "engine/base/error.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "app/state/memory_use.h"
 
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 
 #include <algorithm>
 #include <numeric>

@@ -2,7 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "engine/session/run_settings.h"
 
 #include <utility>
@@ -18,6 +18,7 @@ RunState::RunState(BackendOptions backend, std::function<void()> wake)
 
 void RunState::start() {
     opened_file.clear();
+    is_recorded_ = false;
     if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
     RunSpec run;
     run.prompt = setup.prompt;
@@ -50,6 +51,12 @@ void RunState::set_speed(double steps_per_second) {
 void RunState::need_live_run() const {
     if (!live()) fail(ErrorCode::wrong_use, "an opened trace cannot be changed; start a run");
     if (!has_steps()) fail(ErrorCode::wrong_use, "no run yet");
+}
+
+void RunState::need_recorded_run() const {
+    need_live_run();
+    if (!is_recorded_)
+        fail(ErrorCode::wrong_use, "the new run has no step yet; wait for its prompt, or start another one");
 }
 
 bool RunState::settings_differ_at(int row) const {
@@ -96,6 +103,7 @@ bool RunState::take_records() {
     const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
     seen_version_ = snapshot.version;
     history.update(snapshot.steps);
+    is_recorded_ = has_steps();
     stride = snapshot.stride;
     dense_from = snapshot.dense_from;
     constexpr std::size_t kWorthReturning = std::size_t{32} << 20;

@@ -78,6 +78,9 @@ class RunState {
 
     /// Throws Error(wrong_use) without a run, and for an opened trace, which cannot be continued.
     void need_live_run() const;
+    /// Throws as need_live_run() does, and while the history is still that of the run or trace before: jobs
+    /// replay the engine's run and compare it with the history.
+    void need_recorded_run() const;
     /// Returns true if the settings of lanes, follow or sampling at this row differ from the current ones.
     bool settings_differ_at(int row) const;
 
@@ -105,6 +108,7 @@ class RunState {
   private:
     std::unique_ptr<Engine> engine_;
     std::uint64_t seen_version_ = 0;
+    bool is_recorded_ = false;  // the history is that of the engine's run
     RequestId seen_refusal_ = 0;
 
     bool take_records();

@@ -1,7 +1,7 @@
 #include "app/window/window.h"
 
 #include "app/panels/arrangement.h"
-#include "app/panels/left_run.h"
+#include "app/panels/interrupted_run.h"
 #include "app/actions/action_table.h"
 #include "app/window/frame_io.h"
 #include "app/gl/heat_painter.h"
@@ -549,7 +549,7 @@ void WindowLoop::draw() {
     shared_.hovered = std::exchange(shared_.next_hovered, std::nullopt);
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);
     lay_out(panels_, context());
-    draw_left_run(kept_runs_, context());
+    draw_interrupted_runs(kept_runs_, context());
     if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);
     if (app_.run.has_steps() && !io.MouseDown[0] && !io.MouseDown[1]) app_.remember_changes();
     if (shared_.hovered.has_value() != shared_.next_hovered.has_value())

@@ -108,7 +108,7 @@ Finding counts_agree(const Patient& x) {
 Finding sums_to_one(const Patient& x) {
     constexpr std::string_view kName = "attention sums to 1";
     if (x.record.rows == nullptr || x.record.rows->attention.empty())
-        return unknown(kName, "the row's attention is not recorded");
+        return unknown(kName, "the step's attention is not recorded");
     const RowBlock& block = *x.record.rows;
     double worst = 0;
     for (std::size_t h = 0; h + 1 < block.head_offset.size(); ++h) {
@@ -171,7 +171,7 @@ void EvictionOrder::update(const RunHistory& history, int lane) {
             fault_row_ = step.row;
             fault_ = std::move(text);
         };
-        if (step.row <= before_) fault(fmt::format("row {} follows row {}", step.row, before_));
+        if (step.row <= before_) fault(fmt::format("step {} follows step {}", step.row, before_));
         before_ = step.row;
         const LaneRecord* record = history.lane_record(step.row, lane);
         if (record == nullptr) continue;
@@ -180,7 +180,7 @@ void EvictionOrder::update(const RunHistory& history, int lane) {
             const auto p = to_index(e.position);
             if (p >= of_head.size()) of_head.resize(std::max(p + 1, 2 * of_head.size()), false);
             if (e.position > step.row)
-                fault(fmt::format("row {} evicted token {}, which came later", step.row, e.position));
+                fault(fmt::format("step {} evicted token {}, which came later", step.row, e.position));
             if (of_head[p])
                 fault(fmt::format("token {} left {} twice", e.position,
                                   kv_head_text(history.layout(lane), e.kv_head)));
@@ -190,9 +190,9 @@ void EvictionOrder::update(const RunHistory& history, int lane) {
 }
 
 Finding EvictionOrder::at(const RunHistory& history, int row) const {
-    constexpr std::string_view kName = "rows and positions ascend, none twice";
+    constexpr std::string_view kName = "steps and positions ascend, none twice";
     if (fault_row_ >= 0 && fault_row_ <= row) return broken(kName, fault_);
-    return good(kName, fmt::format("{} rows", row - history.steps().front()->row + 1));
+    return good(kName, fmt::format("{} steps", row - history.steps().front()->row + 1));
 }
 
 std::vector<Finding> examine(const RunHistory& history, int lane, int row, EvictionOrder& order) {

@@ -1,9 +1,9 @@
-/// Measures of all lanes by row, updated as the run grows. Definitions: engine/analysis/measures.h. Used on
-/// the window's thread; knows no GL.
+/// Measures of all lanes by row, updated as the run grows. Definitions: engine/analysis/measure_table.h. Used
+/// on the window's thread; knows no GL.
 #pragma once
 
 #include "engine/policy/kept_set.h"
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/trace/run_history.h"
 
 #include <span>

@@ -227,20 +227,21 @@ std::string recording_note(const RunHistory& history, int lane, int stride, int 
     else if (image->reduction > 1)
         note = fmt::format("prompt rows: maxima of {0} x {0} cells", image->reduction);
     if (stride > 1)
-        note += fmt::format("{}rows before {} kept every {}th", note.empty() ? "" : ", ", dense_from, stride);
+        note += fmt::format("{}of the steps before {} every {}th is recorded", note.empty() ? "" : ", ",
+                            dense_from, stride);
     const int first = history.lanes()[to_index(lane)].first_row;
     const int parent = history.lanes()[to_index(lane)].forked_from;
     if (parent >= 0 && history.lanes()[to_index(lane)].replayed) {
         // The mask is complete: all evictions came with the first record.
         const int begin = std::max(history.n_prompt() - 1, start.row);
         if (begin < first)
-            note += fmt::format("{}KV heads changed after row {}: rows {} to {} ran again without a record",
+            note += fmt::format("{}KV heads changed after step {}: steps {} to {} ran again without a record",
                                 note.empty() ? "" : ", ", first - 1, begin, first - 1);
     } else if (parent >= 0)
-        note += fmt::format("{}lane forked after row {}", note.empty() ? "" : ", ",
+        note += fmt::format("{}lane forked after step {}", note.empty() ? "" : ", ",
                             history.lanes()[to_index(lane)].forked_at);
     else if (first > history.steps().front()->row)
-        note += fmt::format("{}lane added at row {}", note.empty() ? "" : ", ", first);
+        note += fmt::format("{}lane added at step {}", note.empty() ? "" : ", ", first);
     return note;
 }
 

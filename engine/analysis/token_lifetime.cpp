@@ -88,7 +88,7 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     const int g = history.layout(lane).kv_head_from_head(layer, head);
     const int row = history.evicted_at(lane, g, position);
     if (row < 0) return {};
-    std::string text = fmt::format("L{}.H{} let it go after row {}, {}", layer, head, row,
+    std::string text = fmt::format("L{}.H{} let it go after step {}, {}", layer, head, row,
                                    eviction_cause(history, lane, g, position));
     const int by = lane_of_row(history, lane, row);
     const LaneRecord* record = history.lane_record(std::max(row, history.steps().front()->row), by);
@@ -100,7 +100,7 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
             "newest {} are safe",
             policy.stored, policy.sinks, policy.newest);
     const auto at = competition(history, lane, layer, head, position, row);
-    if (!at) return text + ". Scores of prompt rows are not recorded.";
+    if (!at) return text + ". Scores within the prompt are not recorded.";
     if (!at->competes) return text + fmt::format(". It did not compete ({}).", at->why_not);
     text += fmt::format(". It was {} of {} that competed, with a score of {:.3g}", at->rank, at->n,
                         double(at->score));

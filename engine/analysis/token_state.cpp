@@ -96,7 +96,7 @@ std::string presence_text(const RunHistory& history, int lane, int kv_head, int 
                 text = fmt::format("stored, beyond the model's sliding window of {} tokens", window[layer]);
             else
                 text = dilated ? "stored, hidden by the gaps of the dilated window"
-                               : "stored, hidden for this row (the released code's blink)";
+                               : "stored, hidden for this step (as the released code does once)";
             break;
         }
     }

@@ -1,6 +1,6 @@
 #include "engine/backend/memory_need.h"
 
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #include "engine/bench/bench.h"
 
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 
 #include <algorithm>
 

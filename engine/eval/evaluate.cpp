@@ -60,7 +60,7 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
         for (std::size_t i = 0; i < lanes.size(); ++i) {
             const LaneRecord& lane = step->lanes[i];
             if (!lane.failure.empty())
-                fail(ErrorCode::no_memory, "lane '{}' stopped at row {}: {}", lane.info->spec, step->row,
+                fail(ErrorCode::no_memory, "lane '{}' stopped at step {}: {}", lane.info->spec, step->row,
                      lane.failure);
             outcomes[i].nats -= static_cast<double>(lane.log_prob);
             outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == token;

@@ -1,6 +1,6 @@
 #include "engine/export/run_json.h"
 
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/base/index.h"
 

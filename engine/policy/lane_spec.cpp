@@ -32,7 +32,7 @@ constexpr std::array kPresets = {
     PresetText{Preset::full, "full", "Keeps every token: the reference for every measure.", kNoCode},
     PresetText{
         Preset::window, "window", "Keeps the newest tokens only.",
-        "The local baseline of H2O's code counts the row's own token in the budget: it stores k - 1 and "
+        "The local baseline of H2O's code counts the step's own token in the budget: it stores k - 1 and "
         "attends to k."},
     PresetText{Preset::sink, "sink",
                "Keeps the first tokens, which soak up spare attention, and the newest (StreamingLLM, Xiao et "
@@ -41,7 +41,7 @@ constexpr std::array kPresets = {
                "budget."},
     PresetText{Preset::dilated, "dilated",
                "Attends to every (dilation + 1)-th of the newest tokens; all between them stay stored, since "
-               "later rows need them (Keyformer, figure 2c).",
+               "later steps need them (Keyformer, figure 2c).",
                kNoCode},
     PresetText{
         Preset::key, "key",
@@ -50,13 +50,13 @@ constexpr std::array kPresets = {
     PresetText{
         Preset::h2o, "h2o",
         "Keeps the newest tokens and those with the most accumulated attention (H2O, Zhang et al. 2023).",
-        "The released mask code hides the token that leaves the recent window for one row before it "
+        "The released mask code hides the token that leaves the recent window for one step before it "
         "competes, "
         "attends to k tokens instead of k + 1, truncates the heavy and recent shares one by one, and frees "
         "nothing."},
     PresetText{
         Preset::tova, "tova",
-        "Drops the token that the last row attended to least, one set a layer (TOVA, Oren et al. 2024).",
+        "Drops the token that the last step attended to least, one set a layer (TOVA, Oren et al. 2024).",
         "The released code reads the whole prompt with full attention and evicts once after it, where the "
         "paper's "
         "language-model runs evict after every prompt row; its compressed positions follow T + ln(ln(g - T + "
@@ -65,12 +65,12 @@ constexpr std::array kPresets = {
         Preset::keyformer, "keyformer",
         "As H2O, with Gumbel noise and a rising temperature on the scores (Keyformer, Adnan et al. 2024).",
         "The released code kills the token that leaves the recent window, so no generated token ever becomes "
-        "a key token and the keys stay those of the prompt; it draws noise anew in every row, lets tau run "
+        "a key token and the keys stay those of the prompt; it draws noise anew in every step, lets tau run "
         "past "
         "its end, attends to k tokens instead of k + 1, never evicts with recent 0, and frees nothing."},
     PresetText{
         Preset::a2sf, "a2sf",
-        "Accumulates attention and forgets old rows by a factor (A2SF, Jo and Shin 2024).",
+        "Accumulates attention and forgets old steps by a factor (A2SF, Jo and Shin 2024).",
         "The released code always keeps the newest token instead of letting it compete, truncates shares as "
         "int(ratio * n), loses a slot with recent 1, and frees nothing."},
 };

@@ -16,7 +16,7 @@ constexpr std::array kHelps = {
                "option may be moved away from them.",
                "one paper each: see the preset"},
     OptionHelp{"budget", "64  50%  all",
-               "Tokens that stay in the cache once a row is processed; a percentage is of the prompt.",
+               "Tokens that stay in the cache after each step; a percentage is of the prompt.",
                "k in all papers; cache ratio in A2SF"},
     OptionHelp{"recent", "32  30%  rest",
                "The newest tokens, which are always kept, inside the budget; a percentage is of the budget. "
@@ -25,23 +25,25 @@ constexpr std::array kHelps = {
     OptionHelp{"sinks", "0  4", "The first tokens, which are always kept, inside the budget.",
                "StreamingLLM, section 3.2; Window+i: TOVA, section 5.1"},
     OptionHelp{"alpha", "0  0.2  1",
-               "Forgetting factor: a row's scores count this much in the next row. 1 sums all rows, 0 keeps "
-               "the last row alone.",
+               "Forgetting factor: a step's scores count this much in the next step. 1 sums all, 0 keeps "
+               "the last step alone.",
                "A2SF, section 3.3; 0: TOVA, section 4"},
-    OptionHelp{"tau", "1  1..2  1..2@cosine  (0:1 20:1.4 100:2)",
-               "Temperature of the score's softmax, constant or a schedule over the decode rows. High values "
-               "even the scores out. Attention itself keeps temperature 1.",
-               "Keyformer, section 3.3.1, equation (10), and section A.8"},
-    OptionHelp{"horizon", "0  256",
-               "T, the decode rows over which tau runs from its first to its last value; 0: what the session "
-               "generates, 256 when that is open.",
-               "Keyformer, equation (10)"},
+    OptionHelp{
+        "tau", "1  1..2  1..2@cosine  (0:1 20:1.4 100:2)",
+        "Temperature of the score's softmax, constant or a schedule over the decode steps. High values "
+        "even the scores out. Attention itself keeps temperature 1.",
+        "Keyformer, section 3.3.1, equation (10), and section A.8"},
+    OptionHelp{
+        "horizon", "0  256",
+        "T, the decode steps over which tau runs from its first to its last value; 0: what the session "
+        "generates, 256 when that is open.",
+        "Keyformer, equation (10)"},
     OptionHelp{"noise", "none  gumbel  gaussian  constant",
                "Added to the logits before the score's softmax, so that the kept set is partly a draw. A "
                "constant changes nothing: softmax does not see shifts.",
                "Keyformer, sections 3.1, 3.2 and 4.4.3 (table 4)"},
     OptionHelp{"draw", "token  row",
-               "Noise drawn once a token for the whole run (the paper), or anew in every row (the released "
+               "Noise drawn once a token for the whole run (the paper), or anew in every step (the released "
                "code), where it averages out.",
                "Keyformer, algorithm 1"},
     OptionHelp{"gain", "1", "Factor on the noise.", "1 in Keyformer; other values are Keyhole's"},
@@ -52,13 +54,13 @@ constexpr std::array kHelps = {
                "How the scores of the query heads that share a set become one score.",
                "mean: TOVA, section 4; sum and max: practice under GQA"},
     OptionHelp{"prefill", "oneshot  stepwise",
-               "Evict once when the whole prompt is processed, or after every row of the prompt beyond the "
-               "budget, so that later rows of the prompt already see less.",
+               "Evict once when the whole prompt is processed, or after every token of the prompt beyond the "
+               "budget, so that later tokens of the prompt already see less.",
                "stepwise: TOVA's language-model runs, section 6.1; oneshot: all released code"},
     OptionHelp{"every", "1  8",
                "Rows between evictions: between them the cache grows, so its size is a sawtooth.",
                "Keyformer's shrinking code: every 8"},
-    OptionHelp{"damping", "1  0.9", "Factor on what decode rows add to the scores; prompt rows count fully.",
+    OptionHelp{"damping", "1  0.9", "Factor on what decode steps add to the scores; the prompt counts fully.",
                "Keyformer, section 2.3.3 and figure 5"},
     OptionHelp{"score_dtype", "fp32  fp16  bf16",
                "Number type in which scores add up. With few bits a long sum stops growing, and late "
@@ -71,8 +73,8 @@ constexpr std::array kHelps = {
                "cache: StreamingLLM, section 3.2, and Keyformer, section 4.4.2 (table 3); compressed: TOVA, "
                "section 7.2"},
     OptionHelp{"dilation", "1  2",
-               "Tokens skipped between two that a row attends to. All between them stay stored, since the "
-               "next row needs them: dilation saves work, not memory.",
+               "Tokens skipped between two that a step attends to. All between them stay stored, since the "
+               "next step needs them: dilation saves work, not memory.",
                "Keyformer, figure 2c"},
     OptionHelp{"dialect", "paper  released",
                "The paper's algorithm, or what its released code does where the two differ.",
@@ -164,7 +166,7 @@ std::string idle_reason(const PolicyParams& params, std::string_view name, const
     if (name == "horizon") {
         if (params.tau.shape == TauSchedule::Shape::constant) return "tau is constant.";
         if (params.tau.shape == TauSchedule::Shape::points)
-            return "The points of tau name their rows themselves.";
+            return "The points of tau name their steps themselves.";
     }
     if (one_of(name, {"draw", "gain", "seed"})) {
         if (params.noise == NoiseKind::none) return "There is no noise.";
@@ -173,7 +175,7 @@ std::string idle_reason(const PolicyParams& params, std::string_view name, const
         if (params.gain == 0 && name != "gain") return "The gain is 0: there is no noise.";
     }
     if (name == "damping" && params.alpha == 0)
-        return "alpha 0 keeps the last row alone; one factor on all of it changes no rank.";
+        return "alpha 0 keeps the last step alone; one factor on all of it changes no rank.";
     if (name == "pool" && params.scope == Scope::head && !heads.kv_head.empty()) {
         const int n_kv = *std::max_element(heads.kv_head.begin(), heads.kv_head.end()) + 1;
         if (n_kv == heads.n_layers * heads.n_heads)

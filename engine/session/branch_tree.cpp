@@ -73,7 +73,7 @@ const BranchTree::Stretch& BranchTree::other(int id) const {
         fail(ErrorCode::wrong_use, "there is no branch {}; {}", id,
              names.empty() ? "a rewind makes one" : "there are " + names);
     if (on_line(id))
-        fail(ErrorCode::wrong_use, "branch {} is part of what is shown; rewind to a row of it, such as {}",
+        fail(ErrorCode::wrong_use, "branch {} is part of what is shown; rewind to a step of it, such as {}",
              id, at(id).last_row);
     return at(id);
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kForms =
     "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P, "
-    "fork <index> [<spec>], rewind <row>, branch <id>, evict|pin|unpin <index> <position> "
+    "fork <index> [<spec>], rewind <step>, branch <id>, evict|pin|unpin <index> <position> "
     "[L<layer>[.H<head>]], force <id>[,<id>...], say \"<text>\"";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
@@ -205,7 +205,7 @@ Command parse_command(std::string_view text) {
         if (!rest.empty()) fork.spec = parse_lane_spec(rest);
         return fork;
     }
-    if (verb == "rewind") return Rewind{last_count(text, rest, "row")};
+    if (verb == "rewind") return Rewind{last_count(text, rest, "step")};
     if (verb == "branch") return GoToBranch{last_count(text, rest, "branch")};
     if (verb == "evict") return EvictToken{parse_place(text, rest)};
     if (verb == "pin") return PinToken{parse_place(text, rest)};

@@ -29,7 +29,7 @@ bool has_code(const std::exception& error, ErrorCode code) {
 /// Returns why a command replays rows.
 std::string work_text(const Command& command) {
     if (const auto* rewind = std::get_if<Rewind>(&command))
-        return fmt::format("going back to row {}", rewind->row);
+        return fmt::format("going back to step {}", rewind->row);
     if (const auto* branch = std::get_if<GoToBranch>(&command))
         return fmt::format("going to branch {}", branch->id);
     if (const auto* set = std::get_if<SetLane>(&command))
@@ -311,7 +311,7 @@ struct Engine::Impl {
     }
 
     std::string stopped_on_the_way() const {
-        return fmt::format("stopped at row {} on the way to the end of branch {}; Run goes on",
+        return fmt::format("stopped at step {} on the way to the end of branch {}; Run goes on",
                            session->next_row() - 1, session->branch());
     }
 

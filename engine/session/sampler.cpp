@@ -2,7 +2,7 @@
 
 #include "engine/base/index.h"
 #include "engine/base/philox.h"
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/policy/attention.h"
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 #include "engine/session/prompt.h"
 #include "engine/session/session_impl.h"
 
@@ -220,10 +220,11 @@ void Session::apply(const Command& command, const std::function<bool(double)>& p
     KH_ASSERT(s.row >= 0);
     const std::string text = format_command(command);
     if (catching_up() && !std::holds_alternative<Rewind>(command))
-        fail(ErrorCode::wrong_use,
-             "'{}' has to wait: the session is on its way to row {} of branch {}; go on, or rewind to a row "
-             "that it has reached",
-             text, s.caught_up_at, s.tree.shown());
+        fail(
+            ErrorCode::wrong_use,
+            "'{}' has to wait: the session is on its way to step {} of branch {}; go on, or rewind to a step "
+            "that it has reached",
+            text, s.caught_up_at, s.tree.shown());
     s.with_progress(progress, "'" + text + "'", [&] {
         if (const auto* rewind = std::get_if<Rewind>(&command)) return s.rewind(*rewind);
         if (const auto* branch = std::get_if<GoToBranch>(&command)) return s.go_to_branch(*branch);
@@ -315,7 +316,7 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
         try {
             session.apply(logged.command);
         } catch (const Error& error) {
-            fail(error.code(), "'{}' after row {}: {}", format_command(logged.command), logged.row,
+            fail(error.code(), "'{}' after step {}: {}", format_command(logged.command), logged.row,
                  error.what());
         }
     };
@@ -323,7 +324,8 @@ void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec&
         for (; !session.catching_up() && next != spec.commands.end() && next->row < session.next_row();
              ++next) {
             if (next->row + 1 < session.next_row())
-                fail(ErrorCode::wrong_use, "'{}' is stamped with row {}, which is past: the run is at row {}",
+                fail(ErrorCode::wrong_use,
+                     "'{}' is stamped with step {}, which is past: the run is at step {}",
                      format_command(next->command), next->row, session.next_row() - 1);
             apply(*next);
         }

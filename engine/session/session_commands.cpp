@@ -46,8 +46,8 @@ std::string left_text(const Lane& lane, const std::vector<int>& heads, int posit
                 first = first < 0 ? e.row : std::min(first, e.row);
                 last = std::max(last, e.row);
             }
-    return first == last ? fmt::format("it left after row {}", last)
-                         : fmt::format("it left after rows {} to {}", first, last);
+    return first == last ? fmt::format("it left after step {}", last)
+                         : fmt::format("it left after steps {} to {}", first, last);
 }
 
 }  // namespace
@@ -205,7 +205,7 @@ void Session::Impl::add_lane(const AddLane& command) {
     check(command.spec);
     if (const Lane& reference = lanes.front(); reference.ended)
         fail(ErrorCode::wrong_use,
-             "a lane that joins reads lane 0's past tokens, and lane 0 ended its text at row {}; rewind to "
+             "a lane that joins reads lane 0's past tokens, and lane 0 ended its text at step {}; rewind to "
              "before that",
              n_prompt() + static_cast<int>(reference.tokens.size()) - 1);
     LaneInfo identity;
@@ -361,8 +361,9 @@ std::vector<LoggedCommand> before_row(std::vector<LoggedCommand> commands, int r
 
 void Session::Impl::rewind(const Rewind& command) {
     if (command.row < n_prompt() - 1 || command.row > row)
-        fail(ErrorCode::wrong_use, "cannot rewind to row {}; there are rows {} (the end of the prompt) to {}",
-             command.row, n_prompt() - 1, row);
+        fail(ErrorCode::wrong_use,
+             "cannot rewind to step {}; there are steps {} (the end of the prompt) to {}", command.row,
+             n_prompt() - 1, row);
     const bool on_the_way = row < caught_up_at || !scheduled.empty();
     if (command.row == row && !on_the_way && (log.empty() || log.back().row < row))
         return;  // nothing came after it

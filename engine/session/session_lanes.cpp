@@ -1,6 +1,6 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 #include "engine/session/session_impl.h"

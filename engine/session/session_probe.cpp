@@ -2,7 +2,7 @@
 // that repeats the lane's other evictions by hand.
 #include "engine/base/error.h"
 #include "engine/base/index.h"
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 #include "engine/session/session_impl.h"
 
 #include <algorithm>
@@ -81,8 +81,7 @@ std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
 Counterfactual Session::Impl::with_token_restored(int index, int position, int n_tokens, int at_row) {
     if (at_row < 0) at_row = row;
     if (at_row > row || at_row < n_prompt() - 1)
-        fail(ErrorCode::wrong_use, "rows that say a next token are {} to {}; row {} is none of them",
-             n_prompt() - 1, row, at_row);
+        fail(ErrorCode::wrong_use, "step {} is out of range; choose {} to {}", at_row, n_prompt() - 1, row);
     const Lane& asked = lane_at(index);
     const int last = position + n_tokens - 1;
     if (n_tokens < 1 || position < 0 || last > at_row)
@@ -100,10 +99,10 @@ Counterfactual Session::Impl::with_token_restored(int index, int position, int n
     if (const bool now = plain(asked.spec); !now || !always)
         fail(ErrorCode::unsupported,
              "lane {} {}; what it would say with a token back is known for lanes that never did", index,
-             now ? "hid tokens or turned keys to other positions in rows before"
-                 : "hides tokens or turns keys to other positions");
+             now ? "hid tokens or moved keys to other positions in earlier steps"
+                 : "hides tokens or moves keys to other positions");
     if (const int end = n_prompt() + static_cast<int>(asked.tokens.size()) - 1; end < at_row)
-        fail(ErrorCode::wrong_use, "lane {} ended its text at row {}; rewind to {} to ask", index, end, end);
+        fail(ErrorCode::wrong_use, "lane {} ended its text at step {}; rewind to {} to ask", index, end, end);
     Counterfactual result;
     result.lane_id = asked.id;
     result.position = position;
@@ -122,7 +121,7 @@ Counterfactual Session::Impl::with_token_restored(int index, int position, int n
         }
     if (heads.empty())
         fail(ErrorCode::wrong_use, "{} of lane {} {} held everywhere{}", token_text(position, n_tokens),
-             index, n_tokens == 1 ? "is" : "are", at_row < row ? fmt::format(" after row {}", at_row) : "");
+             index, n_tokens == 1 ? "is" : "are", at_row < row ? fmt::format(" after step {}", at_row) : "");
     result.kv_heads.assign(heads.begin(), heads.end());
 
     // The newest row's distribution is known; that of an earlier row is replayed too.

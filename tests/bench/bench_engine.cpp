@@ -1,7 +1,7 @@
 // Measures ratios of CPU-engine times. Each ratio comes from one interleaved run (A B A B ...): medians over
 // rounds, with the share of busy time that other processes took. The numbers belong in tests/bench/results.
 // No timed test uses them.
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "engine/bench/bench.h"
 #include "engine/model/seeded_model.h"
 #include "engine/session/session.h"

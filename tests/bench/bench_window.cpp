@@ -1,7 +1,7 @@
 // Measures the cost of the window's frames. A small and a large run each have a window of their own. They are
 // measured in turn (A B A B ...) while the others stand still. The numbers belong in tests/bench/results. No
 // timed test uses them. Needs a display (xvfb-run).
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "tests/bench/bench_options.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/tiny_model.h"

@@ -1,7 +1,7 @@
 #include "engine/base/error.h"
 #include "engine/session/command.h"
 #include "engine/session/command_queue.h"
-#include "engine/session/script.h"
+#include "engine/session/command_script.h"
 #include "engine/session/sampler.h"
 
 #include <gtest/gtest.h>
@@ -160,10 +160,10 @@ TEST(TimedScript, FaultsNameTheLine) {
         const char* says;
     };
     for (const Case& c :
-         {Case{"+1 follow on\n+2147483647 follow off", "s.txt:2: row 2147483656 never comes"},
-          {"+21 follow on", "s.txt:1: row 30 never comes: after 20 tokens the run ends with row 29"},
-          {"30 follow on", "row 30 never comes"},
-          {"8 follow on", "row 8 is before the end of the prompt (row 9)"},
+         {Case{"+1 follow on\n+2147483647 follow off", "s.txt:2: step 2147483656 never comes"},
+          {"+21 follow on", "s.txt:1: step 30 never comes: after 20 tokens the run ends with step 29"},
+          {"30 follow on", "step 30 never comes"},
+          {"8 follow on", "step 8 is before the end of the prompt (step 9)"},
           {"-2147483648 follow on", "before the end of the prompt"},
           {"\n+99999999999 follow on", "s.txt:2: '+99999999999' is neither"},
           {"+-1 follow on", "'+-1' is neither"},
@@ -171,8 +171,8 @@ TEST(TimedScript, FaultsNameTheLine) {
           {"0x10 follow on", "'0x10' is neither"},
           {"follow on", "'follow' is neither"},
           {"+1", "is not known"},
-          {"+5 follow on\n+4 follow off", "s.txt:2: row 13 comes after row 14"},
-          {"+5 rewind +21", "row 30 never comes"},
+          {"+5 follow on\n+4 follow off", "s.txt:2: step 13 comes after step 14"},
+          {"+5 rewind +21", "step 30 never comes"},
           {"+5 rewind +x", "'+x' is neither"},
           {"+5 lane 1 h2o:bugdet=3", "did you mean 'budget'"}}) {
         try {

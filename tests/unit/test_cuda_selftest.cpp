@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 
 namespace keyhole::cuda {
 namespace {
@@ -27,11 +29,15 @@ TEST(CudaSelfTest, EveryKernelHasACase) {
 }
 
 TEST(CudaSelfTest, FindsAKernelThatDoesNothing) {
+    std::map<std::string, std::string> shapes;  // one case a kernel is enough, and much quicker than all
+    for (const SelfTestLine& line : run_selftest(make_host_executor()))
+        shapes.emplace(line.kernel, line.shape);
     int index = 0;
     Kernels::for_each([&]<class Kernel>() {
         const auto executor = std::make_shared<reference::FailingExecutor>();
         executor->idle_kernel = index++;
-        const std::vector<SelfTestLine> lines = run_selftest(executor);
+        const std::vector<SelfTestLine> lines =
+            run_selftest(executor, shapes.at(std::string(kernel_name<Kernel>())));
         EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const SelfTestLine& line) {
             return !line.passed && line.kernel == kernel_name<Kernel>();
         })) << kernel_name<Kernel>();

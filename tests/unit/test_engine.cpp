@@ -342,13 +342,13 @@ TEST_F(EngineThread, ACommandOnTheWayToABranchIsStopped) {
             std::this_thread::sleep_for(pause);
             engine_.stop(true);
             EXPECT_TRUE(wait_for_phase(EnginePhase::idle));
-            const auto stopped = [&] { return engine_.status().message.find("stopped at row") == 0; };
+            const auto stopped = [&] { return engine_.status().message.find("stopped at step") == 0; };
             if (wait_for(stopped, 100ms)) return;
         }
     };
     for (int i = 0; i < 3; ++i) {
         run_and_stop(1);
-        EXPECT_NE(engine_.status().message.find(fmt::format("stopped at row {} on the way", kFar)),
+        EXPECT_NE(engine_.status().message.find(fmt::format("stopped at step {} on the way", kFar)),
                   std::string::npos)
             << engine_.status().message;
         EXPECT_EQ(steps().back()->row, kFar);

@@ -4,7 +4,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/export/exporter.h"
 #include "engine/export/run_json.h"
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/analysis/run_metrics.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/session/session.h"

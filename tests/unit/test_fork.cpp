@@ -126,7 +126,7 @@ TEST_F(SessionFork, RefusalsSayWhatIsStoredAndWhenItLeft) {
         return error_of([&] { session.apply(parse_command(text)); }, ErrorCode::wrong_use);
     };
     const std::string gone = refusal("evict 1 16 L1.H0");  // 17..21 are stored after row 21
-    EXPECT_NE(gone.find("left after row 21"), std::string::npos) << gone;
+    EXPECT_NE(gone.find("left after step 21"), std::string::npos) << gone;
     EXPECT_NE(gone.find("17-21"), std::string::npos) << gone;
     EXPECT_EQ(refusal("pin 1 0").find("nothing"), std::string::npos);
     refusal("evict 1 22");     // not yet
@@ -139,7 +139,7 @@ TEST_F(SessionFork, RefusalsSayWhatIsStoredAndWhenItLeft) {
     EXPECT_TRUE(session.log().empty());
     session.apply(parse_command("evict 1 18 L0"));
     session.apply(parse_command("evict 1 18"));  // where it still is
-    EXPECT_NE(refusal("evict 1 18").find("left after row 21"), std::string::npos);
+    EXPECT_NE(refusal("evict 1 18").find("left after step 21"), std::string::npos);
 }
 
 TEST_F(SessionFork, PinsHoldUntilTheyAreTakenOff) {

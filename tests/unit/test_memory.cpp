@@ -1,7 +1,7 @@
 // Memory that eviction saves: the cache against the equation, and the resident size of a separate process.
 #include "engine/backend/backend.h"
 #include "engine/backend/common/shared.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "engine/policy/lane_spec.h"
 #include "engine/trace/record.h"
 #include "tests/reference/tiny_model.h"

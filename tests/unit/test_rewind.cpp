@@ -239,7 +239,7 @@ TEST_F(SessionRewind, TheWayToABranchCanBeLeft) {
         ASSERT_TRUE(session.catching_up());
         EXPECT_NE(
             error_of([&] { session.apply(parse_command("lane 2 full")); }, keyhole::ErrorCode::wrong_use)
-                .find("rewind to a row"),
+                .find("rewind to a step"),
             std::string::npos);
         // A rewind that is stopped leaves the session on its way.
         error_of([&] { session.apply(keyhole::Rewind{kPrompt - 1 + 8}, [](double) { return false; }); },

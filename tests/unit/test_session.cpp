@@ -364,7 +364,7 @@ TEST_F(EngineSession, EndOfTextEndsALane) {
         const std::string why =
             reference::error_of([&] { session.apply(keyhole::parse_command("add sink:budget=8")); },
                                 keyhole::ErrorCode::wrong_use);
-        refused = why.find("lane 0 ended its text at row") != std::string::npos;
+        refused = why.find("lane 0 ended its text at step") != std::string::npos;
     });
     EXPECT_TRUE(refused);
 }

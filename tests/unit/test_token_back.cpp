@@ -191,7 +191,7 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
     EXPECT_THROW(s.with_token_restored(2, 3, {}, -1, 0), keyhole::Error);
     for (const int row : {kPrompt - 2, kPrompt + 1})
         EXPECT_NE(error_of([&] { s.with_token_restored(0, 3, {}, row); }, keyhole::ErrorCode::wrong_use)
-                      .find("rows that say a next token"),
+                      .find("is out of range; choose"),
                   std::string::npos);
     EXPECT_NE(refused(7, 3, keyhole::ErrorCode::wrong_use).find("lane 7"), std::string::npos);
     EXPECT_NE(refused(1, 6, keyhole::ErrorCode::unsupported).find("lane 1 hides"), std::string::npos);
@@ -202,7 +202,7 @@ TEST_F(Counterfactual, SaysWhatItCannot) {
     for (const char* spec : {"lane 2 sink:budget=8", "lane 3 sink:budget=6"}) s.apply(parse_command(spec));
     s.step();
     for (const int lane : {1, 2})
-        EXPECT_NE(refused(lane, 6, keyhole::ErrorCode::unsupported).find("hid tokens or turned"),
+        EXPECT_NE(refused(lane, 6, keyhole::ErrorCode::unsupported).find("hid tokens or moved"),
                   std::string::npos)
             << lane;
     EXPECT_FALSE(s.with_token_restored(3, 6).kv_heads.empty());

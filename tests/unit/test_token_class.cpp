@@ -1,7 +1,7 @@
 // Kinds of tokens by text.
 #include "engine/analysis/token_class.h"
 
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 
 #include <gtest/gtest.h>
 

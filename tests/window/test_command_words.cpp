@@ -86,7 +86,7 @@ TEST_F(CommandWords, ScriptsAreReadWholeAndBeforeTheWork) {
     ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
     expect_refused(decode() + "--script '" + path("pipe") + "'", "it is a pipe", 1);
     expect_refused(decode() + "--script /dev/zero", "it is a device", 1);
-    expect_refused(decode() + script("+1 follow on\n+5 follow off\n"), "script.txt:2: row ");
+    expect_refused(decode() + script("+1 follow on\n+5 follow off\n"), "script.txt:2: step ");
     expect_refused(decode() + script("+2147483647 follow off\n"), "never comes: after 4 tokens");
     expect_refused(decode() + script("+99999999999999 follow off\n"), "script.txt:1: '+99999999999999'");
     expect_refused(decode() + script("+1 sampling top_p=nan\n"), "top_p=nan");

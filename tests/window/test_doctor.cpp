@@ -45,7 +45,7 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
     const auto findings_of = [&](const StepList& run) { return examine(history_of(run), 1, kRow); };
     const auto sound = findings_of(steps);
     for (const char* name : {"each head holds its budget", "the recent window moves on",
-                             "rows and positions ascend, none twice", "the cache stores what the mask says"})
+                             "steps and positions ascend, none twice", "the cache stores what the mask says"})
         EXPECT_EQ(state_of(sound, name), Finding::State::good) << name;
     EXPECT_EQ(state_of(sound, "lost mass is a share"), Finding::State::unknown);
     // The synthetic attention is not a distribution; the doctor detects it.
@@ -64,7 +64,7 @@ TEST(Doctor, FindsTheFaultsThatAreThere) {
                                         [&](LaneRecord& r) {
                                             r.evictions.push_back(steps.front()->lanes[1].evictions.front());
                                         })),
-                       "rows and positions ascend, none twice"),
+                       "steps and positions ascend, none twice"),
               Finding::State::broken);
     EXPECT_EQ(state_of(findings_of(with(steps, kRow, [](LaneRecord& r) { ++r.use.stored_tokens; })),
                        "the cache stores what the mask says"),
@@ -217,7 +217,7 @@ TEST(TokenLifetime, StoriesNameRuleAndRank) {
     const Eviction& gone = steps.back()->lanes[1].evictions.front();
     const HeadRef head = history.run().layout.kv_head(gone.kv_head).readers.front();
     const std::string story = eviction_story(history, 1, head.layer, head.head, gone.position);
-    EXPECT_NE(story.find(fmt::format("after row {}", gone.row)), std::string::npos) << story;
+    EXPECT_NE(story.find(fmt::format("after step {}", gone.row)), std::string::npos) << story;
     EXPECT_NE(story.find("by the policy h2o"), std::string::npos) << story;
     EXPECT_NE(story.find("that competed"), std::string::npos) << story;
     EXPECT_EQ(eviction_story(history, 0, 0, 0, 5), "");

@@ -273,5 +273,18 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     EXPECT_FALSE(healthy(examine(app.run.history, 0, app.run.last_row())));  // the doctor reports a fault
 }
 
+// A start that fails leaves the run before on show. It is not the engine's, so no job may replay it.
+TEST_F(LiveRun, AFailedStartAfterATraceRefusesJobs) {
+    app.show_run(opened_run(app.run.history.steps(), "run.keyhole"));
+    run_action(app, "model /nowhere/x");
+    EXPECT_THROW(run_action(app, "export.start"), Error);
+    settle();
+    EXPECT_EQ(app.run.status.phase, EnginePhase::failed);
+    ASSERT_TRUE(app.run.has_steps());
+    app.view.pick_cell({app.run.last_row(), 3}, false);
+    for (const char* action : {"export.start", "why.shadow"})
+        EXPECT_THROW(run_action(app, action), Error) << action;
+}
+
 }  // namespace
 }  // namespace keyhole

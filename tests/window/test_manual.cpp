@@ -12,7 +12,7 @@
 #include "engine/eval/tasks.h"
 #include "engine/eval/sweep_grid.h"
 #include "engine/export/options.h"
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 #include "engine/model/families/family.h"
 #include "engine/model/seeded_model.h"
 #include "engine/policy/lane_spec.h"

@@ -1,6 +1,6 @@
 // The window's memory: its parts are those of the run, and they stay within their bounds.
 #include "app/state/memory_use.h"
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 #include "tests/window/live_run.h"
 
 #include <numeric>

@@ -238,7 +238,7 @@ TEST_F(LiveViews, AfterAChangeOfKvHeadsTheRowsWithoutARecordAreNamed) {
     const int lane = app.shown_lane(), first = app.run.history.lanes()[to_index(lane)].first_row,
               begin = app.run.history.n_prompt() - 1;
     const std::string note = recording_note(app.run.history, lane, 1, 0);
-    EXPECT_NE(note.find(fmt::format("rows {} to {} ran again without a record", begin, first - 1)),
+    EXPECT_NE(note.find(fmt::format("steps {} to {} ran again without a record", begin, first - 1)),
               std::string::npos)
         << note;
     EXPECT_EQ(note.find("lane id"), std::string::npos);

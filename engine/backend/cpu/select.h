@@ -2,7 +2,7 @@
 /// backend/cuda/kernels/select.h.
 #pragma once
 
-#include "engine/backend/common/selection.h"
+#include "engine/policy/selection.h"
 #include "engine/backend/cpu/cache.h"
 
 #include <span>

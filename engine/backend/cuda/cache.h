@@ -13,7 +13,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/common/accumulators.h"
-#include "engine/backend/common/selection.h"
+#include "engine/policy/selection.h"
 #include "engine/backend/common/shadow.h"
 #include "engine/backend/cuda/device_model.h"
 #include "engine/base/index.h"

@@ -658,9 +658,11 @@ std::string selftest_table(const std::vector<SelfTestLine>& lines) {
     return table + fmt::format("{} of {} passed\n", lines.size() - n_failed, lines.size());
 }
 
-std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor) {
+std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor, std::string_view only) {
     std::vector<SelfTestLine> lines;
-    const auto run = [&](const std::string& shape, const Case& c) { run_case(shape, c, executor, lines); };
+    const auto run = [&](const std::string& shape, const Case& c) {
+        if (only.empty() || only == shape) run_case(shape, c, executor, lines);
+    };
     run("999 floats", copies);
     run("3 of 37 x 53 x 65", products);
     run("3 lanes, width 328", plain_layers);

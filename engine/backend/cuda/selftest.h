@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace keyhole::cuda {
@@ -23,8 +24,8 @@ struct SelfTestLine {
 /// Returns the lines as a table with the number of failures.
 std::string selftest_table(const std::vector<SelfTestLine>& lines);
 
-/// Runs all cases and returns one line for each kernel and case, in the order in which a row uses them. A
-/// failing case gives a line; nothing throws.
-std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor);
+/// Runs all cases, or only those of one shape, and returns one line for each kernel and case, in the
+/// order in which a row uses them. A failing case gives a line; nothing throws.
+std::vector<SelfTestLine> run_selftest(const std::shared_ptr<Executor>& executor, std::string_view only = {});
 
 }  // namespace keyhole::cuda

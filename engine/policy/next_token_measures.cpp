@@ -1,4 +1,4 @@
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -8,7 +8,7 @@
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/policy/distribution.cpp"
+#define HWY_TARGET_INCLUDE "engine/policy/next_token_measures.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once for each instruction set
 
 #include <hwy/highway.h>

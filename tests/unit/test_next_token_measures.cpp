@@ -1,4 +1,4 @@
-#include "engine/policy/distribution.h"
+#include "engine/policy/next_token_measures.h"
 
 #include <gtest/gtest.h>
 

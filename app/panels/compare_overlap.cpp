@@ -1,4 +1,4 @@
-#include "app/panels/compare_facts.h"
+#include "app/panels/compare_overlap.h"
 
 #include "app/panels/measure_plot.h"
 #include "engine/analysis/compare.h"
@@ -158,7 +158,7 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
 
 }  // namespace
 
-void draw_compare_facts(const PanelContext& context) {
+void draw_overlap(const PanelContext& context) {
     const AppState& app = context.app;
     const int a = app.shown_lane(), b = app.run.history_lane(app.other_lane()).value_or(0);
     const bool watched = app.compares_watched();

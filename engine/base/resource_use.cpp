@@ -1,4 +1,4 @@
-#include "engine/base/measure.h"
+#include "engine/base/resource_use.h"
 
 #include <algorithm>
 #include <fstream>

@@ -8,6 +8,6 @@
 namespace keyhole {
 
 /// Fills the remaining room.
-void draw_compare_facts(const PanelContext& context);
+void draw_overlap(const PanelContext& context);
 
 }  // namespace keyhole

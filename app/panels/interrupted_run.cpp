@@ -1,10 +1,10 @@
-#include "app/panels/left_run.h"
+#include "app/panels/interrupted_run.h"
 
 #include <filesystem>
 
 namespace keyhole {
 
-void draw_left_run(KeptRuns& runs, const PanelContext& context) {
+void draw_interrupted_runs(KeptRuns& runs, const PanelContext& context) {
     if (runs.left().empty() || context.app.jobs.opening()) return;
     const std::filesystem::path spool = runs.left().front();
     const ImVec2 size = ImGui::GetIO().DisplaySize;

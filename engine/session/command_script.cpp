@@ -1,4 +1,4 @@
-#include "engine/session/script.h"
+#include "engine/session/command_script.h"
 
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -27,15 +27,15 @@ int row_of_stamp(std::string_view stamp, int n_prompt, int last_row) {
     const auto value = number_from_text<int>(stamp.substr(relative ? 1 : 0), relative ? 0 : kLowest<int>);
     if (!value)
         fail(ErrorCode::wrong_use,
-             "'{}' is neither `+N` (tokens generated) nor a row number; a line is one of them and a command",
+             "'{}' is neither `+N` (tokens generated) nor a step number; a line is one of them and a command",
              shown_text(stamp));
     const std::int64_t row = std::int64_t{*value} + (relative ? prompt_end : 0);
     if (row < prompt_end)
-        fail(ErrorCode::wrong_use, "row {} is before the end of the prompt (row {})", row, prompt_end);
+        fail(ErrorCode::wrong_use, "step {} is before the end of the prompt (step {})", row, prompt_end);
     if (row > last_row)
         fail(ErrorCode::wrong_use,
-             "row {} never comes: after {} tokens the run ends with row {}; generate more, or give an "
-             "earlier row",
+             "step {} never comes: after {} tokens the run ends with step {}; generate more, or give an "
+             "earlier step",
              row, last_row - prompt_end, last_row);
     return static_cast<int>(row);
 }
@@ -82,7 +82,7 @@ std::vector<LoggedCommand> parse_timed_script(std::string_view name, const std::
             const std::string_view text = line.text;
             const std::size_t blank = std::min(text.find_first_of(kBlanks), text.size());
             const int row = row_of_stamp(text.substr(0, blank), n_prompt, last_row);
-            if (row < earliest) fail(ErrorCode::wrong_use, "row {} comes after row {}", row, earliest);
+            if (row < earliest) fail(ErrorCode::wrong_use, "step {} comes after step {}", row, earliest);
             commands.push_back({row, parse_timed_command(trimmed(text.substr(blank)), n_prompt, last_row)});
             earliest = row_after(commands.back(), n_prompt);
         } catch (const Error& error) {

@@ -1,4 +1,4 @@
-#include "engine/analysis/measures.h"
+#include "engine/analysis/measure_table.h"
 
 #include "engine/base/error.h"
 
@@ -28,19 +28,19 @@ constexpr std::array kMeasures = {
             "Share of the stored tokens that are among the newest k: 73 to 76 % in TOVA's paper."},
     Measure{
         "jaccard", "Overlap of kept sets", "1", "|S_t and S'_t| / |S_t or S'_t|, 1 where both are empty",
-        "How far two lanes store the same positions in a KV head, over the rows before their texts part."},
-    Measure{"lifetime", "Lifetime", "rows",
-            "e_p - p, e_p = row that evicted p, or the lane's last row + 1 where p is still stored",
+        "How far two lanes store the same positions in a KV head, over the steps before their texts part."},
+    Measure{"lifetime", "Lifetime", "steps",
+            "e_p - p, e_p = step that evicted p, or the lane's last step + 1 where p is still stored",
             "Rows after which a token was still stored: TOVA's figure 9 and table 2."},
     Measure{"entropy", "Entropy", "nats", "-sum over v of p_v ln p_v",
             "How undecided the next-token distribution is."},
     Measure{
         "kl", "KL to lane 0", "nats", "sum over v of p_v (ln p_v - ln q_v), p of lane 0, q of the lane",
-        "How far the next-token distribution moved from lane 0's, over the rows before their texts part."},
-    Measure{"agreement", "Agreement", "1", "share of rows with argmax p = argmax q",
+        "How far the next-token distribution moved from lane 0's, over the steps before their texts part."},
+    Measure{"agreement", "Agreement", "1", "share of steps with argmax p = argmax q",
             "How often lane 0 and the lane have the same most likely next token."},
-    Measure{"first_divergence", "First divergence", "row",
-            "the least t for which row t - 1 of the lane chose another token than lane 0's",
+    Measure{"first_divergence", "First divergence", "step",
+            "the least t for which step t - 1 of the lane chose another token than lane 0's",
             "Position of the first token that the lane chooses differently from lane 0."},
 };
 

@@ -1,4 +1,4 @@
-#include "engine/backend/common/selection.h"
+#include "engine/policy/selection.h"
 
 #include "engine/base/index.h"
 

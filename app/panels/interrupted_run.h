@@ -8,6 +8,6 @@
 namespace keyhole {
 
 /// Draws nothing if there is no such run.
-void draw_left_run(KeptRuns& runs, const PanelContext& context);
+void draw_interrupted_runs(KeptRuns& runs, const PanelContext& context);
 
 }  // namespace keyhole
