@@ -43,7 +43,7 @@ void Script::refuse(const Line& line, const char* why) const {
 }
 
 bool Script::may_go_on(const ScriptStep& wait, const AppState& app) const {
-    if (wait.kind == ScriptStep::Kind::wait_idle) return app.idle();
+    if (wait.kind == ScriptStep::Kind::wait_idle) return app.idle() && app.doctor.complete();
     if (wait.kind == ScriptStep::Kind::wait_rows) return app.run.n_decoded() >= wait.n;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - wait_begin_;
     return waited.count() >= wait.seconds;

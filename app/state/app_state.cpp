@@ -73,8 +73,9 @@ void AppState::open_trace(const std::filesystem::path& path) {
         fail(ErrorCode::wrong_use, "cannot open {}: {} is being read; wait for it or cancel it",
              path.string(), jobs.opening() ? jobs.read_file.string() : "another trace");
     jobs.open_job.take();
-    jobs.open_job.begin([path](const BackgroundJob<OpenedRun>::Tell& tell) { return open_run(path, tell); },
-                        wake);
+    jobs.open_job.begin(
+        [path](const BackgroundJob<OpenedRun>::Progress& progress) { return open_run(path, progress); },
+        wake);
     jobs.read_file = path;
     say("opening " + path.string());
 }

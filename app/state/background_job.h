@@ -22,11 +22,11 @@ class BackgroundJob {
   public:
     /// Reports progress, 0..1. Returns false if the job is cancelled or the program ends; the work should
     /// then stop.
-    using Tell = std::function<bool(double)>;
+    using Progress = std::function<bool(double)>;
 
     /// Starts the work; no effect while a job runs. wake: called on any thread when progress moved and at
     /// the end; may be empty.
-    void begin(std::function<Result(const Tell&)> work, std::function<void()> wake) {
+    void begin(std::function<Result(const Progress&)> work, std::function<void()> wake) {
         if (running_) return;
         {
             const std::lock_guard lock(mutex_);

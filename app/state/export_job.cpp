@@ -56,9 +56,9 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
                       std::function<void()> wake) {
     job_.begin(
         [model = std::move(model), run = std::move(run), last_row, options,
-         w = request](const BackgroundJob<std::string>::Tell& tell) {
+         w = request](const BackgroundJob<std::string>::Progress& progress) {
             return export_run(model, run, last_row, options, w, [&](double done) {
-                if (!tell(done))
+                if (!progress(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });
         },
@@ -67,9 +67,9 @@ void ExportJob::start(std::shared_ptr<const Model> model, RunSpec run, int last_
 
 void ExportJob::start(RunHistory history, std::function<void()> wake) {
     job_.begin(
-        [history = std::move(history), w = request](const BackgroundJob<std::string>::Tell& tell) {
+        [history = std::move(history), w = request](const BackgroundJob<std::string>::Progress& progress) {
             export_history(history, options_of(w, true), [&](double done, const std::string&) {
-                if (!tell(done))
+                if (!progress(done))
                     fail(ErrorCode::cancelled, "the export to {} was cancelled", w.folder.string());
             });
             return fmt::format("exported the trace's records, in half precision, to {}",

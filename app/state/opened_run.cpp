@@ -17,11 +17,11 @@ OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from) {
     return run;
 }
 
-OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell) {
-    if (!std::filesystem::is_directory(trace)) return opened_run(read_trace(trace, tell), trace);
+OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& progress) {
+    if (!std::filesystem::is_directory(trace)) return opened_run(read_trace(trace, progress), trace);
     // If this is the spool of an interrupted run, makes its trace first.
-    const std::filesystem::path made = recover_spool(trace, [&](double done) { return tell(done / 2); });
-    return opened_run(read_trace(made, [&](double done) { return tell(0.5 + done / 2); }), made);
+    const std::filesystem::path made = recover_spool(trace, [&](double done) { return progress(done / 2); });
+    return opened_run(read_trace(made, [&](double done) { return progress(0.5 + done / 2); }), made);
 }
 
 }  // namespace keyhole

@@ -24,7 +24,7 @@ struct OpenedRun {
 /// from: the trace file of the records; empty: none. Throws Error(bad_file) if there are no records, and
 /// Error(wrong_use) for unknown lane specs.
 OpenedRun opened_run(const StepList& steps, const std::filesystem::path& from);
-/// Reads a trace and builds its run. tell: as for read_trace. Throws as read_trace and opened_run do.
-OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& tell);
+/// Reads a trace and builds its run. progress: as for read_trace. Throws as read_trace and opened_run do.
+OpenedRun open_run(const std::filesystem::path& trace, const std::function<bool(double)>& progress);
 
 }  // namespace keyhole

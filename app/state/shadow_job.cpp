@@ -47,13 +47,13 @@ void ShadowJob::start(std::shared_ptr<const Model> model, RunSpec run, BackendOp
     run.wants.attention = true;  // it includes the kept positions
     job_.begin(
         [model = std::move(model), run = std::move(run), options,
-         about = std::move(about)](const BackgroundJob<ShadowAttention>::Tell& tell) {
+         about = std::move(about)](const BackgroundJob<ShadowAttention>::Progress& progress) {
             std::string notice;
             const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
             ShadowPicker picker(model->layout(), about);
             replay(model, *backend, run, about.last_row, &picker,
                    [&](const std::shared_ptr<const StepTrace>& step) {
-                       if (!tell(double(step->row + 1) / (about.last_row + 1)))
+                       if (!progress(double(step->row + 1) / (about.last_row + 1)))
                            fail(ErrorCode::cancelled, "stopped: nothing was computed");
                    });
             return picker.result();

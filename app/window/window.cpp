@@ -474,12 +474,13 @@ std::vector<InputEvent> WindowLoop::take_events() {
 /// Takes what the engine, the jobs and the script changed.
 bool WindowLoop::update() {
     bool due = refresh();
-    due = run_script() || due;
-    if (!app_.run.has_steps()) return due;
-    // The doctor may have paused: no frame is due unless it examined something.
-    const std::int64_t n_examined = app_.doctor.n_examined();
-    app_.update_doctor(4);
-    return due || app_.doctor.n_examined() != n_examined;
+    if (app_.run.has_steps()) {
+        // The doctor may have paused: no frame is due unless it examined something.
+        const std::int64_t n_examined = app_.doctor.n_examined();
+        app_.update_doctor(4);
+        due = due || app_.doctor.n_examined() != n_examined;
+    }
+    return run_script() || due;
 }
 
 bool WindowLoop::refresh() {

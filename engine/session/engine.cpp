@@ -18,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Replays that take less than kAnnounceAfter are not announced; longer ones report at intervals of
-/// kTellEvery.
-constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kTellEvery = std::chrono::milliseconds(50);
+/// kReportEvery.
+constexpr auto kAnnounceAfter = std::chrono::milliseconds(200), kReportEvery = std::chrono::milliseconds(50);
 
 bool has_code(const std::exception& error, ErrorCode code) {
     const auto* known = dynamic_cast<const Error*>(&error);
@@ -160,7 +160,7 @@ struct Engine::Impl {
             session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
             recorder.push(session->prefill([&, next = Clock::now()](double done) mutable {
                 if (const auto now = Clock::now(); now >= next) {
-                    next = now + kTellEvery;
+                    next = now + kReportEvery;
                     set_status([&](EngineStatus& s) { s.progress = done; });
                 }
                 return !queue.stops_work();
@@ -231,7 +231,7 @@ struct Engine::Impl {
         return [this, what = std::move(what), next = Clock::now() + kAnnounceAfter](double done) mutable {
             if (queue.stops_work()) return false;
             if (const auto now = Clock::now(); now >= next) {
-                next = now + kTellEvery;
+                next = now + kReportEvery;
                 set_status([&](EngineStatus& s) {
                     s.work = what;
                     s.progress = done;

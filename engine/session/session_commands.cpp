@@ -335,7 +335,7 @@ void Session::Impl::restore(int to_row, const std::vector<LoggedCommand>& comman
         while (row < to_row) {
             part_from = whole_from + whole_share * (row - first) / n_rows;
             part_share = whole_share / n_rows;
-            tell_or_stop(0);
+            report_or_cancel(0);
             for (; next < commands.size() && commands[next].row == row; ++next)
                 perform(commands[next].command);
             feed_row();

@@ -44,9 +44,9 @@ struct Session::Impl : SessionState {
     RowWants wants() const { return quiet ? RowWants{} : start.wants; }
 
     /// Reports replay progress, 0..1 of the current part. Returns false to cancel.
-    bool tell(double done) const { return !progress || progress(part_from + part_share * done); }
-    void tell_or_stop(double done) const {
-        if (!tell(done)) fail(ErrorCode::cancelled, "stopped");
+    bool report_progress(double done) const { return !progress || progress(part_from + part_share * done); }
+    void report_or_cancel(double done) const {
+        if (!report_progress(done)) fail(ErrorCode::cancelled, "stopped");
     }
     template <class Work>
     auto with_progress(const std::function<bool(double)>& report, const std::string& what, Work work);
@@ -103,7 +103,7 @@ struct Session::Impl : SessionState {
     void branches_changed();
 };
 
-/// Runs work() with `told` as the progress callback. what: begins the sentence that reports a cancellation.
+/// Runs work() with `report` as the progress callback. what: begins the sentence that reports a cancellation.
 template <class Work>
 auto Session::Impl::with_progress(const std::function<bool(double)>& report, const std::string& what,
                                   Work work) {

@@ -213,7 +213,7 @@ void Session::Impl::discard_outputs() {
 /// the progress.
 void Session::Impl::prefill_again(std::size_t first_lane, double share) {
     prefill(
-        first_lane, [&](double done) { return tell(share * done); }, false);
+        first_lane, [&](double done) { return report_progress(share * done); }, false);
 }
 
 /// Replays the last lane, which is new: the prompt, then `tokens`, with its logged commands at their rows.
@@ -235,7 +235,7 @@ void Session::Impl::replay(const std::vector<int>& tokens, const std::vector<Log
     lane.pending.insert(lane.pending.end(), lane.out.evictions.begin(), lane.out.evictions.end());
     for (std::size_t i = 0; i < tokens.size(); ++i) {
         const int at_row = n_prompt() + static_cast<int>(i);
-        tell_or_stop(at_row / n_rows);
+        report_or_cancel(at_row / n_rows);
         apply_until(at_row - 1);
         lane.token = tokens[i];
         lane.token_log_prob = lane.log_probs[to_index(tokens[i])];

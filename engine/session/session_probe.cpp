@@ -53,7 +53,7 @@ std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
         const double n_rows = at_row + 1.0;
         if (stepwise) {
             for (int i = 0; i < n_prompt(); ++i) {
-                tell_or_stop(i / n_rows);
+                report_or_cancel(i / n_rows);
                 feed({last}, i, [&](const Lane&) { return run->prompt_tokens[to_index(i)]; });
                 let_go(i);
             }
@@ -62,7 +62,7 @@ std::vector<float> Session::Impl::replay_in_copy(const Lane& asked, int at_row,
             let_go(n_prompt() - 1);
         }
         for (int r = n_prompt(); r <= at_row; ++r) {
-            tell_or_stop(r / n_rows);
+            report_or_cancel(r / n_rows);
             feed({last}, r, [&](const Lane&) { return tokens[to_index(r - n_prompt())]; });
             let_go(r);
         }

@@ -40,7 +40,7 @@ class ZipWriter {
     /// Fills the empty buffer with the next part of a member; returns false at its end.
     using Next = std::function<bool(std::vector<std::byte>& buffer)>;
 
-    /// tell: see write_trace().
+    /// progress: see write_trace().
     ZipWriter(fs::path path, std::function<bool(double)> report)
         : path_(std::move(path)), report_(std::move(report)) {
         int error = 0;

@@ -45,7 +45,7 @@ class TraceWriter {
     /// Writes one record to disk before it returns. Rows of one run ascend. A row that came before removes it
     /// and the later ones: a trace holds the shown branch, and lists the others. Throws Error(io).
     void append(const StepTrace& step);
-    /// Writes the trace file and removes the spool. tell: see read_trace(). Throws Error(io) or
+    /// Writes the trace file and removes the spool. progress: see read_trace(). Throws Error(io) or
     /// Error(cancelled), and then keeps the spool.
     void finish(const std::function<bool(double)>& report = {});
 
@@ -58,18 +58,18 @@ class TraceWriter {
     std::optional<SpoolFolder> spool_;
 };
 
-/// Writes the records of one run. tell: see read_trace(). Throws Error(io), Error(wrong_use),
+/// Writes the records of one run. progress: see read_trace(). Throws Error(io), Error(wrong_use),
 /// Error(cancelled).
 void write_trace(const StepList& steps, const std::filesystem::path& path,
                  const std::function<bool(double)>& report = {});
 
-/// Returns records equal to those written. tell: is given the progress, 0..1; returning false cancels. Beside
+/// Returns records equal to those written. progress: receives 0..1; returning false cancels. Beside
 /// the records, memory holds one row of one array. Throws Error(bad_file), naming file and member, or
 /// Error(cancelled).
 StepList read_trace(const std::filesystem::path& path, const std::function<bool(double)>& report = {});
 
 /// Writes the spool's records, up to the last complete one, to a trace beside it, and removes the spool.
-/// Returns the trace's path. tell: see read_trace(). Throws Error(bad_file) if nothing can be saved,
+/// Returns the trace's path. progress: see read_trace(). Throws Error(bad_file) if nothing can be saved,
 /// Error(io) if a program is still writing the spool.
 std::filesystem::path recover_spool(const std::filesystem::path& spool,
                                     const std::function<bool(double)>& report = {});

@@ -127,15 +127,15 @@ TEST_F(Counterfactual, OfAnEarlierRowIsWhatItWasThere) {
         }
         EXPECT_GT(largest, 0);
         // Both passes report as one progress, and both stop.
-        std::vector<double> told;
-        const auto tell = [&](double done) {
-            told.push_back(done);
+        std::vector<double> reported;
+        const auto progress = [&](double done) {
+            reported.push_back(done);
             return true;
         };
-        s.with_token_restored(lane, 7, tell, kPrompt + 4);
-        EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-        EXPECT_GT(told.back(), 0.9);
-        EXPECT_LE(told.back(), 1);
+        s.with_token_restored(lane, 7, progress, kPrompt + 4);
+        EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
+        EXPECT_GT(reported.back(), 0.9);
+        EXPECT_LE(reported.back(), 1);
         for (const double until : {0.3, 0.7})
             error_of(
                 [&] {

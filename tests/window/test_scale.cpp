@@ -19,11 +19,9 @@ class Scale : public testing::ProgramRun {
 };
 
 TEST_F(Scale, AnIdleWindowDrawsNothing) {
-    ASSERT_EQ(
-        run_script(
-            "wait idle\nstep 3\nwait idle\nwait seconds 0.5\nmeasure.begin\nwait seconds 5\nmeasure.end " +
-            path("idle.json") + "\nquit\n"),
-        0)
+    ASSERT_EQ(run_script("wait idle\nstep 3\nwait idle\nmeasure.begin\nwait seconds 5\nmeasure.end " +
+                         path("idle.json") + "\nquit\n"),
+              0)
         << output_;
     const nlohmann::json idle = measured("idle.json");
     EXPECT_GE(idle["seconds"], 5);

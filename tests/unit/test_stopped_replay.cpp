@@ -17,9 +17,9 @@ using keyhole::parse_command;
 
 constexpr int kPrompt = 14, kRows = 9;
 
-class LiveAgain : public testing::Test {
+class StoppedReplay : public testing::Test {
   protected:
-    LiveAgain()
+    StoppedReplay()
         : tiny_({.n_layers = 2, .n_heads = 4, .n_kv_heads = 4, .head_dim = 8, .seed = 31}),
           model_(keyhole::load_model(tiny_.folder())) {
         std::string notice;
@@ -46,10 +46,11 @@ class LiveAgain : public testing::Test {
         }
         return out;
     }
-    using Told = std::function<bool(double)>;
-    using Ask = std::function<void(keyhole::Session&, const Told&)>;
+    using Progress = std::function<bool(double)>;
+    using Ask = std::function<void(keyhole::Session&, const Progress&)>;
     static Ask command(const char* text) {
-        return [text](keyhole::Session& s, const Told& told) { s.apply(parse_command(text), told); };
+        return
+            [text](keyhole::Session& s, const Progress& progress) { s.apply(parse_command(text), progress); };
     }
 
     TinyModel tiny_;
@@ -82,7 +83,7 @@ void expect_equal_rows(keyhole::Session& a, keyhole::Session& b, const std::stri
     }
 }
 
-TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
+TEST_F(StoppedReplay, StoppedBeforeAnyRowLeavesAllAsItWas) {
     const std::pair<const char*, Ask> asks[] = {
         {"other KV heads", command("lane 1 h2o:budget=8,kv=gqa:2")},
         {"other KV heads, stepwise", command("lane 2 window:budget=6,prefill=stepwise,kv=mqa")},
@@ -90,32 +91,33 @@ TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
         {"a copy with other KV heads", command("fork 3 h2o:budget=5,kv=mqa")},
         {"a lane that joins", command("add tova:budget=5")},
         {"going back", command("rewind 18")},
-        {"a token back", [](keyhole::Session& s, const Told& told) { s.with_token_restored(3, 2, told); }},
+        {"a token back",
+         [](keyhole::Session& s, const Progress& progress) { s.with_token_restored(3, 2, progress); }},
     };
     for (const auto& [what, ask] : asks) {
-        std::vector<double> told;
+        std::vector<double> reported;
         {
             const auto through = live(0);
             ask(*through->session, [&](double done) {
-                told.push_back(done);
+                reported.push_back(done);
                 return true;
             });
         }
-        EXPECT_TRUE(std::is_sorted(told.begin(), told.end())) << what;
-        EXPECT_GE(told.front(), 0) << what;
-        EXPECT_LE(told.back(), 1) << what;
-        EXPECT_GT(told.back(), 0.75) << what;
+        EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end())) << what;
+        EXPECT_GE(reported.front(), 0) << what;
+        EXPECT_LE(reported.back(), 1) << what;
+        EXPECT_GT(reported.back(), 0.75) << what;
         // At least one progress call before every decode row.
-        EXPECT_GE(std::count_if(told.begin(), told.end(),
+        EXPECT_GE(std::count_if(reported.begin(), reported.end(),
                                 [](double done) { return done > double(kPrompt - 1) / (kPrompt + kRows); }),
                   what == std::string("going back") ? 18 - kPrompt : kRows)
             << what;
         for (const std::size_t checkpoint_bytes : {std::size_t{0}, std::size_t{1} << 20}) {
             const auto asked = live(checkpoint_bytes), never = live(0);
-            for (std::size_t stop_at = 0; stop_at < told.size(); stop_at += stop_at < 4 ? 1 : 3) {
+            for (std::size_t stop_at = 0; stop_at < reported.size(); stop_at += stop_at < 4 ? 1 : 3) {
                 std::size_t n = 0;
                 bool reached = false;
-                const Told stop = [&](double) {
+                const Progress stop = [&](double) {
                     reached = n == stop_at;
                     return n++ != stop_at;
                 };
@@ -130,7 +132,7 @@ TEST_F(LiveAgain, StoppedBeforeAnyRowLeavesAllAsItWas) {
 }
 
 /// Repeated after a stop, the command does the same as without the stop.
-TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
+TEST_F(StoppedReplay, AStoppedCommandCanBeGivenAgain) {
     for (const char* text : {"lane 1 h2o:budget=8,kv=gqa:2", "lane 1 tova:budget=7,shadow=on", "rewind 17"}) {
         const auto twice = live(std::size_t{1} << 20), once = live(std::size_t{1} << 20);
         error_of([&] { twice->session->apply(parse_command(text), [](double) { return false; }); },
@@ -143,7 +145,7 @@ TEST_F(LiveAgain, AStoppedCommandCanBeGivenAgain) {
 
 /// Branch commands that replay a lane can be stopped like any other. They wait, with the rest of the way to
 /// the branch's end, before the next row.
-TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
+TEST_F(StoppedReplay, AStoppedCommandOfABranchWaitsForTheNextStep) {
     const auto there = [&](std::size_t checkpoint_bytes) {
         auto l = live(checkpoint_bytes);
         keyhole::Session& s = *l->session;
@@ -168,14 +170,14 @@ TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
         const auto l = there(checkpoint_bytes);
         keyhole::Session& s = *l->session;
         // Once the branch is reached, the commands at its start can wait, but there is no way back.
-        std::vector<double> told;
+        std::vector<double> reported;
         s.apply(parse_command("branch 1"), [&](double done) {
-            told.push_back(done);
+            reported.push_back(done);
             return done < 0.5;  // two commands follow the shared rows
         });
-        EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-        EXPECT_GE(told.back(), 0.5);
-        EXPECT_LT(told.back(), 0.7);
+        EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
+        EXPECT_GE(reported.back(), 0.5);
+        EXPECT_LT(reported.back(), 0.7);
         EXPECT_TRUE(s.catching_up());
         EXPECT_FALSE(s.finished());
         EXPECT_EQ(s.branch(), straight->session->branch());
@@ -212,7 +214,7 @@ TEST_F(LiveAgain, ACommandOfABranchThatWasStoppedWaitsForTheNextStep) {
 }
 
 /// A rewind abandons the way to the branch's end and the commands that wait on it.
-TEST_F(LiveAgain, ARewindLeavesACommandThatWaits) {
+TEST_F(StoppedReplay, ARewindLeavesACommandThatWaits) {
     const auto l = live(0);
     keyhole::Session& s = *l->session;
     s.apply(parse_command("add h2o:budget=4"));
@@ -231,20 +233,20 @@ TEST_F(LiveAgain, ARewindLeavesACommandThatWaits) {
 }
 
 /// A long prompt can be stopped within a matrix product or an attention tile, not only between layers.
-TEST_F(LiveAgain, ThePromptTellsOfEveryProductAndTile) {
+TEST_F(StoppedReplay, ThePromptReportsEveryProductAndTile) {
     keyhole::RunSpec spec = run_spec(random_text(299, 3), {"full", "h2o:budget=8"}, 5);
-    std::vector<double> told;
+    std::vector<double> reported;
     keyhole::Session(model_, *backend_, spec).prefill([&](double done) {
-        told.push_back(done);
+        reported.push_back(done);
         return true;
     });
     const std::size_t n_layers = 2, n_products = 7, n_tiles = 5;
-    EXPECT_EQ(told.size(), 1 + n_layers * (n_products + n_tiles));
-    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-    EXPECT_EQ(told.front(), 0);
-    EXPECT_NEAR(told.back(), 1, 1e-9);
-    for (std::size_t i = 1; i < told.size(); ++i) EXPECT_LT(told[i] - told[i - 1], 0.2) << i;
-    for (std::size_t stop_at = 0; stop_at < told.size(); ++stop_at) {
+    EXPECT_EQ(reported.size(), 1 + n_layers * (n_products + n_tiles));
+    EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
+    EXPECT_EQ(reported.front(), 0);
+    EXPECT_NEAR(reported.back(), 1, 1e-9);
+    for (std::size_t i = 1; i < reported.size(); ++i) EXPECT_LT(reported[i] - reported[i - 1], 0.2) << i;
+    for (std::size_t stop_at = 0; stop_at < reported.size(); ++stop_at) {
         std::size_t n = 0;
         keyhole::Session session(model_, *backend_, spec);
         const std::string why =
@@ -256,19 +258,19 @@ TEST_F(LiveAgain, ThePromptTellsOfEveryProductAndTile) {
 
 /// A change of KV heads during the replay is part of its progress: its own progress counts as a share of the
 /// whole.
-TEST_F(LiveAgain, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
+TEST_F(StoppedReplay, AChangeOfKvHeadsOnTheWayBackIsPartOfTheWay) {
     const auto l = live(0);
     l->session->apply(parse_command("lane 1 tova:budget=7,kv=mqa"));
     l->session->step();
     l->session->step();
-    std::vector<double> told;
+    std::vector<double> reported;
     l->session->apply(parse_command(fmt::format("rewind {}", kPrompt + kRows)), [&](double done) {
-        told.push_back(done);
+        reported.push_back(done);
         return true;
     });
-    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
-    EXPECT_LE(told.back(), 1);
-    EXPECT_GE(told.size(), keyhole::to_index(2 * kRows));
+    EXPECT_TRUE(std::is_sorted(reported.begin(), reported.end()));
+    EXPECT_LE(reported.back(), 1);
+    EXPECT_GE(reported.size(), keyhole::to_index(2 * kRows));
 }
 
 }  // namespace
