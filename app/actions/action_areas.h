@@ -36,6 +36,8 @@ const ModelConfig& config_of(const AppState& app);
 /// Parses a command in the engine's text form and sends it to the engine.
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments);
 void move_time(AppState& app, int by);
+/// Copies a text to the clipboard and says so.
+void copy_text(AppState& app, std::string text);
 
 /// Opens a dialog, or closes it if it is open.
 template <Dialog kDialog>

@@ -68,6 +68,11 @@ void move_time(AppState& app, int by) {
     app.view.move_row(by, app.run.first_row(), app.run.last_row());
 }
 
+void copy_text(AppState& app, std::string text) {
+    app.say("copied " + text);
+    app.requests.clipboard_out = std::move(text);
+}
+
 std::string shortcut_text(const Shortcut& shortcut) {
     if (shortcut.code == 0) return "";
     if (shortcut == Shortcut{'/', kShift}) return "?";

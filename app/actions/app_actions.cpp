@@ -102,10 +102,7 @@ constexpr std::array kTable = {
                "Copy a text",
                "TEXT: to the clipboard.",
                {},
-               [](AppState& app, std::string_view text) {
-                   app.requests.clipboard_out = text;
-                   app.say(fmt::format("copied {}", text));
-               }},
+               [](AppState& app, std::string_view text) { copy_text(app, std::string(text)); }},
     UserAction{"help.about", menu::kHelp, "What you see", "", {}, open_dialog<Dialog::about>},
 };
 

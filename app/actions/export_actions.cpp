@@ -142,13 +142,12 @@ void copy_command(AppState& app, std::string_view what) {
     }
     const std::filesystem::path& folder = app.jobs.export_job.request.folder;
     if (app.run.live())
-        app.requests.clipboard_out = decode_command(app.run.setup.model_folder, app.run.status.run,
-                                                    app.run.n_decoded(), list, folder, extra);
+        copy_text(app, decode_command(app.run.setup.model_folder, app.run.status.run, app.run.n_decoded(),
+                                      list, folder, extra));
     else
-        app.requests.clipboard_out = fmt::format(
-            "keyhole replay {} --export {} --out {}{}{}", shell_word(app.run.opened_file.string()), list,
-            shell_word(folder.string()), extra.empty() ? "" : " ", extra);
-    app.say("copied " + app.requests.clipboard_out);
+        copy_text(app, fmt::format("keyhole replay {} --export {} --out {}{}{}",
+                                   shell_word(app.run.opened_file.string()), list,
+                                   shell_word(folder.string()), extra.empty() ? "" : " ", extra));
 }
 
 /// Exports one kind of file for all lanes in the background. Keeps the dialog's choices except the folder.

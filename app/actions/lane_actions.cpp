@@ -67,8 +67,7 @@ void move_lane(AppState& app, int by) {
 
 void copy_lane(AppState& app, std::string_view) {
     if (app.run.lane_editor.n_lanes() == 0) return;
-    app.requests.clipboard_out = format_lane_spec(app.run.lane_editor.lanes()[to_index(app.view.lane)]);
-    app.say("copied " + app.requests.clipboard_out);
+    copy_text(app, format_lane_spec(app.run.lane_editor.lanes()[to_index(app.view.lane)]));
 }
 
 constexpr std::array kTable = {

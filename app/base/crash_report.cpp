@@ -286,14 +286,31 @@ void install_crash_report(const fs::path& folder, const std::vector<std::string>
     std::set_terminate(on_terminate);
 }
 
+namespace {
+
+/// Returns true for actions that a drag or a field runs in every frame.
+bool is_drag(std::string_view id) {
+    constexpr std::array<std::string_view, 6> kDrags = {"view.region", "view.size", "row",
+                                                        "range.gamma", "notes.set", "export.folder"};
+    return std::find(kDrags.begin(), kDrags.end(), id) != kDrags.end();
+}
+
+}  // namespace
+
 void note_command(std::string_view text) noexcept {
     // The arguments of these are only numbers, option names of lanes, and places.
-    constexpr std::array<std::string_view, 28> kPlain = {
-        "lane",      "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
-        "row",       "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
-        "pin.all",   "unpin",     "unpin.all",  "candidate", "run.step",  "pick",        "curves",
-        "range.set", "view.zoom", "ui.scale",   "remove",    "colors",    "range.gamma", "compare.with"};
+    constexpr std::array<std::string_view, 31> kPlain = {
+        "lane",        "lane.set",  "lane.focus", "add",       "fork",      "fork.here",   "sampling",
+        "row",         "rewind",    "branch",     "evict",     "evict.all", "evict.layer", "pin",
+        "pin.all",     "unpin",     "unpin.all",  "candidate", "run.step",  "pick",        "curves",
+        "range.set",   "view.zoom", "ui.scale",   "remove",    "colors",    "range.gamma", "compare.with",
+        "view.region", "view.size", "run.speed"};
     const std::string_view id = text.substr(0, text.find(' '));
+    // A drag runs one action many times. Its last run stands for all, so that the others stay.
+    if (const std::size_t n = g_n_commands; n > 0) {
+        const std::string_view before(g_commands[(n - 1) % kCommands].data());
+        if (is_drag(id) && before.substr(0, before.find(' ')) == id) --g_n_commands;
+    }
     const bool plain = g_with_text || std::find(kPlain.begin(), kPlain.end(), id) != kPlain.end();
     std::array<char, 160>& to = g_commands[g_n_commands % kCommands];
     keep(to, plain ? text : id);

@@ -429,5 +429,20 @@ TEST_F(WindowFaults, ARunThatEndsWellIsNotKept) {
     EXPECT_TRUE(kept(".keyhole").empty());
 }
 
+// A drag runs an action in every frame. The report keeps the commands before it.
+TEST_F(WindowFaults, ADragLeavesTheCommandsBeforeItInTheReport) {
+    if (kSanitized) GTEST_SKIP() << "a sanitizer handles the signals";
+    std::string script = "wait idle\nstep 1\nwait idle\n";
+    for (int i = 0; i < 40; ++i) script += "view.region " + std::to_string(i) + " 0 3 3\n";
+    start(gui(script + "measure.end " + path("done.json") + "\nwait seconds 60\nquit\n"), "ulimit -c 0;");
+    ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(path("done.json")); })) << output_;
+    end(SIGSEGV);
+    ASSERT_EQ(crash_files().size(), 1u) << output_;
+    const std::string report = read("state/keyhole/" + crash_files()[0].filename().string());
+    EXPECT_NE(report.find("  step"), std::string::npos) << report;
+    EXPECT_NE(report.find("  view.region 39 0 3 3"), std::string::npos) << report;
+    EXPECT_EQ(report.find("view.region 38"), std::string::npos) << report;
+}
+
 }  // namespace
 }  // namespace keyhole
