@@ -175,8 +175,8 @@ bool AppState::refresh() {
     const RunState::News news = run.refresh();
     changed = changed || news.visible;
     if (news.paused) say(run.status.message);
-    // A failed engine says by itself what failed.
-    if (news.refused && run.status.phase != EnginePhase::failed) {
+    // A failed run shows its message by itself.
+    if (news.refused && (!run.live() || run.status.phase != EnginePhase::failed)) {
         refusal = run.status.refusal_message;
         say(refusal, true);
     }

@@ -17,6 +17,7 @@ RunState::RunState(BackendOptions backend, std::function<void()> wake)
       engine_(std::make_unique<Engine>(backend, std::move(wake))) {}
 
 void RunState::start() {
+    if (!starting_) starting_ = Starting{0, has_steps() ? history.run().id : 0, opened_file, is_recorded_};
     opened_file.clear();
     is_recorded_ = false;
     if (lane_editor.n_lanes() > 0) setup.lanes = lane_editor.lanes();
@@ -29,6 +30,19 @@ void RunState::start() {
     run.wants.scores = true;
     lane_editor.reset(setup.lanes, lane_editor.follow());
     engine_->start(setup.model_folder, std::move(run));
+    starting_->id = engine_->last_request();
+}
+
+/// Sees whether the newest start has taken effect or was refused.
+void RunState::take_start() {
+    if (!starting_ || status.handled < starting_->id) return;
+    const Starting start = *std::exchange(starting_, std::nullopt);
+    if (status.refused != start.id) return;
+    if (const auto model = engine_->model()) setup.model_folder = model->path();
+    if (has_steps() && history.run().id != start.shown_run) return;  // an earlier start was not refused
+    opened_file = start.opened_file;
+    // Failed: this start cancelled the prompt of the one before it, so that no run is left.
+    is_recorded_ = start.is_recorded && status.phase != EnginePhase::failed;
 }
 
 void RunState::play() {
@@ -90,6 +104,7 @@ void RunState::request_counterfactual(int lane, int position, int row, int n_tok
 
 void RunState::show(OpenedRun& run) {
     engine_->stop();
+    starting_.reset();
     opened_file = run.from;
     history = std::move(run.history);
     curves = std::move(run.curves);
@@ -103,7 +118,8 @@ bool RunState::take_records() {
     const Recorder::Snapshot snapshot = engine_->recorder().snapshot();
     seen_version_ = snapshot.version;
     history.update(snapshot.steps);
-    is_recorded_ = has_steps();
+    // While a start is under way, records may still be those of the run before.
+    if (!starting_ || history.run().id != starting_->shown_run) is_recorded_ = has_steps();
     stride = snapshot.stride;
     dense_from = snapshot.dense_from;
     constexpr std::size_t kWorthReturning = std::size_t{32} << 20;
@@ -123,6 +139,7 @@ RunState::News RunState::refresh() {
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
     status = std::move(now);
     news.visible = take_records() || news.visible;
+    take_start();
     news.refused = std::exchange(seen_refusal_, status.refused) < status.refused;
     if (settled()) lane_editor.adopt(status.run);
     if (has_steps()) curves.update(history);

@@ -50,7 +50,9 @@ class RunState {
     double speed = 0;  ///< steps per second; 0: no limit
 
     // --- what the user asks for. An opened trace ignores it, if nothing else is said ---
-    /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings.
+    /// Starts a new run from `setup` in place of the shown one. Lanes of a shown run keep their settings. If
+    /// the engine refuses it, the shown run stays with its model; the prompt of `setup` stays for another
+    /// try.
     void start();
     void play();
     void stop(bool work = false);  ///< work: as for Engine::stop
@@ -111,7 +113,17 @@ class RunState {
     bool is_recorded_ = false;  // the history is that of the engine's run
     RequestId seen_refusal_ = 0;
 
+    /// A start that has not taken effect, and what comes back if it is refused.
+    struct Starting {
+        RequestId id = 0;
+        std::uint64_t shown_run = 0;  // RunInfo::id; 0: none
+        std::filesystem::path opened_file;
+        bool is_recorded = false;
+    };
+    std::optional<Starting> starting_;
+
     bool take_records();
+    void take_start();
 };
 
 }  // namespace keyhole

@@ -115,52 +115,44 @@ struct Engine::Impl {
                    request);
     }
 
+    /// Starts a run in place of the current one, which goes on if the new one is refused.
     void start_run(StartRun& start) {
+        const EnginePhase before = status.phase;  // this thread alone writes it
+        NewRun next;
+        try {
+            next = prepare(start);
+        } catch (const std::exception& error) {
+            if (session == nullptr) rows_left = 0;
+            set_status([&](EngineStatus& s) {
+                s.phase = session == nullptr ? EnginePhase::failed : before;
+                s.message = s.refusal_message = error.what();
+                s.refused = in_hand;
+            });
+            return;
+        }
         rows_left = 0;
         stopped_work.clear();
-        session.reset();
+        session.reset();  // before the backend that it uses
+        if (next.backend != nullptr) backend = std::move(next.backend);
+        session = std::move(next.session);
+        {
+            const std::lock_guard lock(mutex);
+            model = next.model;
+            EngineStatus fresh;
+            fresh.handled = status.handled;
+            fresh.refused = status.refused;
+            fresh.refusal_message = status.refusal_message;
+            fresh.phase = EnginePhase::prefill;
+            fresh.message = next.notice;
+            fresh.backend = backend->name();
+            fresh.run = start.run;
+            status = std::move(fresh);
+        }
+        if (wake) wake();
         try {
-            std::shared_ptr<const Model> loaded;
-            {
-                const std::lock_guard lock(mutex);
-                loaded = model;
-            }
-            const bool load = loaded == nullptr || backend == nullptr ||
-                              loaded->path() != start.model_folder || !WeightFiles(*loaded).unchanged();
-            if (load) {
-                set_status([&](EngineStatus& s) {
-                    const RequestId handled = s.handled;
-                    s = EngineStatus();
-                    s.handled = handled;
-                    s.phase = EnginePhase::loading;
-                    s.message = "loading " + start.model_folder.string();
-                    s.run = start.run;
-                });
-                loaded = load_model(start.model_folder);
-                std::string notice;
-                // If this fails, the old backend stays with its model.
-                backend = make_backend(loaded, options, &notice);
-                const std::lock_guard lock(mutex);
-                model = loaded;
-                const std::string warning = fmt::format("{}", fmt::join(loaded->warnings(), "; "));
-                status.message =
-                    warning.empty() ? notice : "warning: " + warning + (notice.empty() ? "" : "; " + notice);
-                status.backend = backend->name();
-            }
-            set_status([&](EngineStatus& s) {
-                s.phase = EnginePhase::prefill;
-                if (!load) s.message.clear();  // of the previous run; loading sets its own
-                s.progress = 0;
-                s.tokens_per_s = 0;
-                s.run = start.run;
-                s.branch = 0;
-                s.other_branches.clear();
-                s.counterfactual.reset();
-            });
-            session = std::make_unique<Session>(loaded, *backend, start.run, nullptr, kCheckpointBytes);
-            recorder.push(session->prefill([&, next = Clock::now()](double done) mutable {
-                if (const auto now = Clock::now(); now >= next) {
-                    next = now + kReportEvery;
+            recorder.push(session->prefill([&, at = Clock::now()](double done) mutable {
+                if (const auto now = Clock::now(); now >= at) {
+                    at = now + kReportEvery;
                     set_status([&](EngineStatus& s) { s.progress = done; });
                 }
                 return !queue.stops_work();
@@ -177,6 +169,38 @@ struct Engine::Impl {
             stop(has_code(error, ErrorCode::cancelled) ? EnginePhase::idle : EnginePhase::failed,
                  error.what());
         }
+    }
+
+    struct NewRun {
+        std::shared_ptr<const Model> model;
+        std::unique_ptr<Backend> backend;  // null: the current one serves this model
+        std::unique_ptr<Session> session;
+        std::string notice;
+    };
+
+    /// Loads the model, unless the current one is the same, and checks prompt and lanes. Changes nothing that
+    /// the current run uses.
+    NewRun prepare(const StartRun& start) {
+        NewRun next;
+        {
+            const std::lock_guard lock(mutex);
+            next.model = model;
+        }
+        if (next.model == nullptr || backend == nullptr || next.model->path() != start.model_folder ||
+            !WeightFiles(*next.model).unchanged()) {
+            set_status([&](EngineStatus& s) {
+                s.phase = EnginePhase::loading;
+                s.message = "loading " + start.model_folder.string();
+            });
+            next.model = load_model(start.model_folder);
+            next.backend = make_backend(next.model, options, &next.notice);
+            const std::string warning = fmt::format("{}", fmt::join(next.model->warnings(), "; "));
+            if (!warning.empty())
+                next.notice = "warning: " + warning + (next.notice.empty() ? "" : "; " + next.notice);
+        }
+        Backend& runs_on = next.backend != nullptr ? *next.backend : *backend;
+        next.session = std::make_unique<Session>(next.model, runs_on, start.run, nullptr, kCheckpointBytes);
+        return next;
     }
 
     void run_rows(int n_rows) {

@@ -42,7 +42,7 @@ struct EngineStatus {
     /// This request and all before it have taken effect or were refused. A start has once its prompt is
     /// processed; play() and step() have once decoding has begun.
     RequestId handled = 0;
-    RequestId refused = 0;        ///< the last refused command or question; 0: none
+    RequestId refused = 0;        ///< the last refused start, command or question; 0: none
     std::string refusal_message;  ///< why it was refused
 };
 
@@ -54,8 +54,9 @@ class Engine {
            std::size_t row_budget_bytes = Recorder::kRowBudgetBytes);
     ~Engine();  ///< stops the thread and joins it
 
-    /// Stops the current run. Loads the model, if the folder differs from the loaded one, starts the run and
-    /// processes its prompt.
+    /// Loads the model, if the folder differs from the loaded one, starts the run and processes its prompt.
+    /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
+    /// on.
     void start(std::filesystem::path model_folder, RunSpec run);
     /// Decodes until stopped or finished. Pauses when the text fills the context that the model was trained
     /// on, and again each time it has doubled, because the caches of full lanes grow with every token. The

@@ -422,7 +422,7 @@ TEST_F(EngineThread, ARequestIsHandledOnceItHasTakenEffect) {
     engine_.start("/nowhere/model", spec(0));
     ASSERT_TRUE(wait_until_settled());
     EXPECT_EQ(engine_.status().handled, 3u);
-    EXPECT_EQ(engine_.status().phase, EnginePhase::failed);
+    EXPECT_EQ(engine_.status().refused, 3u);
 }
 
 TEST_F(EngineThread, ARefusedCommandIsAMessageAndTheRunGoesOn) {
@@ -453,13 +453,36 @@ TEST_F(EngineThread, AFailedLoadIsOneLineAndTheEngineSurvives) {
     EXPECT_TRUE(wait_for_phase(EnginePhase::finished));
 }
 
-TEST_F(EngineThread, AFailedLoadAfterARunLeavesTheNextStartWorking) {
-    start(5);
+// A model or a lane that cannot be used leaves the run as it was, at rest and while it decodes.
+TEST_F(EngineThread, ARefusedStartLeavesTheRun) {
+    start(12);
+    engine_.step(2);
+    ASSERT_TRUE(wait_for_row(21));
+    keyhole::RunSpec no_lanes = spec(5), wrong_lane = spec(5);
+    no_lanes.lanes.clear();
+    wrong_lane.lanes.push_back(keyhole::parse_lane_spec("h2o:budget=4,kv=gqa:7"));
+    const std::vector<std::pair<std::filesystem::path, keyhole::RunSpec>> refused = {
+        {tiny_.folder() / "missing", spec(5)}, {tiny_.folder(), no_lanes}, {tiny_.folder(), wrong_lane}};
+    for (const auto& [model, run] : refused) {
+        engine_.start(model, run);
+        ASSERT_TRUE(wait_until_settled());
+        const keyhole::EngineStatus status = engine_.status();
+        EXPECT_EQ(status.phase, EnginePhase::idle);
+        EXPECT_EQ(status.refused, engine_.last_request());
+        EXPECT_EQ(status.refusal_message, status.message);
+        EXPECT_FALSE(status.message.empty());
+        EXPECT_EQ(status.run.prompt, spec(12).prompt);
+        EXPECT_EQ(engine_.model()->path(), tiny_.folder());
+        EXPECT_EQ(steps().back()->row, 21);
+    }
+    engine_.set_speed(200);
+    engine_.play();
     engine_.start(tiny_.folder() / "missing", spec(5));
-    ASSERT_TRUE(wait_for_phase(EnginePhase::failed));
-    engine_.step();  // nothing to step
+    ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
+    EXPECT_EQ(steps().back()->row, 31) << "it went on to its end";
     start(5);
     engine_.play();
+    ASSERT_TRUE(wait_until_settled());
     ASSERT_TRUE(wait_for_phase(EnginePhase::finished));
     EXPECT_EQ(steps().back()->row, 24);
 }

@@ -273,17 +273,48 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     EXPECT_FALSE(healthy(examine(app.run.history, 0, app.run.last_row())));  // the doctor reports a fault
 }
 
-// A start that fails leaves the run before on show. It is not the engine's, so no job may replay it.
-TEST_F(LiveRun, AFailedStartAfterATraceRefusesJobs) {
+// A model that cannot be loaded leaves what is shown: the run, which goes on, or the trace.
+TEST_F(LiveRun, ARefusedStartLeavesTheRun) {
+    const auto model = app.run.setup.model_folder;
+    const int last_row = app.run.last_row();
+    run_action(app, "model /nowhere/x");
+    EXPECT_THROW(run_action(app, "export.start"), Error) << "while the start is under way";
+    settle();
+    EXPECT_NE(app.notice.text.find("/nowhere/x"), std::string::npos);
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_EQ(app.run.setup.model_folder, model);
+    EXPECT_NO_THROW(app.run.need_recorded_run());
+    run_action(app, "step");
+    settle();
+    EXPECT_EQ(app.run.last_row(), last_row + 1);
+}
+
+TEST_F(LiveRun, ARefusedStartLeavesTheTrace) {
     app.show_run(opened_run(app.run.history.steps(), "run.keyhole"));
     run_action(app, "model /nowhere/x");
-    EXPECT_THROW(run_action(app, "export.start"), Error);
+    settle();
+    EXPECT_FALSE(app.run.live());
+    EXPECT_EQ(app.run.opened_file, "run.keyhole");
+    EXPECT_NE(app.notice.text.find("/nowhere/x"), std::string::npos);
+    app.view.pick_cell({app.run.last_row(), 3}, false);
+    EXPECT_THROW(run_action(app, "why.shadow"), Error);
+}
+
+// A start stops the prompt of the start before it. If it is then refused itself, no run is left, and no job
+// may replay the one that is still shown.
+TEST_F(LiveRun, ARefusedStartAfterAQuickOneLeavesNoRun) {
+    app.run.setup.prompt = std::string(900, 'x');
+    run_action(app, "run.restart");
+    run_action(app, "model /nowhere/x");
     settle();
     EXPECT_EQ(app.run.status.phase, EnginePhase::failed);
-    ASSERT_TRUE(app.run.has_steps());
     app.view.pick_cell({app.run.last_row(), 3}, false);
     for (const char* action : {"export.start", "why.shadow"})
         EXPECT_THROW(run_action(app, action), Error) << action;
+    run_action(app, "prompt Another text");
+    settle();
+    EXPECT_EQ(app.run.history.run().prompt, "Another text") << "with the model before";
+    EXPECT_NO_THROW(app.run.need_recorded_run());
 }
 
 }  // namespace
