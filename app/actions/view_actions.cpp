@@ -31,6 +31,11 @@ void zoom(AppState& app, std::string_view arguments) {
     app.view.center_request = v.size() == 3 ? Pick{place(1), place(2)} : Pick{app.view.row, app.view.row / 2};
 }
 
+void zoom_atlas(AppState& app, std::string_view arguments) {
+    const double factor = real_numbers(arguments, 1, 1)[0];
+    app.view.atlas_zoom = static_cast<float>(std::clamp(factor, 1.0, double(ViewState::kLargestAtlasZoom)));
+}
+
 /// arguments: LEFT TOP CELL_WIDTH CELL_HEIGHT.
 void show_region(AppState& app, std::string_view arguments) {
     const std::vector<double> v = real_numbers(arguments, 4, 4);
@@ -413,6 +418,12 @@ constexpr std::array kTable = {
                [](AppState& app, std::string_view a) {
                    app.view.atlas_measure = next_measure(a, app.view.atlas_measure, true);
                }},
+    UserAction{"atlas.zoom",
+               "",
+               "Zoom of the atlas",
+               "FACTOR: 1 to 16; with 1 all heads fit into the width. Alt and the wheel do the same.",
+               {},
+               zoom_atlas},
     UserAction{"strip.color",
                menu::kView,
                "Colour the text by the next measure",

@@ -1,6 +1,7 @@
 #include "app/panels/atlas_panel.h"
 
 #include "app/panels/measure_plot.h"
+#include "app/panels/scopes.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace keyhole {
 
@@ -52,6 +54,163 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
                      u > 0.6f ? theme::rgb(16, 20, 24) : theme::kText, text.c_str());
 }
 
+/// The cells of the atlas: squares, a row of them a layer. All heads fit into the width, unless the user
+/// zooms. Layers that do not fit into the height are reached by scrolling.
+struct AtlasGrid {
+    float label = 0, line = 0;  ///< width of the layers' names; height of the heads' numbers
+    float cell = 0, gap = 0;    ///< pitch of the squares; the room between two
+    int n_layers = 0, n_heads = 0;
+    bool wider = false;  ///< wider than the panel
+
+    ImVec2 size() const {
+        return {label + cell * static_cast<float>(n_heads), cell * static_cast<float>(n_layers)};
+    }
+    std::pair<ImVec2, ImVec2> square(ImVec2 origin, int layer, int head) const {
+        const ImVec2 min(origin.x + label + cell * static_cast<float>(head),
+                         origin.y + cell * static_cast<float>(layer));
+        return {min, {min.x + cell - gap, min.y + cell - gap}};
+    }
+};
+
+AtlasGrid grid_in_room(const PanelContext& context) {
+    const ModelConfig& config = context.app.run.history.run().config;
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    AtlasGrid grid;
+    grid.n_layers = config.n_layers, grid.n_heads = config.n_heads;
+    grid.label = ImGui::CalcTextSize("L00").x + context.px(4);
+    grid.line = ImGui::GetFontSize() + context.px(2);
+    const auto fit = [&](float width) {
+        grid.cell = std::floor((width - grid.label) / static_cast<float>(grid.n_heads));
+    };
+    fit(room.x);
+    if (grid.size().y > room.y - grid.line) fit(room.x - ImGui::GetStyle().ScrollbarSize);
+    grid.cell = std::floor(grid.cell * context.app.view.atlas_zoom);
+    grid.wider = context.app.view.atlas_zoom > 1;
+    grid.gap = std::clamp(std::floor(grid.cell / 20), 1.0f, context.px(4));
+    return grid;
+}
+
+/// Scrolls so that a head's square is visible, and in the middle if it was not.
+void scroll_to_focus(const AtlasGrid& grid, int layer, int head) {
+    const auto [min, max] = grid.square({0, 0}, layer, head);
+    const ImVec2 room = ImGui::GetContentRegionAvail();
+    if (min.y < ImGui::GetScrollY() || max.y > ImGui::GetScrollY() + room.y)
+        ImGui::SetScrollY((min.y + max.y - room.y) / 2);
+    if (min.x < ImGui::GetScrollX() || max.x > ImGui::GetScrollX() + room.x)
+        ImGui::SetScrollX((min.x + max.x - room.x) / 2);
+}
+
+/// Returns the colours of the thumbnails: one scale for all, so that heads can be compared.
+ColorScale atlas_scale(const AppState& app) {
+    float largest = 0;
+    for (const HeadMatrix& head : app.maps.lane.atlas()) {
+        const float value = head.largest(app.view.attention_range.sinks_count);
+        if (value > largest) largest = value;
+    }
+    ColorScale scale = attention_scale(largest > 0 ? largest : 1);
+    scale.logarithmic = app.view.attention_range.logarithmic;
+    if (!scale.logarithmic) scale.low = 0;
+    scale.marks_nan = app.view.marks_nan;
+    scale.marks_clips = app.view.marks_clips;
+    return scale;
+}
+
+void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& grid, ImVec2 origin,
+                     int first_layer, int last_layer) {
+    const AppState& app = context.app;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const KvLayout& layout = app.run.history.layout(app.shown_lane());
+    const bool by_measure = app.view.atlas_measure != -1;
+    const LaneRecord* record = app.record(app.view.lane);
+    const ColorScale scale = atlas_scale(app);
+    const float line = ImGui::GetFontSize();
+    std::vector<HeatQuad> quads;
+    for (int l = first_layer; l < last_layer; ++l) {
+        const std::string text = fmt::format("L{}", l);
+        const float top = grid.square(origin, l, 0).first.y;
+        if (grid.cell > line || l % 5 == 0)
+            list.AddText({origin.x, top + (grid.cell - grid.gap - line) / 2},
+                         l == app.view.layer ? theme::kText : theme::kFaint, text.c_str());
+        for (int h = 0; h < grid.n_heads; ++h) {
+            const auto [min, max] = grid.square(origin, l, h);
+            HeatQuad quad;
+            quad.canvas = frame_rect(context, min, max);
+            quad.view.fit(app.run.history.n_positions(), app.run.history.n_positions(), quad.canvas.width,
+                          quad.canvas.height);
+            panel.side = 1 << std::max(quad.view.level(), 0);
+            quad.matrix = l * grid.n_heads + h;
+            quad.kv_head = layout.kv_head_from_head(l, h);
+            quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
+            quad.mask_overlay = app.view.mask_overlay;
+            quad.scale = scale;
+            quad.shown_row = app.view.row;
+            if (by_measure)
+                draw_measure(context, list, record, l, h, min, max);
+            else if (!app.maps.lane.atlas().empty())
+                quads.push_back(quad);
+        }
+    }
+    if (!quads.empty()) paint_heat(context, context.painters.focus, list, std::move(quads));
+}
+
+/// Underlines the heads that share a KV head.
+void draw_groups(const PanelContext& context, const AtlasGrid& grid, ImVec2 origin, int first_layer,
+                 int last_layer) {
+    const int n_kv_heads = context.app.run.history.run().config.n_kv_heads;
+    if (n_kv_heads >= grid.n_heads) return;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const int group = grid.n_heads / n_kv_heads;
+    for (int l = first_layer; l < last_layer; ++l)
+        for (int g = 0; g < n_kv_heads; ++g) {
+            const ImVec2 min = grid.square(origin, l, g * group).first,
+                         max = grid.square(origin, l, g * group + group - 1).second;
+            list.AddLine({min.x, max.y + grid.gap / 2}, {max.x, max.y + grid.gap / 2}, theme::kDim,
+                         std::max(1.0f, grid.gap / 2));
+        }
+}
+
+/// Frames the head under the pointer, and shows its facts. A click focuses it.
+void point_at_head(const PanelContext& context, const AtlasGrid& grid, ImVec2 origin) {
+    const AppState& app = context.app;
+    const ImVec2 mouse = ImGui::GetMousePos();
+    const int h =
+        std::clamp(static_cast<int>((mouse.x - origin.x - grid.label) / grid.cell), 0, grid.n_heads - 1);
+    const int l = std::clamp(static_cast<int>((mouse.y - origin.y) / grid.cell), 0, grid.n_layers - 1);
+    const auto [min, max] = grid.square(origin, l, h);
+    ImGui::GetWindowDrawList()->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+    const int lane = app.shown_lane();
+    const KvLayout& layout = app.run.history.layout(lane);
+    const int g = layout.kv_head_from_head(l, h);
+    const std::vector<HeadMatrix>& matrices = app.maps.lane.atlas();
+    const std::string largest =
+        matrices.empty()
+            ? ""
+            : "\nlargest attention " + number_text(matrices[to_index(l * grid.n_heads + h)].largest(true));
+    tooltip(context, fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept{}", l, h,
+                                 kv_head_text(layout, g), n_stored(app, lane, g), app.view.row + 1, largest));
+    if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
+}
+
+void draw_grid(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& grid) {
+    const AppState& app = context.app;
+    const ImGuiIO& io = ImGui::GetIO();
+    if (ImGui::IsWindowHovered() && io.KeyAlt && io.MouseWheel != 0)
+        run(context, fmt::format("atlas.zoom {:.3f}", app.view.atlas_zoom * std::pow(1.25f, io.MouseWheel)));
+    const ImVec2 origin = ImGui::GetCursorScreenPos();
+    const float top = ImGui::GetScrollY(), height = ImGui::GetContentRegionAvail().y;
+    const int first_layer = std::clamp(static_cast<int>(top / grid.cell), 0, grid.n_layers),
+              last_layer = std::clamp(static_cast<int>((top + height) / grid.cell) + 1, 0, grid.n_layers);
+    draw_thumbnails(panel, context, grid, origin, first_layer, last_layer);
+    draw_groups(context, grid, origin, first_layer, last_layer);
+    const auto [min, max] = grid.square(origin, app.view.layer, app.view.head);
+    ImGui::GetWindowDrawList()->AddRect({min.x - 1.5f, min.y - 1.5f}, {max.x + 1.5f, max.y + 1.5f},
+                                        theme::kWarm, 2, 0, 2);
+    ImGui::SetCursorScreenPos({origin.x + grid.label, origin.y});
+    ImGui::InvisibleButton("atlas", {grid.size().x - grid.label, grid.size().y});
+    mark_item(context, "atlas");
+    if (ImGui::IsItemHovered()) point_at_head(context, grid, origin);
+}
+
 }  // namespace
 
 void draw(AtlasPanel& panel, const PanelContext& context) {
@@ -76,114 +235,30 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
         dim_text(context, atlas_note(app.view.mode, n_layers, n_heads, std::max(factor, panel.side)));
 
     const ScopedFont font(context.fonts.small);
-    const float label = ImGui::CalcTextSize("L00").x + context.px(4);
-    const float line = ImGui::GetFontSize() + context.px(2);
-    const ImVec2 origin = ImGui::GetCursorScreenPos();
-    const ImVec2 room = ImGui::GetContentRegionAvail();
-    const float cell_width = std::floor((room.x - label) / static_cast<float>(n_heads));
-    // On a projector fewer, square thumbnails: the layers around the focused one.
-    const bool few = app.view.arrangement == Arrangement::teach;
-    const int n_shown =
-        few ? std::clamp(static_cast<int>((room.y - line) / std::max(cell_width, 1.0f)), 1, n_layers)
-            : n_layers;
-    const int first_layer = std::clamp(app.view.layer - n_shown / 2, 0, n_layers - n_shown),
-              last_layer = first_layer + n_shown;
-    const float cell_height = std::floor(
-        std::min((room.y - line) / static_cast<float>(n_shown), cell_width * (few ? 1.0f : 1.25f)));
-    const float gap = std::clamp(std::floor(cell_width / 20), 1.0f, context.px(4));
-    ImDrawList& list = *ImGui::GetWindowDrawList();
-    if (cell_width < 3 || cell_height < 3) return;
-
-    const int lane = app.shown_lane();
-    float largest = 0;
-    for (const HeadMatrix& head : app.maps.lane.atlas()) {
-        const float value = head.largest(app.view.attention_range.sinks_count);
-        if (value > largest) largest = value;
+    const AtlasGrid grid = grid_in_room(context);
+    if (grid.cell < 3) return;
+    const ImVec2 header = ImGui::GetCursorScreenPos();
+    const float header_width = ImGui::GetContentRegionAvail().x;
+    ImGui::SetCursorScreenPos({header.x, header.y + grid.line});
+    float scrolled = 0;
+    {
+        const ScopedChild child("atlas grid", {}, false,
+                                grid.wider ? ImGuiWindowFlags_HorizontalScrollbar : ImGuiWindowFlags_None);
+        const std::tuple seen(app.view.layer, app.view.head, app.view.atlas_zoom);
+        if (std::exchange(panel.seen, seen) != seen) scroll_to_focus(grid, app.view.layer, app.view.head);
+        scrolled = ImGui::GetScrollX();
+        draw_grid(panel, context, grid);
     }
-    ColorScale scale = attention_scale(largest > 0 ? largest : 1);
-    scale.logarithmic = app.view.attention_range.logarithmic;
-    if (!scale.logarithmic) scale.low = 0;
-    scale.marks_nan = app.view.marks_nan;
-    scale.marks_clips = app.view.marks_clips;
-
-    const bool by_measure = app.view.atlas_measure != -1;
-    const LaneRecord* record = app.record(app.view.lane);
-    std::vector<HeatQuad> quads;
-    const bool by_group = info.config.n_kv_heads < n_heads;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ScopedClip clip({header.x + grid.label, header.y}, {header.x + header_width, header.y + grid.line});
     for (int h = 0; h < n_heads; ++h) {
         const std::string text = fmt::format("{}", h);
         const float width = ImGui::CalcTextSize(text.c_str()).x;
-        if (width + 2 < cell_width)
+        if (width + 2 < grid.cell)
             list.AddText(
-                {origin.x + label + cell_width * (static_cast<float>(h) + 0.5f) - width / 2, origin.y},
+                {header.x - scrolled + grid.label + grid.cell * (static_cast<float>(h) + 0.5f) - width / 2,
+                 header.y},
                 h == app.view.head ? theme::kText : theme::kFaint, text.c_str());
-    }
-    for (int l = first_layer; l < last_layer; ++l) {
-        const float top = origin.y + line + cell_height * static_cast<float>(l - first_layer);
-        const std::string text = fmt::format("L{}", l);
-        if (cell_height > line)
-            list.AddText({origin.x, top + (cell_height - line) / 2},
-                         l == app.view.layer ? theme::kText : theme::kFaint, text.c_str());
-        for (int h = 0; h < n_heads; ++h) {
-            const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h), top);
-            const ImVec2 max(min.x + cell_width - gap, min.y + cell_height - gap);
-            HeatQuad quad;
-            quad.canvas = frame_rect(context, min, max);
-            quad.view.fit(app.run.history.n_positions(), app.run.history.n_positions(), quad.canvas.width,
-                          quad.canvas.height);
-            panel.side = 1 << std::max(quad.view.level(), 0);
-            quad.matrix = l * n_heads + h;
-            quad.kv_head = app.run.history.layout(app.shown_lane()).kv_head_from_head(l, h);
-            quad.mode = app.view.mode == HeatMode::mask ? HeatMode::mask : HeatMode::attention;
-            quad.mask_overlay = app.view.mask_overlay;
-            quad.scale = scale;
-            quad.shown_row = app.view.row;
-            if (by_measure)
-                draw_measure(context, list, record, l, h, min, max);
-            else if (!app.maps.lane.atlas().empty())
-                quads.push_back(quad);
-        }
-    }
-    paint_heat(context, context.painters.focus, list, std::move(quads));
-
-    const ImVec2 grid(cell_width * static_cast<float>(n_heads), cell_height * static_cast<float>(n_shown));
-    ImGui::SetCursorScreenPos({origin.x + label, origin.y + line});
-    ImGui::InvisibleButton("atlas", grid);
-    mark_item(context, "atlas");
-    const auto rect_of = [&](int l, int h) {
-        const ImVec2 min(origin.x + label + cell_width * static_cast<float>(h),
-                         origin.y + line + cell_height * static_cast<float>(l - first_layer));
-        return std::pair(min, ImVec2(min.x + cell_width - gap, min.y + cell_height - gap));
-    };
-    if (by_group) {  // heads that share one KV head are underlined together
-        const int group = n_heads / info.config.n_kv_heads;
-        for (int l = first_layer; l < last_layer; ++l)
-            for (int g = 0; g < info.config.n_kv_heads; ++g) {
-                const auto [min, unused] = rect_of(l, g * group);
-                const auto [unused2, max] = rect_of(l, g * group + group - 1);
-                (void)unused;
-                (void)unused2;
-                list.AddLine({min.x, max.y + gap / 2}, {max.x, max.y + gap / 2}, theme::kDim,
-                             std::max(1.0f, gap / 2));
-            }
-    }
-    const auto [focus_min, focus_max] = rect_of(app.view.layer, app.view.head);
-    list.AddRect({focus_min.x - 1.5f, focus_min.y - 1.5f}, {focus_max.x + 1.5f, focus_max.y + 1.5f},
-                 theme::kWarm, 2, 0, 2);
-    if (ImGui::IsItemHovered()) {
-        const ImVec2 mouse = ImGui::GetMousePos();
-        const int h = std::clamp(static_cast<int>((mouse.x - origin.x - label) / cell_width), 0, n_heads - 1);
-        const int l = first_layer +
-                      std::clamp(static_cast<int>((mouse.y - origin.y - line) / cell_height), 0, n_shown - 1);
-        const auto [min, max] = rect_of(l, h);
-        list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
-        const int g = app.run.history.layout(app.shown_lane()).kv_head_from_head(l, h);
-        tooltip(context,
-                fmt::format("Layer {}, head {}\n{}: {} of {} tokens kept\nlargest attention {}", l, h,
-                            kv_head_text(app.run.history.layout(lane), g), n_stored(app, lane, g),
-                            app.view.row + 1,
-                            number_text(app.maps.lane.atlas()[to_index(l * n_heads + h)].largest(true))));
-        if (ImGui::IsMouseClicked(0)) run(context, fmt::format("goto {} {}", l, h));
     }
 }
 

@@ -1,13 +1,17 @@
-/// Draws all layers x heads of the focused lane as thumbnails. A click focuses a head.
+/// Draws all layers x heads of the focused lane as square thumbnails, scrolled and zoomed. A click focuses a
+/// head.
 /// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
 #include "app/panels/panel.h"
 
+#include <tuple>
+
 namespace keyhole {
 
 struct AtlasPanel {
-    int side = 1;  ///< cells per thumbnail pixel along each axis, in the last frame
+    int side = 1;                       ///< cells per thumbnail pixel along each axis, in the last frame
+    std::tuple<int, int, float> seen{-1, -1, 1};  ///< layer, head and zoom of the last frame
 };
 
 void draw(AtlasPanel& panel, const PanelContext& context);

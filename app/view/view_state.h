@@ -77,6 +77,8 @@ struct ViewState {
     int measure_curve = -1;
     int atlas_measure = -1;                  ///< the same for the atlas' colours; -1: attention
     static constexpr int kWatchedSpan = -2;  ///< replaces a measure, for both
+    float atlas_zoom = 1;                    ///< 1: all heads fit into the atlas' width
+    static constexpr float kLargestAtlasZoom = 16;
     std::optional<TokenSpan> watched;
 
     StripColor strip = StripColor::share;

@@ -11,6 +11,7 @@
 #include "app/state/kept_runs.h"
 #include "app/gl/theme.h"
 #include "app/window/window_report.h"
+#include "engine/analysis/opening_head.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
@@ -317,6 +318,7 @@ class WindowLoop {
     bool update();
     bool refresh();
     void prepare_frame();
+    void look_at_first_head();
     void load_fonts_again();
     void serve_clipboard();
 
@@ -501,15 +503,22 @@ void WindowLoop::prepare_frame() {
         app_.update_maps(12);
         update_painters(painters_, app_);
         if (picked_run_ != app_.run.history.run().id) {
-            // The first layers attend evenly, so the view begins in the middle, where there is something to
-            // see.
-            if (picked_run_ == 0) app_.view.layer = app_.run.history.run().config.n_layers / 2;
+            if (picked_run_ == 0) look_at_first_head();
             picked_run_ = app_.run.history.run().id;
             first_picks(app_);
         }
     }
     load_fonts_again();
     serve_clipboard();
+}
+
+/// Shows the head that matters most; without one a middle layer, since the first layers attend evenly.
+void WindowLoop::look_at_first_head() {
+    const HeadPlace middle{app_.run.history.run().config.n_layers / 2, 0};
+    const HeadPlace place =
+        opening_head(app_.run.history, app_.shown_lane(), app_.view.watched).value_or(middle);
+    app_.view.layer = place.layer;
+    app_.view.head = place.head;
 }
 
 /// Loads the fonts if the scale has changed or the run brought new characters.

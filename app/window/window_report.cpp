@@ -77,6 +77,7 @@ void WindowReport::write(const AppState& app, const PanelShared& shared, const K
         {"lanes", app.run.lane_editor.n_lanes()},
         {"lane", view.lane},
         {"layer", view.layer},
+        {"atlas_zoom", view.atlas_zoom},
         {"head", view.head},
         {"mode", mode_name(view.mode)},
         {"speed", app.run.speed},

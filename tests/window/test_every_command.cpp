@@ -31,15 +31,15 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
      {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
       "say", "token.edit", "watch", "watch.clear", "why", "why.back", "why.shadow", "compare.watched"}},
     {"OfTheView",
-     {"mode.attention", "mode.mask",    "mode.score",   "range.set",      "range.fit",    "colors",
-      "view.fit",       "view.decoded", "view.zoom",    "layer.previous", "layer.next",   "head.previous",
-      "head.next",      "goto",         "find",         "range.gamma",    "pick",         "pick.up",
-      "pick.down",      "pick.left",    "pick.right",   "pick.clear",     "curves",       "atlas.color",
-      "view.side",      "ui.larger",    "ui.smaller",   "ui.scale",       "strip.color",  "view.explore",
-      "view.compare",   "view.teach",   "view.arrange", "compare.with",   "compare.next", "compare.parting",
-      "undo",           "redo",         "mask.overlay", "range.log",      "range.auto",   "range.sinks",
-      "range.clips",    "range.nan",    "diff",         "blink",          "compare.all",  "view.region",
-      "view.size"}},
+     {"mode.attention",  "mode.mask",    "mode.score", "range.set",      "range.fit",    "colors",
+      "view.fit",        "view.decoded", "view.zoom",  "layer.previous", "layer.next",   "head.previous",
+      "head.next",       "goto",         "find",       "range.gamma",    "pick",         "pick.up",
+      "pick.down",       "pick.left",    "pick.right", "pick.clear",     "curves",       "atlas.color",
+      "atlas.zoom",      "view.side",    "ui.larger",  "ui.smaller",     "ui.scale",     "strip.color",
+      "view.explore",    "view.compare", "view.teach", "view.arrange",   "compare.with", "compare.next",
+      "compare.parting", "undo",         "redo",       "mask.overlay",   "range.log",    "range.auto",
+      "range.sinks",     "range.clips",  "range.nan",  "diff",           "blink",        "compare.all",
+      "view.region",     "view.size"}},
     {"OfLanes",
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
       "lane.duplicate", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo", "follow", "shadow",
@@ -376,6 +376,13 @@ TEST_F(EveryCommand, OfTheView) {
     run("curves kl");
     EXPECT_EQ(app.view.measure_curve, curve_index("kl"));
     run("atlas.color");
+    run("atlas.zoom 3");
+    EXPECT_EQ(app.view.atlas_zoom, 3);
+    run("atlas.zoom 1e9");
+    EXPECT_EQ(app.view.atlas_zoom, ViewState::kLargestAtlasZoom);
+    run("atlas.zoom 0");
+    EXPECT_EQ(app.view.atlas_zoom, 1);
+    EXPECT_THROW(run("atlas.zoom nan"), Error);
     EXPECT_NE(app.view.atlas_measure, -1);
     run("view.side curves");
     EXPECT_EQ(app.view.side, SidePane::curves);

@@ -337,6 +337,51 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
     EXPECT_EQ(quit(), 0) << output();
 }
 
+// With many layers the thumbnails stay squares, and the atlas scrolls: by the wheel, and to the head that
+// keys choose. Alt and the wheel zoom.
+TEST_F(Hand, TheAtlasScrollsAndZooms) {
+    start();
+    const auto box = [&](int i) { return report()["items"]["atlas"][to_index(i)].get<int>(); };
+    const auto zoom = [&](int turns) {
+        point("atlas");
+        press_key("Alt_L", true);
+        for (int i = 0; i < std::abs(turns); ++i) wheel(turns > 0 ? 1 : -1);
+        press_key("Alt_L", false);
+        settle();
+    };
+    const auto choose_at = [&](double across, double down) {
+        click("atlas", across, down);
+        settle();
+    };
+    point("atlas");  // waits for it
+    const int left = box(0), right = box(2);
+    ASSERT_GT(right, left);
+    zoom(8);
+    EXPECT_GT(report()["atlas_zoom"].get<double>(), 4);
+    EXPECT_LE(box(2) - box(0), right - left + 20) << "the grid is clipped to its pane";
+    choose_at(0.5, 0.5);
+    // The head that keys choose is brought into sight, wherever the atlas was scrolled to.
+    for (int i = 0; i < 6; ++i) key("bracketleft");
+    for (int i = 0; i < 8; ++i) key("comma");
+    settle();
+    choose_at(0.02, 0.02);
+    EXPECT_EQ(report()["layer"], 0);
+    EXPECT_EQ(report()["head"], 0);
+    point("atlas");
+    wheel(-40);
+    choose_at(0.02, 0.98);
+    EXPECT_EQ(report()["layer"], 5) << "the wheel scrolls";
+    EXPECT_EQ(report()["head"], 0);
+    for (int i = 0; i < 6; ++i) key("bracketright");
+    for (int i = 0; i < 8; ++i) key("period");
+    settle();
+    choose_at(0.98, 0.98);
+    EXPECT_EQ(report()["layer"], 5);
+    EXPECT_EQ(report()["head"], 7);
+    zoom(-20);
+    EXPECT_EQ(report()["atlas_zoom"], 1);
+}
+
 /// Random pointer and key actions. Prints its last actions when the program fails.
 class Monkey : public Hand {
   protected:
