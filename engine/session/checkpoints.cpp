@@ -27,30 +27,6 @@ bool runs(const SessionState& state, const Model* model) {
 
 }  // namespace
 
-SessionState SessionState::copy() const {
-    SessionState state;
-    for (const Lane& lane : lanes) state.lanes.push_back(lane.copy());
-    state.next_lane_id = next_lane_id;
-    state.follow = follow;
-    state.sampling = sampling;
-    state.row = row;
-    state.forced = forced;
-    state.history = history;
-    state.commands_since = commands_since;
-    return state;
-}
-
-std::size_t SessionState::bytes() const {
-    std::size_t sum = history.size() * sizeof(int);
-    for (const Lane& lane : lanes) {
-        const CacheUse use = lane.cache->use();
-        sum += to_index(use.allocated_bytes + use.shadow_bytes) +
-               (lane.log_probs.size() + lane.out.next_logits.size()) * sizeof(float) +
-               lane.tokens.size() * sizeof(int) + lane.left.size() * sizeof(lane.left[0]);
-    }
-    return sum;
-}
-
 void Checkpoints::offer(const SessionState& state) {
     if (budget_ == 0) return;
     if (const std::size_t bytes = state.bytes(); bytes <= budget_ / 4) {

@@ -2,28 +2,13 @@
 /// the session's thread, by the session only.
 #pragma once
 
-#include "engine/session/lane.h"
+#include "engine/session/session_state.h"
 
 #include <cstddef>
 #include <map>
 #include <vector>
 
 namespace keyhole {
-
-/// The part of a session that changes while it runs.
-struct SessionState {
-    std::vector<Lane> lanes;
-    int next_lane_id = 0;
-    bool follow = false;
-    Sampling sampling;
-    int row = -1;                             ///< last row processed
-    std::vector<int> forced;                  ///< tokens that the next rows consume, in order
-    std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
-    std::vector<std::string> commands_since;  ///< applied since the last record
-
-    SessionState copy() const;
-    std::size_t bytes() const;  ///< without the models
-};
 
 /// Keeps states as they were right after a row, before any command. When they exceed the budget, every second
 /// state is dropped and the spacing doubles. The budget also counts models with merged KV heads that no

@@ -2,7 +2,9 @@
 /// thread, by the session only.
 #pragma once
 
-#include "engine/session/session.h"
+#include "engine/backend/backend.h"
+#include "engine/session/command.h"
+#include "engine/trace/record.h"
 
 #include <memory>
 #include <string>
@@ -46,12 +48,17 @@ struct LaneState {
 struct Lane : LaneState {
     std::unique_ptr<KvCache> cache;
 
-    /// Returns an exact copy, without the values of the last row, which are in its record.
-    Lane copy() const {
+    /// Returns a lane with the same state and another cache.
+    Lane with_cache(std::unique_ptr<KvCache> other) const {
         Lane lane;
         static_cast<LaneState&>(lane) = *this;
+        lane.cache = std::move(other);
+        return lane;
+    }
+    /// Returns an exact copy, without the values of the last row, which are in its record.
+    Lane copy() const {
+        Lane lane = with_cache(cache->clone());
         lane.out.values = {};
-        lane.cache = cache->clone();
         return lane;
     }
 };

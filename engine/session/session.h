@@ -5,44 +5,18 @@
 
 #include "engine/backend/backend.h"
 #include "engine/session/command.h"
+#include "engine/session/counterfactual.h"
+#include "engine/session/progress_part.h"
+#include "engine/session/run_spec.h"
 #include "engine/trace/record.h"
 #include "engine/trace/row_sink.h"
 
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace keyhole {
-
-/// How a run starts. With `commands` it describes the whole run: see replay().
-struct RunSpec {
-    std::string prompt;
-    std::vector<int> prompt_tokens;  ///< if not empty, processed in place of the tokens of `prompt`
-    std::vector<LaneSpec> lanes;     ///< lane 0 is the reference
-    Sampling sampling;
-    std::uint64_t seed = 1;
-    bool follow = false;  ///< all lanes are fed lane 0's token; otherwise each its own
-    /// Fed to every lane after the prompt, whatever the lanes choose. `follow` applies after them.
-    std::vector<int> forced;
-    bool ignore_eos = false;
-    int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
-    RowWants wants;      ///< values for the sink and the records, which hold attention and scores
-    int n_top = 10;      ///< most likely next tokens in each record
-    std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
-};
-
-/// A counterfactual: the next token of a lane if it had never evicted certain tokens.
-struct Counterfactual {
-    int lane_id = 0;
-    int position = 0, n_tokens = 1;  ///< the first of these tokens, and their number
-    int row = 0;                     ///< the answer is for the text after this row
-    std::vector<int> kv_heads;       ///< that had evicted one of them
-    std::vector<TopToken> with;      ///< most likely next tokens without these evictions, best first
-    double kl = 0;                   ///< KL(as it is || without these evictions), nats
-    float log_prob_as_is = 0;        ///< of with.front(), with these evictions
-};
 
 class Session {
   public:
@@ -55,7 +29,7 @@ class Session {
 
     /// Processes the prompt and returns its record (row n_prompt - 1). Call it once, first. progress: see
     /// Backend::prefill.
-    std::shared_ptr<const StepTrace> prefill(const std::function<bool(double)>& progress = {});
+    std::shared_ptr<const StepTrace> prefill(const ProgressReport& progress = {});
 
     /// Applies a command between tokens and logs it. The next record shows what it evicts. Throws
     /// Error(wrong_use), and then nothing has changed.
@@ -69,7 +43,7 @@ class Session {
     /// A command that replays rows (other KV heads, a shadow from the start, a new lane, a rewind) calls
     /// `progress` (0..1; may be empty) before every row. Returning false throws Error(cancelled), and nothing
     /// has changed.
-    void apply(const Command& command, const std::function<bool(double)>& progress = {});
+    void apply(const Command& command, const ProgressReport& progress = {});
     /// Returns whether the session is on the way to the end of a branch. step() then applies the branch's
     /// commands; other commands are refused, except a rewind, which leaves the branch.
     bool catching_up() const;
@@ -77,7 +51,7 @@ class Session {
     /// Feeds one token to every lane and returns its record, or nullptr if finished(). progress: as in
     /// apply(), for commands of a branch that replay rows. Returning false leaves these commands to the next
     /// call, which begins with them; if they come before the row, the result is nullptr.
-    std::shared_ptr<const StepTrace> step(const std::function<bool(double)>& progress = {});
+    std::shared_ptr<const StepTrace> step(const ProgressReport& progress = {});
 
     /// Returns whether all lanes ended or n_generate tokens were fed. Positions beyond the model's trained
     /// context are decoded, unless the model learned its position embeddings.
@@ -92,9 +66,8 @@ class Session {
     /// apply(). Throws Error(wrong_use) if there is no such lane or token, or if every KV head still holds
     /// the tokens. Throws Error(unsupported) if the lane has hidden tokens or moved keys to other positions,
     /// which the copy cannot repeat.
-    Counterfactual with_token_restored(int index, int position,
-                                       const std::function<bool(double)>& progress = {}, int row = -1,
-                                       int n_tokens = 1);
+    Counterfactual with_token_restored(int index, int position, const ProgressReport& progress = {},
+                                       int row = -1, int n_tokens = 1);
 
     int next_row() const;
     /// Return the allocated bytes: of K, V and scores of all lanes, shadows included; of the states kept for
@@ -121,12 +94,5 @@ class Session {
 /// Error(wrong_use) if a command's row is already past.
 void replay(std::shared_ptr<const Model> model, Backend& backend, const RunSpec& spec, int last_row,
             RowSink* sink, const std::function<void(std::shared_ptr<const StepTrace>)>& each);
-
-/// Returns the KV layout of each lane. Throws Error(wrong_use) if the model's heads cannot be shared in that
-/// way.
-std::vector<KvLayout> layouts_of(const Model& model, const std::vector<LaneSpec>& lanes);
-
-/// Returns the RunSpec that a record's run was started with. commands: in text form.
-RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands);
 
 }  // namespace keyhole

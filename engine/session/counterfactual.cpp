@@ -1,0 +1,140 @@
+#include "engine/session/counterfactual.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/policy/next_token_measures.h"
+#include "engine/session/lane_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace keyhole {
+
+namespace {
+
+using EvictionsByRow = std::map<int, std::vector<Eviction>>;
+
+/// Returns a spec that keeps everything and attends as the lane does.
+LaneSpec keeps_all(const LaneSpec& lane) {
+    LaneSpec spec = lane;
+    spec.policy = preset_params(Preset::full);
+    return spec;
+}
+
+bool attends_plainly(const ResolvedPolicy& policy) {
+    return policy.positions == Positions::original && policy.dilation == 0 &&
+           policy.gap != ResolvedPolicy::Gap::hidden;
+}
+
+/// Replays a lane's text up to a row in a temporary copy that evicts only what `gone` lists, by the row after
+/// which. Returns the log probabilities of the next token.
+std::vector<float> replay_in_copy(const LaneRunner& runner, const Lane& asked, const Sampling& sampling,
+                                  int at_row, const EvictionsByRow& gone, const ProgressPart& progress) {
+    const RunContext& context = runner.context();
+    Lane copy = runner.new_lane(LaneInfo{}, keeps_all(asked.spec));
+    Lane* const fed = &copy;
+    const int n_prompt = context.n_prompt();
+    const double n_rows = at_row + 1.0;
+    const auto evict_after = [&](int row) {
+        const auto found = gone.find(row);
+        if (found == gone.end() || row >= at_row) return;
+        for (const Eviction& e : found->second) copy.cache->evict(e.kv_head, e.position);
+    };
+    const auto feed = [&](int token, int row) {
+        progress.report_or_cancel(row / n_rows);
+        copy.token = token;
+        runner.feed(std::span(&fed, 1), row);
+        evict_after(row);
+    };
+    if (asked.initial_spec.policy.prefill == PrefillMode::stepwise) {
+        for (int i = 0; i < n_prompt; ++i) feed(context.run->prompt_tokens[to_index(i)], i);
+    } else {
+        runner.prefill(std::span(&copy, 1), sampling, progress.part(0, n_prompt / n_rows), false);
+        evict_after(n_prompt - 1);
+    }
+    for (int r = n_prompt; r <= at_row; ++r) feed(asked.tokens[to_index(r - n_prompt)], r);
+    runner.read_logits(copy, sampling, at_row);
+    return copy.log_probs;
+}
+
+/// Throws an Error if there is no answer for these tokens after this row.
+void check(const RestoredTokens& asked, const Lane& lane, const RunContext& context) {
+    const int first_row = context.n_prompt() - 1;
+    if (asked.n_tokens < 1 || asked.position < 0 || asked.last() > asked.row)
+        fail(ErrorCode::wrong_use, "there is no token {} yet; the newest one is {}",
+             asked.position < 0 ? asked.position : asked.last(), asked.row);
+    // Check the lane's whole history: what it stores was computed by earlier rows, which attended
+    // differently.
+    const HeadGrid grid = head_grid(lane.model->layout());
+    const auto plain = [&](const LaneSpec& spec) {
+        return attends_plainly(resolve(spec.policy, context.n_prompt(), context.start.n_generate, grid));
+    };
+    bool always = plain(lane.initial_spec);
+    for (const LoggedCommand& applied : lane.log)
+        if (const auto* set = std::get_if<SetLane>(&applied.command)) always = always && plain(set->spec);
+    if (const bool now = plain(lane.spec); !now || !always)
+        fail(ErrorCode::unsupported,
+             "lane {} {}; what it would say with a token back is known for lanes that never did", asked.lane,
+             now ? "hid tokens or moved keys to other positions in earlier steps"
+                 : "hides tokens or moves keys to other positions");
+    if (const int end = first_row + static_cast<int>(lane.tokens.size()); end < asked.row)
+        fail(ErrorCode::wrong_use, "lane {} ended its text at step {}; rewind to {} to ask", asked.lane, end,
+             end);
+}
+
+}  // namespace
+
+std::string RestoredTokens::text() const {
+    return n_tokens == 1 ? fmt::format("token {}", position)
+                         : fmt::format("tokens {} to {}", position, last());
+}
+
+Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState& state, RestoredTokens asked,
+                                    const ProgressPart& progress) {
+    const RunContext& context = runner.context();
+    if (asked.row < 0) asked.row = state.row;
+    if (asked.row > state.row || asked.row < context.n_prompt() - 1)
+        fail(ErrorCode::wrong_use, "step {} is out of range; choose {} to {}", asked.row,
+             context.n_prompt() - 1, state.row);
+    const Lane& lane = state.lane_at(asked.lane);
+    check(asked, lane, context);
+
+    EvictionsByRow left, left_with;  // left_with: without these tokens
+    std::set<int> heads;
+    for (const auto& gone : lane.left)
+        for (const Eviction& e : *gone) {
+            left[e.row].push_back(e);
+            if (e.position < asked.position || e.position > asked.last())
+                left_with[e.row].push_back(e);
+            else if (e.row <= asked.row)
+                heads.insert(e.kv_head);
+        }
+    const bool is_past = asked.row < state.row;
+    if (heads.empty())
+        fail(ErrorCode::wrong_use, "{} of lane {} {} held everywhere{}", asked.text(), asked.lane,
+             asked.n_tokens == 1 ? "is" : "are", is_past ? fmt::format(" after step {}", asked.row) : "");
+
+    // The newest row's distribution is known; that of an earlier row is replayed too.
+    const LaneRunner quiet = runner.without_values();
+    const auto replay = [&](const EvictionsByRow& gone, const ProgressPart& part) {
+        return replay_in_copy(quiet, lane, state.sampling, asked.row, gone, part);
+    };
+    const std::vector<float> as_it_is = is_past ? replay(left, progress.part(0, 0.5)) : lane.log_probs;
+    const std::vector<float> with = replay(left_with, is_past ? progress.part(0.5, 0.5) : progress);
+    Counterfactual result;
+    result.lane_id = lane.id;
+    result.position = asked.position;
+    result.n_tokens = asked.n_tokens;
+    result.row = asked.row;
+    result.kv_heads.assign(heads.begin(), heads.end());
+    for (const int id : top_k(with, context.start.n_top)) result.with.push_back({id, with[to_index(id)]});
+    result.kl = kl_divergence(as_it_is, with);
+    if (!result.with.empty())  // a distribution with NaN has no best token
+        result.log_prob_as_is = as_it_is[to_index(result.with.front().id)];
+    return result;
+}
+
+}  // namespace keyhole

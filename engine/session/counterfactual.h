@@ -1,0 +1,43 @@
+/// Computes the next token that a lane would have if it had never evicted certain tokens, in a temporary copy
+/// that repeats the lane's other evictions. Used on the session's thread.
+#pragma once
+
+#include "engine/trace/record.h"
+
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+class LaneRunner;
+class ProgressPart;
+struct SessionState;
+
+/// A counterfactual: the next token of a lane if it had never evicted certain tokens.
+struct Counterfactual {
+    int lane_id = 0;
+    int position = 0, n_tokens = 1;  ///< the first of these tokens, and their number
+    int row = 0;                     ///< the answer is for the text after this row
+    std::vector<int> kv_heads;       ///< that had evicted one of them
+    std::vector<TopToken> with;      ///< most likely next tokens without these evictions, best first
+    double kl = 0;                   ///< KL(as it is || without these evictions), nats
+    float log_prob_as_is = 0;        ///< of with.front(), with these evictions
+};
+
+/// What is asked: see Session::with_token_restored().
+struct RestoredTokens {
+    int lane = 0;
+    int position = 0, n_tokens = 1;
+    int row = -1;  ///< -1: the newest
+
+    int last() const { return position + n_tokens - 1; }
+    /// Returns "token 7" or "tokens 7 to 9".
+    std::string text() const;
+};
+
+/// Answers for a session in this state. Throws what Session::with_token_restored() throws, and
+/// Error(cancelled).
+Counterfactual with_tokens_restored(const LaneRunner& runner, const SessionState& state, RestoredTokens asked,
+                                    const ProgressPart& progress);
+
+}  // namespace keyhole

@@ -1,0 +1,44 @@
+/// Replays single lanes from the prompt, beside the lanes of the session, which do not change. Used on the
+/// session's thread, by the session only.
+#pragma once
+
+#include "engine/session/lane_runner.h"
+
+#include <functional>
+#include <span>
+
+namespace keyhole {
+
+class LaneReplay {
+  public:
+    /// row: the last one processed. All references must outlive this object. Cancelling `progress` throws
+    /// Error(cancelled).
+    LaneReplay(const LaneRunner& runner, const Sampling& sampling, int row, const ProgressPart& progress)
+        : runner_(runner), sampling_(sampling), row_(row), progress_(progress) {}
+
+    /// Returns a new lane that has read the prompt and then `tokens`.
+    Lane joined(const LaneInfo& identity, const LaneSpec& spec, std::span<const int> tokens) const;
+
+    /// Returns the lane as if it had kept a shadow from the start, with its own tokens and commands. Throws
+    /// Error(unsupported) if it then keeps other tokens.
+    Lane with_shadow(const Lane& lane, bool shadow) const;
+
+    /// Returns the lane with its KV heads shared as the spec says. This is another model, so it runs from the
+    /// prompt, with its own tokens forced and its commands at their rows. Readers see a new lane, a copy of
+    /// the old one up to this row, because its KV heads are different. Throws Error(wrong_use) if the lane's
+    /// past cannot run with these heads.
+    Lane with_sharing(const Lane& lane, const LaneSpec& spec, int new_id) const;
+
+  private:
+    using Change = std::function<void(LaneSpec&)>;
+
+    Lane replayed(const LaneInfo& identity, const LaneSpec& initial_spec, std::span<const int> tokens,
+                  std::span<const LoggedCommand> commands, const Change& change) const;
+
+    const LaneRunner& runner_;
+    const Sampling& sampling_;
+    int row_;
+    const ProgressPart& progress_;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,111 @@
+#include "engine/session/run_context.h"
+
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/session/prompt.h"
+
+#include <atomic>
+
+namespace keyhole {
+
+namespace {
+
+std::uint64_t next_run_id() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+RunStart describe_start(const RunSpec& spec) {
+    RunStart start;
+    for (const LaneSpec& lane : spec.lanes) start.lanes.push_back(format_lane_spec(lane));
+    start.sampling = format_command(SetSampling{spec.sampling});
+    start.follow = spec.follow;
+    start.ignore_eos = spec.ignore_eos;
+    start.tokens_given = !spec.prompt_tokens.empty();
+    start.forced = spec.forced;
+    return start;
+}
+
+/// Throws an Error if the model cannot read the run's tokens.
+void check_tokens(const RunInfo& run) {
+    const ModelConfig& config = run.config;
+    if (run.n_prompt() > config.n_ctx)
+        fail(ErrorCode::wrong_use,
+             "the prompt has {} tokens, the model's context holds {}; shorten the prompt", run.n_prompt(),
+             config.n_ctx);
+    if (config.positions == PositionKind::learned && run.n_prompt() + run.n_generate > config.n_ctx)
+        fail(ErrorCode::wrong_use,
+             "{} tokens after a prompt of {} go beyond the {} positions that the model has learned; generate "
+             "fewer or shorten the prompt",
+             run.n_generate, run.n_prompt(), config.n_ctx);
+    for (int token : run.start.forced)
+        if (token < 0 || token >= config.n_vocab)
+            fail(ErrorCode::wrong_use, "there is no token {} to force; the model has 0 to {}", token,
+                 config.n_vocab - 1);
+    for (int token : run.prompt_tokens)
+        if (token < 0 || token >= config.n_vocab)
+            fail(ErrorCode::bad_file,
+                 "the tokenizer of {} gives token {}, the model has {}; tokenizer and model do not belong "
+                 "together",
+                 run.model_path, token, config.n_vocab);
+}
+
+std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& backend, const RunSpec& spec) {
+    if (spec.lanes.empty())
+        fail(ErrorCode::wrong_use, "a session needs at least one lane; add one such as 'full'");
+    auto run = std::make_shared<RunInfo>();
+    run->id = next_run_id();
+    run->model_path = model.path().string();
+    run->model_hash = model.hash();
+    run->config = model.config();
+    run->layout = model.layout();
+    run->backend = backend.name();
+    run->prompt = spec.prompt;
+    run->prompt_tokens = spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt) : spec.prompt_tokens;
+    run->seed = spec.seed;
+    run->n_generate = spec.n_generate;
+    run->start = describe_start(spec);
+    check_tokens(*run);
+    const Tokenizer& tokenizer = model.tokenizer();
+    for (int id = 0; id < run->config.n_vocab; ++id) {
+        const bool known = id < tokenizer.n_vocab();
+        run->token_display.push_back(known ? tokenizer.display(id) : fmt::format("<{}>", id));
+        run->token_bytes.push_back(known ? tokenizer.token_bytes(id) : std::string());
+    }
+    return run;
+}
+
+}  // namespace
+
+RunContext::RunContext(std::shared_ptr<const Model> its_model, Backend& its_backend, RunSpec spec,
+                       RowSink* its_sink)
+    : model(std::move(its_model)),
+      weight_files(*model),
+      backend(its_backend),
+      start(std::move(spec)),
+      sink(its_sink),
+      run(describe_run(*model, backend, start)) {
+    for (const LaneSpec& lane : start.lanes) check(lane);
+}
+
+std::string RunContext::fault_of(const LaneSpec& spec) const {
+    std::vector<std::string> faults = validate(spec.policy);
+    if (const std::string fault = check_sharing(spec.sharing, model->config()); !fault.empty())
+        faults.push_back(fault);
+    if (faults.empty())
+        faults = check_overrides(spec.policy, head_grid(layout_of(model->config(), spec.sharing)));
+    if (faults.empty() && spec.policy.positions != Positions::original &&
+        run->config.positions == PositionKind::learned)
+        faults.push_back(fmt::format(
+            "positions other than original need keys that can be moved, and those of a {} model are learned",
+            run->config.family));
+    return faults.empty() ? std::string() : faults.front();
+}
+
+void RunContext::check(const LaneSpec& spec) const {
+    if (const std::string fault = fault_of(spec); !fault.empty())
+        fail(ErrorCode::wrong_use, "lane '{}': {}; change that value", shown_text(format_lane_spec(spec)),
+             fault);
+}
+
+}  // namespace keyhole

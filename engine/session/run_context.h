@@ -1,0 +1,34 @@
+/// What stays the same while a session runs: the model, the backend, the start and its description for
+/// records. Used on the session's thread, by the session only.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/model/weight_files.h"
+#include "engine/session/run_spec.h"
+#include "engine/trace/row_sink.h"
+
+#include <memory>
+
+namespace keyhole {
+
+struct RunContext {
+    std::shared_ptr<const Model> model;
+    WeightFiles weight_files;  ///< of the model
+    Backend& backend;
+    RunSpec start;  ///< as requested
+    RowSink* sink;  ///< null: none
+    std::shared_ptr<const RunInfo> run;
+
+    /// Tokenizes the prompt. Throws Error(wrong_use) if the model cannot start the run, and Error(bad_file)
+    /// if its tokenizer does not belong to it.
+    RunContext(std::shared_ptr<const Model> model, Backend& backend, RunSpec start, RowSink* sink);
+
+    int n_prompt() const { return run->n_prompt(); }
+    /// Returns why the model cannot run a lane; empty if it can. The text forms check this while parsing, but
+    /// the window fills structs directly.
+    std::string fault_of(const LaneSpec& spec) const;
+    /// Throws Error(wrong_use) if the model cannot run the lane.
+    void check(const LaneSpec& spec) const;
+};
+
+}  // namespace keyhole

@@ -1,0 +1,62 @@
+#include "engine/session/session_state.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+namespace keyhole {
+
+namespace {
+
+void check_lane(int index, std::size_t n_lanes) {
+    if (index < 0 || to_index(index) >= n_lanes)
+        fail(ErrorCode::wrong_use, "lane {} does not exist; there are lanes 0 to {}", index, n_lanes - 1);
+}
+
+}  // namespace
+
+SessionState SessionState::copy() const {
+    SessionState state;
+    for (const Lane& lane : lanes) state.lanes.push_back(lane.copy());
+    state.next_lane_id = next_lane_id;
+    state.follow = follow;
+    state.sampling = sampling;
+    state.row = row;
+    state.forced = forced;
+    state.history = history;
+    state.commands_since = commands_since;
+    return state;
+}
+
+std::size_t SessionState::bytes() const {
+    std::size_t sum = history.size() * sizeof(int);
+    for (const Lane& lane : lanes) {
+        const CacheUse use = lane.cache->use();
+        sum += to_index(use.allocated_bytes + use.shadow_bytes) +
+               (lane.log_probs.size() + lane.out.next_logits.size()) * sizeof(float) +
+               lane.tokens.size() * sizeof(int) + lane.left.size() * sizeof(lane.left[0]);
+    }
+    return sum;
+}
+
+const Lane& SessionState::lane_at(int index) const {
+    check_lane(index, lanes.size());
+    return lanes[to_index(index)];
+}
+
+Lane& SessionState::lane_at(int index) {
+    check_lane(index, lanes.size());
+    return lanes[to_index(index)];
+}
+
+void SessionState::discard_outputs() {
+    commands_since.clear();
+    for (Lane& lane : lanes) {
+        lane.pending.clear();
+        lane.out_is_new = false;
+        lane.rows = nullptr;
+        lane.recorded = true;
+        lane.out.values = {};
+    }
+}
+
+}  // namespace keyhole

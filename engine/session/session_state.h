@@ -1,0 +1,32 @@
+/// The part of a session that changes from row to row. It is a value: a checkpoint is a copy, and a rewind
+/// replaces the whole. Used on the session's thread, by the session only.
+#pragma once
+
+#include "engine/session/lane.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+struct SessionState {
+    std::vector<Lane> lanes;
+    int next_lane_id = 0;
+    bool follow = false;
+    Sampling sampling;
+    int row = -1;                             ///< last row processed
+    std::vector<int> forced;                  ///< tokens that the next rows consume, in order
+    std::vector<int> history;                 ///< tokens that the reference lane consumed in decode rows
+    std::vector<std::string> commands_since;  ///< applied since the last record
+
+    SessionState copy() const;
+    std::size_t bytes() const;  ///< without the models
+    /// Returns a lane by its index. Throws Error(wrong_use) if there is none.
+    Lane& lane_at(int index);
+    const Lane& lane_at(int index) const;
+    /// Resets what a record would take from the lanes, without making a record.
+    void discard_outputs();
+};
+
+}  // namespace keyhole

@@ -1,0 +1,134 @@
+#include "engine/session/step_record.h"
+
+#include "engine/base/half.h"
+#include "engine/base/index.h"
+#include "engine/policy/attention.h"
+#include "engine/policy/next_token_measures.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+std::shared_ptr<const HiddenSet> hidden_set(const RowValues& values) {
+    if (values.hidden.empty()) return nullptr;
+    auto set = std::make_shared<HiddenSet>();
+    set->offset.push_back(0);
+    for (std::size_t g = 0; g + 1 < values.offset.size(); ++g) {
+        const auto begin = to_index(values.offset[g]);
+        const auto n = to_index(values.offset[g + 1]) - begin;
+        const std::size_t first_byte = set->bits.size();
+        set->bits.resize(first_byte + (n + 7) / 8, 0);
+        for (std::size_t i = 0; i < n; ++i)
+            if (values.hidden[begin + i] != 0)
+                set->bits[first_byte + i / 8] |= static_cast<std::uint8_t>(1u << (i % 8));
+        set->offset.push_back(static_cast<std::int32_t>(set->bits.size()));
+    }
+    return set;
+}
+
+std::int64_t count_attended(const RowValues& values) {
+    const std::int64_t held = values.offset.empty() ? 0 : values.offset.back();
+    return held -
+           std::count_if(values.hidden.begin(), values.hidden.end(), [](std::uint8_t h) { return h != 0; });
+}
+
+/// Records a lane's part of the row that it has just processed.
+void record_row(LaneRecord& r, Lane& lane, Backend& backend) {
+    r.hidden = hidden_set(lane.out.values);
+    r.attended_tokens = count_attended(lane.out.values);
+    r.evictions.insert(r.evictions.end(), lane.out.evictions.begin(), lane.out.evictions.end());
+    r.rows = lane.rows != nullptr ? std::exchange(lane.rows, nullptr) : row_block(backend, lane.out.values);
+    r.measures = mean_measures(lane.model->layout(), lane.out);
+    if (!lane.out.shadow.retained_mass.empty()) r.shadow = std::make_shared<const ShadowRow>(lane.out.shadow);
+    lane.out_is_new = false;
+}
+
+LaneRecord record_lane(Lane& lane, const Lane& reference, int row, int n_top, Backend& backend) {
+    LaneRecord r;
+    r.info = lane.info;
+    r.token = lane.token;
+    r.log_prob = lane.token_log_prob;
+    r.predicted = lane.predicted;
+    r.ended = lane.ended;
+    r.failure = lane.failure;
+    r.use = lane.cache->use();
+    r.evictions = std::exchange(lane.pending, {});
+    r.pins = lane.pins;
+    r.prompt_rows = std::exchange(lane.prompt_rows, nullptr);
+    lane.recorded = true;
+    if (lane.log_probs.empty()) return r;
+    r.entropy = static_cast<float>(entropy(lane.log_probs));
+    r.tau = lane.policy().tau_at(row);
+    if (!lane.diverged && lane.failure.empty()) {
+        r.kl = static_cast<float>(kl_divergence(reference.log_probs, lane.log_probs));
+        r.agrees = &lane == &reference || best(reference.out.next_logits) == best(lane.out.next_logits);
+    }
+    for (int id : top_k(lane.log_probs, n_top)) r.top.push_back({id, lane.log_probs[to_index(id)]});
+    if (lane.active() || lane.out_is_new) record_row(r, lane, backend);
+    return r;
+}
+
+}  // namespace
+
+std::shared_ptr<const RowBlock> row_block(Backend& backend, const RowValues& values) {
+    if (values.attention.empty() && values.scores.empty()) return nullptr;
+    auto block = std::make_shared<RowBlock>();
+    block->offset = values.offset;
+    block->head_offset = values.head_offset;
+    block->threshold = values.threshold;
+    block->attention.resize(values.attention.size());
+    block->scores.resize(values.scores.size());
+    // Use all threads: getting a long row's pages from the system takes many times as long as filling them.
+    constexpr std::size_t kPart = 32 << 10;
+    const auto n_parts = [](std::size_t n) { return (n + kPart - 1) / kPart; };
+    const std::size_t n_attention = n_parts(values.attention.size());
+    const auto work = static_cast<std::int64_t>(n_attention + n_parts(values.scores.size()));
+    const auto fill = [&](std::int64_t i) {
+        const auto part = to_index(i);
+        if (part < n_attention) {
+            const std::size_t first = part * kPart, n = std::min(kPart, values.attention.size() - first);
+            fp16_from_floats(std::span(values.attention).subspan(first, n),
+                             std::span(block->attention).subspan(first, n));
+        } else {
+            const std::size_t first = (part - n_attention) * kPart;
+            std::copy_n(values.scores.data() + first, std::min(kPart, values.scores.size() - first),
+                        block->scores.data() + first);
+        }
+    };
+    if (work > 2)
+        backend.parallel_for(work, fill);
+    else  // a short row is filled before another thread wakes up
+        for (std::int64_t i = 0; i < work; ++i) fill(i);
+    return block;
+}
+
+StepTrace bare_step(std::shared_ptr<const RunInfo> run, std::span<const Lane> lanes, int row) {
+    StepTrace step;
+    step.run = std::move(run);
+    step.row = row;
+    for (const Lane& lane : lanes) step.lanes.emplace_back().info = lane.info;
+    return step;
+}
+
+std::shared_ptr<StepTrace> make_record(const RunContext& context, SessionState& state) {
+    auto step = std::make_shared<StepTrace>();
+    step->run = context.run;
+    step->row = state.row;
+    step->commands = std::exchange(state.commands_since, {});
+    for (Lane& lane : state.lanes)
+        step->lanes.push_back(
+            record_lane(lane, state.lanes.front(), state.row, context.start.n_top, context.backend));
+    return step;
+}
+
+void send_rows(const RunContext& context, const SessionState& state, const StepTrace& step) {
+    if (context.sink == nullptr) return;
+    for (std::size_t i = 0; i < state.lanes.size(); ++i)
+        if (step.lanes[i].rows != nullptr || step.lanes[i].attended_tokens > 0)
+            context.sink->row(step, static_cast<int>(i), state.lanes[i].out);
+}
+
+}  // namespace keyhole
