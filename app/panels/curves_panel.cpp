@@ -163,10 +163,10 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         // A margin keeps the ends of the axis visible. Values below the range run along the bottom.
         const auto y_of = [&](float v) { return min.y + size.y * (0.97f - 0.94f * range.part(v)); };
         const int most = std::max(2, static_cast<int>(size.y / (2 * text_line)));
-        for (double tick : log_ticks(double(range.low), double(range.high), std::min(most, 8))) {
+        for (const auto& [tick, text] :
+             labelled(log_ticks(double(range.low), double(range.high), std::min(most, 8)))) {
             const float y = y_of(static_cast<float>(tick));
             list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-            const std::string text = tick_text(tick);
             list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
                          theme::kDim, text.c_str());
         }

@@ -44,11 +44,10 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
     const int most = std::clamp(static_cast<int>(size.y / (2 * line)), 2, 8);
     const std::vector<double> ticks =
         axis.logarithmic ? log_ticks(axis.low, axis.high, most) : linear_ticks(axis.low, axis.high, most);
-    for (const double tick : ticks) {
+    for (const auto& [tick, text] : labelled(ticks)) {
         const float y = min.y + size.y * static_cast<float>(1 - axis.part(tick));
         if (y < min.y - 1 || y > min.y + size.y + 1) continue;
         list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-        const std::string text = tick_text(tick);
         list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2}, theme::kDim,
                      text.c_str());
     }
@@ -60,19 +59,19 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
     const std::size_t shown = to_index(std::max(0, app.view.row - app.run.first_row()));
     const float column = width / 2, line = ImGui::GetFontSize();
     int n = 0;
-    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card) {
-        const auto lane = app.run.history_lane(card);
-        if (!lane) continue;
-        const std::span<const float> values = app.run.curves.curve(kind, *lane);
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+        const auto known = app.run.history_lane(lane);
+        if (!known) continue;
+        const std::span<const float> values = app.run.curves.curve(kind, *known);
         const float value = shown < values.size() ? values[shown] : NAN;
         const ImVec2 place(at.x + column * static_cast<float>(n % 2),
                            at.y + line * static_cast<float>(n / 2));
         list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
-                     theme::lane_color(card), 2);
-        const std::string name(preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset));
+                     theme::lane_color(lane), 2);
+        const std::string name(preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
         list.AddText(
             {place.x + context.px(19), place.y}, theme::kDim,
-            fitted(fmt::format("{} {}  {}", card, name, number_text(double(value))), column - context.px(22))
+            fitted(fmt::format("{} {}  {}", lane, name, number_text(double(value))), column - context.px(22))
                 .c_str());
         ++n;
     }
@@ -136,10 +135,10 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     const AppState& app = context.app;
     const CurveKind& about = curve_kinds()[to_index(kind)];
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
-        if (const auto lane = app.run.history_lane(card); lane && !(card == 0 && about.measure == "kl"))
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+        if (const auto known = app.run.history_lane(lane); known && !(lane == 0 && about.measure == "kl"))
             lines.push_back(
-                {app.run.curves.curve(kind, *lane), theme::lane_color(card), card == app.view.lane});
+                {app.run.curves.curve(kind, *known), theme::lane_color(lane), lane == app.view.lane});
     const ScopedFont font(context.fonts.small);
     const float below =
         legend ? ImGui::GetFontSize() * static_cast<float>((app.run.lane_editor.n_lanes() + 1) / 2) : 0;

@@ -1,6 +1,7 @@
 #include "engine/figure/curves.h"
 
 #include "engine/base/index.h"
+#include "engine/base/utf8.h"
 #include "engine/figure/canvas.h"
 #include "engine/figure/ticks.h"
 
@@ -116,16 +117,16 @@ std::vector<double> x_ticks(const CurvePlot& plot, const Axes& axes) {
 
 void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
     const double bottom = axes.bottom(), right = axes.left + axes.width;
-    for (double tick :
-         plot.log_y ? log_ticks(axes.y.low, axes.y.high, 8) : linear_ticks(axes.y.low, axes.y.high, 8)) {
-        const double y = axes.py(tick);
+    for (const Tick& tick : labelled(plot.log_y ? log_ticks(axes.y.low, axes.y.high, 8)
+                                                : linear_ticks(axes.y.low, axes.y.high, 8))) {
+        const double y = axes.py(tick.value);
         canvas.path({{{axes.left, y}, {right, y}}}, kGridLine);
-        canvas.text(axes.left - 7, y + 4, tick_text(tick), TextRole::tick, TextAlign::right);
+        canvas.text(axes.left - 7, y + 4, tick.text, TextRole::tick, TextAlign::right);
     }
-    for (double tick : x_ticks(plot, axes)) {
-        const double x = axes.px(tick);
+    for (const Tick& tick : labelled(x_ticks(plot, axes))) {
+        const double x = axes.px(tick.value);
         canvas.path({{{x, bottom}, {x, bottom + 5}}}, kAxisLine);
-        canvas.text(x, bottom + 18, tick_text(tick), TextRole::tick, TextAlign::center);
+        canvas.text(x, bottom + 18, tick.text, TextRole::tick, TextAlign::center);
     }
     canvas.path({{{axes.left, axes.top}, {axes.left, bottom}, {right, bottom}}}, kAxisLine);
     canvas.text(22, axes.top + axes.height / 2, plot.y_label, TextRole::label, TextAlign::center, true);
@@ -226,32 +227,25 @@ void draw(Canvas& canvas, const CurvePlot& unclamped) {
 
 }  // namespace
 
-std::string escape_xml(const std::string& text) {
+std::string escape_xml(std::string_view text) {
     std::string out;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto c = static_cast<unsigned char>(text[i]);
-        const int follow = c < 0x80                ? 0
-                           : c >= 0xf0 && c < 0xf5 ? 3
-                           : c >= 0xe0 && c < 0xf0 ? 2
-                           : c >= 0xc2 && c < 0xe0 ? 1
-                                                   : -1;
-        bool good = follow >= 0 && i + to_index(follow) < text.size() && c >= 0x20;
-        for (int k = 1; good && k <= follow; ++k)
-            good = (static_cast<unsigned char>(text[i + to_index(k)]) & 0xc0) == 0x80;
-        if (!good) {
+    while (!text.empty()) {
+        const std::size_t n = utf8_length(text);
+        const std::string_view one = text.substr(0, std::max<std::size_t>(n, 1));
+        const char32_t c = n == 0 ? 0 : utf8_decode(one);
+        if (c < 0x20 || c == 0xfffe || c == 0xffff)  // no character of XML
             out += "\xef\xbf\xbd";
-        } else if (c == '&') {
+        else if (c == '&')
             out += "&amp;";
-        } else if (c == '<') {
+        else if (c == '<')
             out += "&lt;";
-        } else if (c == '>') {
+        else if (c == '>')
             out += "&gt;";
-        } else if (c == '"') {
+        else if (c == '"')
             out += "&quot;";
-        } else {
-            out += text.substr(i, to_index(follow) + 1);
-            i += to_index(follow);
-        }
+        else
+            out += one;
+        text.remove_prefix(one.size());
     }
     return out;
 }

@@ -37,6 +37,6 @@ Image draw_curves_image(const CurvePlot& plot);
 
 /// Returns text escaped for XML: & < > " become entities; control characters and broken UTF-8 become
 /// U+FFFD.
-std::string escape_xml(const std::string& text);
+std::string escape_xml(std::string_view text);
 
 }  // namespace keyhole

@@ -3,10 +3,12 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/base/utf8.h"
 
 #include <fontconfig/fontconfig.h>
 #include <stb_truetype.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -93,9 +95,10 @@ class Fonts {
         if (!base)
             fail(ErrorCode::unsupported, "no font found for text in figures: install fonts-dejavu-core");
         if (base->has(c)) return base;
-        if (const auto it = fallback_.find(c); it != fallback_.end()) return it->second;
+        const auto key = std::pair(c, weight);
+        if (const auto it = fallback_.find(key); it != fallback_.end()) return it->second;
         Face* other = match("sans", weight, c);
-        return fallback_[c] = other && other->has(c) ? other : base;
+        return fallback_[key] = other && other->has(c) ? other : base;
     }
 
     static Glyph rasterise(const Face& face, char32_t c, float size) {
@@ -117,7 +120,7 @@ class Fonts {
 
     std::mutex mutex_;
     std::map<std::pair<std::string, int>, std::unique_ptr<Face>> faces_;
-    std::map<char32_t, Face*> fallback_;
+    std::map<std::pair<char32_t, FontWeight>, Face*> fallback_;
     std::map<std::tuple<char32_t, float, FontWeight>, Glyph> glyphs_;
     Face* base_[2] = {nullptr, nullptr};
 };
@@ -142,22 +145,10 @@ bool is_readable_font(const std::string& file, int number) {
 
 std::vector<char32_t> characters(std::string_view utf8) {
     std::vector<char32_t> out;
-    for (std::size_t i = 0; i < utf8.size();) {
-        const auto byte = static_cast<unsigned char>(utf8[i]);
-        const int length = byte < 0x80                   ? 1
-                           : byte >= 0xf0 && byte < 0xf5 ? 4
-                           : byte >= 0xe0                ? 3
-                           : byte >= 0xc2                ? 2
-                                                         : 0;
-        char32_t c = length <= 1 ? byte : byte & (0xffu >> (length + 1));
-        bool good = length > 0 && byte < 0xf5 && i + to_index(length) <= utf8.size();
-        for (int k = 1; good && k < length; ++k) {
-            const auto next = static_cast<unsigned char>(utf8[i + to_index(k)]);
-            good = (next & 0xc0) == 0x80;
-            c = (c << 6) | (next & 0x3fu);
-        }
-        out.push_back(good ? c : U'\ufffd');
-        i += good ? to_index(length) : 1;
+    while (!utf8.empty()) {
+        const std::size_t n = utf8_length(utf8);
+        out.push_back(n == 0 ? U'\ufffd' : utf8_decode(utf8.substr(0, n)));
+        utf8.remove_prefix(std::max<std::size_t>(n, 1));
     }
     return out;
 }

@@ -168,11 +168,11 @@ void draw_bar(Image& image, int x, int y, const ColorScale& scale, double size) 
         image.fill(x + i, y, 1, height, colormap_table(scale.map)[entry]);
     }
     image.outline(x - 1, y - 1, width + 2, height + 2, kLine);
-    for (double tick : bar_ticks(scale)) {
-        const int at = x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick)) *
+    for (const Tick& tick : labelled(bar_ticks(scale))) {
+        const int at = x + static_cast<int>(std::lround(place(scale, static_cast<float>(tick.value)) *
                                                         static_cast<float>(width - 1)));
         image.fill(at, y + height + 1, 1, scaled(4, size), kLine);
-        image.text(static_cast<float>(at), static_cast<float>(y + height + scaled(16, size)), tick_text(tick),
+        image.text(static_cast<float>(at), static_cast<float>(y + height + scaled(16, size)), tick.text,
                    aligned(scaled(kTick, size), TextAlign::center));
     }
 }

@@ -17,6 +17,22 @@ double round_up(double x) {
     return 10 * power;
 }
 
+constexpr int kMostDigits = 15;  // further ones show how a double rounds
+
+/// more_digits: beyond the usual number.
+std::string tick_text(double value, int more_digits) {
+    if (value == 0) return "0";
+    const double magnitude = std::abs(value);
+    const bool plain = magnitude >= 1e-3 && magnitude < 1e6;
+    std::string text = fmt::format("{:.{}g}", value, std::min((plain ? 6 : 3) + more_digits, kMostDigits));
+    if (plain) return text;
+    // 1e-07 -> 1e-7
+    const auto e = text.find('e');
+    if (e != std::string::npos && e + 2 < text.size() && text[e + 2] == '0') text.erase(e + 2, 1);
+    if (e != std::string::npos && text[e + 1] == '+') text.erase(e + 1, 1);
+    return text;
+}
+
 }  // namespace
 
 std::vector<double> linear_ticks(double low, double high, int most) {
@@ -57,16 +73,15 @@ std::vector<int> index_ticks(int first, int n, int least_gap) {
     return ticks;
 }
 
-std::string tick_text(double value) {
-    if (value == 0) return "0";
-    const double magnitude = std::abs(value);
-    if (magnitude >= 1e-3 && magnitude < 1e6) return fmt::format("{:.6g}", value);
-    std::string text = fmt::format("{:.3g}", value);
-    // 1e-07 -> 1e-7
-    const auto e = text.find('e');
-    if (e != std::string::npos && e + 2 < text.size() && text[e + 2] == '0') text.erase(e + 2, 1);
-    if (e != std::string::npos && text[e + 1] == '+') text.erase(e + 1, 1);
-    return text;
+std::vector<Tick> labelled(const std::vector<double>& ticks) {
+    std::vector<Tick> out;
+    for (int more = 0; more < kMostDigits; ++more) {
+        out.clear();
+        for (const double value : ticks) out.push_back({value, tick_text(value, more)});
+        const auto alike = [](const Tick& a, const Tick& b) { return a.text == b.text; };
+        if (std::adjacent_find(out.begin(), out.end(), alike) == out.end()) break;
+    }
+    return out;
 }
 
 }  // namespace keyhole

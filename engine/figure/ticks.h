@@ -15,7 +15,13 @@ std::vector<double> log_ticks(double low, double high, int most);
 /// Returns the round whole numbers in [first, first + n) that are at least `least_gap` apart, from the
 /// first multiple of their step on.
 std::vector<int> index_ticks(int first, int n, int least_gap);
-/// Returns a short text: "0.05", "2e-7", "1500".
-std::string tick_text(double value);
+
+struct Tick {
+    double value = 0;
+    std::string text;
+};
+/// Adds short texts, such as "0.05", "2e-7" and "1500", with as many digits as it takes to tell neighbours
+/// apart.
+std::vector<Tick> labelled(const std::vector<double>& ticks);
 
 }  // namespace keyhole

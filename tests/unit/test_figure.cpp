@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <set>
 
 namespace keyhole {
@@ -311,6 +312,17 @@ TEST(Figure, AFontIsReadableIfItsOutlinesAre) {
     EXPECT_FALSE(is_readable_font(written(), 0));
 }
 
+TEST(Font, ABoldCharacterOfAnotherFontIsBold) {
+    constexpr char32_t kSector = 0x2314;  // in DejaVu Sans Mono, regular and bold, but not in DejaVu Sans
+    const auto ink = [&](FontWeight weight) {
+        const std::vector<std::uint8_t>& coverage = glyph(kSector, 40, weight).coverage;
+        return std::accumulate(coverage.begin(), coverage.end(), 0L);
+    };
+    const long book = ink(FontWeight::book), bold = ink(FontWeight::bold);
+    EXPECT_GT(book, 0);
+    EXPECT_GT(bold, book);
+}
+
 TEST(Ticks, AreRoundWithinTheRangeAndNotTooMany) {
     for (auto [low, high] : {std::pair{0.0, 1.0}, {0.0, 0.037}, {-3.0, 17.0}, {99.5, 101.0}, {0.0, 12345.0}})
         for (int most : {2, 5, 9}) {
@@ -327,11 +339,21 @@ TEST(Ticks, AreRoundWithinTheRangeAndNotTooMany) {
     EXPECT_NEAR(logs[0], 1e-4, 1e-12);
     EXPECT_EQ(logs[4], 1);
     EXPECT_EQ(index_ticks(303, 20, 4), (std::vector<int>{305, 310, 315, 320}));
-    EXPECT_EQ(tick_text(0), "0");
-    EXPECT_EQ(tick_text(0.05), "0.05");
-    EXPECT_EQ(tick_text(1e-7), "1e-7");
-    EXPECT_EQ(tick_text(1500), "1500");
-    EXPECT_EQ(tick_text(2e9), "2e9");
+}
+
+TEST(Ticks, TextsAreShortAndTellNeighboursApart) {
+    const auto texts = [](const std::vector<double>& values) {
+        std::vector<std::string> out;
+        for (const Tick& tick : labelled(values)) out.push_back(tick.text);
+        return out;
+    };
+    using Texts = std::vector<std::string>;
+    EXPECT_EQ(texts({0, 1e-7, 0.05, 1500, 2e9}), (Texts{"0", "1e-7", "0.05", "1500", "2e9"}));
+    EXPECT_EQ(texts(linear_ticks(0, 1, 6)), (Texts{"0", "0.2", "0.4", "0.6", "0.8", "1"}));
+    EXPECT_EQ(texts({1000000, 1002000, 1004000}), (Texts{"1e6", "1.002e6", "1.004e6"}));
+    EXPECT_EQ(texts({999999, 1000000, 1000001}), (Texts{"999999", "1000000", "1000001"}));
+    EXPECT_EQ(texts({100000, 100000.5, 100001}), (Texts{"100000", "100000.5", "100001"}));
+    EXPECT_EQ(texts({3, 3}), (Texts{"3", "3"}));
 }
 
 TEST(Curves, SvgHasEveryLineAndEscapesTexts) {
@@ -356,6 +378,19 @@ TEST(Curves, SvgHasEveryLineAndEscapesTexts) {
     const auto path = svg.find("<path d=\"M", svg.find("class=\"label\""));
     EXPECT_NE(path, std::string::npos);
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
+}
+
+TEST(Curves, XmlHasNoBytesThatAreNotCharacters) {
+    const std::string bad = "\xef\xbf\xbd";
+    EXPECT_EQ(escape_xml("a<b>&\"\u00e9\U0001f600"), "a&lt;b&gt;&amp;&quot;\u00e9\U0001f600");
+    EXPECT_EQ(escape_xml("\x01|\n"), bad + "|" + bad);
+    EXPECT_EQ(escape_xml("\xe0\x80\xaf"), bad + bad + bad) << "an overlong slash";
+    EXPECT_EQ(escape_xml("\xf0\x80\x80\xaf"), bad + bad + bad + bad) << "the same in four bytes";
+    EXPECT_EQ(escape_xml("\xed\xa0\x80"), bad + bad + bad) << "half of a surrogate pair";
+    EXPECT_EQ(escape_xml("\xf4\x90\x80\x80"), bad + bad + bad + bad) << "beyond U+10FFFF";
+    EXPECT_EQ(escape_xml("\xef\xbf\xbf"), bad) << "a code point that XML excludes";
+    EXPECT_EQ(escape_xml("x\xc3"), "x" + bad);
+    EXPECT_EQ(characters("\xe0\x80\xafz"), (std::vector<char32_t>{0xfffd, 0xfffd, 0xfffd, U'z'}));
 }
 
 TEST(Curves, HigherValuesAreDrawnHigherAndLogSkipsZero) {
