@@ -129,8 +129,7 @@ void check_mapping(const void* data) {
     if (one->lost.load() || (asked && now.st_size < one->status.st_size)) {
         fail(ErrorCode::bad_file,
              "cannot use {} any more: it was cut to {} of {} bytes while it was in use; restore the file and "
-             "load it "
-             "again",
+             "load it again",
              one->path.string(), now.st_size, one->status.st_size);
     }
     const timespec &then = one->status.st_mtim, &last = now.st_mtim;

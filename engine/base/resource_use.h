@@ -7,6 +7,7 @@
 
 namespace keyhole {
 
+/// Returns NaN where there are no values.
 double median(std::vector<double> values);
 
 /// Busy time of the whole machine and of one process, in jiffies (Linux).

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@ TEST(Measure, MedianOfOddAndEvenCounts) {
     EXPECT_EQ(median({3, 1, 2}), 2);
     EXPECT_EQ(median({4, 1, 3, 2}), 2.5);
     EXPECT_EQ(median({7}), 7);
+    EXPECT_TRUE(std::isnan(median({})));
 }
 
 TEST(Measure, OwnWorkIsNotCountedToOthers) {
