@@ -121,7 +121,7 @@ bool Glyphs::learn_token(const RunInfo& run, int id) {
 bool Glyphs::learn_text(std::string_view text) {
     const std::size_t before = wanted_.size();
     for_characters(text, [&](std::string_view, char32_t c) {
-        if (c > kCommon && c <= kMost) wanted_.insert(c);
+        if (!is_common(c) && c <= kMost) wanted_.insert(c);
     });
     return wanted_.size() != before;
 }

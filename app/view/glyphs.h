@@ -17,8 +17,9 @@ namespace keyhole {
 
 class Glyphs {
   public:
-    /// Last character that every window loads. Later ones are loaded when a text needs them.
-    static constexpr char32_t kCommon = 0x24F;
+    /// Returns whether every window loads the character: Latin, and the dashes, quotes and dots of notices.
+    /// Others are loaded when a text needs them.
+    static constexpr bool is_common(char32_t c) { return c <= 0x24F || (c >= 0x2010 && c <= 0x2027); }
     /// Dear ImGui 1.86, as distributions build it, has 16 bits for a character.
     static constexpr char32_t kMost = 0xFFFF;
 

@@ -47,6 +47,16 @@ StepList run_of_scripts(std::uint64_t id) {
     return steps;
 }
 
+TEST(Glyphs, ANoticeInQuotesNeedsNoOtherFonts) {
+    const std::string notice = "Step 3 consumes \u201cthe gate\u2019s code\u201d \u2013 then\u2026";
+    Glyphs glyphs;
+    EXPECT_EQ(glyphs.text(notice), notice);
+    EXPECT_FALSE(glyphs.learn(RunHistory()));
+    EXPECT_TRUE(glyphs.wanted().empty());
+    glyphs.text("\u4e2d");
+    EXPECT_TRUE(glyphs.learn(RunHistory()));
+}
+
 TEST(Glyphs, LearnsWhatTheTextsAndCandidatesNeedAndNoMore) {
     const StepList steps = run_of_scripts(71);
     RunHistory history;
