@@ -45,19 +45,19 @@ void need_two_lanes(const AppState& app) {
 /// Sets the lane that the focused one is compared with.
 void compare_with(AppState& app, std::string_view arguments) {
     need_two_lanes(app);
-    const int card = whole_numbers(arguments, 1, 1)[0];
-    if (card < 0 || card >= app.run.lane_editor.n_lanes() || card == app.view.lane)
+    const int lane = whole_numbers(arguments, 1, 1)[0];
+    if (lane < 0 || lane >= app.run.lane_editor.n_lanes() || lane == app.view.lane)
         fail(ErrorCode::wrong_use, "choose a lane from 0 to {}, except {}, which is in focus",
              app.run.lane_editor.n_lanes() - 1, app.view.lane);
-    app.view.other = card;
+    app.view.other = lane;
 }
 
 void compare_next(AppState& app, std::string_view) {
     need_two_lanes(app);
-    int card = app.other_lane();
-    do card = (card + 1) % app.run.lane_editor.n_lanes();
-    while (card == app.view.lane);
-    app.view.other = card;
+    int lane = app.other_lane();
+    do lane = (lane + 1) % app.run.lane_editor.n_lanes();
+    while (lane == app.view.lane);
+    app.view.other = lane;
 }
 
 /// Goes to the step after which the two lanes first chose different tokens.

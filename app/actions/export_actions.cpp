@@ -109,9 +109,9 @@ std::optional<ViewWord> view_word(const AppState& app, std::string_view what) {
 std::string view_options(const AppState& app, const ViewWord& word) {
     using Kind = ViewWord::Kind;
     const bool of_two = word.kind == Kind::difference || word.kind == Kind::overlap;
-    for (const int card : {app.view.lane, of_two ? word.b : app.view.lane})
-        if (!app.run.history_lane(card))
-            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", card);
+    for (const int lane : {app.view.lane, of_two ? word.b : app.view.lane})
+        if (!app.run.history_lane(lane))
+            fail(ErrorCode::wrong_use, "lane {} has no step yet, so no command can show it; step once", lane);
     std::vector<std::string> options;
     if (word.kind == Kind::picture || word.kind == Kind::difference || word.kind == Kind::tokens)
         options.push_back(fmt::format("--layers {} --heads {}", app.view.layer, app.view.head));

@@ -25,19 +25,19 @@ HeadValue overlap_of(const AppState& app, const HeldBy& held) {
         fmt::format(
             "both keep {} tokens, only lane {} keeps {}, only lane {} keeps {}, neither {}\noverlap {:.3f}",
             held.both, app.view.lane, held.only_a, app.other_lane(), held.only_b, held.neither,
-            held.jaccard()),
-        {static_cast<float>(held.jaccard())}};
+            held.overlap()),
+        {static_cast<float>(held.overlap())}};
 }
 
 /// Returns how much of the watched words the head keeps in each of the two lanes.
 HeadValue watched_of(const AppState& app, int a, int b, int layer, int head) {
     HeadValue value{"of the watched words", {}, 2};
-    const int lanes[2] = {a, b}, cards[2] = {app.view.lane, app.other_lane()};
+    const int known[2] = {a, b}, lanes[2] = {app.view.lane, app.other_lane()};
     for (std::size_t i = 0; i < 2; ++i) {
-        const int g = app.run.history.layout(lanes[i]).kv_head_from_head(layer, head);
-        value.u[i] = span_share(app.run.history, lanes[i], g, *app.view.watched, app.view.row);
+        const int g = app.run.history.layout(known[i]).kv_head_from_head(layer, head);
+        value.u[i] = span_share(app.run.history, known[i], g, *app.view.watched, app.view.row);
         value.of_both +=
-            fmt::format("{} lane {} keeps {:.0f} %", i == 0 ? "" : ",", cards[i], double(value.u[i]) * 100);
+            fmt::format("{} lane {} keeps {:.0f} %", i == 0 ? "" : ",", lanes[i], double(value.u[i]) * 100);
     }
     return value;
 }
@@ -147,10 +147,10 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
     const AppState& app = context.app;
     std::vector<std::vector<float>> shares;
     std::vector<RowLine> lines;
-    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
-        if (const auto lane = app.run.history_lane(card)) {
-            shares.push_back(span_lifetime(app.run.history, *lane, *app.view.watched).share);
-            lines.push_back({shares.back(), theme::lane_color(card), card == app.view.lane});
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+        if (const auto known = app.run.history_lane(lane)) {
+            shares.push_back(span_lifetime(app.run.history, *known, *app.view.watched).share);
+            lines.push_back({shares.back(), theme::lane_color(lane), lane == app.view.lane});
         }
     if (draw_row_lines(context, lines, false, "the lanes have not yet read the watched words", room))
         tooltip(context, "Share of the watched words that each lane keeps, mean over its KV heads");
@@ -162,14 +162,14 @@ void draw_overlap(const PanelContext& context) {
     const AppState& app = context.app;
     const int a = app.shown_lane(), b = app.run.history_lane(app.other_lane()).value_or(0);
     const bool watched = app.compares_watched();
-    const int cards[2] = {app.view.lane, app.other_lane()};
+    const int lanes[2] = {app.view.lane, app.other_lane()};
     heading(context, watched ? "Watched words" : "Overlap of kept sets");
     ImGui::SameLine();
-    const auto keeps_all = [&](int card) {
-        return app.run.lane_editor.lanes()[to_index(card)].policy.preset == Preset::full;
+    const auto keeps_all = [&](int lane) {
+        return app.run.lane_editor.lanes()[to_index(lane)].policy.preset == Preset::full;
     };
-    const bool one_keeps_all = keeps_all(cards[0]) || keeps_all(cards[1]);
-    dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", cards[0], cards[1],
+    const bool one_keeps_all = keeps_all(lanes[0]) || keeps_all(lanes[1]);
+    dim_text(context, watched ? fmt::format("% kept by lane {} | {}, by head, step {}", lanes[0], lanes[1],
                                             app.view.row)
                               : fmt::format("{} by head, step {}", one_keeps_all ? "share kept," : "Jaccard,",
                                             app.view.row));
@@ -187,14 +187,14 @@ void draw_overlap(const PanelContext& context) {
         dim_text(context, title);
         draw_it(ImGui::GetContentRegionAvail());
     };
-    const bool with_first = cards[0] == 0 || cards[1] == 0;
+    const bool with_first = lanes[0] == 0 || lanes[1] == 0;
     plot(with_first ? "KL to lane 0, nats" : "KL of each to lane 0, nats", 0,
          [&](ImVec2 size) { draw_measure_plot(context, curve_index("kl"), size, false); });
     if (watched)
         plot("watched words kept, share", half, [&](ImVec2 size) { draw_watched(context, size); });
     else
         plot(with_first ? "agrees with lane 0, share"
-                        : fmt::format("{} and {} agree, share", cards[0], cards[1]),
+                        : fmt::format("{} and {} agree, share", lanes[0], lanes[1]),
              half, [&](ImVec2 size) { draw_agreement(context, a, b, size); });
 }
 

@@ -13,8 +13,8 @@ namespace keyhole {
 
 namespace {
 
-std::string lane_title(const AppState& app, int card) {
-    return fmt::format("{} {}", card, preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset));
+std::string lane_title(const AppState& app, int lane) {
+    return fmt::format("{} {}", lane, preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
 }
 
 /// Draws a pane with its heading in its own box.
@@ -26,21 +26,21 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
     if (pane.versus >= 0) {
         heading(context, "Difference");
         ImGui::SameLine();
-        colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
+        colored_text(theme::lane_color(pane.lane), lane_title(app, pane.lane));
         ImGui::SameLine();
         ImGui::TextUnformatted("–");
         ImGui::SameLine();
         colored_text(theme::lane_color(pane.versus), lane_title(app, pane.versus));
-        const int a = app.run.history_lane(pane.card).value_or(0),
+        const int a = app.run.history_lane(pane.lane).value_or(0),
                   b = app.run.history_lane(pane.versus).value_or(0);
         if (const auto at = first_other_token(app.run.history, a, b)) {
             ImGui::SameLine();
             dim_text(context, fmt::format("texts differ from step {}", *at));
         }
     } else {
-        colored_text(theme::lane_color(pane.card), lane_title(app, pane.card));
+        colored_text(theme::lane_color(pane.lane), lane_title(app, pane.lane));
         ImGui::SameLine();
-        const LaneRecord* record = app.record(pane.card);
+        const LaneRecord* record = app.record(pane.lane);
         dim_text(context, record == nullptr
                               ? "not present at this step"
                               : fitted(record->info->effective, ImGui::GetContentRegionAvail().x));
@@ -51,8 +51,8 @@ void draw_titled(HeatPaneState& state, const PanelContext& context, const HeatPa
 /// Draws the tokens that the two lanes chose, one lane above the other, with a column a position.
 void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
-    const int cards[2] = {app.view.lane, app.other_lane()};
-    const int lanes[2] = {app.shown_lane(), app.run.history_lane(cards[1]).value_or(0)};
+    const int lanes[2] = {app.view.lane, app.other_lane()};
+    const int known[2] = {app.shown_lane(), app.run.history_lane(lanes[1]).value_or(0)};
     heading(context, "Own words");
     ImGui::SameLine();
     dim_text(context, app.run.lane_editor.follow()
@@ -68,12 +68,12 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
     const auto name_lanes = [&] {
         for (int side = 0; side < 2; ++side)
             list.AddText({origin.x, origin.y + y + line * static_cast<float>(side)},
-                         theme::lane_color(cards[side]), fmt::format("{}", cards[side]).c_str());
+                         theme::lane_color(lanes[side]), fmt::format("{}", lanes[side]).c_str());
     };
     name_lanes();
     for (int p = app.run.history.n_prompt(); p <= app.view.row + 1; ++p) {
-        const int own[2] = {own_choice(app.run.history, lanes[0], p),
-                            own_choice(app.run.history, lanes[1], p)};
+        const int own[2] = {own_choice(app.run.history, known[0], p),
+                            own_choice(app.run.history, known[1], p)};
         if (own[0] < 0 && own[1] < 0) continue;
         std::string words[2];
         float wide = context.px(6);
@@ -96,7 +96,7 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         }
         for (std::size_t side = 0; side < 2; ++side)
             list.AddText({min.x, min.y + line * static_cast<float>(side)},
-                         differs ? theme::lane_color(cards[side]) : theme::kText, words[side].c_str());
+                         differs ? theme::lane_color(lanes[side]) : theme::kText, words[side].c_str());
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
             ImGui::SetTooltip("position %d, chosen after step %d", p, p - 1);
@@ -114,9 +114,9 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const AppState& app = context.app;
     draw_heat_toolbar(context);
     if (!app.run.has_steps()) return draw_waiting(context);
-    const std::vector<int> cards = app.compared_lanes();
-    if (cards.empty() || app.maps.others.size() != cards.size() ||
-        context.painters.others.size() != cards.size()) {
+    const std::vector<int> lanes = app.compared_lanes();
+    if (lanes.empty() || app.maps.others.size() != lanes.size() ||
+        context.painters.others.size() != lanes.size()) {
         dim_text(context, "A comparison needs a second lane; + adds one.");
         return;
     }
@@ -133,7 +133,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const ImVec2 room = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
     const float high = std::floor((room.y - gap) / 2);
     // Three or more lanes share one colour bar, at the end, and one row axis, at the beginning.
-    const std::size_t n = cards.size() + 1;
+    const std::size_t n = lanes.size() + 1;
     const bool shares = n > 2;
     const float axis = shares ? context.px(34) : 0, bar = shares ? heat_scale_width(context) : 0;
     const float wide =
@@ -141,7 +141,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     float x = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const bool first = i == 0, last = i + 1 == n;
-        HeatPane pane{first ? app.view.lane : cards[i - 1], -1,
+        HeatPane pane{first ? app.view.lane : lanes[i - 1], -1,
                       first ? app.maps.lane : app.maps.others[i - 1],
                       first ? context.painters.focus : context.painters.others[i - 1]};
         pane.scale = last || !shares;
@@ -154,7 +154,7 @@ void draw(ComparePanel& panel, const PanelContext& context) {
     const float half = std::floor((room.x - gap) / 2);
     ImGui::SetCursorScreenPos({at.x, at.y + high + gap});
     draw_titled(panel.panes[4], context,
-                {app.view.lane, cards.front(), app.maps.difference, context.painters.difference},
+                {app.view.lane, lanes.front(), app.maps.difference, context.painters.difference},
                 {half, high}, "difference");
     ImGui::SetCursorScreenPos({at.x + half + gap, at.y + high + gap});
     const ScopedChild facts("facts", {half, high}, false, ImGuiWindowFlags_NoScrollbar);

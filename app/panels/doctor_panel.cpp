@@ -19,7 +19,7 @@ void draw_findings(const PanelContext& context) {
         dim_text(context, "not present at this step");
         return;
     }
-    if (app.view.lane >= app.doctor.n_cards()) return;
+    if (app.view.lane >= app.doctor.n_lanes()) return;
     const std::vector<Finding>& findings = app.doctor.of(app.view.lane).findings;
     if (!ImGui::BeginTable("findings", 3, ImGuiTableFlags_SizingFixedFit)) return;
     ImGui::TableSetupColumn("state", 0, context.px(58));
@@ -130,7 +130,7 @@ void draw_doctor_line(const PanelContext& context) {
     heading(context, "Doctor");
     ImGui::SameLine();
     const std::string text =
-        broken ? fmt::format("BROKEN in lane {}: {}", verdict.card, verdict.fault.name)
+        broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
                : fmt::format("{} hold, {} not known, in all lanes", verdict.n_hold, verdict.n_unknown);
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
@@ -140,11 +140,11 @@ void draw_doctor_line(const PanelContext& context) {
     }();
     mark_item(context, "doctor line");
     tooltip(context,
-            (broken ? fmt::format("lane {}: {}\n\n", verdict.card, verdict.fault.detail) : "") +
+            (broken ? fmt::format("lane {}: {}\n\n", verdict.lane, verdict.fault.detail) : "") +
                 verdict.each +
                 fmt::format("\n\nOver all lanes after step {}. Click for each lane (F5).", app.view.row));
     if (!pressed) return;
-    if (broken) run(context, fmt::format("lane.focus {}", verdict.card));
+    if (broken) run(context, fmt::format("lane.focus {}", verdict.lane));
     if (app.dialog != Dialog::doctor) run(context, "doctor");
 }
 

@@ -208,9 +208,9 @@ void draw_guides(const HeatView& view, const Canvas& canvas, Pick cell, ImU32 co
 
 /// Draws a line over each token that is pinned in the focused head after the shown step, from the token's
 /// own row on.
-void draw_pins(const PanelContext& context, const HeatView& view, int card, const Canvas& canvas) {
+void draw_pins(const PanelContext& context, const HeatView& view, int lane, const Canvas& canvas) {
     const AppState& app = context.app;
-    const LaneRecord* record = app.record(card);
+    const LaneRecord* record = app.record(lane);
     if (record == nullptr || record->pins == nullptr) return;
     ImDrawList& list = *ImGui::GetWindowDrawList();
     list.PushClipRect(canvas.min, canvas.max(), true);
@@ -250,14 +250,14 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
     const ColorScale scale = difference_scale(context.app.view, 1);
     Legend legend(context, canvas);
-    legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.card));
+    legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.lane));
     legend.item(color_of(scale, -1), false, fmt::format("only {}", pane.versus));
     legend.item(color_of(scale, 0), false, "both");
     legend.item(HeatGround::kEvicted, true, "neither");
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
-    const int a = app.run.history_lane(pane.card).value_or(0),
+    const int a = app.run.history_lane(pane.lane).value_or(0),
               b = app.run.history_lane(pane.versus).value_or(0);
     std::vector<float> values(to_index(cell.row) + 1);
     std::string text =
@@ -269,10 +269,10 @@ std::string difference_caption(const AppState& app, const HeatPane& pane, Pick c
         text += std::isnan(values[p]) ? "   kept by neither"
                 : values[p] == 0
                     ? "   kept by both"
-                    : fmt::format("   kept only by lane {}", values[p] > 0 ? pane.card : pane.versus);
+                    : fmt::format("   kept only by lane {}", values[p] > 0 ? pane.lane : pane.versus);
     if (app.view.mode != HeatMode::mask && difference_values(app.run.history, a, b, cell.row, app.view.layer,
                                                              app.view.head, app.view.mode, values))
-        text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.card, pane.versus,
+        text += fmt::format("   {} {} - {}: {}", mode_name(app.view.mode), pane.lane, pane.versus,
                             number_text(double(values[p])));
     return text;
 }
@@ -308,7 +308,7 @@ float heat_scale_width(const PanelContext& context) {
 void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const HeatPane& pane) {
     const AppState& app = context.app;
     const ViewState& view = app.view;
-    const int lane = app.run.history_lane(pane.card).value_or(0);
+    const int lane = app.run.history_lane(pane.lane).value_or(0);
     const ScopedFont font(context.fonts.small);
     const float line = ImGui::GetFontSize();
     const int n = app.run.history.n_positions();
@@ -366,7 +366,7 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
         draw_range_bar(panel.range, context, pane.data.focus(), quad.scale,
                        {canvas.max().x + context.px(10), canvas.min.y}, canvas.size.y);
 
-    draw_pins(context, heat, pane.card, canvas);
+    draw_pins(context, heat, pane.lane, canvas);
 
     // Marks the end of the prompt, and the shown row.
     list.PushClipRect(canvas.min, canvas.max(), true);

@@ -15,7 +15,7 @@ struct HeatPaneState {
 };
 
 struct HeatPane {
-    int card = 0;     ///< index of the lane's card
+    int lane = 0;     ///< as the lanes are listed
     int versus = -1;  ///< difference: the lane that is subtracted; -1: none
     const HeatData& data;
     HeatPainter& painter;

@@ -33,12 +33,12 @@ void draw_heat_toolbar(const PanelContext& context) {
 
 HeatPane focused_pane(const PanelContext& context) {
     const AppState& app = context.app;
-    const int card = app.view.lane, other = app.other_lane();
-    if (app.view.blink && other != card && !app.maps.others.empty())
+    const int lane = app.view.lane, other = app.other_lane();
+    if (app.view.blink && other != lane && !app.maps.others.empty())
         return {other, -1, app.maps.others.front(), context.painters.others.front()};
-    if (app.view.difference && other != card)
-        return {card, other, app.maps.difference, context.painters.difference};
-    return {card, -1, app.maps.lane, context.painters.focus};
+    if (app.view.difference && other != lane)
+        return {lane, other, app.maps.difference, context.painters.difference};
+    return {lane, -1, app.maps.lane, context.painters.focus};
 }
 
 void draw_waiting(const PanelContext& context) {
@@ -53,12 +53,12 @@ void draw(HeatmapPanel& panel, const PanelContext& context) {
     draw_heat_toolbar(context);
     if (!context.app.run.has_steps()) return draw_waiting(context);
     const HeatPane pane = focused_pane(context);
-    const bool other = pane.versus >= 0 || pane.card != context.app.view.lane;
+    const bool other = pane.versus >= 0 || pane.lane != context.app.view.lane;
     if (other) {
-        const std::string title = pane.versus >= 0 ? fmt::format("lane {} – lane {}", pane.card, pane.versus)
-                                                   : fmt::format("lane {}", pane.card);
+        const std::string title = pane.versus >= 0 ? fmt::format("lane {} – lane {}", pane.lane, pane.versus)
+                                                   : fmt::format("lane {}", pane.lane);
         next_to(title.c_str(), context.px(10));
-        colored_text(theme::lane_color(pane.card), title);
+        colored_text(theme::lane_color(pane.lane), title);
     }
     draw_heat_pane(panel.pane, context, pane);
 }

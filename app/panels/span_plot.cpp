@@ -58,17 +58,17 @@ void draw_span_plot(const PanelContext& context) {
         ImU32 color;
     };
     std::vector<Note> notes;
-    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card) {
-        const auto lane = app.run.history_lane(card);
-        if (!lane) continue;
-        const SpanLifetime lifetime = span_lifetime(app.run.history, *lane, span);
-        const ImU32 color = theme::lane_color(card);
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
+        const auto known = app.run.history_lane(lane);
+        if (!known) continue;
+        const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span);
+        const ImU32 color = theme::lane_color(lane);
         for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
             if (std::isnan(lifetime.share[i])) continue;
             const ImVec2 here = at(steps[i]->row, lifetime.share[i]);
             if (i + 1 < lifetime.share.size() && !std::isnan(lifetime.share[i + 1]))
                 list.AddLine(here, at(steps[i + 1]->row, lifetime.share[i + 1]), color,
-                             card == app.view.lane ? 2.4f : 1.5f);
+                             lane == app.view.lane ? 2.4f : 1.5f);
             else
                 list.AddCircleFilled(here, 2, color);
         }
@@ -89,12 +89,12 @@ void draw_span_plot(const PanelContext& context) {
                                       ? fmt::format("{:.0f} %", double(lifetime.share[shown]) * 100)
                                       : "–";
         notes.push_back(
-            {fmt::format("{} {}  {}  {}", card,
-                         preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset), share,
+            {fmt::format("{} {}  {}  {}", lane,
+                         preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset), share,
                          span_verdict(lifetime)),
              fmt::format("Lane {}\n× no head stores all of them from: {}\nno head stores any of them from: "
                          "{}\n○ the lane's own next token first differs from lane 0's after: {}",
-                         card, when(lifetime.no_head_has_all), when(lifetime.all_gone),
+                         lane, when(lifetime.no_head_has_all), when(lifetime.all_gone),
                          when(lifetime.says_other)),
              color});
     }

@@ -71,10 +71,10 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
     };
     for (const Branch& branch : other_branches(app))
         if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
-    for (int card = 0; card < app.run.lane_editor.n_lanes(); ++card)
-        if (const std::optional<int> lane = app.run.history_lane(card)) {
-            const RunHistory::Lane& l = app.run.history.lanes()[to_index(*lane)];
-            if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(card));
+    for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
+        if (const std::optional<int> known = app.run.history_lane(lane)) {
+            const RunHistory::Lane& l = app.run.history.lanes()[to_index(*known)];
+            if (l.forked_from >= 0) rhomb(x_of(l.forked_at), theme::lane_color(lane));
         }
 }
 
@@ -136,12 +136,12 @@ void draw(TimeBar&, const PanelContext& context) {
     // KL of every lane to lane 0.
     for (std::size_t i = 1; i < app.run.history.lanes().size(); ++i) {
         std::optional<ImVec2> before;
-        const auto card = [&] {  // colours belong to cards
+        const auto listed = [&] {  // colours belong to the lanes as they are listed
             for (int c = 0; c < app.run.lane_editor.n_lanes(); ++c)
                 if (app.run.history_lane(c) == static_cast<int>(i)) return c;
             return -1;
         }();
-        if (card < 0) continue;
+        if (listed < 0) continue;
         for (const auto& step : app.run.history.steps()) {
             const LaneRecord* record = app.run.history.lane_record(step->row, static_cast<int>(i));
             if (record == nullptr || !record->kl) {
@@ -152,7 +152,7 @@ void draw(TimeBar&, const PanelContext& context) {
                 x_of(step->row),
                 max.y - 3 -
                     (size.y - 8) * std::sqrt(std::min(1.0f, std::max(0.0f, *record->kl) / largest_kl)));
-            if (before) list.AddLine(*before, point, theme::faded(theme::lane_color(card), 0.9f), 1.2f);
+            if (before) list.AddLine(*before, point, theme::faded(theme::lane_color(listed), 0.9f), 1.2f);
             before = point;
         }
     }

@@ -32,10 +32,10 @@ bool light(float u) {
 /// Returns which of two lanes side by side alone keeps the token in the focused head; -1: both or neither.
 int lone_holder(const AppState& app, int position) {
     if (app.view.arrangement != Arrangement::compare || app.run.lane_editor.n_lanes() < 2) return -1;
-    const auto keeps = [&](int card) {
-        const int lane = lane_of_row(app.run.history, app.run.history_lane(card).value_or(0), app.view.row);
-        const int g = app.run.history.layout(lane).kv_head_from_head(app.view.layer, app.view.head);
-        return app.run.history.stored(lane, g, position, app.view.row);
+    const auto keeps = [&](int lane) {
+        const int known = lane_of_row(app.run.history, app.run.history_lane(lane).value_or(0), app.view.row);
+        const int g = app.run.history.layout(known).kv_head_from_head(app.view.layer, app.view.head);
+        return app.run.history.stored(known, g, position, app.view.row);
     };
     const bool here = keeps(app.view.lane), there = keeps(app.other_lane());
     return here == there ? -1 : here ? app.view.lane : app.other_lane();

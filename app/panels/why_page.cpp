@@ -259,15 +259,15 @@ void draw(WhyPage& page, const PanelContext& context) {
                         app.view.lane),
             theme::lane_color(app.view.lane));
     // The same token in the other lanes, one click away.
-    for (int card = 0; app.run.lane_editor.n_lanes() > 1 && card < app.run.lane_editor.n_lanes(); ++card) {
-        if (const auto other = app.run.history_lane(card); other && card != app.view.lane) {
+    for (int other = 0; app.run.lane_editor.n_lanes() > 1 && other < app.run.lane_editor.n_lanes(); ++other) {
+        if (app.run.history_lane(other) && other != app.view.lane) {
             ImGui::SameLine();
-            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(card));
+            const ScopedColor ink(ImGuiCol_Text, theme::lane_color(other));
             if (ImGui::SmallButton(
-                    fmt::format("{} {}", card,
-                                preset_name(app.run.lane_editor.lanes()[to_index(card)].policy.preset))
+                    fmt::format("{} {}", other,
+                                preset_name(app.run.lane_editor.lanes()[to_index(other)].policy.preset))
                         .c_str()))
-                run(context, fmt::format("lane.focus {}", card));
+                run(context, fmt::format("lane.focus {}", other));
         }
     }
     std::string summary = position < app.run.history.n_prompt()

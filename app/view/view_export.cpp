@@ -103,15 +103,15 @@ ViewWord parse_view_word(const Name& name, std::string_view arguments) {
     return word;
 }
 
-/// Returns the lane of a card. card: checked by check_views().
-int lane_of(const RunHistory& history, int card) {
-    return *history.lane_from_id(history.steps().back()->lanes.at(to_index(card)).info->id);
+/// Returns the index into history.lanes() of a lane. index: among the last step's, checked by check_views().
+int lane_of(const RunHistory& history, int index) {
+    return *history.lane_from_id(history.steps().back()->lanes.at(to_index(index)).info->id);
 }
 
-void check_lane(std::string_view where, int card, const ViewLimits& limits) {
-    if (limits.n_lanes >= 0 && card >= limits.n_lanes)
+void check_lane(std::string_view where, int lane, const ViewLimits& limits) {
+    if (limits.n_lanes >= 0 && lane >= limits.n_lanes)
         fail(ErrorCode::wrong_use, "{}: lane {} does not exist; at its end the run has lanes 0 to {}", where,
-             card, limits.n_lanes - 1);
+             lane, limits.n_lanes - 1);
 }
 
 void check_indices(const std::vector<int>& asked, int n, std::string_view what) {
@@ -339,8 +339,8 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
     parse_look(how.look, ignored);
     for (const ViewWord& word : words) {
         if (word.kind == Kind::difference || word.kind == Kind::overlap)
-            for (const int card : {word.a, word.b})
-                check_lane("--export " + format_view_word(word), card, limits);
+            for (const int lane : {word.a, word.b})
+                check_lane("--export " + format_view_word(word), lane, limits);
         for (const int p : word.positions)
             if (p > limits.last_row)
                 fail(ErrorCode::wrong_use, "--export {}: positions are 0 to {}, not {}", name_of(word),
@@ -351,15 +351,15 @@ void check_views(const std::vector<ViewWord>& words, const ViewExport& how, cons
 std::vector<ShownLane> shown_lanes(const RunHistory& history, int focus) {
     const std::vector<LaneRecord>& last = history.steps().back()->lanes;
     std::vector<ShownLane> lanes;
-    const auto add = [&](int card) {
-        const LaneSpec spec = parse_lane_spec(last[to_index(card)].info->spec);
+    const auto add = [&](int index) {
+        const LaneSpec spec = parse_lane_spec(last[to_index(index)].info->spec);
         lanes.push_back(
-            {card, lane_of(history, card), fmt::format("{} {}", card, preset_name(spec.policy.preset))});
+            {index, lane_of(history, index), fmt::format("{} {}", index, preset_name(spec.policy.preset))});
     };
     (void)lane_of(history, focus);
     add(focus);
-    for (int card = 0; card < static_cast<int>(last.size()); ++card)
-        if (card != focus) add(card);
+    for (int index = 0; index < static_cast<int>(last.size()); ++index)
+        if (index != focus) add(index);
     return lanes;
 }
 

@@ -174,7 +174,7 @@ std::string overlap_table(const RunHistory& history, int a, int b, int row) {
         const HeldBy held = held_by(history, a, b, g, row);
         text +=
             fmt::format("{},{},{},{},{},{},{:.6f}\n", layout.kv_head(g).owner_layer, layout.kv_head(g).index,
-                        held.both, held.only_a, held.only_b, held.neither, held.jaccard());
+                        held.both, held.only_a, held.only_b, held.neither, held.overlap());
     }
     return text;
 }

@@ -14,10 +14,9 @@
 
 namespace keyhole {
 
-/// A shown lane: its card and its index into history.lanes().
 struct ShownLane {
-    int card = 0;
-    int lane = 0;
+    int index = 0;     ///< among the lanes of the last step
+    int lane = 0;      ///< into history.lanes()
     std::string name;  ///< "1 h2o"
 };
 

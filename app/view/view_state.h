@@ -47,7 +47,7 @@ struct Pick {
 };
 
 struct ViewState {
-    int lane = 0;  ///< index of the card
+    int lane = 0;  ///< in focus, as the lanes are listed
     int layer = 0;
     int head = 0;
     HeatMode mode = HeatMode::attention;
@@ -56,7 +56,7 @@ struct ViewState {
     bool marks_clips = false;             ///< values outside the range have their own colours
     bool marks_nan = true;                ///< NaN and infinities have their own colours
     Arrangement arrangement = Arrangement::explore;
-    int other = 0;              ///< card of the lane that the focused one is compared with
+    int other = 0;              ///< lane that the focused one is compared with
     bool compares_all = false;  ///< side by side: all lanes, not only two
     bool difference = false;    ///< the focused pane shows lane - other
     bool blink = false;         ///< the focused pane shows the other lane

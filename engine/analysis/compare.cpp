@@ -53,11 +53,6 @@ bool difference_values(const RunHistory& history, int a, int b, int row, int lay
     return true;
 }
 
-double HeldBy::jaccard() const {
-    const int any = both + only_a + only_b;
-    return any == 0 ? 1 : static_cast<double>(both) / any;
-}
-
 const KvLayout& finer_layout(const RunHistory& history, int a, int b) {
     const KvLayout &of_a = history.layout(a), &of_b = history.layout(b);
     return of_b.n_kv_heads() > of_a.n_kv_heads() ? of_b : of_a;

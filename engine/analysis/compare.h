@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/analysis/heat_mode.h"
+#include "engine/policy/kept_set.h"
 #include "engine/trace/run_history.h"
 
 #include <optional>
@@ -23,8 +24,7 @@ bool difference_values(const RunHistory& history, int a, int b, int row, int lay
 /// Counts the tokens of a KV head after a row, by the lanes that store them.
 struct HeldBy {
     int both = 0, only_a = 0, only_b = 0, neither = 0;
-    /// Returns |A and B| / |A or B|; 1 if both are empty.
-    double jaccard() const;
+    double overlap() const { return jaccard(both, both + only_a + only_b); }
     bool operator==(const HeldBy&) const = default;
 };
 /// Returns the layout of the lane with more KV heads, a's if they have equally many. Comparisons count its KV

@@ -218,14 +218,14 @@ bool healthy(const std::vector<Finding>& findings) {
 void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
                          bool rows_come) {
     using Clock = std::chrono::steady_clock;
-    cards_.resize(lanes.size());
+    watched_.resize(lanes.size());
     complete_ = true;
     if (history.empty()) return;
     const bool last = row >= history.last_row();
     const auto stale = [&](std::size_t i) {
-        const Card& card = cards_[i];
-        return card.generation != history.generation() || card.lane != lanes[i] || card.patient.row != row ||
-               card.last != last;
+        const Watched& one = watched_[i];
+        return one.generation != history.generation() || one.lane != lanes[i] || one.patient.row != row ||
+               one.last != last;
     };
     Clock::time_point begin{};  // the clock is read only if there is work
     for (std::size_t n = 0; n < lanes.size(); ++n) {
@@ -244,13 +244,13 @@ void DoctorWatch::update(const RunHistory& history, std::span<const int> lanes, 
             complete_ = false;
             break;
         }
-        Card& card = cards_[i];
-        card.generation = history.generation();
-        card.lane = lanes[i];
-        card.last = last;
-        card.patient.row = row;
-        card.patient.findings =
-            lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, card.order);
+        Watched& one = watched_[i];
+        one.generation = history.generation();
+        one.lane = lanes[i];
+        one.last = last;
+        one.patient.row = row;
+        one.patient.findings =
+            lanes[i] < 0 ? std::vector<Finding>() : examine(history, lanes[i], row, one.order);
         ++n_examined_;
         ++next_;
     }
@@ -261,13 +261,13 @@ DoctorWatch::Verdict DoctorWatch::verdict() const {
     Verdict all;
     std::vector<Finding> worst;  // one entry per invariant, in the order of the findings
     const auto weight = [](State state) { return state == State::broken ? 2 : state == State::good ? 1 : 0; };
-    for (std::size_t card = 0; card < cards_.size(); ++card) {
-        const std::vector<Finding>& findings = cards_[card].patient.findings;
+    for (std::size_t lane = 0; lane < watched_.size(); ++lane) {
+        const std::vector<Finding>& findings = watched_[lane].patient.findings;
         for (std::size_t i = 0; i < findings.size(); ++i) {
             if (i >= worst.size()) worst.push_back({findings[i].name, State::unknown, {}});
             if (weight(findings[i].state) > weight(worst[i].state)) worst[i].state = findings[i].state;
-            if (findings[i].state != State::broken || all.card >= 0) continue;
-            all.card = static_cast<int>(card);
+            if (findings[i].state != State::broken || all.lane >= 0) continue;
+            all.lane = static_cast<int>(lane);
             all.fault = findings[i];
         }
     }

@@ -54,35 +54,36 @@ class DoctorWatch {
     };
 
     /// Checks what changed since the last call, lane by lane until budget_ms is spent, at least one lane.
-    /// lanes: an index into history.lanes() for each card, -1: none. rows_come: rows are being decoded or
+    /// lanes: indices into history.lanes(), -1: not there. rows_come: rows are being decoded or
     /// scrolled; at most a twentieth of the time is then used.
     void update(const RunHistory& history, std::span<const int> lanes, int row, double budget_ms,
                 bool rows_come);
     /// Returns whether no lane waits for its check.
     bool complete() const { return complete_; }
     std::int64_t n_examined() const { return n_examined_; }
-    int n_cards() const { return static_cast<int>(cards_.size()); }
-    const Patient& of(int card) const { return cards_[to_index(card)].patient; }
+    int n_lanes() const { return static_cast<int>(watched_.size()); }
+    /// lane: its place among the lanes of the last update().
+    const Patient& of(int lane) const { return watched_[to_index(lane)].patient; }
 
     /// Over all lanes: an invariant is broken if any lane breaks it, and holds if it is known for some lane
     /// and broken for none.
     struct Verdict {
         int n_hold = 0, n_unknown = 0, n_broken = 0;
-        int card = -1;     ///< first card with a fault
-        Finding fault;     ///< that card's first fault
+        int lane = -1;     ///< first lane with a fault
+        Finding fault;     ///< that lane's first fault
         std::string each;  ///< all invariants, one per line
     };
     Verdict verdict() const;
 
   private:
-    struct Card {
+    struct Watched {
         Patient patient;
         EvictionOrder order;
         std::uint64_t generation = 0;
         int lane = -1;
         bool last = false;  ///< no row followed yet: commands may still evict after this row
     };
-    std::vector<Card> cards_;
+    std::vector<Watched> watched_;
     std::size_t next_ = 0;
     bool complete_ = true;
     std::int64_t n_examined_ = 0;

@@ -54,8 +54,12 @@ int KeptSet::count_common(const KeptSet& other) const {
 }
 
 double jaccard(const KeptSet& a, const KeptSet& b) {
-    const int both = a.count_common(b), either = a.size() + b.size() - both;
-    return either == 0 ? 1.0 : static_cast<double>(both) / either;
+    const int n_common = a.count_common(b);
+    return jaccard(n_common, a.size() + b.size() - n_common);
+}
+
+double jaccard(int n_common, int n_either) {
+    return n_either == 0 ? 1.0 : static_cast<double>(n_common) / n_either;
 }
 
 double recent_share(const KeptSet& stored, int row, int k) {

@@ -30,8 +30,9 @@ class KeptSet {
     int count_ = 0;
 };
 
-/// Returns |A and B| / |A or B|; 1 where both are empty.
+/// Returns |A and B| / |A or B|, of two sets or from both counts; 1 where both sets are empty.
 double jaccard(const KeptSet& a, const KeptSet& b);
+double jaccard(int n_common, int n_either);
 
 /// Returns |{p in S: p > row - k}| / |S| (TOVA finds 73 to 76 %), 0 for an empty set. Take means over rows
 /// with row + 1 > k: before them every position is recent.

@@ -32,12 +32,12 @@ TEST(Compare, EveryTokenIsHeldByOneOfFour) {
         EXPECT_EQ(held.both + held.only_b, 24);
         const HeldBy turned = held_by(history, 2, 1, g, kRow);
         EXPECT_EQ(turned, (HeldBy{held.both, held.only_b, held.only_a, held.neither}));
-        EXPECT_DOUBLE_EQ(held.jaccard(), double(held.both) / (16 + 24 - held.both));
+        EXPECT_DOUBLE_EQ(held.overlap(), double(held.both) / (16 + 24 - held.both));
         differing += held.only_b;
     }
     EXPECT_GT(differing, 0);
     EXPECT_EQ(held_by(history, 0, 0, 0, kRow), (HeldBy{kRow + 1, 0, 0, 0}));
-    EXPECT_DOUBLE_EQ(HeldBy{}.jaccard(), 1);
+    EXPECT_DOUBLE_EQ(HeldBy{}.overlap(), 1);
 }
 
 TEST(Compare, MaskDifferencesNameWhoHolds) {

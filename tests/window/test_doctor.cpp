@@ -129,7 +129,7 @@ TEST(Doctor, WatchesAllLanesAndExaminesWhatChanged) {
     const DoctorWatch::Verdict verdict = watch.verdict();
     EXPECT_EQ(verdict.n_hold + verdict.n_unknown + verdict.n_broken, 7);
     EXPECT_GE(verdict.n_broken, 2);
-    EXPECT_EQ(verdict.card, 0);  // the synthetic attention sums to 1 in neither lane
+    EXPECT_EQ(verdict.lane, 0);  // the synthetic attention sums to 1 in neither lane
     EXPECT_EQ(verdict.fault.name, "attention sums to 1");
     EXPECT_NE(verdict.each.find("the cache stores what the mask says: BROKEN"), std::string::npos)
         << verdict.each;

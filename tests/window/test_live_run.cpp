@@ -253,8 +253,8 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
         << app.run.status.message;
     run_action(app, "step 3");
     settle();
-    for (const int card : {0, 1})
-        EXPECT_TRUE(std::isnan(app.record(card)->entropy)) << card;  // the card reports it
+    for (const int lane : {0, 1})
+        EXPECT_TRUE(std::isnan(app.record(lane)->entropy)) << lane;  // its card reports it
     // Layer 0 has valid values; the row of layer 1 contains NaN.
     for (const int layer : {0, 1}) {
         run_action(app, "goto " + std::to_string(layer) + " 0");
