@@ -41,8 +41,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
                                                unsigned seed) {
-    using namespace keyhole;
-    Mutator mutator(seed, {"attention", "mask", "score", "compare", "teach", "a note"});
-    if (mutator.one_of(6)) return LLVMFuzzerMutate(data, size, max_size);
-    return put_input(mutator.json(text_of(data, size)), data, size, max_size);
+    return keyhole::mutate_text(data, size, max_size, seed,
+                                {"attention", "mask", "score", "compare", "teach", "a note"});
 }

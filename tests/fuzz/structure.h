@@ -203,6 +203,14 @@ inline std::size_t put_input(const std::string& input, std::uint8_t* data, std::
     return input.size();
 }
 
+/// Mutates a JSON text, or any byte of it. texts: strings that its fields may hold.
+inline std::size_t mutate_text(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
+                               std::vector<std::string> texts) {
+    Mutator mutator(seed, std::move(texts));
+    if (mutator.one_of(6)) return LLVMFuzzerMutate(data, size, max_size);
+    return put_input(mutator.json(text_of(data, size)), data, size, max_size);
+}
+
 /// Mutates a list of members: one member by change(mutator, name, bytes), or the list itself, or any byte.
 template <class Change>
 std::size_t mutate_members(std::uint8_t* data, std::size_t size, std::size_t max_size, Mutator& mutator,
