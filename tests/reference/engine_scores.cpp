@@ -24,7 +24,7 @@ HeadGrid grid_of(const KvLayout& layout) {
 
 /// Scores one row of every query head. hidden[g]: the positions that KV head g hides from this row.
 void score_heads(const Observed& text, const KvLayout& layout, cpu::CpuKvCache& cache, int row,
-                 cpu::RowScratch& scratch, std::vector<std::set<int>>& hidden) {
+                 cpu::RowScratch& scratch, std::vector<PositionSet>& hidden) {
     for (int l = 0; l < layout.n_layers(); ++l)
         for (int h = 0; h < layout.n_heads(); ++h) {
             const int g = layout.kv_head_from_head(l, h);
@@ -54,11 +54,11 @@ std::vector<Vector> pooled_scores(const cpu::CpuKvCache& cache, int row) {
     return scores;
 }
 
-std::set<int> stored(const cpu::CpuKvCache& cache, int g) {
+PositionSet stored(const cpu::CpuKvCache& cache, int g) {
     const std::vector<std::int32_t> positions = cache.stored_positions(g);
     if (!std::is_sorted(positions.begin(), positions.end()))
         throw std::runtime_error("stored positions do not ascend");
-    const std::set<int> unique(positions.begin(), positions.end());
+    const PositionSet unique(positions.begin(), positions.end());
     if (unique.size() != positions.size()) throw std::runtime_error("a position is stored twice");
     return unique;
 }
@@ -97,7 +97,7 @@ std::vector<Simulated> run_engine_scores(const Observed& text, const std::vector
     cpu::RowScratch scratch;
     for (int row = 0; row < text.n_rows; ++row) {
         for (int g = 0; g < layout.n_kv_heads(); ++g) cache.append(g, row);
-        std::vector<std::set<int>> hidden(rows.size());
+        std::vector<PositionSet> hidden(rows.size());
         score_heads(text, layout, cache, row, scratch, hidden);
         // Prefill reads a one-shot prompt with full attention.
         if (row < text.n_prompt && policy.prefill == PrefillMode::oneshot) hidden.assign(rows.size(), {});

@@ -14,15 +14,15 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::set<int> first_positions(int n) {
-    std::set<int> all;
-    for (int p = 0; p < n; ++p) all.insert(all.end(), p);
+PositionSet first_positions(int n) {
+    PositionSet all;
+    for (int p = 0; p < n; ++p) all.insert(p);
     return all;
 }
 
 /// Returns a head's logits for a row at visible positions; NaN elsewhere and where the recorded lane did not
 /// look.
-Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, const std::set<int>& visible) {
+Vector seen_logits(const Observed& text, int row, std::pair<int, int> head, const PositionSet& visible) {
     Vector logits(keyhole::to_index(row + 1), kNan);
     for (int p : visible) logits[keyhole::to_index(p)] = text.logit(row, head.first, head.second, p);
     return logits;
@@ -37,12 +37,12 @@ class Scores {
     double& at(std::size_t head, int position) { return score_[head][keyhole::to_index(position)]; }
 
     /// Probabilities of a row, [head of the unit][position <= row].
-    std::vector<Vector> attention(int row, const std::set<int>& visible) const {
+    std::vector<Vector> attention(int row, const PositionSet& visible) const {
         std::vector<Vector> p;
         for (const auto& head : unit_.heads) p.push_back(softmax(seen_logits(text_, row, head, visible)));
         return p;
     }
-    std::vector<Vector> tempered(int row, const std::set<int>& visible, const KeyformerScore& how) const {
+    std::vector<Vector> tempered(int row, const PositionSet& visible, const KeyformerScore& how) const {
         const double tau = how.tau(std::max(0, row - text_.n_prompt + 1));
         std::vector<Vector> p;
         for (const auto& [layer, head] : unit_.heads) {
@@ -85,7 +85,7 @@ class Scores {
 };
 
 /// Returns the best n of the candidates; of equal scores the older loses. Narrows *margin.
-std::set<int> best(std::vector<int> candidates, const Vector& score, int n, double* margin) {
+PositionSet best(std::vector<int> candidates, const Vector& score, int n, double* margin) {
     const auto at = [&](int p) { return score[keyhole::to_index(p)]; };
     std::sort(candidates.begin(), candidates.end(),
               [&](int a, int b) { return at(a) != at(b) ? at(a) > at(b) : a > b; });
@@ -99,9 +99,9 @@ std::set<int> best(std::vector<int> candidates, const Vector& score, int n, doub
 }
 
 /// Keeps k of the stored: the protected, the pinned, and the best of the others.
-std::set<int> protected_and_best(const std::set<int>& stored, const Vector& score, int k, Protect protect,
-                                 double* margin, const std::set<int>& pinned = {}) {
-    std::set<int> kept = pinned;
+PositionSet protected_and_best(const PositionSet& stored, const Vector& score, int k, Protect protect,
+                               double* margin, const PositionSet& pinned = {}) {
+    PositionSet kept = pinned;
     std::vector<int> candidates;
     int n_newer = static_cast<int>(stored.size());
     for (int p : stored) {
@@ -120,7 +120,7 @@ std::set<int> protected_and_best(const std::set<int>& stored, const Vector& scor
 template <class Score>
 Simulated dropping(const Observed& text, int k, Protect protect, Cadence when, Score score) {
     Simulated rows;
-    std::set<int> stored;
+    PositionSet stored;
     for (int row = 0; row < text.n_rows; ++row) {
         SimulatedRow out;
         out.margin = kInfinity;
@@ -136,7 +136,7 @@ Simulated dropping(const Observed& text, int k, Protect protect, Cadence when, S
 }
 
 /// Returns the newest n of a set.
-std::set<int> newest(const std::set<int>& stored, int n) {
+PositionSet newest(const PositionSet& stored, int n) {
     auto first = stored.end();
     for (int i = 0; i < n && first != stored.begin(); ++i) --first;
     return {first, stored.end()};
@@ -233,10 +233,10 @@ Simulated full(const Observed& text) {
 
 Simulated window(const Observed& text, int k, Cadence when) {
     Simulated rows;
-    std::set<int> stored;
+    PositionSet stored;
     for (int row = 0; row < text.n_rows; ++row) {
         stored.insert(row);
-        const std::set<int> visible = stored;
+        const PositionSet visible = stored;
         if (when.evicts_after(row, text.n_prompt)) stored = newest(stored, k);
         rows.push_back({visible, stored, {}, kInfinity});
     }
@@ -245,12 +245,12 @@ Simulated window(const Observed& text, int k, Cadence when) {
 
 Simulated sink_and_window(const Observed& text, int k, int sinks, Cadence when) {
     Simulated rows;
-    std::set<int> stored;
+    PositionSet stored;
     for (int row = 0; row < text.n_rows; ++row) {
         stored.insert(row);
-        const std::set<int> visible = stored;
+        const PositionSet visible = stored;
         if (when.evicts_after(row, text.n_prompt) && static_cast<int>(stored.size()) > k) {
-            std::set<int> kept = newest(stored, k - sinks);
+            PositionSet kept = newest(stored, k - sinks);
             for (int p = 0; p < sinks; ++p) kept.insert(p);
             stored = kept;
         }
@@ -261,10 +261,10 @@ Simulated sink_and_window(const Observed& text, int k, int sinks, Cadence when) 
 
 Simulated dilated(const Observed& text, int w, int d, Cadence when) {
     Simulated rows;
-    std::set<int> stored;
+    PositionSet stored;
     for (int row = 0; row < text.n_rows; ++row) {
         stored.insert(row);
-        std::set<int> visible;
+        PositionSet visible;
         for (int i = 0, p = row; i < w && p >= 0; ++i, p -= d + 1) visible.insert(p);
         if (row < text.n_prompt && !when.stepwise) visible = stored;
         if (when.evicts_after(row, text.n_prompt)) stored = newest(stored, w * (d + 1) - 1);
@@ -280,7 +280,7 @@ Simulated key_only(const Observed& text, const Readers& unit, int k, PoolOver po
 Simulated h2o(const Observed& text, const Readers& unit, int k, Protect protect, PoolOver pool,
               Cadence when) {
     Scores sum(text, unit);
-    return dropping(text, k, protect, when, [&](int row, const std::set<int>& visible) {
+    return dropping(text, k, protect, when, [&](int row, const PositionSet& visible) {
         sum.add(sum.attention(row, visible), 1);
         return sum.pooled(row, pool);
     });
@@ -288,7 +288,7 @@ Simulated h2o(const Observed& text, const Readers& unit, int k, Protect protect,
 
 Simulated tova(const Observed& text, const Readers& unit, int k, Protect protect, PoolOver pool,
                Cadence when) {
-    return dropping(text, k, protect, when, [&](int row, const std::set<int>& visible) {
+    return dropping(text, k, protect, when, [&](int row, const PositionSet& visible) {
         Scores last_row(text, unit);
         last_row.add(last_row.attention(row, visible), 1);
         return last_row.pooled(row, pool);
@@ -298,7 +298,7 @@ Simulated tova(const Observed& text, const Readers& unit, int k, Protect protect
 Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect protect,
                     const KeyformerScore& score, PoolOver pool, Cadence when) {
     Scores f(text, unit);
-    return dropping(text, k, protect, when, [&](int row, const std::set<int>& visible) {
+    return dropping(text, k, protect, when, [&](int row, const PositionSet& visible) {
         const double weight = row < text.n_prompt ? 1 : score.damping;
         f.add(f.tempered(row, visible, score), weight);
         return f.pooled(row, pool);
@@ -308,7 +308,7 @@ Simulated keyformer(const Observed& text, const Readers& unit, int k, Protect pr
 Simulated a2sf(const Observed& text, const Readers& unit, int k, Protect protect, double alpha, PoolOver pool,
                Cadence when) {
     Scores forgetting(text, unit);
-    return dropping(text, k, protect, when, [&](int row, const std::set<int>& visible) {
+    return dropping(text, k, protect, when, [&](int row, const PositionSet& visible) {
         forgetting.forget(alpha);
         forgetting.add(forgetting.attention(row, visible), 1);
         return forgetting.pooled(row, pool);
@@ -319,7 +319,7 @@ Simulated steered(const Observed& text, const Readers& unit, const std::vector<R
                   const std::vector<Hand>& hands, PoolOver pool) {
     Scores sum(text, unit), forgetting(text, unit), tempered(text, unit);
     Simulated rows;
-    std::set<int> stored, pinned;
+    PositionSet stored, pinned;
     for (int row = 0; row < text.n_rows; ++row) {
         const auto at = [&](int r) {
             const Regime* now = &regimes.front();
@@ -370,7 +370,7 @@ namespace {
 template <class Score, class Choose>
 Simulated masking(const Observed& text, Score score, Choose choose) {
     Simulated rows;
-    std::set<int> visible_next = {0};
+    PositionSet visible_next = {0};
     for (int row = 0; row < text.n_rows; ++row) {
         SimulatedRow out;
         out.margin = kInfinity;
@@ -403,10 +403,10 @@ std::vector<int> columns(int first, int last) {
 
 Simulated released_window(const Observed& text, int k) {
     return masking(
-        text, [](int, const std::set<int>&) { return Vector(); },
+        text, [](int, const PositionSet&) { return Vector(); },
         [&](int s, const Vector&, std::vector<bool>& mask, double*) {
             if (s > k) zero_from(mask, 0, s + 1 - k);
-            std::set<int> kept;
+            PositionSet kept;
             for (int p = 0; p < s; ++p)
                 if (mask[keyhole::to_index(p)]) kept.insert(p);
             return kept;
@@ -418,7 +418,7 @@ Simulated released_sink(const Observed& text, int start, int recent) {
     std::vector<int> cache;
     for (int row = 0; row < text.n_rows; ++row) {
         cache.push_back(row);
-        const std::set<int> visible(cache.begin(), cache.end());
+        const PositionSet visible(cache.begin(), cache.end());
         const int length = static_cast<int>(cache.size());
         if (row + 1 >= text.n_prompt && length > start + recent)
             cache.erase(cache.begin() + start, cache.begin() + (length - recent));
@@ -431,7 +431,7 @@ Simulated released_h2o(const Observed& text, const Readers& unit, int heavy, int
     Scores previous(text, unit);
     return masking(
         text,
-        [&](int row, const std::set<int>& visible) {
+        [&](int row, const PositionSet& visible) {
             previous.add(previous.attention(row, visible), 1);
             return previous.pooled(row, pool);
         },
@@ -440,7 +440,7 @@ Simulated released_h2o(const Observed& text, const Readers& unit, int heavy, int
             // The mask has s + 1 columns, the scores s. With recent > 0, column s - recent (the gap) is in
             // neither slice. Without a recent window the next row's own column is masked too.
             zero_from(mask, 0, s + 1 - recent);
-            std::set<int> kept = best(columns(0, s - recent), score, heavy, margin);
+            PositionSet kept = best(columns(0, s - recent), score, heavy, margin);
             for (int p : kept) mask[keyhole::to_index(p)] = true;
             for (int p = s - recent; p < s; ++p) kept.insert(p);  // score_mask: the gap's score is preserved
             for (int p = 0; p < s; ++p)
@@ -461,7 +461,7 @@ Simulated released_tova(const Observed& text, const Readers& layer, int k) {
         last.add(last.attention(row, out.visible), 1);
         out.scores = last.pooled(row, PoolOver::mean);
         if (row + 1 >= text.n_prompt && static_cast<int>(cache.size()) > k) {
-            const std::set<int> kept = best(cache, out.scores, k, &out.margin);
+            const PositionSet kept = best(cache, out.scores, k, &out.margin);
             cache.clear();
             for (int p : kept) cache.push_back(p);
         }
@@ -477,7 +477,7 @@ Simulated released_keyformer(const Observed& text, const Readers& unit, int k, i
     std::vector<bool> previous_mask;
     return masking(
         text,
-        [&](int row, const std::set<int>& visible) {
+        [&](int row, const PositionSet& visible) {
             score.add(score.tempered(row, visible, how), 1);
             return score.pooled(row, pool);
         },
@@ -490,7 +490,7 @@ Simulated released_keyformer(const Observed& text, const Readers& unit, int k, i
                 for (std::size_t p = 0; p < previous_mask.size(); ++p) mask[p] = mask[p] && previous_mask[p];
             }
             previous_mask = mask;
-            std::set<int> kept;
+            PositionSet kept;
             for (int p = 0; p < s; ++p)
                 if (mask[keyhole::to_index(p)])
                     kept.insert(p);
@@ -505,7 +505,7 @@ Simulated released_a2sf(const Observed& text, const Readers& unit, int k, int re
     Scores score(text, unit);
     return masking(
         text,
-        [&](int row, const std::set<int>& visible) {
+        [&](int row, const PositionSet& visible) {
             score.forget(alpha);
             score.add(score.attention(row, visible), 1);
             return score.pooled(row, pool);
@@ -516,7 +516,7 @@ Simulated released_a2sf(const Observed& text, const Readers& unit, int k, int re
             const int select = k - recent;
             const int forced = std::max(recent, 1);
             const int n_best = recent >= 2 ? select : select - 1;  // the newest takes a heavy slot
-            std::set<int> kept = best(columns(0, s - forced), pooled, n_best, margin);
+            PositionSet kept = best(columns(0, s - forced), pooled, n_best, margin);
             for (int p = s - forced; p < s; ++p) kept.insert(p);
             for (int p = 0; p < s; ++p) {
                 mask[keyhole::to_index(p)] = kept.contains(p);

@@ -4,10 +4,10 @@
 /// mask codes are simulated as they work: masks and scores over all columns, with zeros, nothing dropped.
 #pragma once
 
+#include "tests/reference/position_set.h"
 #include "tests/reference/reference_policy.h"
 
 #include <functional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,9 +67,9 @@ struct Protect {
 };
 
 struct SimulatedRow {
-    std::set<int> visible;  ///< positions the row attended to, itself included unless a code hides it
-    std::set<int> kept;     ///< after the eviction that follows the row
-    Vector scores;  ///< [position <= row] pooled, before the eviction; empty where the policy has none
+    PositionSet visible;  ///< positions the row attended to, itself included unless a code hides it
+    PositionSet kept;     ///< after the eviction that follows the row
+    Vector scores;        ///< [position <= row] pooled, before the eviction; empty where the policy has none
     /// (worst kept score - best evicted score) / worst kept score; infinite where nothing competes.
     double margin = 0;
 };

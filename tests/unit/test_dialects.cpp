@@ -21,7 +21,7 @@ struct Tally {
 
 /// Expects sets to nest (kept within visible within the text) and no unit to grow without a row.
 void expect_nested(const Simulated& rows, const std::string& spec) {
-    std::set<int> before;
+    PositionSet before;
     for (std::size_t row = 0; row < rows.size(); ++row) {
         before.insert(static_cast<int>(row));
         ASSERT_TRUE(std::includes(before.begin(), before.end(), rows[row].kept.begin(), rows[row].kept.end()))

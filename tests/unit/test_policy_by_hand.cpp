@@ -31,7 +31,7 @@ const Rows kB = {{1}, {1, 1}, {1, 2, 1}, {5, 2, 1, 8}, {9, 3, 1, 4, 2}, {1, 4, 2
 
 struct Expected {
     int row = 0;
-    std::set<int> visible, kept;
+    PositionSet visible, kept;
     std::map<int, double> scores = {};  // after the row, before its eviction
 };
 
