@@ -17,6 +17,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
     /// Which call of each kind fails, counted from 1; 0: none.
     struct Fails {
         int allocation = 0;  ///< device or pinned memory: Error(no_memory)
+        bool lasts = false;  ///< and every allocation after it
         int launch = 0;      ///< kernel launch: Error(device)
         int copy = 0;        ///< upload, download or copy on the device
         int wait = 0;        ///< where most device failures show
@@ -30,7 +31,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
         return has_typed_products || type == keyhole::cuda::NumberType::f32;
     }
     void* allocate(std::size_t n) override {
-        count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
+        count_allocation();
         ++n_live;
         void* data = host_->allocate(n);
         std::fill_n(static_cast<std::uint32_t*>(data), n / sizeof(kUnwritten), kUnwritten);
@@ -41,7 +42,7 @@ class FailingExecutor final : public keyhole::cuda::Executor {
         host_->release(data);
     }
     void* allocate_host(std::size_t n) override {
-        count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
+        count_allocation();
         ++n_live;
         return host_->allocate_host(n);
     }
@@ -101,6 +102,10 @@ class FailingExecutor final : public keyhole::cuda::Executor {
   private:
     static void count(int fails_at, int& n, keyhole::ErrorCode code, const char* what) {
         if (++n == fails_at) keyhole::fail(code, "{}", what);
+    }
+    void count_allocation() {
+        if (fails.lasts && n_allocations >= fails.allocation) --n_allocations;
+        count(fails.allocation, n_allocations, keyhole::ErrorCode::no_memory, "no room");
     }
     void look_for_unwritten(const void* from, std::size_t n) {
         const auto* words = static_cast<const std::uint32_t*>(from);

@@ -118,6 +118,40 @@ TEST_F(CudaFailures, ARunThatLacksMemoryGoesOnWhenThereIsSome) {
     EXPECT_GE(failed_parts.size(), 4u);
 }
 
+TEST_F(CudaFailures, APolicyThatFindsNoRoomChangesNothing) {
+    const auto resolved = [](const char* spec) {
+        return keyhole::resolve(keyhole::parse_lane_spec(spec).policy, 12, 20);
+    };
+    const keyhole::ResolvedPolicy before = resolved("h2o:budget=8"),
+                                  after = resolved("tova:budget=5,scope=layer");
+    const auto executor = std::make_shared<FailingExecutor>();
+    const auto backend = make_cuda_backend(model_, executor);
+    const auto cache = backend->make_cache(before);
+    keyhole::RowOutput out;
+    backend->prefill(std::vector<int>(12, 65), std::vector<keyhole::LanePrefill>{{cache.get(), {}, &out}},
+                     nullptr, {});
+    int n_refused = 0;
+    for (bool refused = true; refused; ++n_refused) {
+        SCOPED_TRACE(n_refused);
+        ASSERT_LT(n_refused, 100);
+        const std::vector<std::int32_t> stored = cache->stored_positions(0);
+        executor->fails = {.allocation = executor->n_allocations + 1 + n_refused, .lasts = true};
+        std::vector<keyhole::Eviction> evicted;
+        refused = false;
+        try {
+            evicted = backend->apply_policy(*cache, after, 11);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), ErrorCode::no_memory) << error.what();
+            refused = true;
+        }
+        executor->fails = {};
+        EXPECT_EQ(cache->policy() == (refused ? before : after), true);
+        EXPECT_EQ(evicted.empty(), refused);
+        EXPECT_EQ(cache->stored_positions(0) == stored, refused);
+    }
+    EXPECT_GT(n_refused, 3);
+}
+
 /// Covers a session: all outputs of rows and prompts, shadows, lanes with other K and V, forks, rewinds. On a
 /// device initcheck would report each such copy.
 TEST(CudaMemory, NothingIsCopiedThatNobodyWrote) {

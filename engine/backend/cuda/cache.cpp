@@ -348,7 +348,7 @@ std::unique_ptr<KvCache> CudaKvCache<T>::clone() const {
 }
 
 template <class T>
-void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
+void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy, const PositionLists& gone) {
     const bool had_noise = store_.has_noise, has_noise = draws_token_noise(policy);
     const bool redraw =
         has_noise && (!had_noise || policy.seed != policy_.seed || policy.noise != policy_.noise);
@@ -362,13 +362,14 @@ void CudaKvCache<T>::set_policy(const ResolvedPolicy& policy) {
     ResolvedPolicy old = std::exchange(policy_, policy);
     try {
         // Always rebuilds: under a wider scope, heads may hold the same tokens in different slots.
-        rebuild(all_slots(), make_store(store_.capacity, running, has_noise));
+        rebuild(slots_without(gone), make_store(store_.capacity, running, has_noise));
     } catch (...) {
         policy_ = std::move(old);
         throw;
     }
     if (!policy.shadow) shadow_.reset();
     if (policy.shadow && !shadow_ && has_no_room()) shadow_.emplace(n_kv_heads(), head_dim_);
+    unpin(gone);
     write_pins();
     if (redraw) draw_noise(rule);
 }
@@ -462,21 +463,32 @@ bool CudaKvCache<T>::evict(int g, int position) {
 }
 
 template <class T>
-void CudaKvCache<T>::remove(const std::vector<std::vector<std::int32_t>>& positions) {
-    std::vector<std::vector<std::int32_t>> kept(positions_.size());
+void CudaKvCache<T>::remove(const PositionLists& gone) {
+    rebuild(slots_without(gone), make_store(store_.capacity, store_.running, store_.has_noise));
+    if (unpin(gone)) write_pins();
+}
+
+/// Returns the slots of the other tokens, in text order.
+template <class T>
+typename CudaKvCache<T>::PositionLists CudaKvCache<T>::slots_without(const PositionLists& gone) const {
+    if (gone.empty()) return all_slots();
+    PositionLists kept(positions_.size());
     for (int g = 0; g < n_kv_heads(); ++g) {
-        const std::vector<std::int32_t>& gone = positions[to_index(g)];
+        const std::vector<std::int32_t>& of_head = gone[to_index(g)];
         for (const std::int32_t slot : order(g))
-            if (!std::binary_search(gone.begin(), gone.end(), positions_[to_index(g)][to_index(slot)]))
+            if (!std::binary_search(of_head.begin(), of_head.end(), positions(g)[to_index(slot)]))
                 kept[to_index(g)].push_back(slot);
     }
-    rebuild(kept, make_store(store_.capacity, store_.running, store_.has_noise));
+    return kept;
+}
+
+/// Returns whether one of the tokens was pinned.
+template <class T>
+bool CudaKvCache<T>::unpin(const PositionLists& gone) {
     bool unpinned = false;
-    for (int g = 0; g < n_kv_heads(); ++g)
-        if (!pinned_[to_index(g)].empty())
-            for (const std::int32_t position : positions[to_index(g)])
-                unpinned |= std::erase(pinned_[to_index(g)], position) > 0;
-    if (unpinned) write_pins();
+    for (std::size_t g = 0; g < gone.size(); ++g)
+        for (const std::int32_t position : gone[g]) unpinned |= std::erase(pinned_[g], position) > 0;
+    return unpinned;
 }
 
 template <class T>
@@ -495,7 +507,8 @@ bool CudaKvCache<T>::set_pinned(int g, int position, bool pinned) {
 }
 
 template <class T>
-HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may_evict) {
+HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row,
+                                             bool may_evict) {
     HostSelection out;
     std::vector<std::int32_t> pinned;
     for (int g = unit.first; g < unit.last; ++g) {
@@ -507,12 +520,14 @@ HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may
         list->erase(std::unique(list->begin(), list->end()), list->end());
     }
     out.pooled.assign(out.positions.size(),
-                      policy_.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
+                      policy.pool == Pool::max ? -std::numeric_limits<float>::infinity() : 0.0f);
     int n_readers = 0;
     std::vector<std::vector<float>> score;
     for_readers(*layout_, unit.first, unit.last, [&](int g, const HeadRef& reader) {
         const int head = reader.layer * layout_->n_heads() + reader.head;
-        const auto own = to_index(accumulator_of(policy_.at(reader.layer, reader.head)));
+        // An accumulator that the policy will start begins as a copy of its relative.
+        const auto own =
+            to_index(nearest_relative(accumulator_of(policy.at(reader.layer, reader.head)), store_.running));
         score.emplace_back(positions(g).size());
         executor_->download(score.back().data(), head_scores(store_, head).score[own],
                             score.back().size() * sizeof(float));
@@ -524,17 +539,17 @@ HostSelection CudaKvCache<T>::select_on_host(const Unit& unit, int row, bool may
         for (const std::int32_t slot : order(g)) {
             while (out.positions[column] != positions(g)[to_index(slot)]) ++column;
             float& pooled = out.pooled[column++];
-            pooled = policy_.pool == Pool::max ? std::max(pooled, own[to_index(slot)])
-                                               : pooled + own[to_index(slot)];
+            pooled = policy.pool == Pool::max ? std::max(pooled, own[to_index(slot)])
+                                              : pooled + own[to_index(slot)];
         }
     });
-    if (policy_.pool == Pool::mean && n_readers > 1)
+    if (policy.pool == Pool::mean && n_readers > 1)
         for (float& pooled : out.pooled) pooled /= static_cast<float>(n_readers);
     out.threshold = std::numeric_limits<float>::quiet_NaN();
     const HeadRef& reader = layout_->kv_head(unit.first).readers.front();
     if (may_evict)
         out.threshold = select_victims(out.positions, out.pooled, pinned,
-                                       policy_.at(reader.layer, reader.head), row, out.victims);
+                                       policy.at(reader.layer, reader.head), row, out.victims);
     return out;
 }
 

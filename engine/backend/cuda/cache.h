@@ -48,9 +48,12 @@ class CudaKvCache final : public KvCache {
     bool set_pinned(int g, int position, bool pinned) override;
     std::vector<std::int32_t> pinned_positions(int g) const override { return pinned_[to_index(g)]; }
 
-    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative) and
-    /// draws the noise of stored tokens.
-    void set_policy(const ResolvedPolicy& policy);
+    /// One ascending list per KV head.
+    using PositionLists = std::vector<std::vector<std::int32_t>>;
+
+    /// Starts the accumulators that the policy needs (each is copied from its nearest running relative),
+    /// draws the noise of stored tokens, and removes tokens. gone: empty, or their positions.
+    void set_policy(const ResolvedPolicy& policy, const PositionLists& gone = {});
     const ResolvedPolicy& policy() const override { return policy_; }
     const KvLayout& layout() const { return *layout_; }
     /// The model whose K and V these are.
@@ -99,9 +102,10 @@ class CudaKvCache final : public KvCache {
 
     /// Pools a unit's scores, waits for them and chooses its victims on the host: for units whose heads
     /// differ and for changes of policy. Removes nothing. With may_evict false only the scores are computed.
-    HostSelection select_on_host(const Unit& unit, int row, bool may_evict);
-    /// Removes tokens by position, one ascending list per KV head; capacity stays the same.
-    void remove(const std::vector<std::vector<std::int32_t>>& positions);
+    /// policy: the cache's or the one to be set.
+    HostSelection select_on_host(const Unit& unit, const ResolvedPolicy& policy, int row, bool may_evict);
+    /// Removes tokens by position; capacity stays the same.
+    void remove(const PositionLists& gone);
 
   private:
     struct Store {
@@ -119,6 +123,8 @@ class CudaKvCache final : public KvCache {
         Buffer<std::byte> data;
     };
 
+    PositionLists slots_without(const PositionLists& gone) const;
+    bool unpin(const PositionLists& gone);
     int n_kv_heads() const { return layout_->n_kv_heads(); }
     int n_query_heads() const { return layout_->n_layers() * layout_->n_heads(); }
     Store make_store(std::vector<int> capacity, const std::array<bool, kAccumulators>& running,

@@ -826,7 +826,7 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
         const Unit& unit = cache.units()[u];
         const bool may_evict = unit_policy(cache.layout(), cache.policy(), unit.first).evicts_after(step.row);
         if (!may_evict && values.scores.empty()) continue;
-        const HostSelection chosen = cache.select_on_host(unit, step.row, may_evict);
+        const HostSelection chosen = cache.select_on_host(unit, cache.policy(), step.row, may_evict);
         for (int g = unit.first; g < unit.last; ++g) {
             std::size_t column = 0;
             for (int i = 0; i < cache.count(g); ++i) {
@@ -852,45 +852,20 @@ void CudaBackend<T>::select_on_host(const LaneStep& step, bool whole_lane) {
               });
 }
 
-/// When the device has no memory for the new policy, the cache returns to its old policy.
+/// Sets the policy, evicts down to its budget and resizes the cache's memory. When the device has no memory
+/// for that, the cache stays unchanged.
 template <class T>
 std::vector<Eviction> CudaBackend<T>::apply_policy(KvCache& cache, const ResolvedPolicy& policy,
                                                    int last_row) {
     auto& store = static_cast<Cache&>(cache);
-    const ResolvedPolicy old = store.policy();
-    store.set_policy(policy);
-    if (store.has_no_room()) return {};  // before the prompt, which sets the size
-    try {
-        return evict_down(store, last_row);
-    } catch (const Error& error) {
-        if (error.code() == ErrorCode::no_memory) store.set_policy(old);
-        throw;
+    if (store.has_no_room()) {  // before the prompt, which sets the size
+        store.set_policy(policy);
+        return {};
     }
-}
-
-/// Evicts down to the budget of the cache's policy and resizes its memory.
-template <class T>
-std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
-    const ResolvedPolicy& policy = store.policy();
-    std::vector<Eviction> evictions;
-    std::vector<std::vector<std::int32_t>> gone(to_index(store.layout().n_kv_heads()));
-    for (const Unit& unit : store.units()) {
-        const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
-        int most = 0;
-        for (int g = unit.first; g < unit.last; ++g) most = std::max(most, store.count(g));
-        if (!own.evicts() || (unit.last - unit.first == 1 && !must_select(own, most, last_row))) continue;
-        const HostSelection chosen = store.select_on_host(unit, last_row, true);
-        for (int g = unit.first; g < unit.last; ++g) {
-            const std::vector<std::int32_t> stored = store.stored_positions(g);
-            for (const int victim : chosen.victims) {
-                const std::int32_t position = chosen.positions[to_index(victim)];
-                if (!std::binary_search(stored.begin(), stored.end(), position)) continue;
-                gone[to_index(g)].push_back(position);
-                evictions.push_back({g, position, last_row});
-            }
-        }
-    }
-    if (!evictions.empty()) store.remove(gone);
+    const std::vector<Eviction> evictions = evictions_under(policy, store, last_row);
+    typename Cache::PositionLists gone(to_index(store.layout().n_kv_heads()));
+    for (const Eviction& e : evictions) gone[to_index(e.kv_head)].push_back(e.position);
+    store.set_policy(policy, gone);
     std::vector<int> n_stored, had;
     for (int g = 0; g < store.layout().n_kv_heads(); ++g) {
         n_stored.push_back(store.count(g));
@@ -903,6 +878,29 @@ std::vector<Eviction> CudaBackend<T>::evict_down(Cache& store, int last_row) {
     } catch (const Error& error) {
         // Without memory for the copy, resizing has to wait. Rows still fit.
         if (error.code() != ErrorCode::no_memory) throw;
+    }
+    return evictions;
+}
+
+/// Returns what the policy evicts when it is set after a row, ascending in each KV head.
+template <class T>
+std::vector<Eviction> CudaBackend<T>::evictions_under(const ResolvedPolicy& policy, Cache& store,
+                                                      int last_row) {
+    std::vector<Eviction> evictions;
+    for (const Unit& unit : units_of(store.layout(), policy.scope)) {
+        const ResolvedPolicy& own = unit_policy(store.layout(), policy, unit.first);
+        int most = 0;
+        for (int g = unit.first; g < unit.last; ++g) most = std::max(most, store.count(g));
+        if (!own.evicts() || (unit.last - unit.first == 1 && !must_select(own, most, last_row))) continue;
+        const HostSelection chosen = store.select_on_host(unit, policy, last_row, true);
+        for (int g = unit.first; g < unit.last; ++g) {
+            const std::vector<std::int32_t> stored = store.stored_positions(g);
+            for (const int victim : chosen.victims) {
+                const std::int32_t position = chosen.positions[to_index(victim)];
+                if (!std::binary_search(stored.begin(), stored.end(), position)) continue;
+                evictions.push_back({g, position, last_row});
+            }
+        }
     }
     return evictions;
 }

@@ -119,7 +119,7 @@ class CudaBackend final : public Backend {
     void write_shadow(const Plan& plan, int lane);
     void write_evictions(const Plan& plan, int lane);
     void select_on_host(const LaneStep& step, bool whole_lane);
-    std::vector<Eviction> evict_down(Cache& store, int last_row);
+    std::vector<Eviction> evictions_under(const ResolvedPolicy& policy, Cache& store, int last_row);
 
     ProductOptions products_;
     std::shared_ptr<const Model> model_;
