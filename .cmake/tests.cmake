@@ -15,6 +15,23 @@ set(KH_THREADED_FILES "^TEST.*\\(.*(Recorder|Queue|Threads|Engine)")
 # others would take long and find nothing new.
 set(KH_HAND_TESTS "Hand.*:Monkey.*")
 
+# Under sanitizers a process takes 0.2 s to start, and most tests take less. So a process runs many of them,
+# and writes what it ran to parts/. ./test counts these.
+set(KH_PARTS 16)
+
+# kh_add_test_parts(TARGET LABEL FILTER PROPERTY...): adds the tests as KH_PARTS processes.
+function(kh_add_test_parts target label filter)
+  math(EXPR last "${KH_PARTS} - 1")
+  foreach(part RANGE ${last})
+    set(name ${label}-${part})
+    add_test(NAME Part.${name} COMMAND ${target} --gtest_brief=1 --gtest_filter=${filter}
+             --gtest_output=xml:${CMAKE_BINARY_DIR}/parts/${name}.xml)
+    set_tests_properties(Part.${name} PROPERTIES ${ARGN})
+    set_property(TEST Part.${name} APPEND PROPERTY
+      ENVIRONMENT GTEST_TOTAL_SHARDS=${KH_PARTS} GTEST_SHARD_INDEX=${part})
+  endforeach()
+endfunction()
+
 function(kh_add_tests target label)
   if(KH_SANITIZE STREQUAL "thread")
     set(filter TEST_FILTER "${KH_THREADED_TESTS}")
@@ -25,15 +42,25 @@ function(kh_add_tests target label)
     set(prefix TEST_PREFIX gpu.)  # some cases are unit tests too
   endif()
   set(timeout 600)
+  set(cost 0)
   if(label STREQUAL "window")
     set(timeout 1500)  # KEYHOLE_RANDOM_MINUTES=10
+    set(cost 1)  # the longest tests start first: otherwise a core waits for one of them at the end
     # The GL driver leaks, and is unloaded before leaks are looked for: no suppression can name it.
     set(leaks ":detect_leaks=0")
   endif()
+  set(properties LABELS ${label} TIMEOUT ${timeout} COST ${cost} ENVIRONMENT
+    "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0${leaks}")
+  if(KH_SANITIZE AND label STREQUAL "unit")
+    list(POP_FRONT filter)
+    if(NOT filter)
+      set(filter "*")
+    endif()
+    kh_add_test_parts(${target} ${label} "${filter}" ${properties})
+    return()
+  endif()
   gtest_discover_tests(${target} ${filter} ${prefix} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT ${timeout}
-               ENVIRONMENT
-               "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0${leaks}")
+    PROPERTIES ${properties})
 endfunction()
 
 file(GLOB KH_UNIT_TESTS CONFIGURE_DEPENDS tests/unit/*.cpp)

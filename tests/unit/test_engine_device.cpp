@@ -29,7 +29,8 @@ using keyhole::parse_command;
 
 class EngineOnDevice : public testing::Test {
   protected:
-    EngineOnDevice() : tiny_({.n_layers = 4, .n_heads = 4, .n_kv_heads = 4, .n_ctx = 4096, .seed = 8}) {
+    explicit EngineOnDevice(int n_layers = 4)
+        : tiny_({.n_layers = n_layers, .n_heads = 4, .n_kv_heads = 4, .n_ctx = 4096, .seed = 8}) {
         ::setenv("KEYHOLE_CUDA_MODULE", reference::built("libkeyhole_host_cuda.so").c_str(), 1);
         void* module = ::dlopen(reference::built("libkeyhole_host_cuda.so").c_str(), RTLD_NOW | RTLD_LOCAL);
         EXPECT_NE(module, nullptr);
@@ -132,7 +133,11 @@ constexpr Failure kFailures[] = {
     {"Copy", &FailingExecutor::Fails::copy, &FailingExecutor::n_copies, "a copy"},
     {"Wait", &FailingExecutor::Fails::wait, &FailingExecutor::n_waits, "an illegal address"}};
 
-class EngineOnFailingDevice : public EngineOnDevice, public testing::WithParamInterface<Failure> {};
+class EngineOnFailingDevice : public EngineOnDevice, public testing::WithParamInterface<Failure> {
+  protected:
+    // One layer makes every kind of device call, and this starts some sixty runs.
+    EngineOnFailingDevice() : EngineOnDevice(1) {}
+};
 
 TEST_P(EngineOnFailingDevice, EndsTheSessionWithItsReason) {
     const Failure& failure = GetParam();

@@ -181,8 +181,8 @@ struct Measured {
 };
 
 Measured measure_in_child(const std::string& spec) {
-    const std::string command = "KEYHOLE_TEST_LANE='" + spec + "' '" +
-                                std::filesystem::read_symlink("/proc/self/exe").string() +
+    const std::string command = "unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX; KEYHOLE_TEST_LANE='" + spec +
+                                "' '" + std::filesystem::read_symlink("/proc/self/exe").string() +
                                 "' --gtest_also_run_disabled_tests --gtest_filter=EngineMemoryChild.* 2>&1";
     FILE* child = popen(command.c_str(), "r");
     Measured m;

@@ -287,6 +287,7 @@ TEST_F(Hand, LosesNothingWhileDecoding) {
     width_ = 1600, height_ = 1180;
     start("--model " + model_of_wide_context());
     if (HasFatalFailure()) return;
+    key("6");  // 12 steps a second: frames do not wait for the threads that decode
     decode();
     if (HasFatalFailure()) return;
 
