@@ -15,6 +15,7 @@ build_packages=(
     libpcre2-dev libutf8proc-dev                                   # tokenizers
     libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
     libmd4c-dev                                                    # the manual's Markdown
+    libssl-dev                                                     # hashes of models
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
 test_packages=(libgtest-dev xvfb xauth libxtst-dev)  # test programs; a virtual display and its pointer

@@ -23,7 +23,8 @@ std::uint64_t size_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), budget_(path.string(), size_of(path)) {
+ZipReader::ZipReader(const std::filesystem::path& path, std::string_view kind)
+    : path_(path), budget_(path.string(), size_of(path)) {
     int error = 0;
     zip_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
     if (zip_) return;
@@ -31,8 +32,8 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), budget_(p
     zip_error_init_with_code(&why, error);
     const std::string text = zip_error_strerror(&why);
     zip_error_fini(&why);
-    fail(ErrorCode::bad_file, "{} cannot be opened as a trace: {}; it may be cut off or no .keyhole file",
-         path.string(), text);
+    fail(ErrorCode::bad_file, "{} cannot be opened as {}: {}; it may be cut off or of another format",
+         path.string(), kind, text);
 }
 
 ZipReader::~ZipReader() {

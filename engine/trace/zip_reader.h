@@ -21,8 +21,9 @@ namespace keyhole {
 
 class ZipReader {
   public:
-    /// Throws Error(bad_file), naming the file, if it is not a regular file or not a complete zip.
-    explicit ZipReader(const std::filesystem::path& path);
+    /// kind: what the file should be, for messages. Throws Error(bad_file), naming the file, if it is not a
+    /// regular file or not a complete zip.
+    explicit ZipReader(const std::filesystem::path& path, std::string_view kind = "a trace (.keyhole)");
     ~ZipReader();
     ZipReader(const ZipReader&) = delete;
     ZipReader& operator=(const ZipReader&) = delete;

