@@ -1,4 +1,5 @@
 #include "app/cli/commands.h"
+#include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "engine/base/error.h"
@@ -19,7 +20,7 @@ void run_convert(const ConvertOptions& options) {
     KvSharing sharing = parse_kv_sharing(options.kv);
     sharing.merge = options.merge == "released" ? KvMerge::released : KvMerge::uniform;
     sharing.compensate = options.compensate;
-    const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
+    const std::filesystem::path folder = model_path(options.run);
     const Converted report = [&] {
         Progress progress("converting", 1);
         progress.update(0);

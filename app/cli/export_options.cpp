@@ -1,6 +1,7 @@
 #include "app/cli/export_options.h"
 
 #include "app/cli/number_option.h"
+#include "app/cli/options.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
@@ -29,7 +30,7 @@ void ExportArguments::add(CLI::App& command) {
     option("--focus", focus, "of views: the lane on show")->transform(number_from(0));
     option("--look", look,
            "of views: colour map, linear, LOW..HIGH, gamma=G, no-sinks, no-nan, clips, comma between");
-    command.add_flag("--yes", yes, "write more than 2 GB without asking");
+    yes_option = add_yes(command, "write more than 2 GB without asking");
     for (CLI::Option* other : others) other->needs(out);
 }
 
@@ -49,7 +50,7 @@ ExportOptions ExportArguments::parsed() const {
     options.heads = heads;
     options.last_rows = last_rows;
     options.f16 = dtype == "f16";
-    options.yes = yes;
+    options.yes = yes_option != nullptr && yes_option->count() > 0;
     return options;
 }
 

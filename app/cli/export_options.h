@@ -19,7 +19,7 @@ struct ExportArguments {
     std::vector<int> layers, heads;
     int last_rows = 0;
     std::string dtype = "f32";
-    bool yes = false;
+    const CLI::Option* yes_option = nullptr;
     int row = -1;  ///< views: the shown step; -1: the last one
     int focus = 0;
     std::string look;

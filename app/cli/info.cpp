@@ -1,4 +1,5 @@
 #include "app/cli/commands.h"
+#include "app/cli/model_option.h"
 #include "app/cli/model_tables.h"
 #include "app/cli/number_option.h"
 #include "app/cli/options.h"
@@ -102,8 +103,7 @@ struct InfoOptions {
 
 void run_info(const InfoOptions& options) {
     const bool as_json = options.json;
-    const std::string folder = options.run.model.empty() ? demo_model_folder() : options.run.model;
-    const auto model = load_model(folder);
+    const auto model = load_model(model_path(options.run));
     print_warnings(*model);
     const ModelConfig& c = model->config();
     const MemoryTable memory =

@@ -2,6 +2,7 @@
 
 #include "app/base/assets.h"
 #include "app/cli/commands.h"
+#include "app/cli/model_option.h"
 #include "app/cli/number_option.h"
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
@@ -19,7 +20,10 @@
 namespace keyhole {
 
 void RunOptions::add_model(CLI::App& command) {
-    command.add_option("--model", model, "Hugging Face folder of the model (default: the demo model)");
+    command.add_option("--model", model,
+                       "a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of the catalogue "
+                       "(default: the demo model)");
+    yes_option = add_yes(command, "get a model of the catalogue that is not here without asking");
 }
 
 void RunOptions::add_backend(CLI::App& command) {
@@ -96,6 +100,12 @@ BackendOptions RunOptions::backend_options() const {
     return options;
 }
 
+CLI::Option* add_yes(CLI::App& command, const std::string& what) {
+    CLI::Option* option = command.get_option_no_throw("--yes");
+    if (option == nullptr) return command.add_flag("--yes", what);
+    return option->description(option->get_description() + "; " + what);
+}
+
 std::string demo_model_folder() {
     const std::filesystem::path folder = find_assets() / "models" / "keyhole-base";
     std::error_code ignored;
@@ -117,12 +127,8 @@ void print_warnings(const Model& model) {
 }
 
 LoadedModel load_for_run(const RunOptions& options) {
-    const std::string folder = options.model.empty() ? demo_model_folder() : options.model;
-    if (folder.empty())
-        fail(ErrorCode::wrong_use,
-             "no model: the demo model assets/models/keyhole-base is not here; give --model DIR");
     LoadedModel loaded;
-    loaded.model = load_model(folder);
+    loaded.model = load_model(model_path(options));
     print_warnings(*loaded.model);
     std::string notice;
     loaded.backend = make_backend(loaded.model, options.backend_options(), &notice);

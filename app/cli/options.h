@@ -16,7 +16,8 @@ namespace keyhole {
 
 /// The options of a run as typed. run_spec() checks them.
 struct RunOptions {
-    std::string model;
+    std::string model;  ///< as typed; see model_path()
+    const CLI::Option* yes_option = nullptr;
     std::string prompt, prompt_file;
     const CLI::Option* prompt_option = nullptr;  ///< tells an empty `prompt` from none
     std::vector<std::string> lanes;
@@ -40,7 +41,11 @@ struct RunOptions {
     /// n_prompt, since they need the tokenizer: see script_commands.
     RunSpec run_spec() const;
     BackendOptions backend_options() const;
+    bool says_yes() const { return yes_option != nullptr && yes_option->count() > 0; }
 };
+
+/// Adds --yes to a command, or another use of it. what: the question that it answers.
+CLI::Option* add_yes(CLI::App& command, const std::string& what);
 
 /// Returns the demo model's folder beside the program or its sources; empty if it is not there.
 std::string demo_model_folder();

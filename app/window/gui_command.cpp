@@ -1,6 +1,7 @@
 #include "app/window/gui_command.h"
 
 #include "app/base/assets.h"
+#include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/path_option.h"
 #include "app/state/kept_runs.h"
@@ -36,7 +37,10 @@ std::pair<int, int> parse_size(std::string_view text) {
 
 void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
-    options.setup.model_folder = arguments.run.model.empty() ? demo_model_folder() : arguments.run.model;
+    // A trace shows itself without a model.
+    options.setup.model_folder = !arguments.open.empty() && arguments.run.model.empty()
+                                     ? std::filesystem::path(demo_model_folder())
+                                     : model_path(arguments.run);
     options.setup.prompt = arguments.run.prompt;
     if (arguments.run.prompt.empty())  // the first view is never empty
         options.setup.prompt = read_prompt_file(arguments.run.prompt_file.empty()

@@ -91,8 +91,12 @@ TEST_F(Program, WithoutADisplayItSaysWhatToRun) {
 
 TEST_F(Program, AMissingModelIsSaidInTheWindowAndEndsAScript) {
     std::ofstream(path("script.txt")) << "wait idle\nquit\n";
-    EXPECT_EQ(run("gui --model /nowhere/model --prompt Hello --script '" + path("script.txt") + "'"), 2)
+    // The test's folder holds no model.
+    EXPECT_EQ(run("gui --model '" + path("") + "' --prompt Hello --script '" + path("script.txt") + "'"), 2)
         << output_;
+    EXPECT_NE(output_.find(path("")), std::string::npos) << output_;
+    EXPECT_EQ(run("gui --model /nowhere/model --prompt Hello --script '" + path("script.txt") + "'"), 1)
+        << "before a window opens: " << output_;
     EXPECT_NE(output_.find("/nowhere/model"), std::string::npos) << output_;
 }
 

@@ -1,0 +1,64 @@
+#include "app/cli/model_option.h"
+
+#include "app/base/end_signals.h"
+#include "app/cli/options.h"
+#include "app/cli/output.h"
+#include "app/models/find_model.h"
+#include "app/models/get_model.h"
+#include "engine/base/error.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+namespace {
+
+/// Asks a person at the terminal. Anything but yes or an empty line is no.
+bool asked(const CatalogModel& model) {
+    print_note("Get {} ({})? [Y/n] ", model.name, terms_text(model));
+    std::string answer;
+    if (!std::getline(std::cin, answer)) {
+        print_note("\n");
+        return false;
+    }
+    return answer.empty() || answer == "y" || answer == "Y" || answer == "yes" || answer == "Yes";
+}
+
+std::filesystem::path get_if_wanted(const CatalogModel& model, bool yes) {
+    if (!yes && (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0))
+        fail(ErrorCode::wrong_use,
+             "the model {0} is not here ({1}, from {2}); get it with: keyhole get {0}, or add --yes",
+             model.name, terms_text(model), model.source);
+    print_note("keyhole: {} is not here: {}; from {}\n", model.name, model.shows, model.source);
+    if (!yes && !asked(model)) fail(ErrorCode::cancelled, "{} was not fetched", model.name);
+    return get_with_progress(model);
+}
+
+}  // namespace
+
+std::filesystem::path get_with_progress(const CatalogModel& model) {
+    const EndGuard guard;
+    Progress progress("getting " + model.name, 1);
+    return get_model(model, got_models_folder(), [&](double done) {
+        progress.update(done);
+        return !end_asked();
+    });
+}
+
+std::filesystem::path model_path(const RunOptions& options) {
+    remove_unfinished_gets(got_models_folder());
+    if (options.model.empty()) {
+        if (const std::string demo = demo_model_folder(); !demo.empty()) return demo;
+        fail(ErrorCode::wrong_use,
+             "no model: the demo model assets/models/keyhole-base is not here; give --model");
+    }
+    const std::vector<CatalogModel> catalog = own_catalog();
+    const FoundModel found = find_model(options.model, catalog);
+    return found.to_get == nullptr ? found.path : get_if_wanted(*found.to_get, options.says_yes());
+}
+
+}  // namespace keyhole
