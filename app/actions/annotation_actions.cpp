@@ -206,12 +206,13 @@ constexpr std::array kTable = {
                {},
                ask_shadow},
     UserAction{"recent", "", "Open a recent file", "N: 1 is the most recent file.", {}, open_recent},
-    UserAction{"open",
-               "",
-               "Open any file",
-               "PATH: a trace, a model folder or a prompt; the same as dropping it on the window.",
-               {},
-               open_path},
+    UserAction{
+        "open",
+        "",
+        "Open any file",
+        "PATH: a trace, a model (folder or GGUF file) or a prompt; the same as dropping it on the window.",
+        {},
+        open_path},
 };
 
 }  // namespace

@@ -38,10 +38,12 @@ void set_speed_digit(AppState& app, std::string_view) {
     set_speed_to(app, kSpeeds[kDigit]);
 }
 
-void set_model(AppState& app, std::string_view folder) {
-    if (folder.empty()) fail(ErrorCode::wrong_use, "name a model folder");
-    app.run.setup.model_folder = folder;
-    app.start();
+void set_model(AppState& app, std::string_view name) {
+    app.open_model(name);
+}
+
+void get_model(AppState& app, std::string_view name) {
+    app.get_model(name);
 }
 
 void set_prompt(AppState& app, std::string_view text) {
@@ -106,7 +108,26 @@ constexpr std::array kTable = {
                {'R', kCtrl},
                [](AppState& app, std::string_view) { app.start(); }},
     UserAction{"prompt", "", "Set the prompt", "TEXT: starts a run with this prompt.", {}, set_prompt},
-    UserAction{"model", "", "Set the model", "FOLDER: starts a run with this model.", {}, set_model},
+    UserAction{
+        "model",
+        "",
+        "Set the model",
+        "MODEL: starts a run with a Hugging Face folder, a GGUF file, ORG/NAME of the hub, or a name of "
+        "the catalogue.",
+        {},
+        set_model},
+    UserAction{"model.get",
+               "",
+               "Get a model",
+               "NAME: downloads a model of the catalogue, and starts a run with it when it is there.",
+               {},
+               get_model},
+    UserAction{"model.cancel",
+               menu::kFile,
+               "Cancel getting a model",
+               "Stops the download; nothing of it is kept.",
+               {},
+               [](AppState& app, std::string_view) { app.cancel_getting(); }},
     UserAction{"run.speed", "", "Set the speed", "N: steps a second; 0: no limit.", {}, set_speed},
     UserAction{"run.speed0", "", "Speed: no limit", "", {'0', 0}, set_speed_digit<0>},
     UserAction{"run.speed1", "", "Speed: 1 step a second", "", {'1', 0}, set_speed_digit<1>},

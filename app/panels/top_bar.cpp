@@ -1,7 +1,7 @@
-#include "app/base/assets.h"
 #include "app/panels/top_bar.h"
 
 #include "app/base/assets.h"
+#include "app/models/catalog.h"
 #include "engine/base/index.h"
 #include <imgui_stdlib.h>
 
@@ -21,13 +21,11 @@ std::string one_line(std::string text) {
     return text;
 }
 
-std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder, bool folders) {
+std::vector<std::filesystem::path> texts_in(const std::filesystem::path& folder) {
     std::vector<std::filesystem::path> found;
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-        if (folders ? std::filesystem::exists(entry.path() / "config.json", ignored)
-                    : entry.path().extension() == ".txt")
-            found.push_back(entry.path());
+        if (entry.path().extension() == ".txt") found.push_back(entry.path());
     std::sort(found.begin(), found.end());
     return found;
 }
@@ -87,7 +85,7 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     const ScopedPopup popup("prompt", ImGuiWindowFlags_NoMove);
     if (!popup.open()) return;
     heading(context, "Prompt");
-    for (const std::filesystem::path& file : files_in(find_assets() / "prompts", false)) {
+    for (const std::filesystem::path& file : texts_in(find_assets() / "prompts")) {
         const std::string name = file.stem().string();
         ImGui::SameLine();
         if (ImGui::CalcTextSize(name.c_str()).x + context.px(12) > ImGui::GetContentRegionAvail().x)
@@ -115,11 +113,75 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
     dim_text(context, "The lanes keep their settings; their caches start empty.");
 }
 
+/// Draws the offer to download a model of the catalogue, or how far its download is.
+void draw_offer(const PanelContext& context, const CatalogModel& model) {
+    const AppState& app = context.app;
+    ImGui::Spacing();
+    if (app.jobs.wanted_model == model.name) {
+        const float cancel_width = context.px(72);
+        ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()),
+                           {ImGui::GetContentRegionAvail().x - cancel_width - context.px(6), 0});
+        ImGui::SameLine(0, context.px(6));
+        command_button(context, "model.cancel", "Cancel", false, cancel_width);
+    } else {
+        const ScopedDisabled disabled(app.jobs.getting());
+        const std::string label =
+            fmt::format("Get a real model ({})##{}", megabytes_text(model.package->bytes), model.name);
+        if (ImGui::Button(label.c_str())) run(context, "model.get " + model.name);
+        mark_item(context, "model.get " + model.name);
+    }
+    small_words(context,
+                fmt::format("{}: {}. {:.0f} M parameters, {}. {}, downloaded by pip; from {}.", model.name,
+                            model.shows, 1e-6 * static_cast<double>(model.parameters), model.license,
+                            "Python package " + model.package->requirement(), model.source));
+    ImGui::Spacing();
+}
+
+/// Lists the models of the catalogue. Returns the chosen one.
+std::filesystem::path choose_from_catalog(const PanelContext& context) {
+    const AppState& app = context.app;
+    std::filesystem::path chosen;
+    for (const CatalogModel& model : app.catalog) {
+        const auto here = path_if_here(model);
+        if (!here && !model.package) continue;
+        if (!here) {
+            draw_offer(context, model);
+            continue;
+        }
+        if (ImGui::Selectable(model.name.c_str(), *here == app.run.setup.model_folder)) chosen = *here;
+        mark_item(context, "model " + model.name);
+        ImGui::SameLine(context.px(150));
+        dim_text(context, model.shows);
+    }
+    return chosen;
+}
+
+/// Lists recent models that are not in the catalogue. Returns the chosen one.
+std::filesystem::path choose_recent(const PanelContext& context) {
+    const AppState& app = context.app;
+    std::vector<std::string> others = app.recent.models;
+    for (const CatalogModel& model : app.catalog)
+        if (const auto here = path_if_here(model)) std::erase(others, here->string());
+    if (others.empty()) return {};
+    heading(context, "Recent models");
+    std::filesystem::path chosen;
+    for (std::size_t i = 0; i < others.size(); ++i) {
+        const ScopedId id(static_cast<int>(i));
+        if (ImGui::Selectable(fitted(others[i], ImGui::GetContentRegionAvail().x).c_str(),
+                              others[i] == app.run.setup.model_folder))
+            chosen = others[i];
+        mark_item(context, fmt::format("model.recent {}", i + 1));
+    }
+    return chosen;
+}
+
 void draw_model_popup(TopBar& panel, const PanelContext& context) {
     const AppState& app = context.app;
-    ImGui::SetNextWindowSize({context.px(520), 0}, ImGuiCond_Appearing);
+    ImGui::SetNextWindowSize({context.px(640), 0}, ImGuiCond_Appearing);
+    const bool was_getting = std::exchange(panel.was_getting, app.jobs.getting());
     const ScopedPopup popup("model", ImGuiWindowFlags_NoMove);
     if (!popup.open()) return;
+    if (was_getting && !app.jobs.getting()) ImGui::CloseCurrentPopup();  // the status line says how it ended
     heading(context, "Model");
     if (app.run.has_steps()) {
         const ModelConfig& c = app.run.history.run().config;
@@ -129,19 +191,19 @@ void draw_model_popup(TopBar& panel, const PanelContext& context) {
                 "{} · {} layers, {} heads, {} KV heads of {} · width {} · {} tokens · trained context {}",
                 c.family, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.d_model, c.n_vocab, c.n_ctx));
     }
-    std::filesystem::path chosen;
-    for (const std::filesystem::path& folder : files_in(find_assets() / "models", true)) {
-        if (ImGui::Selectable(folder.filename().string().c_str(), folder == app.run.setup.model_folder))
-            chosen = folder;
-        mark_item(context, "model " + folder.filename().string());
-    }
+    std::filesystem::path chosen = choose_from_catalog(context);
+    if (const std::filesystem::path recent = choose_recent(context); !recent.empty()) chosen = recent;
     ImGui::SetNextItemWidth(-1);
-    if (ImGui::InputTextWithHint("##folder", "a Hugging Face folder; Enter loads it", &panel.model_text,
-                                 ImGuiInputTextFlags_EnterReturnsTrue))
+    if (ImGui::InputTextWithHint("##folder",
+                                 "a folder, a GGUF file, ORG/NAME of the hub, or a name; Enter loads it",
+                                 &panel.model_text, ImGuiInputTextFlags_EnterReturnsTrue))
         chosen = panel.model_text;
     mark_item(context, "model.folder");
+    small_words(context, "A folder or a .gguf file can also be dropped on the window.");
     if (!chosen.empty()) {
-        ImGui::CloseCurrentPopup();
+        // The offer to get a model stays in sight.
+        const CatalogModel* named = find_in_catalog(app.catalog, chosen.string());
+        if (named == nullptr || path_if_here(*named)) ImGui::CloseCurrentPopup();
         run(context, "model " + chosen.string());
     }
 }
@@ -333,7 +395,14 @@ void draw_status(const PanelContext& context) {
     const float right_width = ImGui::CalcTextSize(right.c_str()).x;
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
     const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
-    if (app.jobs.opening() || app.jobs.export_job.running()) {
+    if (app.jobs.getting()) {
+        part("getting " + app.jobs.wanted_model, theme::kDim);
+        ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()), {context.px(120), line}, "");
+        ImGui::SameLine();
+        if (ImGui::SmallButton("Cancel##model")) run(context, "model.cancel");
+        mark_item(context, "status model.cancel");
+        ImGui::SameLine();
+    } else if (app.jobs.opening() || app.jobs.export_job.running()) {
         part(app.jobs.opening() ? "opening" : app.jobs.saving() ? "saving" : "exporting", theme::kDim);
         const double done =
             app.jobs.opening() ? app.jobs.open_job.progress() : app.jobs.export_job.progress();

@@ -12,7 +12,8 @@ struct TopBar {
     bool draft_is_new = false;  ///< not yet wrapped into lines
     WrappedText lines;          ///< the draft as the field shows it
     std::size_t cursor = 0;     ///< in the field
-    std::string model_text;     ///< the model's folder while its popup is open
+    std::string model_text;     ///< what names the model while its popup is open
+    bool was_getting = false;   ///< a model was being downloaded in the frame before
 };
 
 void draw_menus(TopBar& panel, const PanelContext& context);

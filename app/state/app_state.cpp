@@ -1,7 +1,10 @@
 #include "app/state/app_state.h"
 
+#include "app/models/find_model.h"
+#include "app/models/get_model.h"
 #include "app/view/focus_picture.h"
 #include "engine/base/error.h"
+#include "engine/base/json_text.h"
 #include "engine/base/resource_use.h"
 #include "engine/trace/trace_file.h"
 
@@ -13,7 +16,13 @@
 namespace keyhole {
 
 AppState::AppState(BackendOptions backend, std::function<void()> wake_window)
-    : wake(std::move(wake_window)), run(backend, wake) {}
+    : wake(std::move(wake_window)), run(backend, wake) {
+    try {
+        catalog = own_catalog();
+    } catch (const Error& error) {
+        say(error.what(), true);
+    }
+}
 
 namespace {
 
@@ -142,6 +151,65 @@ void AppState::keep_lane_in_range() {
     if (n_lanes > 0) view.lane = std::clamp(view.lane, 0, n_lanes - 1);
 }
 
+void AppState::open_model(std::string_view name) {
+    const FoundModel found = find_model(name, catalog);
+    if (found.to_get != nullptr)
+        fail(ErrorCode::wrong_use,
+             "{0} is not here yet ({1}); click the model's name and choose Get, or: keyhole get {0}",
+             found.to_get->name, terms_text(*found.to_get));
+    run.setup.model_folder = found.path;
+    start();
+}
+
+void AppState::get_model(std::string_view name) {
+    const CatalogModel* model = find_in_catalog(catalog, name);
+    if (model == nullptr || !model->package)
+        fail(ErrorCode::wrong_use,
+             "'{}' is no model of the catalogue that can be downloaded; keyhole get --list lists it",
+             shown_text(name));
+    if (jobs.getting() || jobs.get_job.running())
+        fail(ErrorCode::wrong_use, "cannot get {}: a model is being downloaded; wait for it or cancel it",
+             model->name);
+    jobs.get_job.take();
+    jobs.get_job.begin(
+        [model = *model,
+         folder = got_models_folder()](const BackgroundJob<std::filesystem::path>::Progress& progress) {
+            return keyhole::get_model(model, folder, progress);
+        },
+        wake);
+    jobs.wanted_model = model->name;
+    say(fmt::format("getting {}: {}; from {}", model->name, terms_text(*model), model->source));
+}
+
+void AppState::cancel_getting() {
+    if (!jobs.getting()) return;
+    jobs.get_job.cancel();
+    say("stopped getting " + std::exchange(jobs.wanted_model, {}) + "; nothing of it was kept");
+}
+
+/// Starts a run with the model that has come. Returns true while one comes and once after it.
+bool AppState::take_got_model() {
+    if (!jobs.getting()) return false;
+    if (jobs.get_job.running()) return true;
+    jobs.wanted_model.clear();
+    if (const std::shared_ptr<std::filesystem::path> path = jobs.get_job.take()) {
+        run.setup.model_folder = *path;
+        start();
+        say("got " + path->string());
+    } else {
+        refusal = jobs.get_job.fault();
+        say(refusal, true);
+    }
+    return true;
+}
+
+/// Adds the model of a new run to the recent ones. A model that could not be loaded makes no run.
+void AppState::remember_model() {
+    if (!run.live() || !run.has_steps() || run.history.run().id == seen_run_) return;
+    seen_run_ = run.history.run().id;
+    recent.add_model(run.history.run().model_path);
+}
+
 bool AppState::take_opened_run() {
     if (!jobs.opening()) return false;
     if (jobs.open_job.running()) return true;
@@ -172,6 +240,7 @@ bool AppState::report_jobs() {
 
 bool AppState::refresh() {
     bool changed = take_opened_run();
+    changed = take_got_model() || changed;
     const RunState::News news = run.refresh();
     changed = changed || news.visible;
     if (news.paused) say(run.status.message);
@@ -182,6 +251,7 @@ bool AppState::refresh() {
     }
     changed = report_jobs() || changed;
     keep_lane_in_range();
+    remember_model();
     if (run.has_steps()) {
         const ModelConfig& model = run.history.run().config;
         view.fit_to(run.lane_editor.n_lanes(), model.n_layers, model.n_heads, run.first_row(),
@@ -200,12 +270,10 @@ int AppState::focused_kv_head() const {
 }
 
 void AppState::open_any(const std::filesystem::path& path) {
-    std::error_code ignored;
     if (path.extension() == ".keyhole") {
         open_trace(path);
-    } else if (std::filesystem::exists(path / "config.json", ignored)) {
-        run.setup.model_folder = path;
-        start();
+    } else if (looks_like_model(path)) {
+        open_model(path.string());
     } else if (path.extension() == ".txt") {
         std::ostringstream text;
         text << std::ifstream(path, std::ios::binary).rdbuf();
@@ -216,8 +284,8 @@ void AppState::open_any(const std::filesystem::path& path) {
         start();
     } else {
         fail(ErrorCode::wrong_use,
-             "cannot open {}: it is no trace (.keyhole), no model folder (with config.json) and no prompt "
-             "(.txt)",
+             "cannot open {}: it is no trace (.keyhole), no model (.gguf, or a folder with config.json) and "
+             "no prompt (.txt)",
              path.string());
     }
     if (!jobs.opening()) recent.add(path);  // a trace is added when it is read

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "app/manual/page.h"
+#include "app/models/catalog.h"
 #include "app/state/annotations.h"
 #include "app/state/frame_meter.h"
 #include "app/state/jobs.h"
@@ -92,6 +93,7 @@ struct AppState {
     Requests requests;
     Annotations annotations;
     RecentFiles recent;
+    std::vector<CatalogModel> catalog;
     UndoHistory undo_history;
     Dialog dialog = Dialog::none;
     std::string palette_text;
@@ -111,7 +113,14 @@ struct AppState {
     /// happened.
     void rewind(int row, bool keeps_settings = false);
     void go_to_branch(int id);
-    /// Opens a trace, a model folder or a prompt (.txt). Throws Error(wrong_use) for any other file.
+    /// Starts a run with a model (see find_model). Throws as find_model() does, and Error(wrong_use) for a
+    /// model of the catalogue that is not here.
+    void open_model(std::string_view name);
+    /// Gets a model of the catalogue in the background, and starts a run with it when it is there. Throws
+    /// Error(wrong_use) for an unknown name, and while another model is being downloaded.
+    void get_model(std::string_view name);
+    void cancel_getting();
+    /// Opens a trace, a model or a prompt (.txt). Throws Error(wrong_use) for any other file.
     void open_any(const std::filesystem::path& path);
     /// Reads a trace in the background. The shown run stays until the trace is read. Throws Error(wrong_use)
     /// while another trace is being read.
@@ -174,7 +183,11 @@ struct AppState {
     int doctor_row_ = -1;
     std::chrono::steady_clock::time_point doctor_row_came_;
 
+    std::uint64_t seen_run_ = 0;  // whose model is among the recent ones
+
     bool take_opened_run();
+    bool take_got_model();
+    void remember_model();
     bool report_jobs();
 };
 

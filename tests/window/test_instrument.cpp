@@ -268,6 +268,10 @@ TEST(Settings, AreKeptBetweenStarts) {
     EXPECT_EQ(recent.paths.size(), RecentFiles::kMost);
     EXPECT_EQ(recent.paths.front(), "/tmp/7");
     EXPECT_EQ(recent.paths[1], "/tmp/11");
+    for (int i = 0; i < 10; ++i) recent.add_model("/models/" + std::to_string(i));
+    EXPECT_EQ(recent.models.size(), RecentFiles::kMost);
+    EXPECT_EQ(recent.models.front(), "/models/9");
+    EXPECT_EQ(recent.paths.front(), "/tmp/7");
     ASSERT_TRUE(save_settings(file, view, recent));
     load_settings(file, read, back);
     EXPECT_EQ(read.interface_scale, 1.5f);
@@ -283,6 +287,7 @@ TEST(Settings, AreKeptBetweenStarts) {
           {R"({"left_width": 1e308})", "left_width is 1e+308"},
           {R"({"left_width": -1})", "left_width is -1"},
           {R"({"recent": ["a", 3]})", "recent[1] is 3"},
+          {R"({"recent_models": [3]})", "recent_models[0] is 3"},
           {R"({"hatch": 1})", "hatch is 1"},
           {R"([])", "an object"}}) {
         std::ofstream(file) << text;

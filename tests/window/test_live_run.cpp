@@ -273,14 +273,17 @@ TEST(LiveRunWithNan, IsWarnedAboutAndSeen) {
     EXPECT_FALSE(healthy(examine(app.run.history, 0, app.run.last_row())));  // the doctor reports a fault
 }
 
+/// A folder that is there and holds no model.
+const std::string kNoModel = (reference::source_folder() / "tests").string();
+
 // A model that cannot be loaded leaves what is shown: the run, which goes on, or the trace.
 TEST_F(LiveRun, ARefusedStartLeavesTheRun) {
     const auto model = app.run.setup.model_folder;
     const int last_row = app.run.last_row();
-    run_action(app, "model /nowhere/x");
+    run_action(app, "model " + kNoModel);
     EXPECT_THROW(run_action(app, "export.start"), Error) << "while the start is under way";
     settle();
-    EXPECT_NE(app.notice.text.find("/nowhere/x"), std::string::npos);
+    EXPECT_NE(app.notice.text.find(kNoModel), std::string::npos);
     EXPECT_TRUE(app.notice.is_fault);
     EXPECT_EQ(app.run.setup.model_folder, model);
     EXPECT_NO_THROW(app.run.need_recorded_run());
@@ -289,13 +292,32 @@ TEST_F(LiveRun, ARefusedStartLeavesTheRun) {
     EXPECT_EQ(app.run.last_row(), last_row + 1);
 }
 
+TEST_F(LiveRun, AModelThatIsNotFoundStartsNothing) {
+    for (const char* name : {"/nowhere/x", "no-such-model", "org/none"})
+        EXPECT_THROW(run_action(app, std::string("model ") + name), Error) << name;
+    EXPECT_TRUE(app.run.settled());
+    EXPECT_NO_THROW(app.run.need_recorded_run());
+}
+
+TEST_F(LiveRun, ModelsOfRunsAreRecentModels) {
+    const std::filesystem::path models = reference::source_folder() / "assets" / "models";
+    EXPECT_EQ(app.recent.models, std::vector<std::string>{(models / "keyhole-base").string()});
+    run_action(app, "model keyhole-mqa");
+    settle();
+    run_action(app, "model " + kNoModel);
+    settle();
+    EXPECT_EQ(app.recent.models, (std::vector<std::string>{(models / "keyhole-mqa").string(),
+                                                           (models / "keyhole-base").string()}));
+    EXPECT_TRUE(app.recent.paths.empty());
+}
+
 TEST_F(LiveRun, ARefusedStartLeavesTheTrace) {
     app.show_run(opened_run(app.run.history.steps(), "run.keyhole"));
-    run_action(app, "model /nowhere/x");
+    run_action(app, "model " + kNoModel);
     settle();
     EXPECT_FALSE(app.run.live());
     EXPECT_EQ(app.run.opened_file, "run.keyhole");
-    EXPECT_NE(app.notice.text.find("/nowhere/x"), std::string::npos);
+    EXPECT_NE(app.notice.text.find(kNoModel), std::string::npos);
     app.view.pick_cell({app.run.last_row(), 3}, false);
     EXPECT_THROW(run_action(app, "why.shadow"), Error);
 }
@@ -305,7 +327,7 @@ TEST_F(LiveRun, ARefusedStartLeavesTheTrace) {
 TEST_F(LiveRun, ARefusedStartAfterAQuickOneLeavesNoRun) {
     app.run.setup.prompt = std::string(900, 'x');
     run_action(app, "run.restart");
-    run_action(app, "model /nowhere/x");
+    run_action(app, "model " + kNoModel);
     settle();
     EXPECT_EQ(app.run.status.phase, EnginePhase::failed);
     app.view.pick_cell({app.run.last_row(), 3}, false);

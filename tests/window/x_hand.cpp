@@ -35,6 +35,10 @@ pid_t spawn(const std::vector<std::string>& words, const std::filesystem::path& 
     dup2(fileno(stdout), 2);
     if (!display.empty()) setenv("DISPLAY", display.c_str(), 1);
     unsetenv("WAYLAND_DISPLAY");
+    // The Monkey may ask for a model. None must come from a network or from the person at the machine.
+    setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
+    setenv("PIP_NO_INDEX", "1", 1);
+    unsetenv("PIP_FIND_LINKS");
     execvp(arguments[0], arguments.data());
     _exit(127);
 }
