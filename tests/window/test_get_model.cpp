@@ -123,6 +123,8 @@ TEST_F(GetModel, SaysWhyPipFailed) {
     expect_refused(ErrorCode::io, {"failed: the index cannot be reached; check the network"});
     pip_.fails("printf 'Traceback\\n\\033[31mKeyError: x\\033[0m\\n' >&2", 2);
     expect_refused(ErrorCode::io, {"failed: ?[31mKeyError: x?[0m;"});
+    pip_.fails("printf 'ERROR: Exception:\\nTraceback\\nOSError: [Errno 28] No space left on device\\n'", 2);
+    expect_refused(ErrorCode::io, {"failed: OSError: [Errno 28] No space left on device; make room"});
     pip_.fails("", 3);
     expect_refused(ErrorCode::io, {"failed: exit status 3;"});
     pip_.fails("kill -9 $$", 0);
