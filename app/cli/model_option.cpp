@@ -1,6 +1,5 @@
 #include "app/cli/model_option.h"
 
-#include "app/base/end_signals.h"
 #include "app/cli/options.h"
 #include "app/cli/output.h"
 #include "app/models/find_model.h"
@@ -41,11 +40,10 @@ std::filesystem::path get_if_wanted(const CatalogModel& model, bool yes) {
 }  // namespace
 
 std::filesystem::path get_with_progress(const CatalogModel& model) {
-    const EndGuard guard;
     Progress progress("getting " + model.name, 1);
     return get_model(model, got_models_folder(), [&](double done) {
         progress.update(done);
-        return !end_asked();
+        return true;
     });
 }
 

@@ -45,10 +45,13 @@ class Unfinished {
                  name, folder.string());
         fs::remove_all(path_, error);
         for (const fs::path& made : {path_, wheels(), temporary()})
-            if (!fs::create_directory(made, error) || error)
+            if (!fs::create_directory(made, error) || error) {
+                std::error_code ignored;
+                fs::remove_all(path_, ignored);
                 fail(ErrorCode::io,
                      "cannot get {}: {} cannot be made: {}; set XDG_CACHE_HOME to another folder", name,
                      made.string(), error ? error.message() : "something is in the way");
+            }
     }
     ~Unfinished() {
         std::error_code ignored;

@@ -164,11 +164,12 @@ std::filesystem::path choose_recent(const PanelContext& context) {
         if (const auto here = path_if_here(model)) std::erase(others, here->string());
     if (others.empty()) return {};
     heading(context, "Recent models");
+    std::error_code ignored;
+    const std::string now = std::filesystem::absolute(app.run.setup.model_folder, ignored).string();
     std::filesystem::path chosen;
     for (std::size_t i = 0; i < others.size(); ++i) {
         const ScopedId id(static_cast<int>(i));
-        if (ImGui::Selectable(fitted(others[i], ImGui::GetContentRegionAvail().x).c_str(),
-                              others[i] == app.run.setup.model_folder))
+        if (ImGui::Selectable(fitted(others[i], ImGui::GetContentRegionAvail().x).c_str(), others[i] == now))
             chosen = others[i];
         mark_item(context, fmt::format("model.recent {}", i + 1));
     }
