@@ -41,9 +41,7 @@ std::int64_t number_in(const char* path) {
 
 std::int64_t weight_bytes(const Model& model) {
     std::int64_t sum = 0;
-    visit_weights(model.weights(), [&](const Weight& w) {
-        sum += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
-    });
+    visit_weights(model.weights(), [&](const Weight& w) { sum += stored_bytes(w); });
     return sum;
 }
 

@@ -13,7 +13,7 @@ std::int64_t read_weight_bytes(const Model& model) {
     visit_weights(weights, [&](const Weight& w) {
         const bool looked_up = w.data == weights.position_embedding.data ||
                                (w.data == weights.embedding.data && w.data != weights.output.data);
-        if (!looked_up) total += w.rows * w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+        if (!looked_up) total += stored_bytes(w);
     });
     return total;
 }

@@ -4,6 +4,7 @@
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/quantised_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,39 +21,32 @@ struct MergedStorage {
     std::vector<Pages> pages;
 };
 
-float value_at(const Weight& w, std::int64_t i) {
-    switch (w.dtype) {
-        case DType::f32:
-            return static_cast<const float*>(w.data)[i];
-        case DType::f16:
-            return float_from_fp16(static_cast<const std::uint16_t*>(w.data)[i]);
-        case DType::bf16:
-            return float_from_bf16(static_cast<const std::uint16_t*>(w.data)[i]);
-    }
-    return 0;
+/// Returns the type in which a changed copy of a weight is stored: a quantised one as float, without loss.
+DType changed_type(const Weight& w) {
+    return is_quantised(w.dtype) ? DType::f32 : w.dtype;
 }
 
 void set_value(DType dtype, void* data, std::int64_t i, double value) {
     const auto single = static_cast<float>(value);
     switch (dtype) {
-        case DType::f32:
-            static_cast<float*>(data)[i] = single;
-            return;
         case DType::f16:
             static_cast<std::uint16_t*>(data)[i] = fp16_from_float(single);
             return;
         case DType::bf16:
             static_cast<std::uint16_t*>(data)[i] = bf16_from_float(single);
             return;
+        default:
+            static_cast<float*>(data)[i] = single;
     }
 }
 
-/// Allocates a weight with this many rows and columns in the type of `like`.
+/// Allocates a weight with this many rows and columns in changed_type(like).
 Weight make_weight(MergedStorage& storage, const Weight& like, std::int64_t rows, std::int64_t cols,
                    void** data) {
-    Pages& pages = storage.pages.emplace_back(to_index(rows * cols) * dtype_bytes(like.dtype));
+    const DType dtype = changed_type(like);
+    Pages& pages = storage.pages.emplace_back(to_index(rows * cols) * dtype_bytes(dtype));
     *data = pages.data();
-    return {like.dtype, pages.data(), rows, cols};
+    return {dtype, pages.data(), rows, cols};
 }
 
 /// How the KV heads of one owner are merged from those of the layers in its group.
@@ -71,14 +65,19 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
     void* data = nullptr;
     const Weight out = make_weight(storage, like, std::int64_t{m.n_to} * m.head_dim, like.cols, &data);
     const std::int64_t head_size = m.head_dim * like.cols;
+    std::vector<std::vector<float>> values;  // [layers to merge][rows * cols]
+    for (const int layer : m.layers) {
+        const Weight& w = base.layers[to_index(layer)].*which;
+        values.emplace_back(to_index(w.rows * w.cols));
+        widen_stored(w.dtype, w.data, w.rows * w.cols, values.back().data());
+    }
     for (std::int64_t i = 0; i < out.rows * out.cols; ++i) {
         const std::int64_t head = i / head_size, within = i % head_size;
         double value = 0;
         for (std::size_t n = 0; n < m.layers.size(); ++n) {
-            const Weight& w = base.layers[to_index(m.layers[n])].*which;
             double of_layer = 0;
             for (int j = 0; j < m.n_of_one; ++j)
-                of_layer += value_at(w, (head * m.n_of_one + j) * head_size + within);
+                of_layer += values[n][to_index((head * m.n_of_one + j) * head_size + within)];
             of_layer /= m.n_of_one;
             if (m.how == KvMerge::uniform)
                 value += of_layer / static_cast<double>(m.layers.size());
@@ -92,9 +91,16 @@ Weight merged(MergedStorage& storage, const ModelWeights& base, Weight LayerWeig
 
 /// Returns the weight with its first n rows (or columns) repeated at the end; wraps around when it has
 /// fewer.
-Weight widened(MergedStorage& storage, const Weight& w, int n, bool columns) {
-    if (w.data == nullptr) return {};
+Weight widened(MergedStorage& storage, const Weight& stored, int n, bool columns) {
+    if (stored.data == nullptr) return {};
     void* data = nullptr;
+    Weight w = stored;
+    std::vector<float> plain;  // of a quantised weight, whose blocks do not fit the new columns
+    if (is_quantised(w.dtype)) {
+        plain.resize(to_index(w.rows * w.cols));
+        widen_stored(w.dtype, w.data, w.rows * w.cols, plain.data());
+        w = {DType::f32, plain.data(), w.rows, w.cols};
+    }
     const std::int64_t rows = w.rows + (columns ? 0 : n), cols = w.cols + (columns ? n : 0);
     const Weight out = make_weight(storage, w, rows, cols, &data);
     const std::size_t element = dtype_bytes(w.dtype);

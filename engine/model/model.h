@@ -1,6 +1,6 @@
 /// A loaded model: weights in their stored type, config, tokenizer, KV layout. Const after loading and
-/// shared by lanes and threads. Knows base only; families (one file each) map a Hugging Face folder onto
-/// it.
+/// shared by lanes and threads. Knows base only; families (one file each) map a Hugging Face folder or a GGUF
+/// file onto it.
 #pragma once
 
 #include "engine/model/kv_layout.h"
@@ -74,13 +74,19 @@ struct ModelConfig {
 /// Throws Error(unsupported) unless n_kv_heads divides n_heads.
 KvLayout layout_of(const ModelConfig& config);
 
-/// A weight matrix [rows, cols], row-major, y = W x; or a vector [rows] with cols 1.
+/// A weight matrix [rows, cols], row-major, y = W x; or a vector [rows] with cols 1. The rows of a quantised
+/// matrix are whole blocks; a vector has a plain type.
 struct Weight {
     DType dtype = DType::f32;
     const void* data = nullptr;
     std::int64_t rows = 0;
     std::int64_t cols = 1;
 };
+
+/// Returns the bytes of a weight as it is stored.
+inline std::int64_t stored_bytes(const Weight& weight) {
+    return static_cast<std::int64_t>(stored_bytes(weight.dtype, weight.rows * weight.cols));
+}
 
 /// The weights of a layer. A weight with null data is absent in the family.
 struct LayerWeights {
@@ -161,7 +167,8 @@ class Model {
     const KvLayout& layout() const { return layout_; }
     /// Returns the hex digest that names the model in logs and traces. It covers all of config.json and
     /// each weights file: whole up to 64 MiB; above that its size and 512 blocks of 64 KiB spread evenly
-    /// over it. It does not cover tokenizer.json.
+    /// over it. It does not cover tokenizer.json. Of a GGUF file it covers all metadata, the tokenizer
+    /// included, and the tensors as a weights file.
     const std::string& hash() const { return hash_; }
     std::int64_t n_parameters() const;  ///< tied weights counted once
     /// Returns warnings for the user about a model that loads all the same, one line each.
@@ -178,9 +185,9 @@ class Model {
     std::vector<std::string> warnings_;
 };
 
-/// Loads a Hugging Face folder: config.json, model.safetensors or its shards, and the tokenizer. Throws
-/// Error with the action, the file and a remedy.
-std::shared_ptr<const Model> load_model(const std::filesystem::path& folder);
+/// Loads a Hugging Face folder (config.json, model.safetensors or its shards, and the tokenizer) or a GGUF
+/// file, told apart by being a folder or a file. Throws Error with the action, the file and a remedy.
+std::shared_ptr<const Model> load_model(const std::filesystem::path& path);
 
 /// Returns the bytes of K and V for one token: 2 * layers with KV heads * their KV heads * head_dim *
 /// element_bytes (MLKV, table 1). The CPU cache stores float: 4 bytes.

@@ -93,22 +93,6 @@ Json parse_header(const std::filesystem::path& path, std::span<const std::byte> 
 
 }  // namespace
 
-std::string_view dtype_name(DType dtype) {
-    switch (dtype) {
-        case DType::f32:
-            return "f32";
-        case DType::f16:
-            return "f16";
-        case DType::bf16:
-            return "bf16";
-    }
-    return "?";
-}
-
-std::size_t dtype_bytes(DType dtype) {
-    return dtype == DType::f32 ? 4 : 2;
-}
-
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
     const Json header = parse_header(path_, file_.bytes(), data_begin_);
     const std::uint64_t data_size = file_.bytes().size() - data_begin_;

@@ -3,20 +3,16 @@
 #pragma once
 
 #include "engine/base/mapped_file.h"
+#include "engine/model/dtype.h"
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace keyhole {
-
-enum class DType { f32, f16, bf16 };
-std::string_view dtype_name(DType dtype);
-std::size_t dtype_bytes(DType dtype);
 
 struct StoredTensor {
     DType dtype = DType::f32;

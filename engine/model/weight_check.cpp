@@ -1,5 +1,8 @@
 #include "engine/model/weight_check.h"
 
+#include "engine/base/index.h"
+#include "engine/model/quantised_blocks.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -36,6 +39,19 @@ void count(const std::byte* data, std::size_t n, Bits infinity, NonFinite& found
     found.n_looked += n;
 }
 
+/// Counts the elements of blocks whose factors are not finite: codes are whole numbers.
+template <class Block>
+void count_blocks(const Block* blocks, std::size_t n_blocks, NonFinite& found) {
+    constexpr int kInfinity = 0x7c00, kNoSign = 0x7fff;
+    for (std::size_t i = 0; i < n_blocks; ++i) {
+        int largest = blocks[i].d & kNoSign;
+        if constexpr (Block::kHasOffset) largest = std::max(largest, blocks[i].m & kNoSign);
+        if (largest >= kInfinity) found.n += Block::kElements;
+        found.has_nan = found.has_nan || largest > kInfinity;
+    }
+    found.n_looked += n_blocks * Block::kElements;
+}
+
 void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) {
     switch (dtype) {
         case DType::f32:
@@ -44,6 +60,10 @@ void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) 
             return count<std::int16_t>(data, n, 0x7c00, found);
         case DType::bf16:
             return count<std::int16_t>(data, n, 0x7f80, found);
+        default:
+            return with_block(dtype, [&]<class Block>(Block) {
+                count_blocks(reinterpret_cast<const Block*>(data), n / Block::kElements, found);
+            });
     }
 }
 
@@ -51,15 +71,16 @@ void count(DType dtype, const std::byte* data, std::size_t n, NonFinite& found) 
 
 std::optional<NonFinite> find_non_finite(DType dtype, const void* data, std::size_t n, bool all) {
     constexpr std::size_t kStretches = 8, kStretchBytes = std::size_t{32} << 10;
-    const std::size_t stretch = kStretchBytes / dtype_bytes(dtype);
+    const std::size_t block = to_index(block_elements(dtype)), size = block_bytes(dtype),
+                      stretch = kStretchBytes / size * block;
     const auto* bytes = static_cast<const std::byte*>(data);
     NonFinite found;
     if (all || n <= kStretches * stretch) {
         count(dtype, bytes, n, found);
     } else {
         for (std::size_t i = 0; i < kStretches; ++i) {
-            const std::size_t at = (n - stretch) * i / (kStretches - 1);
-            count(dtype, bytes + at * dtype_bytes(dtype), stretch, found);
+            const std::size_t at = (n - stretch) / block * i / (kStretches - 1);  // in blocks
+            count(dtype, bytes + at * size, stretch, found);
         }
     }
     if (found.n == 0) return std::nullopt;

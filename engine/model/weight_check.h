@@ -1,7 +1,7 @@
 /// Finds NaN and infinity in weights. Used while loading; any thread. Knows stored types only.
 #pragma once
 
-#include "engine/model/safetensors.h"
+#include "engine/model/dtype.h"
 
 #include <cstddef>
 #include <optional>
@@ -15,7 +15,8 @@ struct NonFinite {
 };
 
 /// Counts NaN and infinite values among n elements: in all of them, or in 8 stretches of 32 KiB spread
-/// evenly from the first to the last. Returns nullopt when there are none.
+/// evenly from the first to the last. In a quantised matrix all elements of a block count whose scale or
+/// offset is NaN or infinite. Returns nullopt when there are none.
 std::optional<NonFinite> find_non_finite(DType dtype, const void* data, std::size_t n, bool all);
 
 }  // namespace keyhole

@@ -15,7 +15,7 @@ std::size_t merged_bytes(const Model& variant, const Model& base) {
     visit_weights(base.weights(), [&](const Weight& w) { of_base.insert(w.data); });
     std::size_t sum = 0;
     visit_weights(variant.weights(), [&](const Weight& w) {
-        if (!of_base.contains(w.data)) sum += to_index(w.rows * w.cols) * dtype_bytes(w.dtype);
+        if (!of_base.contains(w.data)) sum += to_index(stored_bytes(w));
     });
     return sum;
 }

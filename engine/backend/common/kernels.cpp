@@ -1,5 +1,6 @@
 #include "engine/backend/common/kernels.h"
 
+#include "engine/backend/common/block_kernels.h"
 #include "engine/base/half.h"
 
 #include <algorithm>
@@ -158,6 +159,8 @@ void multiply(const Weight& w, std::int64_t first_row, std::int64_t last_row, co
         case DType::bf16:
             return multiply_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, w.cols, x, x_stride,
                                   n_batch, out, y_stride);
+        default:
+            return multiply_block_rows(w, first_row, last_row, x, x_stride, n_batch, y, y_stride);
     }
 }
 
@@ -178,6 +181,8 @@ void widen_all(const Weight& w, std::int64_t first_row, std::int64_t last_row, f
             return widen_typed(static_cast<const hwy::float16_t*>(w.data) + skip, n, out);
         case DType::bf16:
             return widen_typed(static_cast<const hwy::bfloat16_t*>(w.data) + skip, n, out);
+        default:
+            return widen_block_rows(w, first_row, last_row, out);
     }
 }
 

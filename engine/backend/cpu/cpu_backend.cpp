@@ -161,13 +161,11 @@ void CpuBackend::multiply(std::span<const Linear> products) {
     constexpr std::int64_t kLeast = 64 << 10, kMost = 256 << 10, kEnough = 32;
     ranges_.clear();
     std::int64_t n_chunks = 0, n_bytes = 0;
-    for (const Linear& product : products)
-        n_bytes +=
-            product.w->rows * product.w->cols * static_cast<std::int64_t>(dtype_bytes(product.w->dtype));
+    for (const Linear& product : products) n_bytes += stored_bytes(*product.w);
     const std::int64_t chunk_bytes = std::clamp(n_bytes / kEnough, kLeast, kMost);
     for (const Linear& product : products) {
         const Weight& w = *product.w;
-        const std::int64_t row_bytes = w.cols * static_cast<std::int64_t>(dtype_bytes(w.dtype));
+        const auto row_bytes = static_cast<std::int64_t>(stored_bytes(w.dtype, w.cols));
         const std::int64_t rows = std::max<std::int64_t>(4, chunk_bytes / row_bytes / 4 * 4);
         ranges_.emplace_back((w.rows + rows - 1) / rows, rows);
         n_chunks += ranges_.back().first;

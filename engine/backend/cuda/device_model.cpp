@@ -95,7 +95,7 @@ DType common_type(const Model& model) {
     const DType first = model.weights().embedding.dtype;
     bool same = true;
     for_matrices(model.weights(), [&](const Weight& w) { same = same && w.dtype == first; });
-    return same ? first : DType::f32;
+    return same && !is_quantised(first) ? first : DType::f32;
 }
 
 std::string unsupported_shape(const Model& model) {

@@ -15,7 +15,7 @@
 
 namespace keyhole::cuda {
 
-/// Returns the type of all matrices; f32 where they differ.
+/// Returns the type of all matrices on the device: f32 where they differ or are quantised.
 DType common_type(const Model& model);
 /// Returns why the kernels cannot run the model, as a clause; empty when they can.
 std::string unsupported_shape(const Model& model);

@@ -33,10 +33,9 @@ std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Model> model,
             return std::make_unique<CudaBackend<Fp16>>(std::move(model), std::move(executor), products);
         case DType::bf16:
             return std::make_unique<CudaBackend<Bf16>>(std::move(model), std::move(executor), products);
-        case DType::f32:
-            break;
+        default:
+            return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor), products);
     }
-    return std::make_unique<CudaBackend<float>>(std::move(model), std::move(executor), products);
 }
 
 }  // namespace keyhole

@@ -1,0 +1,166 @@
+/// The blocks in which GGUF files store quantised matrices. Each block holds kElements neighbours of a row;
+/// kPerScale of them share a scale and, in some types, an offset:
+///     value(i) = scale(i / kPerScale) * code(i) + offset(i / kPerScale)
+/// The product is exact in float, so that the value is rounded once whether or not the sum is fused with it.
+/// Layouts: ggml's block_q4_0 and so on. Host and device; any thread. Knows no file.
+#pragma once
+
+#include "engine/base/host_device.h"
+#include "engine/model/dtype.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace keyhole {
+
+// In every block, scale(j) and offset(j) are the whole numbers that multiply `d` and `m`, which are fp16. The
+// caller converts those two, since host and device do so differently.
+
+struct BlockQ8_0 {
+    static constexpr DType kType = DType::q8_0;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint16_t d;
+    std::int8_t q[32];
+    KH_FN int code(int i) const { return q[i]; }
+    KH_FN int scale(int) const { return 1; }
+};
+
+struct BlockQ4_0 {
+    static constexpr DType kType = DType::q4_0;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint16_t d;
+    std::uint8_t q[16];  ///< element i in the low half of byte i, element i + 16 in the high half
+    KH_FN int code(int i) const { return (q[i % 16] >> (i / 16 * 4) & 15) - 8; }
+    KH_FN int scale(int) const { return 1; }
+};
+
+struct BlockQ4_1 {
+    static constexpr DType kType = DType::q4_1;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = true;
+    std::uint16_t d, m;
+    std::uint8_t q[16];  ///< as BlockQ4_0
+    KH_FN int code(int i) const { return q[i % 16] >> (i / 16 * 4) & 15; }
+    KH_FN int scale(int) const { return 1; }
+    KH_FN int offset(int) const { return 1; }
+};
+
+struct BlockQ5_0 {
+    static constexpr DType kType = DType::q5_0;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = false;
+    std::uint16_t d;
+    std::uint8_t high[4];  ///< bit i: the fifth bit of element i
+    std::uint8_t q[16];    ///< as BlockQ4_0
+    KH_FN int code(int i) const {
+        return ((q[i % 16] >> (i / 16 * 4) & 15) | (high[i / 8] >> (i % 8) & 1) << 4) - 16;
+    }
+    KH_FN int scale(int) const { return 1; }
+};
+
+struct BlockQ5_1 {
+    static constexpr DType kType = DType::q5_1;
+    static constexpr int kElements = 32, kPerScale = 32;
+    static constexpr bool kHasOffset = true;
+    std::uint16_t d, m;
+    std::uint8_t high[4];  ///< as BlockQ5_0
+    std::uint8_t q[16];    ///< as BlockQ4_0
+    KH_FN int code(int i) const {
+        return (q[i % 16] >> (i / 16 * 4) & 15) | (high[i / 8] >> (i % 8) & 1) << 4;
+    }
+    KH_FN int scale(int) const { return 1; }
+    KH_FN int offset(int) const { return 1; }
+};
+
+/// The 6-bit scales and offsets of the eight parts of a Q4_K or Q5_K block. Bytes 0 to 3 and 4 to 7 hold
+/// those of parts 0 to 3, with the upper bits of parts 4 to 7 above them; bytes 8 to 11 hold the lower bits
+/// of parts 4 to 7.
+struct PackedScales {
+    std::uint8_t bytes[12];
+    KH_FN int scale(int j) const {
+        return j < 4 ? bytes[j] & 63 : (bytes[j + 4] & 15) | (bytes[j - 4] >> 6) << 4;
+    }
+    KH_FN int offset(int j) const {
+        return j < 4 ? bytes[j + 4] & 63 : bytes[j + 4] >> 4 | (bytes[j] >> 6) << 4;
+    }
+};
+
+struct BlockQ4_K {
+    static constexpr DType kType = DType::q4_k;
+    static constexpr int kElements = 256, kPerScale = 32;
+    static constexpr bool kHasOffset = true;
+    std::uint16_t d, m;
+    PackedScales scales;
+    std::uint8_t q[128];  ///< parts 2 j and 2 j + 1 in the low and high halves of bytes 32 j to 32 j + 31
+    KH_FN int code(int i) const { return q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15; }
+    KH_FN int scale(int j) const { return scales.scale(j); }
+    KH_FN int offset(int j) const { return -scales.offset(j); }
+};
+
+struct BlockQ5_K {
+    static constexpr DType kType = DType::q5_k;
+    static constexpr int kElements = 256, kPerScale = 32;
+    static constexpr bool kHasOffset = true;
+    std::uint16_t d, m;
+    PackedScales scales;
+    std::uint8_t high[32];  ///< bit j of byte i: the fifth bit of element i of part j
+    std::uint8_t q[128];    ///< as BlockQ4_K
+    KH_FN int code(int i) const {
+        return (q[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15) | (high[i % 32] >> (i / 32) & 1) << 4;
+    }
+    KH_FN int scale(int j) const { return scales.scale(j); }
+    KH_FN int offset(int j) const { return -scales.offset(j); }
+};
+
+struct BlockQ6_K {
+    static constexpr DType kType = DType::q6_k;
+    static constexpr int kElements = 256, kPerScale = 16;
+    static constexpr bool kHasOffset = false;
+    /// Each half of 128 elements has 64 bytes: bytes 0 to 63 hold elements 0 to 63 in their low halves and
+    /// elements 64 to 127 in their high ones.
+    std::uint8_t q[128];
+    std::uint8_t high[64];  ///< each half has 32 bytes: bits 2 k and 2 k + 1 belong to elements 32 k + i
+    std::int8_t scales[16];
+    std::uint16_t d;
+    KH_FN int code(int i) const {
+        const int half = i / 128, in_half = i % 128;
+        const int low = q[half * 64 + in_half % 64] >> (in_half / 64 * 4) & 15;
+        return (low | (high[half * 32 + in_half % 32] >> (in_half / 32 * 2) & 3) << 4) - 32;
+    }
+    KH_FN int scale(int j) const { return scales[j]; }
+};
+
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 &&
+              sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockQ4_K) == 144 &&
+              sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
+
+/// Calls visit(Block{}) with a block of the quantised type (asserted).
+template <class Visit>
+decltype(auto) with_block(DType dtype, Visit visit) {
+    switch (dtype) {
+        case DType::q8_0:
+            return visit(BlockQ8_0());
+        case DType::q4_0:
+            return visit(BlockQ4_0());
+        case DType::q4_1:
+            return visit(BlockQ4_1());
+        case DType::q5_0:
+            return visit(BlockQ5_0());
+        case DType::q5_1:
+            return visit(BlockQ5_1());
+        case DType::q4_k:
+            return visit(BlockQ4_K());
+        case DType::q5_k:
+            return visit(BlockQ5_K());
+        default:
+            return visit(BlockQ6_K());
+    }
+}
+
+/// Writes n elements of any type as float to out [n]; data begins at a block, n is a whole number of blocks
+/// (asserted). One element at a time, for loading and as a reference; kernels have their own.
+void widen_stored(DType dtype, const void* data, std::int64_t n, float* out);
+
+}  // namespace keyhole
