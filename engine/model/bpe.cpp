@@ -46,8 +46,10 @@ Bpe::Bpe(Options options, std::unordered_map<std::string, int> tokens, const std
     tokens_.reserve(tokens.size());
     for (auto& [text, id] : tokens) tokens_.emplace(text, id);
     pairs_.reserve(merges.size());
-    for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-        pairs_[key_of(merges[rank].left, merges[rank].right)] = {static_cast<int>(rank), merges[rank].merged};
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+        const Merge& merge = merges[i];
+        const int rank = merge.rank == kNone ? static_cast<int>(i) : merge.rank;
+        pairs_[key_of(merge.left, merge.right)] = {rank, merge.merged};
     }
     for (unsigned byte = 0; byte < 256; ++byte) {
         byte_tokens_[byte] = token_of(options_.byte_level ? std::string(1, static_cast<char>(byte))

@@ -28,11 +28,12 @@ class Bpe {
     };
     struct Merge {
         int left = 0, right = 0, merged = 0;  ///< ids
+        /// The lowest rank merges first, among equal ones the leftmost pair; kNone: the place in the list
+        int rank = kNone;
     };
 
     Bpe() = default;
-    /// tokens: from text (raw bytes when byte_level) to id. merges: in order of rank, best first; the last
-    /// of repeated pairs counts.
+    /// tokens: from text (raw bytes when byte_level) to id. merges: the last of repeated pairs counts.
     Bpe(Options options, std::unordered_map<std::string, int> tokens, const std::vector<Merge>& merges);
 
     /// Splits a piece where no merge can cross and appends the parts: encoding them one by one gives the

@@ -86,9 +86,33 @@ std::vector<std::string> Checkpoint::names() const {
     return names;
 }
 
-Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    const auto found = shard_of_.find(name);
-    if (found == shard_of_.end()) {
+Checkpoint::Checkpoint(GgufFile file, std::map<std::string, GgufPlace> places)
+    : folder_(file.path()), places_(std::move(places)) {
+    gguf_.push_back(std::move(file));
+}
+
+const GgufPlace* Checkpoint::place_of(const std::string& name) const {
+    const auto place = places_.find(name);
+    return place == places_.end() ? nullptr : &place->second;
+}
+
+bool Checkpoint::contains(const std::string& name) const {
+    if (gguf_.empty()) return shard_of_.count(name) != 0;
+    const GgufPlace* place = place_of(name);
+    return place != nullptr && gguf_.front().contains(place->tensor);
+}
+
+StoredTensor Checkpoint::found(const std::string& name, std::string& label, fs::path& file) {
+    label = name;
+    file = folder_;
+    if (!gguf_.empty()) {
+        const GgufPlace* place = place_of(name);
+        if (place != nullptr) label = place->tensor;
+        read_.insert(label);
+        return gguf_.front().tensor(label);
+    }
+    const auto shard = shard_of_.find(name);
+    if (shard == shard_of_.end()) {
         const std::string first = shard_of_.empty() ? "none" : shown_text(shard_of_.begin()->first);
         fail(ErrorCode::bad_file,
              "cannot find tensor {} in {} ({} tensors, the first is {}); the weights do not belong to its "
@@ -96,34 +120,77 @@ Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64
              name, shards_.size() == 1 ? shards_[0].path().string() : folder_.string(), shard_of_.size(),
              first);
     }
-    const SafetensorsFile& file = shards_[found->second];
-    const StoredTensor stored = file.tensor(name);
-    const std::vector<std::int64_t> wanted =
-        cols == 0 ? std::vector<std::int64_t>{rows} : std::vector<std::int64_t>{rows, cols};
+    file = shards_[shard->second].path();
+    return shards_[shard->second].tensor(name);
+}
+
+Weight Checkpoint::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    std::string label;
+    fs::path file;
+    const StoredTensor stored = found(name, label, file);
+    const GgufPlace* place = place_of(name);
+    const int n_parts = place != nullptr && place->third >= 0 ? 3 : 1;
+    const std::vector<std::int64_t> wanted = cols == 0 ? std::vector<std::int64_t>{n_parts * rows}
+                                                       : std::vector<std::int64_t>{n_parts * rows, cols};
     if (stored.shape != wanted) {
-        fail(ErrorCode::bad_file,
-             "cannot use tensor {} in {}: its shape is {}, config.json asks for {}; "
-             "the two files do not belong together",
-             name, file.path().string(), shape_text(stored.shape), shape_text(wanted));
+        fail(ErrorCode::bad_file, "cannot use tensor {} in {}: its shape is {}, {} for {}; {}", label,
+             file.string(), shape_text(stored.shape), gguf_.empty() ? "config.json asks" : "the metadata ask",
+             shape_text(wanted),
+             gguf_.empty() ? "the two files do not belong together" : "convert the model again");
     }
+    // Kernels read vectors as plain numbers.
+    if (cols == 0 && is_quantised(stored.dtype))
+        fail(ErrorCode::unsupported, "cannot use tensor {} in {}: a vector of type {} is not supported",
+             label, file.string(), dtype_name(stored.dtype));
     Weight weight{stored.dtype, stored.data, rows, cols == 0 ? 1 : cols};
-    if (reinterpret_cast<std::uintptr_t>(stored.data) % dtype_bytes(stored.dtype) != 0) {
-        const auto n_bytes = to_index(weight.rows * weight.cols) * dtype_bytes(stored.dtype);
+    if (n_parts > 1) weight.data = stored.data + place->third * keyhole::stored_bytes(weight);
+    if (is_quantised(stored.dtype)) {
+        // The blocks' scales have 16 bits, and the data of a GGUF file are aligned to more.
+    } else if (reinterpret_cast<std::uintptr_t>(weight.data) % dtype_bytes(stored.dtype) != 0) {
+        const auto n_bytes = to_index(keyhole::stored_bytes(weight));
         Pages& copy = copies_.emplace_back(n_bytes);
-        std::memcpy(copy.data(), stored.data, n_bytes);
+        std::memcpy(copy.data(), weight.data, n_bytes);
         weight.data = copy.data();
     }
-    check(name, weight);
-    return weight;
+    check(label, weight);
+    return place != nullptr && place->paired_head_dim > 0 ? unpaired(weight, place->paired_head_dim) : weight;
+}
+
+Weight Checkpoint::unpaired(const Weight& weight, int head_dim) {
+    const std::size_t row_bytes = keyhole::stored_bytes(weight.dtype, weight.cols);
+    Pages& copy = copies_.emplace_back(to_index(weight.rows) * row_bytes);
+    for (std::int64_t row = 0; row < weight.rows; ++row) {
+        const std::int64_t head = row / head_dim, d = row % head_dim, half = head_dim / 2;
+        const std::int64_t from = head * head_dim + 2 * (d % half) + d / half;
+        std::memcpy(static_cast<std::byte*>(copy.data()) + to_index(row) * row_bytes,
+                    static_cast<const std::byte*>(weight.data) + to_index(from) * row_bytes, row_bytes);
+    }
+    return {weight.dtype, copy.data(), weight.rows, weight.cols};
+}
+
+void Checkpoint::refuse_unread() const {
+    for (const GgufFile& file : gguf_)
+        for (const std::string& name : file.names())
+            if (name != kGgufFactors && read_.count(name) == 0)
+                fail(
+                    ErrorCode::unsupported,
+                    "cannot load {}: its tensor {} is not supported in models of the architecture {}; choose "
+                    "another model",
+                    file.path().string(), shown_text(name), shown_text(file.text("general.architecture")));
+}
+
+std::size_t Checkpoint::file_bytes() const {
+    std::size_t n = 0;
+    for (const SafetensorsFile& shard : shards_) n += shard.bytes().size();
+    for (const GgufFile& file : gguf_) n += file.bytes().size();
+    return n;
 }
 
 void Checkpoint::check(const std::string& name, const Weight& weight) {
     if (!checked_.insert(name).second) return;
     constexpr std::size_t kWhole = std::size_t{1} << 30;
-    std::size_t n_bytes = 0;
-    for (const SafetensorsFile& shard : shards_) n_bytes += shard.bytes().size();
     const auto n = to_index(weight.rows * weight.cols);
-    const auto bad = find_non_finite(weight.dtype, weight.data, n, n_bytes <= kWhole);
+    const auto bad = find_non_finite(weight.dtype, weight.data, n, file_bytes() <= kWhole);
     if (!bad) return;
     warnings_.push_back(fmt::format("tensor {} holds {} in {} of {} weights{}", name,
                                     bad->has_nan ? "NaN" : "infinity", bad->n, bad->n_looked,
@@ -133,7 +200,7 @@ void Checkpoint::check(const std::string& name, const Weight& weight) {
 Weight Checkpoint::blocks(const std::string& name, std::int64_t rows, std::int64_t cols,
                           const RowBlocks& which) {
     Weight whole = weight(name, rows, cols);
-    const std::size_t row_bytes = to_index(whole.cols) * dtype_bytes(whole.dtype);
+    const std::size_t row_bytes = keyhole::stored_bytes(whole.dtype, whole.cols);
     const auto at = [&](std::int64_t row) {
         return static_cast<const std::byte*>(whole.data) + to_index(row) * row_bytes;
     };
@@ -167,6 +234,8 @@ void transpose(const T* from, std::int64_t rows, std::int64_t cols, std::int64_t
 
 Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::int64_t cols,
                               std::int64_t first, std::int64_t n) {
+    if (const GgufPlace* place = place_of(name); place != nullptr && place->is_transposed)
+        return blocks(name, rows, cols, {.first = first, .rows = n});
     const Weight stored = weight(name, cols, rows);
     Pages& copy = copies_.emplace_back(to_index(n * cols) * dtype_bytes(stored.dtype));
     if (stored.dtype == DType::f32)
@@ -180,24 +249,30 @@ Weight Checkpoint::transposed(const std::string& name, std::int64_t rows, std::i
 
 void Checkpoint::check_unchanged() const {
     for (const SafetensorsFile& shard : shards_) check_mapping(shard.bytes().data());
+    for (const GgufFile& file : gguf_) check_mapping(file.bytes().data());
 }
 
-std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
+namespace {
+
+std::uint64_t digest_of_file(std::uint64_t digest, std::span<const std::byte> bytes) {
     constexpr std::size_t kWhole = std::size_t{64} << 20, kBlock = std::size_t{64} << 10, kBlocks = 512;
-    std::uint64_t digest = seed;
-    for (const SafetensorsFile& shard : shards_) {
-        const std::span<const std::byte> bytes = shard.bytes();
-        if (bytes.size() <= kWhole) {
-            digest = digest_bytes(digest, bytes);
-            continue;
-        }
-        // Reading gigabytes from a cold disk only for a name would delay the start.
-        digest = digest_word(digest, bytes.size());
-        for (std::size_t i = 0; i < kBlocks; ++i) {
-            const std::size_t at = (bytes.size() - kBlock) / (kBlocks - 1) * i;
-            digest = digest_bytes(digest, bytes.subspan(at, kBlock));
-        }
+    if (bytes.size() <= kWhole) return digest_bytes(digest, bytes);
+    // Reading gigabytes from a cold disk only for a name would delay the start.
+    digest = digest_word(digest, bytes.size());
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+        const std::size_t at = (bytes.size() - kBlock) / (kBlocks - 1) * i;
+        digest = digest_bytes(digest, bytes.subspan(at, kBlock));
     }
+    return digest;
+}
+
+}  // namespace
+
+std::uint64_t Checkpoint::digest(std::uint64_t seed) const {
+    std::uint64_t digest = seed;
+    for (const SafetensorsFile& shard : shards_) digest = digest_of_file(digest, shard.bytes());
+    for (const GgufFile& file : gguf_)
+        digest = digest_of_file(digest_bytes(digest, file.header()), file.bytes());
     return digest;
 }
 

@@ -1,8 +1,10 @@
-/// The weights of a Hugging Face folder by name, over one file or many shards. Knows no model family. One
-/// thread fills it while loading; afterwards it only keeps the mappings that weights point into.
+/// The weights of a model by their names in a Hugging Face folder, over one file, many shards, or a GGUF
+/// file. Knows no model family. One thread fills it while loading; afterwards it only keeps the mappings that
+/// weights point into.
 #pragma once
 
 #include "engine/base/mapped_file.h"
+#include "engine/model/gguf_file.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
@@ -23,16 +25,33 @@ struct RowBlocks {
     std::int64_t n = 1;
 };
 
+/// The tensor of a GGUF file that is no weight: it divides rotary frequencies.
+inline constexpr const char* kGgufFactors = "rope_freqs.weight";
+
+/// Where a weight lies in a GGUF file, and how it is arranged there.
+struct GgufPlace {
+    std::string tensor;  ///< its name in the file
+    int third = -1;      ///< 0 to 2: the first, second or last third of the tensor's rows; -1: all
+    /// Not 0: the rows of a head of this many are in the order 0, n / 2, 1, n / 2 + 1, ...
+    int paired_head_dim = 0;
+    bool is_transposed = false;  ///< a folder stores the transpose
+};
+
 class Checkpoint {
   public:
     /// Opens model.safetensors, or else the shards that model.safetensors.index.json lists. Throws
     /// Error(bad_file) with the missing file.
     explicit Checkpoint(const std::filesystem::path& folder);
+    /// places: by the names that a folder would have; the file may lack some of them.
+    Checkpoint(GgufFile file, std::map<std::string, GgufPlace> places);
 
-    bool contains(const std::string& name) const { return shard_of_.count(name) != 0; }
-    std::vector<std::string> names() const;  ///< ascending
-    /// As SafetensorsFile::tensor(). The tensor must be contained.
+    bool contains(const std::string& name) const;
+    std::vector<std::string> names() const;  ///< of a folder's tensors, ascending
+    /// As SafetensorsFile::tensor(). The tensor must be contained, in a folder.
     StoredTensor stored(const std::string& name) const { return shards_[shard_of_.at(name)].tensor(name); }
+    /// Throws Error(unsupported) with the name of a tensor of the GGUF file that no weight was taken from,
+    /// kGgufFactors aside.
+    void refuse_unread() const;
     /// Returns a matrix [rows, cols], or a vector [rows] when cols is 0. Throws Error(bad_file) with tensor
     /// and file when it is missing or has another shape, Error(unsupported) for another type. The weight
     /// points into the mapping, except where the file stores it unaligned: then it points to a copy kept
@@ -60,8 +79,17 @@ class Checkpoint {
 
   private:
     void check(const std::string& name, const Weight& weight);
+    const GgufPlace* place_of(const std::string& name) const;
+    /// Returns what the file holds of a weight; the shape is that of the file. Throws as weight().
+    StoredTensor found(const std::string& name, std::string& label, std::filesystem::path& file);
+    /// Returns a copy with the rows of each head in the order of a folder.
+    Weight unpaired(const Weight& weight, int head_dim);
+    std::size_t file_bytes() const;
 
     std::filesystem::path folder_;
+    std::vector<GgufFile> gguf_;  // one or none
+    std::map<std::string, GgufPlace> places_;
+    std::set<std::string> read_;
     std::vector<SafetensorsFile> shards_;
     std::map<std::string, std::size_t> shard_of_;
     std::vector<Pages> copies_;

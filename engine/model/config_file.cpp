@@ -49,7 +49,10 @@ struct ConfigFile::Json {
 };
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
-    : path_(path), bytes_(read_text_file(path, kBounds.bytes)) {
+    : ConfigFile(path, read_text_file(path, kBounds.bytes)) {}
+
+ConfigFile::ConfigFile(const std::filesystem::path& path, std::string text)
+    : path_(path), bytes_(std::move(text)) {
     json_ = std::make_unique<Json>();
     json_->root = json_object_of(bytes_, path_, kBounds.values);
     json_->path = path_;

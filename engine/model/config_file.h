@@ -20,6 +20,8 @@ class ConfigFile {
     /// Throws Error(bad_file) when the file is missing, is no JSON object, or has more than 4 MiB or
     /// 250,000 values.
     explicit ConfigFile(const std::filesystem::path& path);
+    /// Reads a config.json from its text; path: the file that it stands for, in messages.
+    ConfigFile(const std::filesystem::path& path, std::string text);
     ~ConfigFile();
 
     const std::filesystem::path& path() const { return path_; }

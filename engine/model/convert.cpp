@@ -28,7 +28,7 @@ constexpr std::string_view kTransformersCode =
 
 constexpr const char* kCodeFile = "modeling_llama_mlkv.py";
 
-/// Names of types in safetensors, in the order of DType.
+/// Names of types in safetensors, in the order of DType. Folders hold no quantised types.
 constexpr std::array kStoredNames = {"F32", "F16", "BF16"};
 
 struct Named {
@@ -183,6 +183,10 @@ void make_empty_folder(const fs::path& out) {
 Converted convert_model(const fs::path& folder, const KvSharing& sharing, const fs::path& out,
                         const std::function<void(double)>& progress) {
     const auto base = load_model(folder);
+    if (!is_folder(folder))
+        fail(ErrorCode::unsupported,
+             "cannot convert {}: it is a GGUF file, and only Hugging Face folders can be converted",
+             folder.string());
     const Checkpoint checkpoint(folder);
     if (!checkpoint.contains("model.layers.0.self_attn.k_proj.weight"))
         fail(ErrorCode::unsupported,

@@ -6,6 +6,7 @@
 #include "engine/model/digest.h"
 #include "engine/model/families/family.h"
 #include "engine/model/folder_files.h"
+#include "engine/model/gguf_model.h"
 #include "engine/model/other_formats.h"
 
 #include <new>
@@ -71,7 +72,7 @@ std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens,
     }
     if (n_vocab - n_tokens > kPadding) {
         warnings.push_back(fmt::format(
-            "the tokenizer has {} tokens, config.json a vocab_size of {}: ids from {} on have no text",
+            "the tokenizer has {} tokens, the model a vocabulary of {}: ids from {} on have no text",
             n_tokens, n_vocab, n_tokens));
     }
     return warnings;
@@ -81,13 +82,59 @@ std::vector<std::string> warnings_of(const Checkpoint& checkpoint, int n_tokens,
 
 namespace {
 
-std::shared_ptr<const Model> loaded(const std::filesystem::path& folder) {
+/// Checks what tokenizer and configuration say of each other, and makes the model.
+std::shared_ptr<const Model> assembled(const std::filesystem::path& path, const ConfigFile& config_file,
+                                       ModelConfig config, ModelWeights weights, Tokenizer tokenizer,
+                                       std::shared_ptr<Checkpoint> checkpoint, std::uint64_t digest) {
+    if (tokenizer.n_vocab() > config.n_vocab) {
+        const bool one_file = config_file.path() == path;
+        fail(ErrorCode::bad_file,
+             "cannot load the model {}: {} has ids up to {}, {} of {}; the two do not belong together",
+             path.string(), one_file ? "its tokenizer" : "tokenizer.json", tokenizer.n_vocab() - 1,
+             one_file ? "the embedding a height" : "config.json a vocab_size", config.n_vocab);
+    }
+    for (const int id : config.eos) {
+        if (id >= config.n_vocab) {
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: eos_token_id {} is beyond vocab_size {}; check the file",
+                 config_file.path().string(), id, config.n_vocab);
+        }
+    }
+    if (config.bos >= config.n_vocab) {
+        fail(ErrorCode::bad_file, "cannot use {}: bos_token_id {} is beyond vocab_size {}; check the file",
+             config_file.path().string(), config.bos, config.n_vocab);
+    }
+    std::string hash = fmt::format("{:016x}", checkpoint->digest(digest));
+    checkpoint->check_unchanged();
+    std::vector<std::string> warnings = warnings_of(*checkpoint, tokenizer.n_vocab(), config.n_vocab);
+    return std::make_shared<const Model>(path, std::move(config), std::move(weights), std::move(tokenizer),
+                                         std::move(hash), std::move(checkpoint), std::move(warnings));
+}
+
+std::shared_ptr<const Model> loaded_gguf(const std::filesystem::path& path) {
+    GgufFile file(path);
+    GgufModel described = describe_gguf(file);
+    const ConfigFile config_file(path, std::move(described.config));
+    const Family& family = family_of(config_file);
+    ModelConfig config = family.read_config(config_file);
+    scale_by_gguf_factors(file, config);
+    Tokenizer tokenizer = Tokenizer::from_gguf(file);
+    const auto checkpoint = std::make_shared<Checkpoint>(std::move(file), std::move(described.places));
+    ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
+    checkpoint->refuse_unread();
+    return assembled(path, config_file, std::move(config), std::move(weights), std::move(tokenizer),
+                     checkpoint, kDigestSeed);
+}
+
+std::shared_ptr<const Model> loaded(const std::filesystem::path& path) {
+    if (is_there(path) && !is_folder(path) && is_gguf(path)) return loaded_gguf(path);
+    const std::filesystem::path& folder = path;
     if (!is_folder(folder)) {
         const std::string hint = conversion_hint(folder);
         const bool there = is_there(folder);
         fail(ErrorCode::bad_file, "cannot load the model {}: {}; {}", folder.string(),
-             there ? "it is not a folder" : "there is no such folder",
-             there && !hint.empty() ? hint : "name a Hugging Face model folder");
+             there ? "it is not a folder and no GGUF file" : "there is no such folder",
+             there && !hint.empty() ? hint : "name a Hugging Face model folder or a GGUF file");
     }
     if (!is_there(folder / "config.json")) {
         const std::string hint = conversion_hint(folder);
@@ -101,44 +148,23 @@ std::shared_ptr<const Model> loaded(const std::filesystem::path& folder) {
     auto checkpoint = std::make_shared<Checkpoint>(folder);
     ModelWeights weights = family.map_weights(config_file, config, *checkpoint);
     Tokenizer tokenizer = Tokenizer::from_folder(folder);
-    if (tokenizer.n_vocab() > config.n_vocab) {
-        fail(ErrorCode::bad_file,
-             "cannot load the model {}: tokenizer.json has ids up to {}, config.json a vocab_size of {}; "
-             "the two files do not belong together",
-             folder.string(), tokenizer.n_vocab() - 1, config.n_vocab);
-    }
-    for (const int id : config.eos) {
-        if (id >= config.n_vocab) {
-            fail(ErrorCode::bad_file,
-                 "cannot use {}: eos_token_id {} is beyond vocab_size {}; check the file",
-                 config_file.path().string(), id, config.n_vocab);
-        }
-    }
-    if (config.bos >= config.n_vocab) {
-        fail(ErrorCode::bad_file, "cannot use {}: bos_token_id {} is beyond vocab_size {}; check the file",
-             config_file.path().string(), config.bos, config.n_vocab);
-    }
     const std::string& text = config_file.bytes();
     const std::uint64_t of_config =
         digest_bytes(kDigestSeed, std::as_bytes(std::span<const char>(text.data(), text.size())));
-    std::string hash = fmt::format("{:016x}", checkpoint->digest(of_config));
-    checkpoint->check_unchanged();
-    std::vector<std::string> warnings = warnings_of(*checkpoint, tokenizer.n_vocab(), config.n_vocab);
-    return std::make_shared<const Model>(folder, std::move(config), std::move(weights), std::move(tokenizer),
-                                         std::move(hash), std::move(checkpoint), std::move(warnings));
+    return assembled(folder, config_file, std::move(config), std::move(weights), std::move(tokenizer),
+                     checkpoint, of_config);
 }
 
 }  // namespace
 
-std::shared_ptr<const Model> load_model(const std::filesystem::path& folder) {
+std::shared_ptr<const Model> load_model(const std::filesystem::path& path) {
     try {
-        return loaded(folder);
+        return loaded(path);
     } catch (const std::bad_alloc&) {
         fail(ErrorCode::no_memory,
              "cannot load the model {}: the system gives no more memory; close other programs or choose a "
-             "smaller "
-             "model",
-             folder.string());
+             "smaller model",
+             path.string());
     }
 }
 

@@ -21,7 +21,7 @@ std::string hint_for_file(const fs::path& file, const std::string& from) {
             "AutoModelForCausalLM.from_pretrained('{}'{}).save_pretrained(DIR)",
             name, what, from, option);
     };
-    if (extension == ".gguf") return by_transformers("a GGUF file", fmt::format(", gguf_file='{}'", name));
+    if (extension == ".gguf") return fmt::format("{} is a GGUF file: name the file, not its folder", name);
     if (name.starts_with("consolidated.") && extension == ".pth")
         return fmt::format(
             "{} is LLaMA's original form; convert it with transformers: convert_llama_weights_to_hf.py",

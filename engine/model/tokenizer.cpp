@@ -5,6 +5,7 @@
 #include "engine/base/utf8.h"
 #include "engine/model/added_tokens.h"
 #include "engine/model/byte_alphabet.h"
+#include "engine/model/gguf_tokenizer.h"
 #include "engine/model/tokenizer_file.h"
 
 #include <algorithm>
@@ -190,6 +191,10 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
     return Tokenizer(Impl::made_of(read_tokenizer_folder(folder)));
 }
 
+Tokenizer Tokenizer::from_gguf(const GgufFile& file) {
+    return Tokenizer(Impl::made_of(read_gguf_tokenizer(file)));
+}
+
 Tokenizer Tokenizer::of_bytes(int n_vocab) {
     TokenizerParts parts;
     std::unordered_map<std::string, int> ids;
@@ -270,6 +275,10 @@ std::string Tokenizer::display(int id) const {
 
 bool Tokenizer::is_special(int id) const {
     return impl_->known(id) && impl_->special[to_index(id)] != 0;
+}
+
+const std::string& Tokenizer::chat_template() const {
+    return impl_->parts.chat_template;
 }
 
 }  // namespace keyhole

@@ -1,5 +1,5 @@
-/// BPE as `tokenizer.json` describes it, of bytes (GPT-2's kind) or of characters (SentencePiece's). Const
-/// after loading; any thread. Knows no model.
+/// BPE as `tokenizer.json` or a GGUF file describes it, of bytes (GPT-2's kind) or of characters
+/// (SentencePiece's). Const after loading; any thread. Knows no model.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +12,8 @@
 
 namespace keyhole {
 
+class GgufFile;
+
 class Tokenizer {
   public:
     /// Throws Error(bad_file) or Error(unsupported) with the file and the part that is wrong or not
@@ -19,6 +21,8 @@ class Tokenizer {
     static Tokenizer from_file(const std::filesystem::path& tokenizer_json);
     /// Reads the tokenizer of a model's folder: see read_tokenizer_folder().
     static Tokenizer from_folder(const std::filesystem::path& folder);
+    /// Reads the tokenizer in a GGUF file's metadata: see read_gguf_tokenizer().
+    static Tokenizer from_gguf(const GgufFile& file);
     /// Returns a tokenizer whose ids 0 to 255 are the bytes and whose other ids below n_vocab have no text:
     /// for models without a file.
     static Tokenizer of_bytes(int n_vocab);
@@ -42,6 +46,8 @@ class Tokenizer {
     /// broken character as `<0xE4>`.
     std::string display(int id) const;
     bool is_special(int id) const;
+    /// Returns the Jinja template of a conversation that a GGUF file holds; empty when there is none.
+    const std::string& chat_template() const;
 
   private:
     struct Impl;

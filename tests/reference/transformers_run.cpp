@@ -70,9 +70,11 @@ void compare_row(const ModelConfig& config, const Expected& expected, int row, c
 
 }  // namespace
 
-OutsideError error_to_transformers(const std::filesystem::path& folder, int n_prompt) {
-    const auto model = load_model(folder);
-    const Expected expected(folder / "expected.safetensors");
+OutsideError error_to_transformers(const std::filesystem::path& model_path, int n_prompt,
+                                   const std::filesystem::path& expected_folder) {
+    const auto model = load_model(model_path);
+    const Expected expected((expected_folder.empty() ? model_path : expected_folder) /
+                            "expected.safetensors");
     const std::span<const int> tokens(expected.tokens);
     const auto n_rows = static_cast<int>(tokens.size());
     if (n_prompt == 0) n_prompt = n_rows;
@@ -96,8 +98,9 @@ OutsideError error_to_transformers(const std::filesystem::path& folder, int n_pr
     return worst;
 }
 
-void compare_with_transformers(const std::filesystem::path& folder, int n_prompt) {
-    const OutsideError worst = error_to_transformers(folder, n_prompt);
+void compare_with_transformers(const std::filesystem::path& model_path, int n_prompt,
+                               const std::filesystem::path& expected) {
+    const OutsideError worst = error_to_transformers(model_path, n_prompt, expected);
     EXPECT_LT(worst.share, 1.0) << worst.where;
 }
 

@@ -13,9 +13,12 @@ struct OutsideError {
     std::string where;  ///< row, layer, head and position of that error
 };
 
-/// Runs all rows with a full cache on the CPU, the first n_prompt in one pass (0: all of them).
-OutsideError error_to_transformers(const std::filesystem::path& folder, int n_prompt);
+/// Runs all rows with a full cache on the CPU, the first n_prompt in one pass (0: all of them). expected: the
+/// folder of expected.safetensors where it is not the model's.
+OutsideError error_to_transformers(const std::filesystem::path& model_path, int n_prompt,
+                                   const std::filesystem::path& expected = {});
 /// Fails the test if the share is above 1.
-void compare_with_transformers(const std::filesystem::path& folder, int n_prompt);
+void compare_with_transformers(const std::filesystem::path& model_path, int n_prompt,
+                               const std::filesystem::path& expected = {});
 
 }  // namespace reference

@@ -1,0 +1,371 @@
+// Sources: constants.py and tensor_mapping.py of the gguf package, and convert_hf_to_gguf.py of llama.cpp,
+// which says how each architecture's tensors are rearranged.
+#include "engine/model/gguf_model.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/model/config_file.h"
+#include "engine/model/quantised_blocks.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace keyhole {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Reads one file: holds its architecture and what was found so far.
+class Describer {
+  public:
+    Describer(const GgufFile& file, std::string architecture)
+        : file_(file), architecture_(std::move(architecture)) {}
+
+    GgufModel llama_form(const char* name);
+    GgufModel gpt2();
+    GgufModel gpt_neox();
+    GgufModel mpt();
+
+  private:
+    /// The name of a tensor in a folder and in the file; {} stands for the layer.
+    struct Pair {
+        std::string_view folder, file;
+    };
+
+    std::string key(std::string_view name) const { return fmt::format("{}.{}", architecture_, name); }
+    int count(std::string_view name, int most) const { return file_.count(key(name), most); }
+    [[noreturn]] void refuse(const std::string& what, const std::string& instead) const {
+        fail(ErrorCode::unsupported, "cannot load {}: {} is not supported, only {}; choose another model",
+             file_.path().string(), what, instead);
+    }
+
+    void refuse_unknown_keys(std::initializer_list<std::string_view> more) const;
+    void read_shape();
+    void read_special_tokens();
+    Json rope_scaling() const;
+    /// Adds tensors of the model and of every layer; a name without ending stands for a weight and, where the
+    /// file has one, a bias.
+    void add(std::span<const Pair> once, std::span<const Pair> of_layer);
+    void add_one(const std::string& folder, const std::string& file) {
+        model_.places[folder] = {.tensor = file};
+    }
+    /// Adds one of three matrices of equal height that lie in one tensor; `which` counts from 0.
+    void add_third(const std::string& folder, const std::string& file, int which);
+    bool has_bias(const char* name) const { return file_.contains(fmt::format("blk.0.{}.bias", name)); }
+    GgufModel done() {
+        model_.config = config_.dump();
+        return std::move(model_);
+    }
+
+    const GgufFile& file_;
+    std::string architecture_;
+    Json config_;
+    GgufModel model_;
+    int d_model_ = 0, n_layers_ = 0, n_heads_ = 0, d_ff_ = 0, n_ctx_ = 0;
+    std::int64_t n_vocab_ = 0;
+};
+
+/// A key that Keyhole does not know may change what the model computes.
+void Describer::refuse_unknown_keys(std::initializer_list<std::string_view> more) const {
+    constexpr std::string_view kCommon[] = {
+        "context_length",          "embedding_length",       "block_count",
+        "feed_forward_length",     "attention.head_count",   "vocab_size",
+        "attention.head_count_kv", "rope.scaling.finetuned", "tensor_data_layout"};
+    const std::string prefix = architecture_ + ".";
+    for (const std::string& one : file_.keys()) {
+        if (!one.starts_with(prefix)) continue;
+        const std::string_view rest = std::string_view(one).substr(prefix.size());
+        const auto is_in = [&](auto begin, auto end) { return std::find(begin, end, rest) != end; };
+        if (is_in(std::begin(kCommon), std::end(kCommon)) || is_in(more.begin(), more.end())) continue;
+        if ((rest == "expert_count" || rest == "expert_used_count") &&
+            file_.count_or_zero(one, 0, 1 << 20) == 0)
+            continue;
+        refuse("the key " + shown_text(one), "models without it");
+    }
+}
+
+void Describer::read_shape() {
+    d_model_ = count("embedding_length", kMostWidth);
+    n_layers_ = count("block_count", kMostLayers);
+    n_heads_ = count("attention.head_count", kMostHeads);
+    d_ff_ = count("feed_forward_length", kMostNeurons);
+    n_ctx_ = count("context_length", kMostPositions);
+    const StoredTensor embedding = file_.tensor("token_embd.weight");
+    n_vocab_ = embedding.shape.front();
+    if (embedding.shape.size() != 2 || n_vocab_ > kMostVocabulary)
+        fail(ErrorCode::bad_file,
+             "cannot use {}: token_embd.weight has {} rows in {} extents, wanted a matrix of up to {} rows; "
+             "convert the model again",
+             file_.path().string(), n_vocab_, embedding.shape.size(), kMostVocabulary);
+    config_["tie_word_embeddings"] = !file_.contains("output.weight");
+    config_["vocab_size"] = n_vocab_;
+}
+
+void Describer::read_special_tokens() {
+    const auto id = [&](const std::string& name) {
+        return file_.count_or_zero(fmt::format("tokenizer.ggml.{}_token_id", name), -1, kMostVocabulary);
+    };
+    if (const int bos = id("bos"); bos >= 0) config_["bos_token_id"] = bos;
+    config_["eos_token_id"] = Json::array();
+    // A conversation's turns end with "eot" or "eom" where that is not the end of the text.
+    for (const char* name : {"eos", "eot", "eom"})
+        if (const int end = id(name); end >= 0) config_["eos_token_id"].push_back(end);
+}
+
+Json Describer::rope_scaling() const {
+    Json scaling;
+    const double old_factor = file_.positive_or(key("rope.scale_linear"), 1.0);
+    const std::string type = file_.text_or(key("rope.scaling.type"), old_factor != 1.0 ? "linear" : "none");
+    if (type == "none") return scaling;
+    if (type != "linear" && type != "yarn")
+        refuse("rope.scaling.type " + shown_text(type), "none, linear and yarn");
+    const double factor = file_.positive_or(key("rope.scaling.factor"), old_factor);
+    const double magnitude = file_.positive_or(key("rope.scaling.attn_factor"), 1.0);
+    scaling = {{"rope_type", type}, {"factor", factor}};
+    if (type == "linear") {
+        if (magnitude != 1.0) refuse("rope.scaling.attn_factor with linear scaling", "yarn");
+        return scaling;
+    }
+    scaling["original_max_position_embeddings"] =
+        file_.positive_or(key("rope.scaling.original_context_length"), n_ctx_);
+    if (file_.has(key("rope.scaling.yarn_beta_fast")))
+        scaling["beta_fast"] = file_.positive_or(key("rope.scaling.yarn_beta_fast"), 32.0);
+    if (file_.has(key("rope.scaling.yarn_beta_slow")))
+        scaling["beta_slow"] = file_.positive_or(key("rope.scaling.yarn_beta_slow"), 1.0);
+    if (magnitude != 1.0)
+        scaling["attention_factor"] = magnitude * (factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0);
+    return scaling;
+}
+
+void Describer::add(std::span<const Pair> once, std::span<const Pair> of_layer) {
+    const auto add_pair = [&](const Pair& pair, int layer) {
+        const std::string folder = fmt::format(fmt::runtime(pair.folder), layer),
+                          file = fmt::format(fmt::runtime(pair.file), layer);
+        for (const char* kind : {".weight", ".bias"}) add_one(folder + kind, file + kind);
+    };
+    for (const Pair& pair : once) add_pair(pair, 0);
+    for (int l = 0; l < n_layers_; ++l)
+        for (const Pair& pair : of_layer) add_pair(pair, l);
+}
+
+void Describer::add_third(const std::string& folder, const std::string& file, int which) {
+    for (const char* kind : {".weight", ".bias"})
+        model_.places[folder + kind] = {.tensor = file + kind, .third = which};
+}
+
+GgufModel Describer::llama_form(const char* name) {
+    refuse_unknown_keys({"attention.layer_norm_rms_epsilon", "attention.key_length", "attention.value_length",
+                         "attention.sliding_window", "rope.dimension_count", "rope.freq_base",
+                         "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor",
+                         "rope.scaling.original_context_length", "rope.scaling.attn_factor",
+                         "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
+    read_shape();
+    if (n_heads_ > d_model_ || d_model_ % n_heads_ != 0) {
+        if (!file_.has(key("attention.key_length")))
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: {} {} is no multiple of {} {}, and {} is absent; convert the model again",
+                 file_.path().string(), key("embedding_length"), d_model_, key("attention.head_count"),
+                 n_heads_, key("attention.key_length"));
+    }
+    const int head_dim = file_.count_or(key("attention.key_length"), d_model_ / n_heads_, kMostHeadDim);
+    if (file_.count_or(key("attention.value_length"), head_dim, kMostHeadDim) != head_dim)
+        refuse(key("attention.value_length"), "values as long as keys");
+    if (file_.count_or(key("rope.dimension_count"), head_dim, kMostHeadDim) != head_dim)
+        refuse(fmt::format("{} {}", key("rope.dimension_count"), count("rope.dimension_count", kMostHeadDim)),
+               fmt::format("rotary positions over the whole head ({})", head_dim));
+    const int window = file_.count_or_zero(key("attention.sliding_window"), 0, kMostPositions);
+    const bool is_llama = architecture_ == "llama";
+    config_["architectures"] = {is_llama && window > 0 ? "MistralForCausalLM" : name};
+    config_["hidden_size"] = d_model_;
+    config_["num_hidden_layers"] = n_layers_;
+    config_["num_attention_heads"] = n_heads_;
+    config_["num_key_value_heads"] = file_.count_or(key("attention.head_count_kv"), n_heads_, kMostHeads);
+    config_["intermediate_size"] = d_ff_;
+    config_["max_position_embeddings"] = n_ctx_;
+    config_["head_dim"] = head_dim;
+    config_["rms_norm_eps"] = file_.positive_or(key("attention.layer_norm_rms_epsilon"), 1e-6);
+    config_["rope_theta"] = file_.positive_or(key("rope.freq_base"), 10000.0);
+    if (const Json scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
+    config_["attention_bias"] = has_bias("attn_q");
+    config_["mlp_bias"] = has_bias("ffn_gate");
+    if (window > 0) {
+        config_["sliding_window"] = window;
+        config_["use_sliding_window"] = true;
+        config_["max_window_layers"] = 0;
+    }
+    read_special_tokens();
+    static constexpr Pair kOnce[] = {
+        {"model.embed_tokens", "token_embd"}, {"lm_head", "output"}, {"model.norm", "output_norm"}};
+    static constexpr Pair kLayer[] = {{"model.layers.{}.input_layernorm", "blk.{}.attn_norm"},
+                                      {"model.layers.{}.self_attn.q_proj", "blk.{}.attn_q"},
+                                      {"model.layers.{}.self_attn.k_proj", "blk.{}.attn_k"},
+                                      {"model.layers.{}.self_attn.v_proj", "blk.{}.attn_v"},
+                                      {"model.layers.{}.self_attn.o_proj", "blk.{}.attn_output"},
+                                      {"model.layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm"},
+                                      {"model.layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm"},
+                                      {"model.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"},
+                                      {"model.layers.{}.mlp.gate_proj", "blk.{}.ffn_gate"},
+                                      {"model.layers.{}.mlp.up_proj", "blk.{}.ffn_up"},
+                                      {"model.layers.{}.mlp.down_proj", "blk.{}.ffn_down"}};
+    add(kOnce, kLayer);
+    if (!is_llama) return done();
+    // For LLaMA the format stores the dimensions of each head's query and key in the order of GPT-J's pairs.
+    for (auto& [folder, place] : model_.places)
+        if (folder.find(".q_proj.") != std::string::npos || folder.find(".k_proj.") != std::string::npos)
+            place.paired_head_dim = head_dim;
+    return done();
+}
+
+GgufModel Describer::gpt2() {
+    refuse_unknown_keys({"attention.layer_norm_epsilon"});
+    read_shape();
+    config_["architectures"] = {"GPT2LMHeadModel"};
+    config_["n_embd"] = d_model_;
+    config_["n_layer"] = n_layers_;
+    config_["n_head"] = n_heads_;
+    config_["n_inner"] = d_ff_;
+    config_["n_positions"] = n_ctx_;
+    config_["layer_norm_epsilon"] = file_.positive_or(key("attention.layer_norm_epsilon"), 1e-5);
+    read_special_tokens();
+    static constexpr Pair kOnce[] = {{"transformer.wte", "token_embd"},
+                                     {"lm_head", "output"},
+                                     {"transformer.wpe", "position_embd"},
+                                     {"transformer.ln_f", "output_norm"}};
+    static constexpr Pair kLayer[] = {{"transformer.h.{}.ln_1", "blk.{}.attn_norm"},
+                                      {"transformer.h.{}.attn.c_attn", "blk.{}.attn_qkv"},
+                                      {"transformer.h.{}.attn.c_proj", "blk.{}.attn_output"},
+                                      {"transformer.h.{}.ln_2", "blk.{}.ffn_norm"},
+                                      {"transformer.h.{}.mlp.c_fc", "blk.{}.ffn_up"},
+                                      {"transformer.h.{}.mlp.c_proj", "blk.{}.ffn_down"}};
+    add(kOnce, kLayer);
+    // Folders store these matrices as inputs by outputs; GGUF files store them as outputs by inputs.
+    for (auto& [folder, place] : model_.places)
+        place.is_transposed = folder.find(".c_") != std::string::npos && folder.ends_with(".weight");
+    return done();
+}
+
+GgufModel Describer::gpt_neox() {
+    refuse_unknown_keys({"attention.layer_norm_epsilon", "rope.dimension_count", "rope.freq_base",
+                         "use_parallel_residual", "rope.scaling.type", "rope.scaling.factor",
+                         "rope.scaling.original_context_length", "rope.scale_linear"});
+    read_shape();
+    const int head_dim = d_model_ / n_heads_;
+    config_["architectures"] = {"GPTNeoXForCausalLM"};
+    config_["hidden_size"] = d_model_;
+    config_["num_hidden_layers"] = n_layers_;
+    config_["num_attention_heads"] = n_heads_;
+    config_["intermediate_size"] = d_ff_;
+    config_["max_position_embeddings"] = n_ctx_;
+    config_["layer_norm_eps"] = file_.positive_or(key("attention.layer_norm_epsilon"), 1e-5);
+    config_["use_parallel_residual"] = file_.flag_or(key("use_parallel_residual"), true);
+    config_["rotary_emb_base"] = file_.positive_or(key("rope.freq_base"), 10000.0);
+    // A quarter more, so that rounding does not take a dimension away.
+    config_["rotary_pct"] =
+        (file_.count_or(key("rope.dimension_count"), head_dim, kMostHeadDim) + 0.25) / std::max(head_dim, 1);
+    if (const Json scaling = rope_scaling(); !scaling.is_null()) config_["rope_scaling"] = scaling;
+    config_["attention_bias"] = has_bias("attn_qkv");
+    read_special_tokens();
+    static constexpr Pair kOnce[] = {{"gpt_neox.embed_in", "token_embd"},
+                                     {"embed_out", "output"},
+                                     {"gpt_neox.final_layer_norm", "output_norm"}};
+    static constexpr Pair kLayer[] = {{"gpt_neox.layers.{}.input_layernorm", "blk.{}.attn_norm"},
+                                      {"gpt_neox.layers.{}.attention.dense", "blk.{}.attn_output"},
+                                      {"gpt_neox.layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"},
+                                      {"gpt_neox.layers.{}.mlp.dense_h_to_4h", "blk.{}.ffn_up"},
+                                      {"gpt_neox.layers.{}.mlp.dense_4h_to_h", "blk.{}.ffn_down"}};
+    add(kOnce, kLayer);
+    // The format stores q, k and v of all heads one after the other, not head by head.
+    static constexpr const char* kParts[] = {"query", "key", "value"};
+    for (int l = 0; l < n_layers_; ++l)
+        for (int which = 0; which < 3; ++which)
+            add_third(fmt::format("gpt_neox.layers.{}.attention.{}", l, kParts[which]),
+                      fmt::format("blk.{}.attn_qkv", l), which);
+    return done();
+}
+
+GgufModel Describer::mpt() {
+    refuse_unknown_keys({"attention.layer_norm_epsilon", "attention.clamp_kqv", "attention.max_alibi_bias"});
+    read_shape();
+    const double most_bias = file_.number_or(key("attention.max_alibi_bias"), 0.0);
+    if (!(most_bias > 0)) refuse("a model of the mpt architecture without ALiBi", "positions by ALiBi");
+    if (file_.count_or(key("attention.head_count_kv"), n_heads_, kMostHeads) != n_heads_)
+        refuse(key("attention.head_count_kv"), "a KV head for every query head in this architecture");
+    if (d_ff_ % d_model_ != 0)
+        refuse(fmt::format("{} {}", key("feed_forward_length"), d_ff_),
+               fmt::format("multiples of {} {}", key("embedding_length"), d_model_));
+    config_["architectures"] = {"MPTForCausalLM"};
+    config_["d_model"] = d_model_;
+    config_["n_layers"] = n_layers_;
+    config_["n_heads"] = n_heads_;
+    config_["expansion_ratio"] = d_ff_ / d_model_;
+    config_["max_seq_len"] = n_ctx_;
+    config_["layer_norm_epsilon"] = file_.positive_or(key("attention.layer_norm_epsilon"), 1e-5);
+    config_["attn_config"] = {{"alibi", true}, {"alibi_bias_max", most_bias}};
+    // 0 stands for none.
+    if (file_.number_or(key("attention.clamp_kqv"), 0.0) != 0.0)
+        config_["attn_config"]["clip_qkv"] = file_.positive_or(key("attention.clamp_kqv"), 1.0);
+    read_special_tokens();
+    static constexpr Pair kOnce[] = {
+        {"transformer.wte", "token_embd"}, {"lm_head", "output"}, {"transformer.norm_f", "output_norm"}};
+    static constexpr Pair kLayer[] = {{"transformer.blocks.{}.norm_1", "blk.{}.attn_norm"},
+                                      {"transformer.blocks.{}.attn.Wqkv", "blk.{}.attn_qkv"},
+                                      {"transformer.blocks.{}.attn.out_proj", "blk.{}.attn_output"},
+                                      {"transformer.blocks.{}.norm_2", "blk.{}.ffn_norm"},
+                                      {"transformer.blocks.{}.ffn.up_proj", "blk.{}.ffn_up"},
+                                      {"transformer.blocks.{}.ffn.down_proj", "blk.{}.ffn_down"}};
+    add(kOnce, kLayer);
+    return done();
+}
+
+}  // namespace
+
+GgufModel describe_gguf(const GgufFile& file) {
+    if (const int n_parts = file.count_or_zero("split.count", 0, 1 << 16); n_parts > 1)
+        fail(ErrorCode::unsupported,
+             "cannot load {}: it is one of {} parts of a model; join them with llama-gguf-split --merge",
+             file.path().string(), n_parts);
+    const std::string architecture = file.text("general.architecture");
+    Describer describer(file, architecture);
+    if (architecture == "llama") return describer.llama_form("LlamaForCausalLM");
+    if (architecture == "qwen2") return describer.llama_form("Qwen2ForCausalLM");
+    if (architecture == "qwen3") return describer.llama_form("Qwen3ForCausalLM");
+    if (architecture == "gpt2") return describer.gpt2();
+    if (architecture == "gptneox") return describer.gpt_neox();
+    if (architecture == "mpt") return describer.mpt();
+    fail(ErrorCode::unsupported,
+         "cannot load {}: its general.architecture is {}; this build reads llama, qwen2, qwen3, gpt2, "
+         "gptneox and "
+         "mpt from GGUF files",
+         file.path().string(), shown_text(architecture));
+}
+
+void scale_by_gguf_factors(const GgufFile& file, ModelConfig& config) {
+    if (!file.contains(kGgufFactors)) return;
+    const StoredTensor factors = file.tensor(kGgufFactors);
+    auto& frequencies = config.rotary.inverse_frequency;
+    if (factors.dtype != DType::f32 ||
+        factors.shape != std::vector{static_cast<std::int64_t>(frequencies.size())} || frequencies.empty())
+        fail(ErrorCode::bad_file,
+             "cannot use {}: {} wants {} numbers of type F32, one for each pair of dimensions; convert the "
+             "model "
+             "again",
+             file.path().string(), kGgufFactors, frequencies.size());
+    std::vector<float> values(frequencies.size());
+    widen_stored(factors.dtype, factors.data, factors.shape.front(), values.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!(values[i] > 0) || !std::isfinite(values[i]))
+            fail(ErrorCode::bad_file,
+                 "cannot use {}: {} holds {}, wanted positive numbers; convert the model again",
+                 file.path().string(), kGgufFactors, values[i]);
+        frequencies[i] /= static_cast<double>(values[i]);
+    }
+}
+
+}  // namespace keyhole

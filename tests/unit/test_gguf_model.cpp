@@ -1,0 +1,490 @@
+// Models in GGUF files: every architecture against what transformers computed for the same weights,
+// tokenizers against the official packages, and files that are refused by name.
+#include "engine/backend/backend.h"
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+#include "engine/base/json_text.h"
+#include "engine/base/mapped_file.h"
+#include "engine/model/convert.h"
+#include "engine/model/gguf_file.h"
+#include "engine/model/kv_sharing.h"
+#include "engine/model/model.h"
+#include "engine/model/quantised_blocks.h"
+#include "engine/policy/lane_spec.h"
+#include "tests/reference/gguf_bytes.h"
+#include "tests/reference/small_memory.h"
+#include "tests/reference/source_folder.h"
+#include "tests/reference/temp_folder.h"
+#include "tests/reference/transformers_run.h"
+
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <span>
+
+namespace keyhole {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using reference::GgufBytes;
+
+const fs::path kFixtures = reference::source_folder() / "tests/fixtures/gguf";
+const fs::path kFamilies = reference::source_folder() / "tests/fixtures/families";
+
+class GgufFamilies : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, GgufFamilies,
+                         testing::Values("llama_3", "llama_yarn", "llama_linear", "mistral", "qwen3", "gpt2",
+                                         "gpt_neox", "mpt"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(GgufFamilies, LogitsEqualTransformers) {
+    const std::string name = GetParam();
+    const fs::path file = kFixtures / (name + ".gguf");
+    reference::compare_with_transformers(file, 0, kFamilies / name);
+    reference::compare_with_transformers(file, 1, kFamilies / name);
+}
+
+void expect_same_weight(const Weight& got, const Weight& expected, const std::string& what) {
+    ASSERT_EQ(got.data == nullptr, expected.data == nullptr) << what;
+    if (got.data == nullptr) return;
+    ASSERT_EQ(got.rows, expected.rows) << what;
+    ASSERT_EQ(got.cols, expected.cols) << what;
+    const auto n = got.rows * got.cols;
+    std::vector<float> a(to_index(n)), b(to_index(n));
+    widen_stored(got.dtype, got.data, n, a.data());
+    widen_stored(expected.dtype, expected.data, n, b.data());
+    EXPECT_EQ(a, b) << what;
+}
+
+void expect_same_as_folder(const std::string& name) {
+    const auto got = load_model(kFixtures / (name + ".gguf")), expected = load_model(kFamilies / name);
+    const ModelConfig &a = got->config(), &b = expected->config();
+    EXPECT_EQ(a.family, b.family);
+    EXPECT_EQ(a.n_ctx, b.n_ctx);
+    EXPECT_EQ(a.window, b.window);
+    EXPECT_EQ(a.tied, b.tied);
+    EXPECT_EQ(a.bos, b.bos);
+    EXPECT_EQ(a.eos, b.eos);
+    EXPECT_EQ(a.norm_eps, b.norm_eps);
+    EXPECT_NE(got->hash(), expected->hash());
+    EXPECT_EQ(got->n_parameters(), expected->n_parameters());
+    for (std::size_t l = 0; l < got->weights().layers.size(); ++l) {
+        const LayerWeights &x = got->weights().layers[l], &y = expected->weights().layers[l];
+        expect_same_weight(x.q, y.q, "q");
+        expect_same_weight(x.k, y.k, "k");
+        expect_same_weight(x.v, y.v, "v");
+        expect_same_weight(x.q_bias, y.q_bias, "q bias");
+        expect_same_weight(x.k_bias, y.k_bias, "k bias");
+        expect_same_weight(x.down, y.down, "down");
+    }
+}
+
+TEST_P(GgufFamilies, WeightsAndSettingsAreThoseOfTheFolder) {
+    expect_same_as_folder(GetParam());
+}
+
+// The folder's activation is not LLaMA's, and the format cannot say so: its logits are others.
+TEST(GgufBiases, AreThoseOfTheFolder) {
+    expect_same_as_folder("llama_biases");
+}
+
+// --- small models ---------------------------------------------------------------------------------------
+
+constexpr std::uint32_t kF32 = 0, kQ4_1 = 3, kQ8_0 = 8;  // as files number the types
+
+/// Returns the bytes of n elements.
+std::string data_of(std::uint32_t type, std::size_t n) {
+    std::string bytes;
+    if (type == kF32) {
+        for (std::size_t i = 0; i < n; ++i)
+            bytes += GgufBytes::raw(0.01f * static_cast<float>(i * 37 % 101) - 0.4f);
+        return bytes;
+    }
+    for (std::size_t i = 0; i < n / 32; ++i) {
+        bytes += GgufBytes::raw(std::uint16_t{0x2000});                     // a factor of 2^-7
+        if (type == kQ4_1) bytes += GgufBytes::raw(std::uint16_t{0xab00});  // an offset of -7/128
+        for (std::size_t j = 0; j < (type == kQ4_1 ? 16u : 32u); ++j)
+            bytes += static_cast<char>(type == kQ4_1 ? i * 53 + j * 29 : i * 5 + j * 3);
+    }
+    return bytes;
+}
+
+struct Tensor {
+    std::string name;
+    std::vector<std::uint64_t> extents;
+    std::uint32_t type;
+};
+
+/// A quantised LLaMA of two layers, as parts that a test may change.
+struct SmallLlama {
+    std::vector<std::pair<std::string, std::function<void(GgufBytes&, const std::string&)>>> keys;
+    std::vector<Tensor> tensors;
+
+    template <class T>
+    void set(const std::string& name, T value) {
+        std::erase_if(keys, [&](const auto& one) { return one.first == name; });
+        keys.emplace_back(name, [value](GgufBytes& file, const std::string& key) { file.add(key, value); });
+    }
+    void erase(const std::string& name) {
+        std::erase_if(keys, [&](const auto& one) { return one.first == name; });
+    }
+    Tensor& tensor(const std::string& name) {
+        return *std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.name == name; });
+    }
+
+    SmallLlama() {
+        set("general.architecture", std::string("llama"));
+        set("llama.context_length", std::uint32_t{128});
+        set("llama.embedding_length", std::uint32_t{64});
+        set("llama.block_count", std::uint32_t{2});
+        set("llama.feed_forward_length", std::uint32_t{96});
+        set("llama.attention.head_count", std::uint32_t{4});
+        set("llama.attention.head_count_kv", std::uint32_t{2});
+        set("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+        set("llama.rope.dimension_count", std::uint32_t{16});
+        std::vector<std::string> tokens = {"<s>", "</s>"};
+        std::vector<std::int32_t> types = {3, 3};
+        for (char c = 'a'; c <= 'z'; ++c) {
+            tokens.emplace_back(1, c);
+            types.push_back(1);
+        }
+        set("tokenizer.ggml.model", std::string("gpt2"));
+        set("tokenizer.ggml.pre", std::string("gpt-2"));
+        set("tokenizer.ggml.tokens", tokens);
+        set("tokenizer.ggml.token_type", types);
+        set("tokenizer.ggml.bos_token_id", std::uint32_t{0});
+        set("tokenizer.ggml.eos_token_id", std::uint32_t{1});
+        set("tokenizer.ggml.add_bos_token", true);
+        tensors = {{"token_embd.weight", {64, 40}, kQ8_0}, {"output_norm.weight", {64}, kF32}};
+        for (int l = 0; l < 2; ++l) {
+            const auto add = [&](const char* name, std::vector<std::uint64_t> extents) {
+                tensors.push_back(
+                    {"blk." + std::to_string(l) + "." + name, extents, extents.size() == 1 ? kF32 : kQ4_1});
+            };
+            add("attn_norm.weight", {64});
+            add("attn_q.weight", {64, 64});
+            add("attn_k.weight", {64, 32});
+            add("attn_v.weight", {64, 32});
+            add("attn_output.weight", {64, 64});
+            add("ffn_norm.weight", {64});
+            add("ffn_gate.weight", {64, 96});
+            add("ffn_up.weight", {64, 96});
+            add("ffn_down.weight", {96, 64});
+        }
+    }
+
+    std::string bytes() const {
+        GgufBytes file;
+        for (const auto& [name, add] : keys) add(file, name);
+        for (const Tensor& tensor : tensors) {
+            std::size_t n = 1;
+            for (const std::uint64_t extent : tensor.extents) n *= extent;
+            file.tensor(tensor.name, tensor.extents, tensor.type, data_of(tensor.type, n));
+        }
+        return file.bytes();
+    }
+};
+
+class GgufModelFile : public testing::Test {
+  protected:
+    std::shared_ptr<const Model> loaded(const SmallLlama& small) const {
+        write_text_file(path_, small.bytes());
+        return load_model(path_);
+    }
+    void expect_refused(const SmallLlama& small, const std::string& part) const {
+        write_text_file(path_, small.bytes());
+        const std::string said = reference::in_small_memory(std::size_t{256} << 20, [&] {
+            load_model(path_);
+            return std::string("accepted");
+        });
+        EXPECT_TRUE(said.starts_with("Error: ")) << said << "\nexpected: " << part;
+        EXPECT_NE(said.find(part), std::string::npos) << said << "\nexpected: " << part;
+        EXPECT_NE(said.find(path_.string()), std::string::npos) << said;
+        EXPECT_EQ(said, printable_text(said));
+    }
+    reference::TempFolder folder_{"gguf-model"};
+    fs::path path_ = folder_.path() / "small.gguf";
+};
+
+TEST_F(GgufModelFile, StaysQuantisedAndDecodesWithTheBitsOfItsValues) {
+    const auto model = loaded(SmallLlama());
+    EXPECT_EQ(model->weights().embedding.dtype, DType::q8_0);
+    EXPECT_EQ(model->weights().layers[1].down.dtype, DType::q4_1);
+    EXPECT_TRUE(model->config().tied);
+    EXPECT_EQ(model->config().bos, 0);
+    EXPECT_EQ(model->config().eos, std::vector<int>{1});
+    EXPECT_EQ(model->tokenizer().encode("abc"), (std::vector<int>{0, 2, 3, 4}));
+    EXPECT_EQ(model->tokenizer().token_bytes(3), "b");
+    EXPECT_TRUE(model->tokenizer().is_special(0));
+    // A row of q by hand: head 1, dimension 3 is the file's row 16 + 2 * 3; dimension 8 + 3 the one after it.
+    const GgufFile file(path_);
+    const StoredTensor stored = file.tensor("blk.0.attn_q.weight");
+    const std::size_t row_bytes = stored_bytes(DType::q4_1, 64);
+    const auto* q = static_cast<const std::byte*>(model->weights().layers[0].q.data);
+    EXPECT_EQ(std::memcmp(q + 19 * row_bytes, stored.data + 22 * row_bytes, row_bytes), 0);
+    EXPECT_EQ(std::memcmp(q + 27 * row_bytes, stored.data + 23 * row_bytes, row_bytes), 0);
+
+    // The same model with all matrices as float gives the same bits: prompt and steps.
+    ModelWeights wide = model->weights();
+    std::vector<std::vector<float>> storage;
+    const auto widen = [&](Weight& w) {
+        if (!is_quantised(w.dtype)) return;
+        storage.emplace_back(to_index(w.rows * w.cols));
+        widen_stored(w.dtype, w.data, w.rows * w.cols, storage.back().data());
+        w = {DType::f32, storage.back().data(), w.rows, w.cols};
+    };
+    widen(wide.embedding);
+    wide.output = wide.embedding;
+    for (LayerWeights& l : wide.layers)
+        for (Weight* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) widen(*w);
+    const auto floats = std::make_shared<const Model>(
+        fs::path("wide"), model->config(), wide, model->shared_tokenizer(), std::string("wide"), nullptr);
+    // A prompt of four tokens, and three steps.
+    const auto run = [](const std::shared_ptr<const Model>& of, int n_threads) {
+        constexpr std::array kTokens = {2, 5, 9, 4, 4, 20, 11};
+        constexpr int kPrompt = 4;
+        const auto backend = make_backend(of, {BackendChoice::cpu, n_threads, 0}, nullptr);
+        const auto cache = backend->make_cache(resolve(parse_lane_spec("full").policy, kPrompt, 3));
+        const RowWants wants{true, false, false, false};
+        RowOutput out;
+        const LanePrefill prompt{cache.get(), wants, &out};
+        backend->prefill(std::span(kTokens).first(kPrompt), {&prompt, 1}, nullptr, {});
+        std::vector<std::vector<float>> logits;
+        logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
+        for (int row = kPrompt; row < static_cast<int>(kTokens.size()); ++row) {
+            const LaneStep step{cache.get(), kTokens[to_index(row)], row, wants, &out};
+            backend->step({&step, 1});
+            logits.emplace_back(out.next_logits.begin(), out.next_logits.end());
+        }
+        return logits;
+    };
+    const auto expected = run(floats, 1);
+    EXPECT_EQ(run(model, 1), expected);
+    EXPECT_EQ(run(model, 2), expected);
+}
+
+TEST_F(GgufModelFile, IsNamedByAllItsBytes) {
+    SmallLlama small;
+    const std::string hash = loaded(small)->hash();
+    EXPECT_EQ(loaded(small)->hash(), hash);
+    small.set("llama.rope.freq_base", 20000.0f);
+    EXPECT_NE(loaded(small)->hash(), hash);
+    const SmallLlama plain;
+    std::string bytes = plain.bytes();
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_text_file(path_, bytes);
+    EXPECT_NE(load_model(path_)->hash(), hash);
+}
+
+TEST_F(GgufModelFile, IsKnownByItsBeginningToo) {
+    const fs::path other = folder_.path() / "model.bin";
+    write_text_file(other, SmallLlama().bytes());
+    EXPECT_EQ(load_model(other)->config().n_layers, 2);
+}
+
+TEST_F(GgufModelFile, UnknownThingsAreRefusedByName) {
+    const auto with = [](const std::string& key, auto value) {
+        SmallLlama small;
+        small.set(key, value);
+        return small;
+    };
+    expect_refused(with("general.architecture", std::string("gptj")), "general.architecture is gptj");
+    expect_refused(with("general.architecture", std::string("mamba")), "general.architecture is mamba");
+    expect_refused(with("split.count", std::uint32_t{3}), "one of 3 parts");
+    expect_refused(with("llama.expert_count", std::uint32_t{8}), "llama.expert_count");
+    EXPECT_NO_THROW(loaded(with("llama.expert_count", std::uint32_t{0})));
+    expect_refused(with("llama.attention.scale", 0.5f), "llama.attention.scale");
+    expect_refused(with("llama.rope.dimension_count", std::uint32_t{8}), "llama.rope.dimension_count 8");
+    expect_refused(with("llama.rope.scaling.type", std::string("longrope")), "longrope");
+    expect_refused(with("llama.attention.value_length", std::uint32_t{32}), "llama.attention.value_length");
+    expect_refused(with("tokenizer.ggml.model", std::string("t5")), "its tokenizer t5");
+    expect_refused(with("tokenizer.ggml.pre", std::string("poro-chat")), "its pre-tokenizer poro-chat");
+    SmallLlama small;
+    small.erase("tokenizer.ggml.pre");
+    expect_refused(small, "tokenizer.ggml.pre is absent");
+    small = SmallLlama();
+    small.tensors.push_back({"blk.1.attn_q_norm.weight", {16}, kF32});
+    expect_refused(small, "its tensor blk.1.attn_q_norm.weight");
+    small = SmallLlama();
+    small.tensor("blk.0.ffn_up.weight").type = 20;
+    expect_refused(small, "its type is IQ4_NL");
+}
+
+TEST_F(GgufModelFile, WrongSettingsAreRefused) {
+    const auto with = [](const std::string& key, auto value) {
+        SmallLlama small;
+        small.set(key, value);
+        return small;
+    };
+    for (const char* key :
+         {"general.architecture", "llama.context_length", "llama.embedding_length", "llama.block_count",
+          "llama.feed_forward_length", "llama.attention.head_count", "tokenizer.ggml.model"}) {
+        SmallLlama small;
+        small.erase(key);
+        expect_refused(small, std::string(key) + " is absent");
+    }
+    expect_refused(with("llama.block_count", std::uint32_t{1'000'000}), "llama.block_count is 1e+06");
+    expect_refused(with("llama.block_count", std::uint32_t{3}), "cannot find tensor blk.2.attn_norm.weight");
+    expect_refused(with("llama.block_count", std::uint32_t{1}), "its tensor blk.1.attn_k.weight");
+    expect_refused(with("llama.attention.head_count", std::uint32_t{5}), "no multiple of");
+    expect_refused(with("llama.attention.head_count", std::uint32_t{1000}), "no multiple of");
+    expect_refused(with("llama.attention.head_count_kv", std::uint32_t{3}), "no multiple");
+    expect_refused(with("llama.feed_forward_length", std::uint32_t{64}), "its shape is [96, 64]");
+    expect_refused(with("llama.rope.freq_base", -1.0f), "llama.rope.freq_base is -1");
+    expect_refused(with("llama.attention.key_length", std::uint32_t{15}),
+                   "rotary positions over the whole head (15)");
+    expect_refused(with("tokenizer.ggml.bos_token_id", std::uint32_t{40}),
+                   "tokenizer.ggml.bos_token_id is 40");
+    expect_refused(with("tokenizer.ggml.tokens", std::vector<std::string>{}), "tokenizer.ggml.tokens has 0");
+    expect_refused(with("tokenizer.ggml.tokens", std::vector<std::string>(41, "x")), "members");
+    expect_refused(with("tokenizer.ggml.token_type", std::vector<std::int32_t>(28, 9)), "holds 9");
+    expect_refused(with("tokenizer.ggml.merges", std::vector<std::string>{"ab"}), "has no blank");
+    expect_refused(with("tokenizer.ggml.merges", std::vector<std::string>{"a b"}), "vocabulary lacks");
+    SmallLlama spm = with("tokenizer.ggml.model", std::string("llama"));
+    expect_refused(spm, "tokenizer.ggml.scores has 0");
+    spm.set("tokenizer.ggml.scores", std::vector<float>(28, NAN));
+    expect_refused(spm, "is NaN");
+    SmallLlama small;
+    small.tensor("output_norm.weight").type = kQ4_1;
+    expect_refused(small, "a vector of type q4_1");
+    small = SmallLlama();
+    small.tensors.push_back({"rope_freqs.weight", {7}, kF32});
+    expect_refused(small, "rope_freqs.weight wants 8 numbers");
+    small = SmallLlama();
+    small.tensor("token_embd.weight").extents = {64, 20};
+    expect_refused(small, "its tokenizer has ids up to 27");
+}
+
+TEST_F(GgufModelFile, QwensBiasesAreRead) {
+    SmallLlama small;
+    for (auto& [name, add] : small.keys)
+        if (name.starts_with("llama.")) name = "qwen2." + name.substr(6);
+    small.set("general.architecture", std::string("qwen2"));
+    for (int l = 0; l < 2; ++l)
+        for (const auto& [name, n] : {std::pair{"q", 64}, {"k", 32}, {"v", 32}})
+            small.tensors.push_back(
+                {fmt::format("blk.{}.attn_{}.bias", l, name), {static_cast<std::uint64_t>(n)}, kF32});
+    const auto model = loaded(small);
+    EXPECT_EQ(model->config().family, "qwen2");
+    EXPECT_EQ(model->weights().layers[1].k_bias.rows, 32);
+    EXPECT_EQ(model->weights().layers[1].o_bias.data, nullptr);
+    // Rows of q lie as in the file: this architecture has no pairs.
+    const GgufFile file(path_);
+    const StoredTensor q = file.tensor("blk.0.attn_q.weight");
+    EXPECT_EQ(std::memcmp(model->weights().layers[0].q.data, q.data, stored_bytes(DType::q4_1, 64 * 64)), 0);
+}
+
+TEST_F(GgufModelFile, MergedKvHeadsAreFloat) {
+    const auto model = loaded(SmallLlama());
+    KvSharing sharing;
+    sharing.kind = KvSharing::Kind::mqa;
+    const auto merged = shared_model(model, sharing);
+    const Weight &k = merged->weights().layers[0].k, &of = model->weights().layers[0].k;
+    ASSERT_EQ(k.dtype, DType::f32);
+    ASSERT_EQ(k.rows, 16);
+    std::vector<float> heads(32 * 64);
+    widen_stored(of.dtype, of.data, 32 * 64, heads.data());
+    for (std::size_t i = 0; i < 16 * 64; ++i)
+        ASSERT_NEAR(static_cast<const float*>(k.data)[i], (heads[i] + heads[16 * 64 + i]) / 2, 1e-7) << i;
+}
+
+TEST_F(GgufModelFile, CannotBeConverted) {
+    loaded(SmallLlama());
+    try {
+        convert_model(path_, {}, folder_.path() / "out");
+        ADD_FAILURE();
+    } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("it is a GGUF file"), std::string::npos) << error.what();
+    }
+}
+
+// --- tokenizers -----------------------------------------------------------------------------------------
+
+/// Returns the tokenizer of metadata alone.
+Tokenizer tokenizer_of(const GgufBytes& bytes) {
+    const reference::TempFolder folder("gguf-tokenizer");
+    write_text_file(folder.path() / "t.gguf", bytes.bytes());
+    return Tokenizer::from_gguf(GgufFile(folder.path() / "t.gguf"));
+}
+
+GgufBytes vocabulary_of(const Json& json, const std::string& model) {
+    GgufBytes file;
+    file.add("general.architecture", "llama");
+    file.add("tokenizer.ggml.model", model);
+    file.add("tokenizer.ggml.tokens", json["tokens"].get<std::vector<std::string>>());
+    file.add("tokenizer.ggml.token_type", json["types"].get<std::vector<std::int32_t>>());
+    return file;
+}
+
+TEST(GgufTokenizer, EveryPreTokenizerGivesTheIdsOfThePackage) {
+    const Json json = Json::parse(read_text_file(kFixtures / "bytes.json"));
+    int n = 0;
+    for (const auto& [name, expected] : json["ids"].items()) {
+        SCOPED_TRACE(name);
+        GgufBytes file = vocabulary_of(json, "gpt2");
+        file.add("tokenizer.ggml.pre", name);
+        file.add("tokenizer.ggml.merges", json["merges"].get<std::vector<std::string>>());
+        const Tokenizer tokenizer = tokenizer_of(file);
+        for (std::size_t i = 0; i < expected.size(); ++i, ++n) {
+            const auto text = json["texts"][i].get<std::string>();
+            const std::vector<int> ids = tokenizer.encode(text, false);
+            EXPECT_EQ(ids, expected[i].get<std::vector<int>>()) << text;
+            if (name == "gpt-2") {
+                EXPECT_EQ(tokenizer.decode(ids, true), text);
+            }
+        }
+    }
+    EXPECT_GE(n, 11 * 13);
+}
+
+TEST(GgufTokenizer, SentencePieceGivesTheIdsOfThePackage) {
+    const Json json = Json::parse(read_text_file(kFixtures / "sentencepiece.json"));
+    GgufBytes file = vocabulary_of(json, "llama");
+    file.add("tokenizer.ggml.scores", json["scores"].get<std::vector<float>>());
+    file.add("tokenizer.ggml.unknown_token_id", std::uint32_t{0});
+    const Tokenizer tokenizer = tokenizer_of(file);
+    for (std::size_t i = 0; i < json["texts"].size(); ++i) {
+        const auto text = json["texts"][i].get<std::string>();
+        const std::vector<int> ids = tokenizer.encode(text, false);
+        EXPECT_EQ(ids, json["ids"][i].get<std::vector<int>>()) << text;
+        EXPECT_EQ(tokenizer.decode(ids), json["decoded"][i].get<std::string>());
+    }
+    EXPECT_EQ(tokenizer.encode("tag", false).size(), 1u);
+}
+
+TEST(GgufTokenizer, FlagsSayWhatStandsAroundATextAndWhatIsKept) {
+    const Json json = Json::parse(read_text_file(kFixtures / "sentencepiece.json"));
+    const auto ends = [&](const std::function<void(GgufBytes&)>& change) {
+        GgufBytes file = vocabulary_of(json, "llama");
+        file.add("tokenizer.ggml.scores", json["scores"].get<std::vector<float>>());
+        file.add("tokenizer.ggml.bos_token_id", std::uint32_t{1});
+        file.add("tokenizer.ggml.eos_token_id", std::uint32_t{2});
+        change(file);
+        return tokenizer_of(file).encode("");
+    };
+    EXPECT_EQ(ends([](GgufBytes&) {}), std::vector<int>{1});  // SentencePiece's models begin with BOS
+    EXPECT_EQ(ends([](GgufBytes& file) { file.add("tokenizer.ggml.add_bos_token", false); }),
+              std::vector<int>{});
+    EXPECT_EQ(ends([](GgufBytes& file) { file.add("tokenizer.ggml.add_eos_token", true); }),
+              (std::vector<int>{1, 2}));
+    const Tokenizer keys = [] {
+        const Json bytes = Json::parse(read_text_file(kFixtures / "bytes.json"));
+        GgufBytes file = vocabulary_of(bytes, "gpt2");
+        file.add("tokenizer.ggml.pre", "llama-bpe");
+        file.add("tokenizer.ggml.bos_token_id", std::uint32_t{0});
+        file.add("tokenizer.chat_template", "{{ messages }}");
+        return tokenizer_of(file);
+    }();
+    EXPECT_EQ(keys.encode(""), std::vector<int>{0});  // LLaMA 3 too
+    EXPECT_EQ(keys.chat_template(), "{{ messages }}");
+}
+
+}  // namespace
+}  // namespace keyhole
