@@ -40,7 +40,8 @@ nlohmann::json shapes_json(const std::vector<ShapeRow>& rows) {
                         {"layers", row.n},
                         {"shape", row.cols == 1 ? std::vector{row.rows} : std::vector{row.rows, row.cols}},
                         {"dtype", row.dtype},
-                        {"parameters", row.n_parameters()}});
+                        {"parameters", row.n_parameters()},
+                        {"bytes", row.n_bytes}});
     return json;
 }
 

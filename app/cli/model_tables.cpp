@@ -1,5 +1,6 @@
 #include "app/cli/model_tables.h"
 
+#include "engine/backend/cuda/device_model.h"
 #include "engine/backend/cuda/executor.h"
 #include "engine/backend/cuda/module.h"
 #include "engine/backend/memory_need.h"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace keyhole {
 namespace {
@@ -18,9 +20,12 @@ std::string size_text(std::int64_t n_bytes) {
                             : fmt::format("{:.2f} GB", 1e-3 * megabytes);
 }
 
+/// more_bytes: what the weights take there beyond the table's figure.
 MemoryAnswer answer(const Model& model, const MemoryTable& table, std::string where, std::int64_t total,
-                    std::int64_t available) {
-    MemoryAnswer out{std::move(where), total, available, table.weights + table.cache + table.scratch};
+                    std::int64_t available, std::int64_t more_bytes) {
+    MemoryAnswer out{std::move(where), total, available,
+                     table.weights + table.cache + table.scratch + more_bytes};
+    available = std::max<std::int64_t>(0, available - more_bytes);
     out.longest_context = longest_context(model, table.batch, table.n_threads, available);
     // The engine refuses a prompt beyond the model's context, even if memory allows it.
     out.limited_by_model = out.longest_context > model.config().n_ctx;
@@ -40,9 +45,10 @@ std::vector<ShapeRow> shape_rows(const Model& model) {
             return row.name == name && row.rows == w.rows && row.cols == w.cols && row.dtype == dtype;
         });
         if (same == rows.end()) {
-            rows.push_back({name, w.rows, w.cols, dtype, 1});
+            rows.push_back({name, w.rows, w.cols, dtype, 1, stored_bytes(w)});
         } else {
             ++same->n;
+            same->n_bytes += stored_bytes(w);
         }
     };
     const ModelWeights& w = model.weights();
@@ -89,24 +95,35 @@ MemoryTable memory_table(const Model& model, std::int64_t context, int batch) {
     table.cache = need.cache;
     table.scratch = need.scratch;
     const SystemMemory ram = system_memory();
-    table.answers.push_back(answer(model, table, "RAM", ram.total, ram.available));
+    table.answers.push_back(answer(model, table, "RAM", ram.total, ram.available, 0));
     std::string reason;
     if (const auto device = open_cuda_executor(cuda_module_path(), 0, reason)) {
         const cuda::MemoryUse memory = device->memory();
-        table.answers.push_back(answer(model, table, device->name(), memory.total_bytes, memory.free_bytes));
+        // Quantised matrices are widened there.
+        const std::int64_t more = std::max<std::int64_t>(0, cuda::device_weight_bytes(model) - need.weights);
+        table.answers.push_back(
+            answer(model, table, device->name(), memory.total_bytes, memory.free_bytes, more));
     }
     return table;
 }
 
 std::string format_shapes(const std::vector<ShapeRow>& rows) {
-    std::string text =
-        fmt::format("{:<22}{:>8}{:>18}{:>8}{:>16}\n", "weights", "layers", "shape", "type", "parameters");
+    std::string text = fmt::format("{:<22}{:>8}{:>18}{:>8}{:>16}{:>12}\n", "weights", "layers", "shape",
+                                   "type", "parameters", "size");
+    std::map<std::string, std::pair<int, std::int64_t>> of_type;
     for (const ShapeRow& row : rows) {
         const std::string shape =
             row.cols == 1 ? fmt::format("[{}]", row.rows) : fmt::format("[{}, {}]", row.rows, row.cols);
-        text += fmt::format("{:<22}{:>8}{:>18}{:>8}{:>16}\n", row.name, row.n, shape, row.dtype,
-                            row.n_parameters());
+        text += fmt::format("{:<22}{:>8}{:>18}{:>8}{:>16}{:>12}\n", row.name, row.n, shape, row.dtype,
+                            row.n_parameters(), size_text(row.n_bytes));
+        of_type[row.dtype].first += row.n;
+        of_type[row.dtype].second += row.n_bytes;
     }
+    text += "types:";
+    for (const auto& [dtype, sum] : of_type)
+        text += fmt::format("{} {} {} in {} tensor{}", text.ends_with(':') ? "" : ",", dtype,
+                            size_text(sum.second), sum.first, sum.first == 1 ? "" : "s");
+    text += "\n";
     return text;
 }
 

@@ -15,7 +15,8 @@ struct ShapeRow {
     std::string name;
     std::int64_t rows = 0, cols = 0;
     std::string dtype;
-    int n = 1;  ///< number of layers that have it
+    int n = 1;                 ///< number of layers that have it
+    std::int64_t n_bytes = 0;  ///< of all layers, as stored
     std::int64_t n_parameters() const { return rows * cols * n; }
 };
 std::vector<ShapeRow> shape_rows(const Model& model);
