@@ -52,9 +52,10 @@ list(FILTER tokenizers EXCLUDE REGEX "cases")
 # Seeds hold inputs that once broke a reader (make_model_seeds.py makes those of models). Test fixtures are
 # added.
 set(fixtures_of_safetensors fixtures/types.safetensors)
+set(fixtures_of_gguf fixtures/gguf/types.gguf fixtures/gguf/keys.gguf)
 set(fixtures_of_config ${configs})
 set(fixtures_of_tokenizer ${tokenizers})
-foreach(name safetensors config tokenizer vocabulary folder trace spool notes settings lane_spec script
+foreach(name safetensors gguf config tokenizer vocabulary folder trace spool notes settings lane_spec script
     answers)
   file(GLOB seeds CONFIGURE_DEPENDS RELATIVE ${tests} tests/fuzz/seeds/${name}/*)
   kh_add_fuzzer(${name} ${fixtures_of_${name}} ${seeds})
