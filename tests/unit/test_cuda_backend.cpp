@@ -2,6 +2,7 @@
 // caches. As a unit test the kernels run on the host. Without a device this is the evidence for everything
 // but the device itself. Tests labelled gpu run the same cases on a device.
 #include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/device_model.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/model/kv_sharing.h"
@@ -150,6 +151,21 @@ TEST_F(CudaBackend, EveryFamilyFollowsTheCpu) {
         pair.step(9);
     }
     EXPECT_GE(n_run, 17);
+}
+
+// Quantised matrices are widened to float when they are uploaded.
+TEST_F(CudaBackend, QuantisedModelsFollowTheCpu) {
+    for (const char* name : {"bytes.gguf", "scores.gguf"}) {
+        SCOPED_TRACE(name);
+        const auto model = keyhole::load_model(source_folder() / "tests/fuzz/seeds/gguf" / name);
+        ASSERT_TRUE(keyhole::is_quantised(model->weights().layers[0].q.dtype));
+        EXPECT_EQ(keyhole::cuda::common_type(*model), keyhole::DType::f32);
+        // Embedding of 16 tokens; q, o, gate, up and down of 32 x 32; k and v of 16 x 32.
+        EXPECT_EQ(keyhole::cuda::device_weight_bytes(*model), 4 * (16 * 32 + 5 * 32 * 32 + 2 * 16 * 32));
+        Pair pair(model, 14);
+        pair.start({"full", "h2o:budget=9", "keyformer:budget=8,scope=layer"});
+        pair.step(9);
+    }
 }
 
 TEST_F(CudaBackend, WidthsThatFitNoPackAreRefusedWithTheirNumbers) {
