@@ -22,6 +22,7 @@ std::string decode_command(const std::filesystem::path& model, const RunSpec& ru
     text += fmt::format(" --tokens {} --seed {}", n_tokens, run.seed);
     text += run.follow ? " --follow" : " --free";
     if (run.ignore_eos) text += " --ignore-eos";
+    if (run.chat) text += " --chat";
     const Sampling greedy;
     if (run.sampling != greedy)
         text += fmt::format(" --temperature {} --top-k {} --top-p {}", run.sampling.temperature,

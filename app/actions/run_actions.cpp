@@ -128,6 +128,14 @@ constexpr std::array kTable = {
                "Stops the download; nothing of it is kept.",
                {},
                [](AppState& app, std::string_view) { app.cancel_getting(); }},
+    UserAction{"prompt.chat",
+               menu::kRun,
+               "Write prompts as turns of a chat",
+               "[on|off]: from the next start on, in the form of the model's chat template.",
+               {},
+               [](AppState& app, std::string_view text) {
+                   app.run.setup.chat = on_or_off(text, app.run.setup.chat);
+               }},
     UserAction{"run.speed", "", "Set the speed", "N: steps a second; 0: no limit.", {}, set_speed},
     UserAction{"run.speed0", "", "Speed: no limit", "", {'0', 0}, set_speed_digit<0>},
     UserAction{"run.speed1", "", "Speed: 1 step a second", "", {'1', 0}, set_speed_digit<1>},

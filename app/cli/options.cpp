@@ -40,6 +40,8 @@ void RunOptions::add_prompt(CLI::App& command) {
         command.add_option("--prompt", prompt, "text to start from; an empty one is the model's BOS token");
     prompt_option = text;
     command.add_option("--prompt-file", prompt_file, "file with the text to start from")->excludes(text);
+    command.add_flag("--chat", chat,
+                     "write the prompt and each `say` as a turn, in the form of the model's chat template");
 }
 
 void RunOptions::add_lanes(CLI::App& command) {
@@ -84,6 +86,7 @@ RunSpec RunOptions::run_spec() const {
     if (spec.lanes.empty()) spec.lanes.push_back(parse_lane_spec("full"));
     spec.follow = follow;
     spec.ignore_eos = ignore_eos;
+    spec.chat = chat;
     spec.n_generate = n_tokens;
     spec.sampling = sampling;
     spec.seed = seed;

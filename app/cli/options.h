@@ -24,6 +24,7 @@ struct RunOptions {
     int n_tokens = 64;
     bool follow = false, free = false;
     bool ignore_eos = false;
+    bool chat = false;
     Sampling sampling;
     std::uint64_t seed = 1;
     std::string backend = "auto";

@@ -3,6 +3,7 @@
 #include "engine/analysis/compare.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
+#include "engine/model/chat_template.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,6 +42,18 @@ int lone_holder(const AppState& app, int position) {
     return here == there ? -1 : here ? app.view.lane : app.other_lane();
 }
 
+/// Returns which of the lane's first n tokens the chat template wrote; none without a chat.
+std::vector<bool> template_tokens_of(const AppState& app, int lane, int n) {
+    const RunInfo& info = app.run.history.run();
+    const std::vector<int>& tokens = app.run.history.lanes()[to_index(lane)].tokens;
+    std::vector<std::string> bytes;
+    for (int p = 0; p < std::min(n, static_cast<int>(tokens.size())); ++p)
+        bytes.push_back(info.token_bytes[to_index(tokens[to_index(p)])]);
+    std::vector<bool> marks = template_tokens(chat_format_from_name(info.start.chat), bytes);
+    marks.resize(to_index(n), false);
+    return marks;
+}
+
 }  // namespace
 
 void draw(TokenStrip& panel, const PanelContext& context) {
@@ -75,6 +88,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         panel.own.assign(to_index(n), -1);
         for (int p = app.run.history.n_prompt(); p < n; ++p)
             panel.own[to_index(p)] = choice_passed_over(app.run.history, lane, p);
+        panel.in_template = template_tokens_of(app, lane, n);
         panel.any_fed = std::any_of(panel.own.begin(), panel.own.end(), [](int id) { return id >= 0; });
     }
     if (!narrow) {
@@ -124,9 +138,11 @@ void draw(TokenStrip& panel, const PanelContext& context) {
             u = 1 - std::log1p(static_cast<float>(app.view.row - p)) / std::log1p(static_cast<float>(n));
         const bool gone = share[i] == 0;
         const float place = 0.08f + 0.8f * u;
-        if (!gone) list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
-        const bool on_light = by != StripColor::share && light(place);
-        const ImU32 color = gone ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
+        const bool dimmed = panel.in_template[i];
+        if (!gone && !dimmed)
+            list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
+        const bool on_light = by != StripColor::share && light(place) && !dimmed;
+        const ImU32 color = gone || dimmed ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
         if (panel.own[i] >= 0)  // fed: the lane did not choose this token
@@ -160,6 +176,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
             if (panel.own[i] >= 0)
                 words += fmt::format("\nlane {} had to consume this; it would have chosen “{}”",
                                      app.view.lane, visible(token_words(app, panel.own[i])));
+            if (dimmed) words += "\nwritten by the chat template";
             if (alone >= 0) words += fmt::format("\nin the focused head only lane {} keeps it", alone);
             ImGui::SetTooltip("%s", words.c_str());
         }

@@ -110,6 +110,11 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         mark_item(context, "prompt.restart");
     }
     ImGui::SameLine();
+    bool chat = context.app.run.setup.chat;
+    if (ImGui::Checkbox("as a chat turn", &chat)) run(context, chat ? "prompt.chat on" : "prompt.chat off");
+    mark_item(context, "prompt.chat");
+    tooltip(context, "Writes the prompt in the form of the model's chat template, from the next start on.");
+    ImGui::SameLine();
     dim_text(context, "The lanes keep their settings; their caches start empty.");
 }
 

@@ -32,7 +32,7 @@ std::string export_run(std::shared_ptr<const Model> model, RunSpec run, int last
     if (exports.next) run.n_top = 64;
     std::string notice;
     const std::unique_ptr<Backend> backend = make_backend(model, options, &notice);
-    const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt).size());
+    const int n_prompt = static_cast<int>(prompt_tokens(*model, run.prompt, run.chat).size());
     ExportSink sink(exports, {model->layout(), n_prompt, static_cast<int>(run.lanes.size()), last_row,
                               layouts_of(*model, run.lanes)});
     Recorder recorder(Recorder::kExportBudgetBytes);

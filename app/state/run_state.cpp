@@ -25,6 +25,7 @@ void RunState::start() {
     run.prompt = setup.prompt;
     run.lanes = setup.lanes;
     run.seed = setup.seed;
+    run.chat = setup.chat;
     run.follow = lane_editor.follow();
     run.wants.attention = true;
     run.wants.scores = true;

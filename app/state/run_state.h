@@ -23,6 +23,7 @@ struct RunSetup {
     std::string prompt;
     std::vector<LaneSpec> lanes;
     std::uint64_t seed = 1;
+    bool chat = false;  ///< see RunSpec::chat
 };
 
 /// Memory that the recorder's records take, in bytes.

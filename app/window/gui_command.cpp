@@ -42,6 +42,7 @@ void run_gui(const GuiArguments& arguments) {
                                      ? std::filesystem::path(demo_model_folder())
                                      : model_path(arguments.run);
     options.setup.prompt = arguments.run.prompt;
+    options.setup.chat = arguments.run.chat;
     if (arguments.run.prompt.empty())  // the first view is never empty
         options.setup.prompt = read_prompt_file(arguments.run.prompt_file.empty()
                                                     ? (find_assets() / "prompts" / "garden-gate.txt").string()

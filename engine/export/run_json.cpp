@@ -217,6 +217,7 @@ std::string make_run_json(const RunHistory& history, int first_row) {
                     {"follow", run.start.follow},   {"ignore_eos", run.start.ignore_eos},
                     {"n_generate", run.n_generate}, {"tokens_given", run.start.tokens_given},
                     {"forced", run.start.forced}};
+    if (!run.start.chat.empty()) out["start"]["chat"] = run.start.chat;
     out["seed"] = run.seed;
     out["backend"] = run.backend;
     out["commands"] = Json::array();

@@ -108,9 +108,14 @@ std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answ
     return turn.append(form->user_end).append(form->assistant);
 }
 
-std::vector<bool> template_tokens(const ChatTemplate& chat, std::span<const std::string> tokens) {
+bool ends_answer(ChatFormat format, std::string_view token) {
+    const Form* form = form_of(format);
+    return form != nullptr && !form->end_token.empty() && token == form->end_token;
+}
+
+std::vector<bool> template_tokens(ChatFormat format, std::span<const std::string> tokens) {
     std::vector<bool> in_template(tokens.size(), false);
-    const Form* form = form_of(chat.format);
+    const Form* form = form_of(format);
     if (form == nullptr) return in_template;
     std::string text;
     std::vector<std::size_t> begin;  // of each token in the text
@@ -127,8 +132,13 @@ std::vector<bool> template_tokens(const ChatTemplate& chat, std::span<const std:
              at += part.size())
             mark(at, at + part.size());
     };
-    if (!chat.system.empty())
-        mark_all(std::string(form->system) + chat.system + std::string(form->system_end));
+    for (std::size_t at = 0;
+         !form->system.empty() && (at = text.find(form->system, at)) != std::string::npos;) {
+        const std::size_t end = text.find(form->system_end, at + form->system.size());
+        const std::size_t past = end == std::string::npos ? text.size() : end + form->system_end.size();
+        mark(at, past);
+        at = past;
+    }
     mark_all(std::string(form->user));
     mark_all(std::string(form->user_end) + std::string(form->assistant));
     mark_all(std::string(form->end_token) + std::string(form->answer_end) + std::string(form->user));

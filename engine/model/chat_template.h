@@ -38,8 +38,11 @@ std::string first_turn(const ChatTemplate& chat, std::string_view text);
 /// the answer's end comes first.
 std::string next_turn(const ChatTemplate& chat, std::string_view text, bool answer_ended);
 
+/// Returns whether this is the token that the model writes after an answer. token: its bytes.
+bool ends_answer(ChatFormat format, std::string_view token);
+
 /// Returns which tokens belong to the template and not to what was said: [n_tokens], by the tokens' bytes,
-/// special tokens included.
-std::vector<bool> template_tokens(const ChatTemplate& chat, std::span<const std::string> tokens);
+/// special tokens included. A system message counts as the template's.
+std::vector<bool> template_tokens(ChatFormat format, std::span<const std::string> tokens);
 
 }  // namespace keyhole

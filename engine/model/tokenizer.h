@@ -46,7 +46,7 @@ class Tokenizer {
     /// broken character as `<0xE4>`.
     std::string display(int id) const;
     bool is_special(int id) const;
-    /// Returns the Jinja template of a conversation that a GGUF file holds; empty when there is none.
+    /// Returns the Jinja template of a conversation; empty when the model comes without one.
     const std::string& chat_template() const;
 
   private:

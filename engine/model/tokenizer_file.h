@@ -33,7 +33,7 @@ struct TokenizerParts {
     bool has_post_processor = false;  ///< the file has one, even if it adds nothing
     std::vector<int> before, after;   ///< ids that it adds around a text
     std::vector<DecodeStep> decoder;
-    std::string chat_template;  ///< of a GGUF file; may be empty
+    std::string chat_template;  ///< in Jinja; empty: none
 };
 
 /// Throws Error(bad_file) or Error(unsupported) with the file and the part that is wrong or not supported.

@@ -108,6 +108,20 @@ std::optional<int> wanted_token(const TokenizerParts& parts, const Json& setting
     return static_cast<int>(found - parts.tokens.begin());
 }
 
+/// Returns the template of chat_template.jinja, or else of tokenizer_config.json: a text, or a list of named
+/// ones, of which "default" is taken.
+std::string read_chat_template(const fs::path& folder, const Json& settings) {
+    const fs::path file = folder / "chat_template.jinja";
+    if (is_there(file)) return read_text_file(file, kSettingsBounds.bytes);
+    const auto found = settings.find("chat_template");
+    if (found == settings.end()) return {};
+    if (found->is_string()) return found->get<std::string>();
+    if (found->is_array())
+        for (const Json& named : *found)
+            if (content_of(named, "name") == "default") return content_of(named, "template");
+    return {};
+}
+
 [[noreturn]] void fail_without(const fs::path& folder) {
     const bool sentencepiece = is_there(folder / "tokenizer.model");
     fail(ErrorCode::bad_file, "cannot load the model {}: it has no tokenizer.json; {}", folder.string(),
@@ -125,6 +139,7 @@ TokenizerParts read_tokenizer_folder(const fs::path& folder) {
     const Json settings = read_settings(folder);
     TokenizerParts parts =
         whole ? read_tokenizer_file(folder / "tokenizer.json") : read_vocab_and_merges(folder, settings);
+    parts.chat_template = read_chat_template(folder, settings);
     if (parts.has_post_processor) return parts;
     if (const auto bos = wanted_token(parts, settings, "bos", folder)) parts.before.push_back(*bos);
     if (const auto eos = wanted_token(parts, settings, "eos", folder)) parts.after.push_back(*eos);

@@ -1,6 +1,7 @@
 #include "engine/session/command_applier.h"
 
 #include "engine/base/error.h"
+#include "engine/session/prompt.h"
 #include "engine/base/index.h"
 
 #include <fmt/ranges.h>
@@ -85,7 +86,7 @@ void CommandApplier::apply(const Command& command) {
     } else if (const auto* tokens = std::get_if<ForceTokens>(&command)) {
         force(tokens->tokens, tokens->instead);
     } else if (const auto* say = std::get_if<SayText>(&command)) {
-        force(runner_.context().model->tokenizer().encode(say->text, false), say->instead);
+        say_text(*say);
     }
 }
 
@@ -165,6 +166,20 @@ void CommandApplier::force(const std::vector<int>& tokens, bool instead) {
         const int last_row = runner_.context().n_prompt() + static_cast<int>(lane.tokens.size()) - 1;
         if (lane.ended && last_row == state_.row) lane.ended = false;
     }
+}
+
+/// In a chat the text is a turn. Lane 0 says whether the answer before it has its end token.
+void CommandApplier::say_text(const SayText& say) {
+    const RunContext& context = runner_.context();
+    std::string text = say.text;
+    if (context.start.chat) {
+        const ChatTemplate chat = chat_template_of(*context.model);
+        const Lane& lane = state_.lanes.front();
+        const bool ended =
+            !lane.tokens.empty() && ends_answer(chat.format, context.run->token_bytes[to_index(lane.token)]);
+        text = next_turn(chat, text, ended);
+    }
+    force(context.model->tokenizer().encode(text, false), say.instead);
 }
 
 /// Evicts, pins or unpins a token by command.

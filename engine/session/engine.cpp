@@ -4,6 +4,7 @@
 #include "engine/base/error.h"
 #include "engine/base/last_words.h"
 #include "engine/model/weight_files.h"
+#include "engine/session/prompt.h"
 
 #include <fmt/ranges.h>
 
@@ -198,6 +199,8 @@ struct Engine::Impl {
             if (!warning.empty())
                 next.notice = "warning: " + warning + (next.notice.empty() ? "" : "; " + next.notice);
         }
+        if (start.run.chat && chat_template_of(*next.model).format == ChatFormat::none)
+            next.notice += (next.notice.empty() ? "" : "; ") + no_chat_template_text(*next.model);
         Backend& runs_on = next.backend != nullptr ? *next.backend : *backend;
         next.session = std::make_unique<Session>(next.model, runs_on, start.run, nullptr, kCheckpointBytes);
         return next;

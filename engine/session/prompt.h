@@ -2,6 +2,7 @@
 /// Knows models, but no session.
 #pragma once
 
+#include "engine/model/chat_template.h"
 #include "engine/model/model.h"
 
 #include <string>
@@ -10,7 +11,13 @@
 namespace keyhole {
 
 /// Returns the tokens of a prompt, with those that the tokenizer adds around it. An empty prompt becomes the
-/// model's BOS token. Throws Error(wrong_use) if there is no token at all.
-std::vector<int> prompt_tokens(const Model& model, const std::string& prompt);
+/// model's BOS token. chat: the prompt is a user's turn, written as the model's chat template says. Throws
+/// Error(wrong_use) if there is no token at all.
+std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bool chat);
+
+/// Returns the model's chat template; the format none if it has none that is known.
+ChatTemplate chat_template_of(const Model& model);
+/// Returns what to tell the user of a chat with a model that has none.
+std::string no_chat_template_text(const Model& model);
 
 }  // namespace keyhole

@@ -15,13 +15,14 @@ std::uint64_t next_run_id() {
     return ++last;
 }
 
-RunStart describe_start(const RunSpec& spec) {
+RunStart describe_start(const Model& model, const RunSpec& spec) {
     RunStart start;
     for (const LaneSpec& lane : spec.lanes) start.lanes.push_back(format_lane_spec(lane));
     start.sampling = format_command(SetSampling{spec.sampling});
     start.follow = spec.follow;
     start.ignore_eos = spec.ignore_eos;
     start.tokens_given = !spec.prompt_tokens.empty();
+    if (spec.chat) start.chat = chat_format_name(chat_template_of(model).format);
     start.forced = spec.forced;
     return start;
 }
@@ -61,10 +62,11 @@ std::shared_ptr<const RunInfo> describe_run(const Model& model, const Backend& b
     run->layout = model.layout();
     run->backend = backend.name();
     run->prompt = spec.prompt;
-    run->prompt_tokens = spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt) : spec.prompt_tokens;
+    run->prompt_tokens =
+        spec.prompt_tokens.empty() ? prompt_tokens(model, spec.prompt, spec.chat) : spec.prompt_tokens;
     run->seed = spec.seed;
     run->n_generate = spec.n_generate;
-    run->start = describe_start(spec);
+    run->start = describe_start(model, spec);
     check_tokens(*run);
     const Tokenizer& tokenizer = model.tokenizer();
     for (int id = 0; id < run->config.n_vocab; ++id) {

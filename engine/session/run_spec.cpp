@@ -19,6 +19,7 @@ RunSpec run_spec_of(const RunInfo& run, std::span<const RunCommand> commands) {
     spec.seed = run.seed;
     spec.follow = run.start.follow;
     spec.ignore_eos = run.start.ignore_eos;
+    spec.chat = !run.start.chat.empty();
     spec.n_generate = run.n_generate;
     for (const RunCommand& command : commands)
         spec.commands.push_back({command.row, parse_command(command.text)});

@@ -22,6 +22,7 @@ struct RunSpec {
     /// Fed to every lane after the prompt, whatever the lanes choose. `follow` applies after them.
     std::vector<int> forced;
     bool ignore_eos = false;
+    bool chat = false;   ///< prompt and `say` are a user's turns, in the form of the model's chat template
     int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
     RowWants wants;      ///< values for the sink and the records, which hold attention and scores
     int n_top = 10;      ///< most likely next tokens in each record

@@ -31,7 +31,10 @@ struct RunStart {
     bool follow = false;
     bool ignore_eos = false;
     bool tokens_given = false;  ///< the prompt came as tokens; tokenizing its text may give others
-    std::vector<int> forced;    ///< fed to every lane after the prompt, until commands force others
+    /// Name of the ChatFormat in which prompt and `say` are written; empty: as plain text. "none": the model
+    /// has no template that is known.
+    std::string chat;
+    std::vector<int> forced;  ///< fed to every lane after the prompt, until commands force others
 };
 
 /// The part of a run that does not change. A new prompt or model starts a new run.

@@ -82,40 +82,42 @@ Json run_json(const RunInfo& run) {
     const ModelConfig& c = run.config;
     Json bytes = Json::array();
     for (const std::string& token : run.token_bytes) bytes.push_back(hex(token));
-    return {{"model", {{"path", run.model_path}, {"hash", run.model_hash}}},
-            {"config",
-             {{"family", c.family},
-              {"n_layers", c.n_layers},
-              {"n_heads", c.n_heads},
-              {"n_kv_heads", c.n_kv_heads},
-              {"n_kv_layers", run.layout.n_kv_heads() / std::max(1, c.n_kv_heads)},
-              {"merged", c.merged},
-              {"head_dim", c.head_dim},
-              {"d_model", c.d_model},
-              {"d_ff", c.d_ff},
-              {"n_vocab", c.n_vocab},
-              {"n_ctx", c.n_ctx},
-              {"window", c.window},
-              {"norm_eps", c.norm_eps},
-              {"rope_theta", c.rope_theta},
-              {"tied", c.tied},
-              {"bos", c.bos},
-              {"eos", c.eos}}},
-            {"backend", run.backend},
-            {"prompt", run.prompt},
-            {"prompt_bytes", hex(run.prompt)},
-            {"prompt_tokens", run.prompt_tokens},
-            {"seed", run.seed},
-            {"n_generate", run.n_generate},
-            {"start",
-             {{"lanes", run.start.lanes},
-              {"sampling", run.start.sampling},
-              {"follow", run.start.follow},
-              {"ignore_eos", run.start.ignore_eos},
-              {"tokens_given", run.start.tokens_given},
-              {"forced", run.start.forced}}},
-            {"token_display", run.token_display},
-            {"token_bytes", std::move(bytes)}};
+    Json json = {{"model", {{"path", run.model_path}, {"hash", run.model_hash}}},
+                 {"config",
+                  {{"family", c.family},
+                   {"n_layers", c.n_layers},
+                   {"n_heads", c.n_heads},
+                   {"n_kv_heads", c.n_kv_heads},
+                   {"n_kv_layers", run.layout.n_kv_heads() / std::max(1, c.n_kv_heads)},
+                   {"merged", c.merged},
+                   {"head_dim", c.head_dim},
+                   {"d_model", c.d_model},
+                   {"d_ff", c.d_ff},
+                   {"n_vocab", c.n_vocab},
+                   {"n_ctx", c.n_ctx},
+                   {"window", c.window},
+                   {"norm_eps", c.norm_eps},
+                   {"rope_theta", c.rope_theta},
+                   {"tied", c.tied},
+                   {"bos", c.bos},
+                   {"eos", c.eos}}},
+                 {"backend", run.backend},
+                 {"prompt", run.prompt},
+                 {"prompt_bytes", hex(run.prompt)},
+                 {"prompt_tokens", run.prompt_tokens},
+                 {"seed", run.seed},
+                 {"n_generate", run.n_generate},
+                 {"start",
+                  {{"lanes", run.start.lanes},
+                   {"sampling", run.start.sampling},
+                   {"follow", run.start.follow},
+                   {"ignore_eos", run.start.ignore_eos},
+                   {"tokens_given", run.start.tokens_given},
+                   {"forced", run.start.forced}}},
+                 {"token_display", run.token_display},
+                 {"token_bytes", std::move(bytes)}};
+    if (!run.start.chat.empty()) json["start"]["chat"] = run.start.chat;
+    return json;
 }
 
 /// Parses the vocabulary, whose size limits the token ids in the rest of the run.
@@ -179,7 +181,9 @@ std::shared_ptr<const RunInfo> parse_run(const JsonField& json) {
         run->start.sampling = (*start)["sampling"].text(kMostName);
         run->start.follow = (*start)["follow"].flag();
         run->start.ignore_eos = (*start)["ignore_eos"].flag();
-        run->start.tokens_given = flag_of(*start, "tokens_given");  // older files have neither
+        run->start.tokens_given = flag_of(*start, "tokens_given");  // older files have none of these
+        if (const std::optional<JsonField> chat = start->find("chat"))
+            run->start.chat = chat->text(kMostName);
         if (const std::optional<JsonField> forced = start->find("forced"))
             run->start.forced = integers(*forced, 0, last_token, kLargest);
     }

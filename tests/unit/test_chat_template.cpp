@@ -35,6 +35,8 @@ TEST(ChatTemplate, TurnsAreThoseOfJinja) {
         const std::string token = cut.substr(0, cut.size() - ended.size());
         EXPECT_TRUE(token == "<|im_end|>" || token == "<|eot_id|>" || token == "</s>" || token == "<|end|>")
             << token;
+        EXPECT_TRUE(ends_answer(chat.format, token));
+        EXPECT_FALSE(ends_answer(chat.format, "4821"));
         EXPECT_EQ(first + "4821." + token + ended, talk);
     }
 }
@@ -54,7 +56,7 @@ TEST(ChatTemplate, AnUnknownOneLeavesTheTextAlone) {
         EXPECT_EQ(first_turn(chat, "a <|im_end|> b"), "a <|im_end|> b");
         EXPECT_EQ(next_turn(chat, "c", true), "c");
         const std::vector<std::string> tokens = {"a", "b"};
-        EXPECT_EQ(template_tokens(chat, tokens), std::vector<bool>(2, false));
+        EXPECT_EQ(template_tokens(chat.format, tokens), std::vector<bool>(2, false));
     }
     EXPECT_EQ(chat_format_from_name("nonsense"), ChatFormat::none);
 }
@@ -68,13 +70,13 @@ TEST(ChatTemplate, MarksTheTokensOfTheTemplate) {
         std::vector<std::string> letters;
         for (const char letter : talk) letters.emplace_back(1, letter);
         std::string said, other;
-        const std::vector<bool> marks = template_tokens(chat, letters);
+        const std::vector<bool> marks = template_tokens(chat.format, letters);
         for (std::size_t i = 0; i < marks.size(); ++i) (marks[i] ? other : said) += talk[i];
         EXPECT_EQ(said, "What is the code?4821.Are you sure?") << other;
         // A token that is partly the template's is marked.
         const std::size_t at = talk.find("What");
         const std::vector<std::string> two = {talk.substr(0, at + 2), talk.substr(at + 2)};
-        EXPECT_TRUE(template_tokens(chat, two)[0]);
+        EXPECT_TRUE(template_tokens(chat.format, two)[0]);
     }
 }
 

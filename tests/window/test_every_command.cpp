@@ -22,9 +22,9 @@ namespace {
 /// The actions that each test runs. HasATest compares them with the action table.
 const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
     {"OfTheRun",
-     {"run.toggle", "run.play",   "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
-      "prompt",     "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2", "run.speed3",
-      "run.speed4", "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
+     {"run.toggle", "run.play",    "run.stop",   "step",       "run.step",   "run.step10", "run.restart",
+      "prompt",     "prompt.chat", "model",      "run.speed",  "run.speed0", "run.speed1", "run.speed2",
+      "run.speed3", "run.speed4",  "run.speed5", "run.speed6", "run.speed7", "run.speed8", "run.speed9"}},
     {"OfModels", {"model.get", "model.cancel"}},
     {"OfTime",
      {"time.back", "time.back10", "time.first", "time.last", "time.follow", "row", "rewind", "branch",
@@ -123,6 +123,10 @@ TEST_F(EveryCommand, OfTheRun) {
     run("run.restart");
     EXPECT_NE(app.run.history.run().id, id);
     EXPECT_EQ(app.run.n_decoded(), 0);
+    run("prompt.chat on");
+    EXPECT_TRUE(app.run.setup.chat);
+    run("prompt.chat");
+    EXPECT_FALSE(app.run.setup.chat);
     run("prompt The cat sat on the mat.");
     EXPECT_EQ(app.run.history.run().prompt, "The cat sat on the mat.");
     run("lane 1 h2o:budget=9");

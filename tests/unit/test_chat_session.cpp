@@ -1,0 +1,116 @@
+// A conversation with a model: the prompt and what is said later are turns in the form of its chat template.
+#include "engine/export/run_json.h"
+#include "engine/model/chat_template.h"
+#include "engine/session/prompt.h"
+#include "engine/trace/trace_file.h"
+#include "tests/reference/session_run.h"
+#include "tests/reference/source_folder.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace reference {
+namespace {
+
+using namespace keyhole;
+
+/// The demo model with a chat template of its own.
+class ChatSession : public testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ = std::filesystem::temp_directory_path() / ("keyhole-chat-" + std::to_string(getpid()));
+        std::filesystem::create_directories(folder_);
+        for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"})
+            std::filesystem::create_symlink(source_folder() / "assets/models/keyhole-base" / name,
+                                            folder_ / name);
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    std::shared_ptr<const Model> model_with(const nlohmann::json& chat_template) {
+        std::ofstream(folder_ / "tokenizer_config.json")
+            << nlohmann::json{{"chat_template", chat_template}}.dump();
+        return load_model(folder_);
+    }
+    static std::string text_of(const Model& model, const std::vector<int>& tokens) {
+        return model.tokenizer().decode(tokens, true);
+    }
+
+    const std::string zephyr_ = "{{ '<|user|>\\n' + content + eos_token + '<|assistant|>\\n' }}";
+    std::filesystem::path folder_;
+};
+
+TEST_F(ChatSession, PromptAndSayAreTurns) {
+    const auto model = model_with(zephyr_);
+    RunSpec spec = run_spec("Who is there?", {"full", "h2o:budget=8"}, 60);
+    spec.ignore_eos = spec.chat = spec.follow = true;
+    int n_prompt = 0;
+    const SessionRun run = run_session(model, spec, [&](Session& session, int row) {
+        n_prompt = static_cast<int>(session.run().prompt_tokens.size());
+        if (row == n_prompt + 2) session.apply(parse_command("say \"And now?\""));
+    });
+    const std::string first = "<|user|>\nWho is there?</s>\n<|assistant|>\n";
+    EXPECT_EQ(text_of(*model, prompt_tokens(*model, "Who is there?", true)), first);
+    EXPECT_EQ(n_prompt, static_cast<int>(model->tokenizer().encode(first).size()));
+    const std::string said = text_of(*model, run.tokens(0));
+    const std::string turn = "</s>\n<|user|>\nAnd now?</s>\n<|assistant|>\n";
+    const std::size_t at = said.find(turn);
+    ASSERT_NE(at, std::string::npos) << said;
+    EXPECT_LT(at, 30u) << "after a few tokens of the answer";
+    EXPECT_EQ(said.find(turn, at + 1), std::string::npos);
+}
+
+TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {
+    const auto model = model_with(zephyr_);
+    EXPECT_EQ(prompt_tokens(*model, "Who?", false), model->tokenizer().encode("Who?"));
+    RunSpec spec = run_spec("Who?", {"full"}, 4);
+    const SessionRun run = run_session(model, spec, [](Session& session, int) {
+        EXPECT_EQ(session.run().start.chat, "");
+        EXPECT_EQ(session.run().prompt_tokens, session.run().prompt_tokens);
+    });
+    EXPECT_EQ(text_of(*model, prompt_tokens(*model, "Who?", false)), "Who?");
+}
+
+// A list of templates has one named "default"; chat_template.jinja wins over both.
+TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
+    EXPECT_EQ(model_with(zephyr_)->tokenizer().chat_template(), zephyr_);
+    const nlohmann::json list = {{{"name", "tools"}, {"template", "x"}},
+                                 {{"name", "default"}, {"template", "{{ '[INST] ' }}"}}};
+    EXPECT_EQ(chat_template_of(*model_with(list)).format, ChatFormat::llama2);
+    EXPECT_EQ(model_with(nullptr)->tokenizer().chat_template(), "");
+    EXPECT_EQ(model_with(17)->tokenizer().chat_template(), "");
+    std::ofstream(folder_ / "chat_template.jinja") << "{{ '<|im_start|>' }}";
+    EXPECT_EQ(chat_template_of(*model_with(zephyr_)).format, ChatFormat::chatml);
+}
+
+TEST_F(ChatSession, AnUnknownTemplateIsPlainTextAndSaysSo) {
+    const auto unknown = model_with("{{ messages }}"), none = model_with(nullptr);
+    EXPECT_NE(no_chat_template_text(*unknown).find("unknown form"), std::string::npos);
+    EXPECT_NE(no_chat_template_text(*none).find("no chat template"), std::string::npos);
+    EXPECT_EQ(prompt_tokens(*unknown, "Who?", true), unknown->tokenizer().encode("Who?"));
+}
+
+// A trace and run.json say that the run was a chat, and the run can be started again from them.
+TEST_F(ChatSession, RecordsSayIt) {
+    const auto model = model_with(zephyr_);
+    for (const bool chat : {true, false}) {
+        RunSpec spec = run_spec("Who is there?", {"full"}, 3);
+        spec.chat = chat;
+        const SessionRun run = run_session(model, spec);
+        RunHistory history;
+        history.update(run.steps);
+        EXPECT_EQ(history.run().start.chat, chat ? "zephyr" : "");
+        EXPECT_EQ(run_spec_of(history.run(), {}).chat, chat);
+        const nlohmann::json json = nlohmann::json::parse(make_run_json(history, 0));
+        EXPECT_EQ(json["start"].contains("chat"), chat);
+        write_trace(run.steps, folder_ / "run.keyhole");
+        EXPECT_EQ(read_trace(folder_ / "run.keyhole").front()->run->start.chat, chat ? "zephyr" : "");
+    }
+}
+
+}  // namespace
+}  // namespace reference
