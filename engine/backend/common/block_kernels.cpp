@@ -21,7 +21,7 @@ using CodeTag = hn::RebindToSigned<FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 using Ints = hn::Vec<CodeTag>;
 
-HWY_INLINE int lanes() {
+HWY_INLINE int code_lanes() {
     return static_cast<int>(hn::Lanes(FloatTag()));
 }
 HWY_INLINE Ints load_bytes(const std::uint8_t* p) {
@@ -170,8 +170,9 @@ struct Factors {
 // Multiplies kRows rows with kColumns inputs; n_blocks is the length of a row. Each sum is independent and
 // runs over the columns in ascending order. Blocks `ahead` of those in use are prefetched.
 template <int kRows, int kColumns, class Block>
-HWY_INLINE void multiply_block(const Block* w, std::int64_t n_blocks, std::int64_t ahead, const float* x,
-                               std::int64_t x_stride, float* y, std::int64_t y_stride) {
+HWY_INLINE void multiply_whole_blocks(const Block* w, std::int64_t n_blocks, std::int64_t ahead,
+                                      const float* x, std::int64_t x_stride, float* y,
+                                      std::int64_t y_stride) {
     Floats total[kRows][kColumns];
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
@@ -190,7 +191,7 @@ HWY_INLINE void multiply_block(const Block* w, std::int64_t n_blocks, std::int64
             HWY_UNROLL(4)
             for (int r = 0; r < kRows; ++r) factors[r] = Factors<Block>(w[r * n_blocks + i], of[r], j);
             HWY_UNROLL(2)
-            for (int e = 0; e < Block::kPerScale; e += lanes()) {
+            for (int e = 0; e < Block::kPerScale; e += code_lanes()) {
                 const float* column = x + i * Block::kElements + j * Block::kPerScale + e;
                 HWY_UNROLL(4)
                 for (int r = 0; r < kRows; ++r) {
@@ -217,13 +218,16 @@ void multiply_block_columns(const Block* w, std::int64_t n_blocks, std::int64_t 
     int b = 0;
     // Blocks are widened once for four lanes.
     for (; b + 4 <= n_batch; b += 4)
-        multiply_block<kRows, 4>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+        multiply_whole_blocks<kRows, 4>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+                                        y_stride);
     if (b + 2 <= n_batch) {
-        multiply_block<kRows, 2>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+        multiply_whole_blocks<kRows, 2>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+                                        y_stride);
         b += 2;
     }
     if (b < n_batch)
-        multiply_block<kRows, 1>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride, y_stride);
+        multiply_whole_blocks<kRows, 1>(w, n_blocks, ahead, x + b * x_stride, x_stride, y + b * y_stride,
+                                        y_stride);
 }
 
 // Prefetches as multiply_typed() in kernels.cpp does.
@@ -256,7 +260,7 @@ void widen_block_type(const Block* blocks, std::int64_t n_blocks, float* out) {
         set_factors(blocks[i], of);
         for (int j = 0; j < Block::kElements / Block::kPerScale; ++j) {
             const Factors<Block> factors(blocks[i], of, j);
-            for (int e = 0; e < Block::kPerScale; e += lanes(), out += lanes())
+            for (int e = 0; e < Block::kPerScale; e += code_lanes(), out += code_lanes())
                 hn::StoreU(factors.widened(blocks[i], j, e), FloatTag(), out);
         }
     }
