@@ -55,9 +55,9 @@ std::string check_sharing(const KvSharing& sharing, const ModelConfig& config);
 int compensating_neurons(const ModelConfig& config, const KvShape& from, const KvShape& to, bool biases,
                          bool gated);
 
-/// Returns the model with merged K and V, in the types of `base` (sums in double, rounded once). All other
-/// weights are those of `base`, which stays loaded. With `compensate`, new neurons are copies of the first
-/// ones, which also changes the function.
+/// Returns the model with merged K and V, in the types of `base` (sums in double, rounded once); quantised
+/// ones become float. All other weights are those of `base`, which stays loaded. With `compensate`, new
+/// neurons are copies of the first ones, which also changes the function.
 ///
 /// Returns `base` itself when nothing changes, and an existing merged model while somebody still holds it.
 /// Any thread. Throws Error(wrong_use) with the text of check_sharing().

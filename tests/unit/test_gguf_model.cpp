@@ -395,6 +395,33 @@ TEST_F(GgufModelFile, MergedKvHeadsAreFloat) {
         ASSERT_NEAR(static_cast<const float*>(k.data)[i], (heads[i] + heads[16 * 64 + i]) / 2, 1e-7) << i;
 }
 
+TEST_F(GgufModelFile, NeuronsThatCompensateAreFloat) {
+    const auto model = loaded(SmallLlama());
+    KvSharing sharing;
+    sharing.kind = KvSharing::Kind::mqa;
+    sharing.compensate = true;
+    const auto merged = shared_model(model, sharing);
+    // One KV head a layer less: 2 * 64 * 16 parameters, 32 neurons of 64, in three matrices.
+    constexpr int kMore = 10, kBefore = 96;
+    ASSERT_EQ(merged->config().d_ff, kBefore + kMore);
+    const auto values = [](const Weight& w) {
+        std::vector<float> wide(to_index(w.rows * w.cols));
+        widen_stored(w.dtype, w.data, w.rows * w.cols, wide.data());
+        return wide;
+    };
+    const LayerWeights &a = model->weights().layers[1], &b = merged->weights().layers[1];
+    EXPECT_EQ(b.up.dtype, DType::f32);
+    EXPECT_EQ(b.down.dtype, DType::f32);
+    EXPECT_EQ(b.o.data, a.o.data);
+    const std::vector<float> up = values(a.up), more_up = values(b.up), down = values(a.down),
+                             more_down = values(b.down);
+    for (std::size_t r = 0; r < kBefore + kMore; ++r)
+        for (std::size_t c = 0; c < 64; ++c) {
+            ASSERT_EQ(more_up[r * 64 + c], up[r % kBefore * 64 + c]) << r << " " << c;
+            ASSERT_EQ(more_down[c * (kBefore + kMore) + r], down[c * kBefore + r % kBefore]) << r << " " << c;
+        }
+}
+
 TEST_F(GgufModelFile, CannotBeConverted) {
     loaded(SmallLlama());
     try {
