@@ -18,8 +18,8 @@ struct FoundModel {
 };
 
 /// Takes, in this order: a folder or file that exists ("~/" is the home folder); a name of the catalogue; a
-/// hub name ORG/NAME, or ORG/NAME/FILE.gguf, that lies in the Hugging Face cache. A folder without
-/// config.json that holds one GGUF file stands for the file. Throws Error(bad_file) that says what was tried and the
+/// hub name ORG/NAME, or ORG/NAME/FILE.gguf, that lies in the Hugging Face cache. A folder that holds one
+/// GGUF file and no config.json stands for the file. Throws Error(bad_file) that says what was tried and the
 /// command that gets the model, and Error(wrong_use) for an empty name.
 FoundModel find_model(std::string_view name, std::span<const CatalogModel> catalog);
 

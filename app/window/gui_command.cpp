@@ -37,10 +37,6 @@ std::pair<int, int> parse_size(std::string_view text) {
 
 void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
-    // A trace shows itself without a model.
-    options.setup.model_folder = !arguments.open.empty() && arguments.run.model.empty()
-                                     ? std::filesystem::path(demo_model_folder())
-                                     : model_path(arguments.run);
     options.setup.prompt = arguments.run.prompt;
     options.setup.chat = arguments.run.chat;
     if (arguments.run.prompt.empty())  // the first view is never empty
@@ -68,6 +64,10 @@ void run_gui(const GuiArguments& arguments) {
     else if (arguments.script.empty())
         options.kept_runs = kept_runs_folder();
     if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
+    // Last, since it may get a model. A trace shows itself without one.
+    options.setup.model_folder = !arguments.open.empty() && arguments.run.model.empty()
+                                     ? std::filesystem::path(demo_model_folder())
+                                     : model_path(arguments.run);
     run_window(std::move(options));
 }
 
