@@ -8,6 +8,7 @@
 #include "tests/unit/test_trace.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -24,9 +25,9 @@ namespace fs = std::filesystem;
 class Export : public testing::Test {
   protected:
     void SetUp() override {
-        folder_ =
-            fs::path(testing::TempDir()) /
-            fmt::format("keyhole_export_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+        folder_ = fs::path(testing::TempDir()) /
+                  fmt::format("keyhole_export_{}_{}",
+                              testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
         fs::remove_all(folder_);
         options_.folder = folder_;
     }

@@ -7,6 +7,7 @@
 #include "engine/trace/spool.h"
 #include "engine/trace/trace_file.h"
 
+#include "tests/reference/temp_folder.h"
 #include "tests/unit/test_trace.h"
 #include "tests/unit/trace_members.h"
 
@@ -32,16 +33,6 @@ using testing_trace::member_of;
 
 class HostileTrace : public testing::Test {
   protected:
-    void SetUp() override {
-        folder_ =
-            fs::path(testing::TempDir()) /
-            fmt::format("keyhole_hostile_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
-        fs::remove_all(folder_);
-        fs::create_directories(folder_);
-        path_ = folder_ / "run.keyhole";
-    }
-    void TearDown() override { fs::remove_all(folder_); }
-
     static StepList steps() {
         testing_trace::Maker maker;
         maker.add_lane(0, 0);
@@ -99,7 +90,8 @@ class HostileTrace : public testing::Test {
         EXPECT_EXIT(read(), testing::ExitedWithCode(0), "");
     }
 
-    fs::path folder_, path_;
+    const reference::TempFolder temp_{"hostile"};
+    const fs::path folder_ = temp_.path(), path_ = folder_ / "run.keyhole";
 };
 
 TEST_F(HostileTrace, EveryFieldIsCheckedWhereItEnters) {

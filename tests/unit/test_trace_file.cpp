@@ -13,6 +13,7 @@
 #include "tests/unit/trace_members.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -111,9 +112,9 @@ std::string difference(const StepList& a, const StepList& b) {
 class TraceFile : public testing::Test {
   protected:
     void SetUp() override {
-        folder_ =
-            fs::path(testing::TempDir()) /
-            fmt::format("keyhole_trace_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+        folder_ = fs::path(testing::TempDir()) /
+                  fmt::format("keyhole_trace_{}_{}",
+                              testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
         fs::remove_all(folder_);
         fs::create_directories(folder_);
         path_ = folder_ / "run.keyhole";
