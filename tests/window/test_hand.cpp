@@ -473,8 +473,11 @@ TEST_F(Monkey, DoesAnythingAnywhere) {
     int n = 0, n_starts = 1;
     for (; std::chrono::steady_clock::now() < until; ++n) {
         act();
-        if (n % 5 == 4) catch_up();
-        if (alive()) continue;
+        const bool hangs = n % 5 == 4 && !catch_up();
+        if (alive()) {
+            ASSERT_FALSE(hangs) << "seed " << number << ", action " << n << "\n" << history();
+            continue;
+        }
         // A random action may have quit the program; that is no fault.
         ASSERT_EQ(exit_status(), 0) << "seed " << number << ", action " << n << "\n"
                                     << output() << "\n"

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/inotify.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cmath>
@@ -196,8 +197,10 @@ bool XHand::shows(const std::string& item) {
     return report()["items"].contains(item);
 }
 
+// Outside the window the next click would be nobody's. A widget of the last report may lie there after the
+// window became smaller.
 void XHand::move(int x, int y) {
-    XTestFakeMotionEvent(display_, -1, x, y, 0);
+    XTestFakeMotionEvent(display_, -1, std::clamp(x, 0, width_ - 1), std::clamp(y, 0, height_ - 1), 0);
     XFlush(display_);
 }
 
@@ -315,6 +318,7 @@ void XHand::resize(int width, int height) {
     if (children != nullptr) XFree(children);
     XFlush(display_);
     width_ = width, height_ = height;
+    move(width / 2, height / 2);
 }
 
 }  // namespace keyhole::testing
