@@ -123,6 +123,7 @@ struct Engine::Impl {
         try {
             next = prepare(start);
         } catch (const std::exception& error) {
+            end_after(error);  // a failed device has lost the current run too
             if (session == nullptr) rows_left = 0;
             set_status([&](EngineStatus& s) {
                 s.phase = session == nullptr ? EnginePhase::failed : before;
