@@ -10,7 +10,7 @@
 namespace keyhole {
 
 struct AtlasPanel {
-    int side = 1;                       ///< cells per thumbnail pixel along each axis, in the last frame
+    int side = 1;  ///< cells per thumbnail pixel along each axis, in the last frame
     std::tuple<int, int, float> seen{-1, -1, 1};  ///< layer, head and zoom of the last frame
 };
 

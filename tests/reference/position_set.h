@@ -22,9 +22,7 @@ class PositionSet {
     auto end() const { return sorted_.end(); }
     std::size_t size() const { return sorted_.size(); }
     bool empty() const { return sorted_.empty(); }
-    bool contains(int position) const {
-        return std::binary_search(sorted_.begin(), sorted_.end(), position);
-    }
+    bool contains(int position) const { return std::binary_search(sorted_.begin(), sorted_.end(), position); }
     bool operator==(const PositionSet&) const = default;
 
     void clear() { sorted_.clear(); }

@@ -54,7 +54,8 @@ TEST_F(ChatSession, PromptAndSayAreTurns) {
         if (row == n_prompt + 2) session.apply(parse_command("say \"And now?\""));
     });
     const std::string first = "<|user|>\nWho is there?</s>\n<|assistant|>\n";
-    EXPECT_EQ(text_of(*model, prompt_tokens(*model, "Who is there?", true)), first);
+    EXPECT_EQ(text_of(*model, prompt_tokens(*model, "Who is there?", true)), "<|endoftext|>" + first)
+        << "the tokenizer adds BOS";
     EXPECT_EQ(n_prompt, static_cast<int>(model->tokenizer().encode(first).size()));
     const std::string said = text_of(*model, run.tokens(0));
     const std::string turn = "</s>\n<|user|>\nAnd now?</s>\n<|assistant|>\n";
@@ -67,12 +68,15 @@ TEST_F(ChatSession, PromptAndSayAreTurns) {
 TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {
     const auto model = model_with(zephyr_);
     EXPECT_EQ(prompt_tokens(*model, "Who?", false), model->tokenizer().encode("Who?"));
-    RunSpec spec = run_spec("Who?", {"full"}, 4);
-    const SessionRun run = run_session(model, spec, [](Session& session, int) {
+    RunSpec spec = run_spec("Who?", {"full"}, 8);
+    spec.ignore_eos = true;
+    const SessionRun run = run_session(model, spec, [&](Session& session, int row) {
         EXPECT_EQ(session.run().start.chat, "");
-        EXPECT_EQ(session.run().prompt_tokens, session.run().prompt_tokens);
+        EXPECT_EQ(session.run().prompt_tokens, model->tokenizer().encode("Who?"));
+        if (row == session.run().n_prompt() + 1) session.apply(parse_command("say \" And now?\""));
     });
-    EXPECT_EQ(text_of(*model, prompt_tokens(*model, "Who?", false)), "Who?");
+    EXPECT_NE(text_of(*model, run.tokens(0)).find(" And now?"), std::string::npos);
+    EXPECT_EQ(text_of(*model, run.tokens(0)).find("<|user|>"), std::string::npos);
 }
 
 // A list of templates has one named "default"; chat_template.jinja wins over both.

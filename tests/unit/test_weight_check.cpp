@@ -127,7 +127,6 @@ TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
         EXPECT_EQ(of_file.substr(of_file.find("; ")), of_folder.substr(of_folder.find("; ")));
         return of_folder;
     };
-    expect_says(alone("tiny.Q4_K_M.gguf"), {"GGUF", "gguf_file='tiny.Q4_K_M.gguf'", "save_pretrained"});
     expect_says(alone("pytorch_model.bin"), {"PyTorch", "save_pretrained"});
     expect_says(alone("pytorch_model-00001-of-00002.bin"), {"PyTorch", "save_pretrained"});
     expect_says(alone("model.pt"), {"PyTorch"});
@@ -146,8 +145,11 @@ TEST(OtherFormats, AreNamedWithWhatConvertsThem) {
     write_text_file(folder.path() / "training_args.bin", "x");
     expect_says(refusal(folder.path()),
                 {"neither model.safetensors nor", "name a Hugging Face model folder"});
+    // GGUF files are read, but not as part of a folder.
     write_text_file(folder.path() / "weights.gguf", "x");
-    expect_says(refusal(folder.path()), {"neither model.safetensors nor", "gguf_file='weights.gguf'"});
+    expect_says(refusal(folder.path()), {"neither model.safetensors nor", "weights.gguf is a GGUF file",
+                                         "name the file, not its folder"});
+    expect_says(refusal(folder.path() / "weights.gguf"), {"weights.gguf", "too few for a GGUF file"});
 }
 
 TEST(OtherFormats, ConfigOfAnotherFamilyShowsATensorThatIsThere) {
