@@ -143,7 +143,7 @@ void pick(AppState& app, std::string_view arguments) {
     const std::vector<int> v = whole_numbers(arguments, 2, 2);
     (void)config_of(app);
     if (v[0] < 0 || v[0] > app.run.last_row() || v[1] < 0 || v[1] > v[0])
-        fail(ErrorCode::wrong_use, "rows are 0 to {}, and positions 0 to the row", app.run.last_row());
+        fail(ErrorCode::wrong_use, "steps are 0 to {}, and positions 0 to the step", app.run.last_row());
     app.view.pick_cell({v[0], v[1]}, adds);
 }
 

@@ -40,7 +40,7 @@ std::string lane_text(const RunHistory& history, int lane) {
 void print_run(const LoadedModel& loaded, const RunHistory& history) {
     const StepTrace& last = *history.steps().back();
     const std::vector<LaneMetrics> metrics = run_metrics(history);
-    print_out("{}, {}\nprompt of {} tokens, {} rows decoded\n", printable_text(history.run().model_path),
+    print_out("{}, {}\nprompt of {} tokens, {} steps decoded\n", printable_text(history.run().model_path),
               loaded.backend_text, history.n_prompt(), history.last_row() + 1 - history.n_prompt());
     for (std::size_t i = 0; i < last.lanes.size(); ++i) {
         const LaneRecord& record = last.lanes[i];
@@ -149,8 +149,8 @@ void warn_of_commands_left_out(const RunSpec& spec, const RunHistory& history, c
     });
     if (first == spec.commands.end()) return;
     print_note(
-        "keyhole: warning: {}: the run ended with row {}; {} commands for later rows were left out, the "
-        "first is '{}' after row {}\n",
+        "keyhole: warning: {}: the run ended with step {}; {} commands for later steps were left out, the "
+        "first is '{}' after step {}\n",
         script, history.last_row(), spec.commands.end() - first, shown_text(format_command(first->command)),
         first->row);
 }
@@ -193,12 +193,12 @@ void run_decode(const DecodeOptions& options) {
         const std::int64_t n_bytes = trace_size(*loaded.model, spec, n_prompt);
         check_trace_size(n_bytes, options.save);
         trace = std::make_unique<TraceWriter>(options.save);
-        print_note("the rows of the trace take up to {} in {}\n", format_bytes(n_bytes),
+        print_note("the records of the trace take up to {} in {}\n", format_bytes(n_bytes),
                    trace->spool().string());
         if (!trace->rescued().empty())
             print_note("the records of a run that did not end lay in {}: they are {} now\n",
                        trace->spool().string(), trace->rescued().string());
-        set_end_note(fmt::format("the rows so far are in {0}: `keyhole replay {0}` makes a trace of them",
+        set_end_note(fmt::format("the steps so far are in {0}: `keyhole replay {0}` makes a trace of them",
                                  trace->spool().string()));
     }
 

@@ -32,7 +32,7 @@ std::string metrics_table(const RunHistory& history, const std::vector<LaneMetri
         for (const std::string& c : cells) out += fmt::format(" {:>10}", c);
         out += '\n';
     };
-    line("mean of a lane's rows", [](std::size_t i) { return fmt::format("lane {}", i); });
+    line("mean over a lane's steps", [](std::size_t i) { return fmt::format("lane {}", i); });
     line("", [&](std::size_t i) {
         const RunHistory::Lane& lane = history.lanes()[i];
         const std::string& spec = history.lane_record(lane.last_row, static_cast<int>(i))->info->spec;
@@ -46,7 +46,7 @@ std::string metrics_table(const RunHistory& history, const std::vector<LaneMetri
             return of_lane_0 && i == 0 ? std::string("-") : number(metrics[i].*to, digits);
         });
         if (name == "agreement")
-            line("  over so many rows", [&](std::size_t i) {
+            line("  over so many steps", [&](std::size_t i) {
                 return i == 0 || metrics[i].n_compared == 0 ? "-" : fmt::format("{}", metrics[i].n_compared);
             });
         if (name == "retained_mass")

@@ -44,7 +44,7 @@ void run_replay(ReplayOptions options) {
     RunHistory history;
     history.update(read_trace(options.file));
     if (options.exports.given()) check_views(views, options.exports.view_export(), view_limits(history));
-    print_out("{}: {}, prompt of {} tokens, rows {} to {}\n", printable_text(options.file),
+    print_out("{}: {}, prompt of {} tokens, steps {} to {}\n", printable_text(options.file),
               printable_text(history.run().model_path), history.n_prompt(), history.n_prompt(),
               history.last_row());
     for (std::size_t i = 0; i < history.lanes().size(); ++i) {

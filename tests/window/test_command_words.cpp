@@ -55,7 +55,7 @@ TEST_F(CommandWords, NumbersAreReadWhole) {
     for (const std::string tokens : {"' 4'", "+4", "''", "nan", "4.0", "2147483648"})
         expect_refused(decode(tokens), "is not a whole number from 1 to 16777216");
     EXPECT_EQ(run(decode("010") + "--temperature 0.5 --top-p 1 --seed 18446744073709551615"), 0) << output_;
-    EXPECT_NE(output_.find("10 rows decoded"), std::string::npos) << output_;  // no octal number
+    EXPECT_NE(output_.find("10 steps decoded"), std::string::npos) << output_;  // no octal number
     expect_refused("gui --size -5x-5", "--size '-5x-5'");
     for (const std::string size :
          {"0x0", "1280", "1280x", "x720", "1280x720x3", "99999x99999", "1e3x700", "nanxnan"})
