@@ -100,10 +100,9 @@ std::int64_t trace_size(const Model& model, const RunSpec& spec, int n_prompt) {
             // The released codes hide tokens but free nothing.
             const bool frees = spec.lanes[i].policy.dialect == Dialect::paper;
             const std::int64_t most = frees ? policy.at(layer, head).stored : ResolvedPolicy::kUnlimited;
-            std::int64_t n = 0;
-            for (std::int64_t row = n_prompt; row < n_prompt + spec.n_generate; ++row)
-                n += std::min(row, most) + 1;
-            return n;
+            const std::int64_t first = n_prompt, end = first + spec.n_generate;
+            const std::int64_t full = std::clamp(most, first, end);  // from this row on `most` + 1 are held
+            return (full - first) * (first + full + 1) / 2 + (end == full ? 0 : (end - full) * (most + 1));
         };
         for (int layer = 0; layer < layout.n_layers(); ++layer)
             for (int head = 0; head < layout.n_heads(); ++head) sum += 2 * n_held(layer, head);
