@@ -94,9 +94,9 @@ TEST(RandomCommands, DoTheirWorkOrSayWhyNot) {
 /// seconds.
 std::string random_script(unsigned seed, int n_lines, double seconds, const std::string& end_report,
                           const std::string& warm_report) {
-    const std::array<std::string, 10> files = {"run.keyhole",   "out",        "picture.png", "shot.png",
-                                               "cells.json",    "curves.csv", "a.gif",       "prompt.txt",
-                                               testing::kModel, "nowhere/x"};
+    const std::array<std::string, 10> files = {"run.keyhole", "out",        "picture.png", "shot.png",
+                                               "cells.json",  "curves.csv", "a.gif",       "prompt.txt",
+                                               "model",       "nowhere/x"};
     std::mt19937 random(seed);
     std::vector<std::string> ids;
     for (const UserAction& command : action_table())
@@ -142,12 +142,14 @@ TEST_F(RandomRun, TheWindowTakesWhateverComes) {
     const char* seed = std::getenv("KEYHOLE_RANDOM_SEED");
     const double seconds = minutes == nullptr ? 25 : 60 * std::stod(minutes);
     limit_s_ = static_cast<int>(seconds) + 300;
+    // Exports may go into the folder of the model.
+    std::filesystem::copy(testing::kModel, path("model"));
     std::ofstream(path("prompt.txt")) << "Once upon a time there was a cat.\n";
     std::ofstream(path("random.txt"))
         << random_script(seed == nullptr ? 1 : static_cast<unsigned>(std::stoul(seed)),
                          static_cast<int>(40 * seconds), seconds, path("end.json"), path("warm.json"));
-    ASSERT_EQ(run("gui --model '" + testing::kModel + "' --prompt-file '" + testing::kPrompt + "'" +
-                      testing::kLanes + " --size 1280x800 --script '" + path("random.txt") + "'",
+    ASSERT_EQ(run("gui --model model --prompt-file '" + testing::kPrompt + "'" + testing::kLanes +
+                      " --size 1280x800 --script '" + path("random.txt") + "'",
                   "cd '" + folder_.string() + "' &&"),
               0)
         << output_;
