@@ -137,20 +137,18 @@ struct Engine::Impl {
         session.reset();  // before the backend that it uses
         if (next.backend != nullptr) backend = std::move(next.backend);
         session = std::move(next.session);
-        {
-            const std::lock_guard lock(mutex);
+        set_status([&](EngineStatus& s) {
             model = next.model;
             EngineStatus fresh;
-            fresh.handled = status.handled;
-            fresh.refused = status.refused;
-            fresh.refusal_message = status.refusal_message;
+            fresh.handled = s.handled;
+            fresh.refused = s.refused;
+            fresh.refusal_message = s.refusal_message;
             fresh.phase = EnginePhase::prefill;
             fresh.message = next.notice;
             fresh.backend = backend->name();
             fresh.run = start.run;
-            status = std::move(fresh);
-        }
-        if (wake) wake();
+            s = std::move(fresh);
+        });
         try {
             recorder.push(session->prefill([&, at = Clock::now()](double done) mutable {
                 if (const auto now = Clock::now(); now >= at) {
