@@ -161,8 +161,8 @@ void run_decode(const DecodeOptions& options) {
     std::vector<ScriptLine> script;
     if (!options.run.script.empty()) script = read_script_lines(options.run.script);
     LoadedModel loaded = load_for_run(options.run);
-    if (spec.chat && chat_template_of(*loaded.model).format == ChatFormat::none)
-        print_note("keyhole: {}\n", no_chat_template_text(*loaded.model));
+    if (const std::string why = spec.chat ? why_no_chat(*loaded.model) : ""; !why.empty())
+        print_note("keyhole: {}\n", why);
     const int n_prompt = static_cast<int>(prompt_tokens(*loaded.model, spec.prompt, spec.chat).size());
     const int last_row = n_prompt + spec.n_generate - 1;
     spec.commands = parse_timed_script(options.run.script, script, n_prompt, last_row);

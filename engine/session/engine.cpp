@@ -198,8 +198,8 @@ struct Engine::Impl {
             if (!warning.empty())
                 next.notice = "warning: " + warning + (next.notice.empty() ? "" : "; " + next.notice);
         }
-        if (start.run.chat && chat_template_of(*next.model).format == ChatFormat::none)
-            next.notice += (next.notice.empty() ? "" : "; ") + no_chat_template_text(*next.model);
+        if (const std::string why = start.run.chat ? why_no_chat(*next.model) : ""; !why.empty())
+            next.notice += (next.notice.empty() ? "" : "; ") + why;
         Backend& runs_on = next.backend != nullptr ? *next.backend : *backend;
         next.session = std::make_unique<Session>(next.model, runs_on, start.run, nullptr, kCheckpointBytes);
         return next;

@@ -8,7 +8,8 @@ ChatTemplate chat_template_of(const Model& model) {
     return recognise_chat_template(model.tokenizer().chat_template());
 }
 
-std::string no_chat_template_text(const Model& model) {
+std::string why_no_chat(const Model& model) {
+    if (chat_template_of(model).format != ChatFormat::none) return "";
     return fmt::format("{} has {}, so a chat turn is plain text", model.path().string(),
                        model.tokenizer().chat_template().empty() ? "no chat template"
                                                                  : "a chat template of an unknown form");

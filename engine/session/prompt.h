@@ -17,7 +17,7 @@ std::vector<int> prompt_tokens(const Model& model, const std::string& prompt, bo
 
 /// Returns the model's chat template; the format none if it has none that is known.
 ChatTemplate chat_template_of(const Model& model);
-/// Returns what to tell the user of a chat with a model that has none.
-std::string no_chat_template_text(const Model& model);
+/// Returns why a chat with this model is plain text; empty if its template is known.
+std::string why_no_chat(const Model& model);
 
 }  // namespace keyhole

@@ -93,8 +93,9 @@ TEST_F(ChatSession, TemplatesComeFromEveryPlaceOfAFolder) {
 
 TEST_F(ChatSession, AnUnknownTemplateIsPlainTextAndSaysSo) {
     const auto unknown = model_with("{{ messages }}"), none = model_with(nullptr);
-    EXPECT_NE(no_chat_template_text(*unknown).find("unknown form"), std::string::npos);
-    EXPECT_NE(no_chat_template_text(*none).find("no chat template"), std::string::npos);
+    EXPECT_NE(why_no_chat(*unknown).find("unknown form"), std::string::npos);
+    EXPECT_NE(why_no_chat(*none).find("no chat template"), std::string::npos);
+    EXPECT_EQ(why_no_chat(*model_with(zephyr_)), "");
     EXPECT_EQ(prompt_tokens(*unknown, "Who?", true), unknown->tokenizer().encode("Who?"));
 }
 
