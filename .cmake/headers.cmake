@@ -1,12 +1,6 @@
-# Target keyhole_headers: compiles every header alone, so that includes need no order.
+# Target keyhole_headers: compiles every header of the engine alone, so that includes need no order.
 
-file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h app/*.h tests/*.h)
-if(NOT TARGET keyhole_window)
-  list(FILTER KH_HEADERS EXCLUDE REGEX "^(app|tests/window)/")
-endif()
-if(NOT GTest_FOUND)
-  list(FILTER KH_HEADERS EXCLUDE REGEX "^tests/")
-endif()
+file(GLOB_RECURSE KH_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} engine/*.h)
 
 set(sources)
 foreach(header IN LISTS KH_HEADERS)
@@ -20,12 +14,6 @@ add_library(keyhole_headers OBJECT ${sources})
 target_link_libraries(keyhole_headers PRIVATE keyhole_options fmt::fmt PkgConfig::HWY)
 target_include_directories(keyhole_headers PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_options(keyhole_headers PRIVATE -O0 -g0 -Wno-unused-function)
-if(TARGET keyhole_window)
-  target_link_libraries(keyhole_headers PRIVATE PkgConfig::IMGUI glfw OpenGL::GL CLI11::CLI11)
-endif()
-if(GTest_FOUND)
-  target_link_libraries(keyhole_headers PRIVATE GTest::gtest)
-endif()
 if(NOT KH_CHECK_HEADERS)
   set_target_properties(keyhole_headers PROPERTIES EXCLUDE_FROM_ALL ON)
 endif()

@@ -74,16 +74,21 @@ if(KH_SANITIZE STREQUAL "thread")
     endif()
   endforeach()
 endif()
-kh_precompiled(keyhole_tests_precompiled LIBRARIES GTest::gtest HEADERS <gtest/gtest.h>)
+# Tests take long to compile and little time to run.
+add_library(keyhole_tests_options INTERFACE)
+target_compile_options(keyhole_tests_options INTERFACE -O1)
+kh_precompiled(keyhole_tests_precompiled LIBRARIES GTest::gtest keyhole_tests_options HEADERS <gtest/gtest.h>)
 add_library(keyhole_reference STATIC ${KH_REFERENCE})
 kh_precompile(keyhole_reference keyhole_tests_precompiled)
-target_link_libraries(keyhole_reference PUBLIC keyhole_engine nlohmann_json::nlohmann_json GTest::gtest)
+target_link_libraries(keyhole_reference PUBLIC
+  keyhole_engine nlohmann_json::nlohmann_json GTest::gtest PRIVATE keyhole_tests_options)
 # Only one file knows the source folder, so that a compiler cache serves clones in any folder.
 set_source_files_properties(tests/reference/source_folder.cpp PROPERTIES
   COMPILE_DEFINITIONS KH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_executable(keyhole_tests ${KH_UNIT_TESTS})
 target_link_libraries(keyhole_tests PRIVATE
-  keyhole_reference nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF GTest::gtest_main)
+  keyhole_reference keyhole_tests_options nlohmann_json::nlohmann_json PkgConfig::ZIP PkgConfig::STB GIF::GIF
+  GTest::gtest_main)
 kh_precompile(keyhole_tests keyhole_tests_precompiled)
 kh_add_tests(keyhole_tests unit)
 
@@ -104,7 +109,7 @@ file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
     tests/unit/test_cuda_sharing.cpp)
-  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference GTest::gtest_main)
+  target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options GTest::gtest_main)
   kh_precompile(keyhole_gpu_tests keyhole_tests_precompiled)
   set_target_properties(keyhole_gpu_tests PROPERTIES BUILD_RPATH "$ORIGIN")
   kh_add_tests(keyhole_gpu_tests gpu)
@@ -138,7 +143,8 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   endif()
   add_executable(keyhole_window_tests ${KH_WINDOW_TESTS})
   target_link_libraries(keyhole_window_tests PRIVATE
-    keyhole_window keyhole_reference CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI
+    keyhole_window keyhole_reference keyhole_tests_options
+    CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI
     PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw OpenGL::GL
     GTest::gtest_main $<TARGET_NAME_IF_EXISTS:PkgConfig::XTST>)
   kh_precompile(keyhole_window_tests keyhole_tests_precompiled)

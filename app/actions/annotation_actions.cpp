@@ -91,6 +91,31 @@ void ask_why(AppState& app, std::string_view) {
     open_dialog<Dialog::why>(app, {});
 }
 
+/// Opens the page on the token that explains a lane's answer: of the watched words, or else of all tokens,
+/// the evicted one that most KV heads of the lane lost.
+void explain_answer(AppState& app, std::string_view arguments) {
+    (void)config_of(app);
+    const int lane = arguments.empty() ? app.view.lane : whole_numbers(arguments, 1, 1)[0];
+    if (lane < 0 || lane >= app.run.lane_editor.n_lanes())
+        fail(ErrorCode::wrong_use, "there are lanes 0 to {}", app.run.lane_editor.n_lanes() - 1);
+    app.view.lane = lane;
+    const int shown = app.shown_lane(), row = app.view.row;
+    const int first = app.view.watched ? app.view.watched->first : 0;
+    const int last = app.view.watched ? app.view.watched->last : row;
+    int position = -1, most = 0;
+    for (int p = first; p <= std::min(last, row); ++p) {
+        int n_lost = 0;
+        for (int g = 0; g < app.run.history.layout(shown).n_kv_heads(); ++g)
+            n_lost += app.run.history.stored(shown, g, p, row) ? 0 : 1;
+        if (n_lost > most) most = n_lost, position = p;
+    }
+    if (position < 0)
+        fail(ErrorCode::wrong_use, "lane {} still holds {} in all heads after step {}", lane,
+             app.view.watched ? "the watched words" : "every token", row);
+    app.view.pick_cell({row, position}, false);
+    app.dialog = Dialog::why;
+}
+
 /// arguments: [watched] [ROW]. Asks for the next token with the evicted token, or the watched words, back in
 /// the cache.
 void request_counterfactual(AppState& app, std::string_view arguments) {
@@ -134,6 +159,12 @@ void open_path(AppState& app, std::string_view path) {
 }
 
 constexpr std::array kTable = {
+    UserAction{"why.answer",
+               "",
+               "Why does this lane answer so?",
+               "[LANE]: opens the page on a watched token that the lane has evicted.",
+               {},
+               explain_answer},
     UserAction{"undo",
                menu::kView,
                "Undo",

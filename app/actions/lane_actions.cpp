@@ -116,6 +116,13 @@ constexpr std::array kTable = {
                [](AppState& app, std::string_view a) {
                    engine_command(app, "add", a.empty() ? "h2o:budget=64" : a);
                }},
+    UserAction{
+        "lane.advanced",
+        menu::kLanes,
+        "Show all options of a lane",
+        "[on|off]: or only preset, budget and recent window.",
+        {},
+        [](AppState& app, std::string_view a) { app.view.advanced = on_or_off(a, app.view.advanced); }},
     UserAction{"lane.duplicate", menu::kLanes, "Duplicate the lane", "", {'D', kCtrl}, duplicate_lane},
     UserAction{"remove",
                menu::kLanes,

@@ -49,6 +49,7 @@ void get_model(AppState& app, std::string_view name) {
 void set_prompt(AppState& app, std::string_view text) {
     if (text.empty()) fail(ErrorCode::wrong_use, "the prompt is empty; give a text");
     app.run.setup.prompt = text;
+    app.run.setup.guide = {};
     app.start();
 }
 

@@ -50,17 +50,19 @@ void size_side(AppState& app, std::string_view arguments) {
     ViewState& view = app.view;
     const std::size_t blank = std::min(arguments.find(' '), arguments.size());
     const std::string_view side = arguments.substr(0, blank);
-    const std::array<std::pair<std::string_view, float*>, 4> sides = {{{"left", &view.left_width},
-                                                                       {"atlas", &view.atlas_width},
+    const std::array<std::pair<std::string_view, float*>, 5> sides = {{{"left", &view.left_width},
+                                                                       {"atlas", &view.atlas_height},
                                                                        {"right", &view.right_width},
-                                                                       {"bottom", &view.bottom_height}}};
+                                                                       {"text", &view.text_height},
+                                                                       {"curves", &view.curves_height}}};
     for (const auto& [name, size] : sides) {
         if (name != side) continue;
         const double points = real_numbers(arguments.substr(std::min(blank + 1, arguments.size())), 1, 1)[0];
         *size = static_cast<float>(std::clamp(points, 100.0, 10000.0));
         return;
     }
-    fail(ErrorCode::wrong_use, "'{}' is no side of the window; choose from left, atlas, right, bottom", side);
+    fail(ErrorCode::wrong_use, "'{}' is no part of the window; choose from left, right, text, atlas, curves",
+         side);
 }
 
 /// Selects the choice with this name, or the next one if the name is empty.
@@ -327,10 +329,20 @@ constexpr std::array kTable = {
         show_region},
     UserAction{"view.size",
                "",
-               "Set the size of a side of the window",
-               "left|atlas|right|bottom POINTS: at least 100; panes share what is there.",
+               "Set the size of a part of the window",
+               "left|right|text|atlas|curves POINTS: at least 100; panes share what is there.",
                {},
                size_side},
+    UserAction{"view.reset",
+               menu::kView,
+               "Reset the layout",
+               "Gives every pane its first size.",
+               {},
+               [](AppState& app, std::string_view) {
+                   ViewState& view = app.view;
+                   view.left_width = view.right_width = view.atlas_height = view.text_height = 0;
+                   view.curves_height = 0;
+               }},
     UserAction{"layer.previous",
                menu::kView,
                "Previous layer",

@@ -7,6 +7,7 @@
 #include "app/cli/output.h"
 #include "app/cli/path_option.h"
 #include "engine/base/error.h"
+#include "engine/session/prompt_file.h"
 #include "engine/base/index.h"
 #include "engine/base/json_text.h"
 #include "engine/base/mapped_file.h"
@@ -79,7 +80,7 @@ void RunOptions::add_sampling(CLI::App& command) {
 
 RunSpec RunOptions::run_spec() const {
     RunSpec spec;
-    spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file);
+    spec.prompt = prompt_file.empty() ? prompt : read_prompt_file(prompt_file).text;
     if (prompt_file.empty() && (prompt_option == nullptr || prompt_option->count() == 0))
         fail(ErrorCode::wrong_use, "there is no prompt; give --prompt TEXT or --prompt-file FILE");
     for (const std::string& lane : lanes) spec.lanes.push_back(parse_lane_spec(lane));
@@ -113,14 +114,6 @@ std::string demo_model_folder() {
     const std::filesystem::path folder = find_assets() / "models" / "keyhole-base";
     std::error_code ignored;
     return std::filesystem::exists(folder / "config.json", ignored) ? folder.string() : std::string();
-}
-
-std::string read_prompt_file(const std::string& file) {
-    constexpr std::size_t kMostBytes = 64 << 20;  // more than any context holds
-    std::string text = read_text_input(file, kMostBytes);
-    if (text.ends_with('\n')) text.pop_back();
-    if (text.ends_with('\r')) text.pop_back();
-    return text;
 }
 
 void print_warnings(const Model& model) {

@@ -51,10 +51,6 @@ CLI::Option* add_yes(CLI::App& command, const std::string& what);
 /// Returns the demo model's folder beside the program or its sources; empty if it is not there.
 std::string demo_model_folder();
 
-/// Returns the file's text without the final line end that editors add, since it would become part of the
-/// prompt. Throws Error(bad_file).
-std::string read_prompt_file(const std::string& file);
-
 struct LoadedModel {
     std::shared_ptr<const Model> model;
     std::unique_ptr<Backend> backend;

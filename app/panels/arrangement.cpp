@@ -11,7 +11,7 @@ namespace keyhole {
 
 namespace {
 
-/// A pane of a group that shares one column; one pane of the group is visible.
+/// A pane of a group that shares one place; one pane of the group is visible.
 struct Turn {
     SidePane pane;
     const char* label;
@@ -19,51 +19,46 @@ struct Turn {
     std::function<void()> draw;
 };
 
-/// The places of the panes, in unscaled pixels. The focused head has priority. If it would get too little
-/// room, other panes share a column beside it: first lanes and details, then also atlas and curves, and at
-/// last the text too.
+/// The places of the panes, in unscaled pixels: lanes and atlas left; text and answers above the rest; the
+/// focused head beside details and curves. Where the window has no room for all, panes take turns.
 struct Plan {
-    bool apart = true;   ///< lanes left, details right; false: they share the left column
-    bool column = true;  ///< atlas and curves have a column; false: they share too
-    bool strip = true;   ///< the text has its place below; false: it shares too
-    float left = 0, right = 0, atlas = 0, bottom = 0;
+    bool right_column = true;    ///< details and curves; false: they take turns in the left column
+    bool atlas_below = true;     ///< the lanes; false: the atlas takes turns with them
+    bool curves_below = true;    ///< the details; false: the curves take turns with them
+    bool answers_beside = true;  ///< the text; false: below it
+    float left = 0, right = 0;
+    float text = 0;  ///< height of text and answers; 0: they take turns in the left column
+    float atlas = 0, curves = 0;
 };
 
-constexpr float kGap = 6;
+constexpr float kGap = 6, kTimeHeight = 46;
 
-Plan plan_of(const ViewState& view, float wide, float high) {
-    constexpr float kFocus = 330, kStacked = 300, kPair = 560;  // widths, and the height of atlas and curves
-    const bool compares = view.arrangement == Arrangement::compare,
-               teaches = view.arrangement == Arrangement::teach;
+Plan plan_of(const ViewState& view, float wide, float high, float answers) {
+    constexpr float kFocus = 350, kPair = 560;  // least widths of the focused head, and of two beside
+    const bool compares = view.arrangement == Arrangement::compare;
     const auto chosen = [](float by_user, float by_window) { return by_user > 0 ? by_user : by_window; };
+    const float middle = high - 92 - kTimeHeight - kGap;  // without menu, buttons, time bar and status line
     Plan plan;
-    plan.strip = high >= 420;
-    plan.bottom = !plan.strip ? 46 + kGap
-                              : chosen(view.bottom_height, std::clamp(high * (teaches ? 0.25f : 0.2f),
-                                                                      high < 560 ? 130.0f : 162.0f, 260.0f));
-    plan.right = chosen(view.right_width, std::clamp(wide * 0.2f, 252.0f, 350.0f));
-    plan.left = teaches ? -kGap : chosen(view.left_width, std::clamp(wide * 0.185f, 240.0f, 320.0f));
-    const auto atlas_in = [&](float centre) {
-        const float width =
-            chosen(view.atlas_width, std::clamp(centre * 0.37f, teaches ? 270.0f : 230.0f, 420.0f));
-        return std::clamp(width, 120.0f, std::max(centre - 200, 121.0f));
-    };
-    const float middle = high - 92 - plan.bottom;  // without menu, buttons and status line
+    plan.left = chosen(view.left_width, std::clamp(wide * 0.19f, 236.0f, 330.0f));
+    plan.right = chosen(view.right_width, std::clamp(wide * 0.22f, 252.0f, 380.0f));
     const float centre = wide - plan.left - plan.right - 4 * kGap;
-    plan.atlas = compares ? 0 : atlas_in(centre);
-    const auto fits = [&](float room) {
-        return compares ? room >= kPair : room - plan.atlas - kGap >= kFocus && middle >= kStacked;
-    };
-    if (fits(centre)) return plan;
-    plan.apart = false;
-    plan.right = -kGap;
-    if (teaches || plan.left < 100) plan.left = 240;
-    plan.atlas = compares ? 0 : atlas_in(wide - plan.left - 3 * kGap);
-    if (compares || (!teaches && fits(wide - plan.left - 3 * kGap))) return plan;
-    plan.column = false;
-    plan.atlas = -kGap;
-    plan.left = chosen(view.left_width, std::clamp(wide * 0.34f, 240.0f, 320.0f));
-    plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
+    if (centre < (compares ? kPair : kFocus)) {
+        plan.right_column = plan.atlas_below = plan.curves_below = false;
+        plan.right = -kGap;
+        plan.left = std::min(plan.left, std::max(wide - kFocus, wide * 0.45f));
+    }
+    const float words = wide - plan.left - 3 * kGap;
+    plan.answers_beside = words >= (view.arrangement == Arrangement::teach ? 480 : 620);
+    const float by_itself =
+        plan.answers_beside ? std::clamp(answers, 130.0f, 230.0f) : std::clamp(answers + 90, 190.0f, 270.0f);
+    // For a projector the answers come first.
+    const float least = view.arrangement == Arrangement::teach ? 330 : 400;
+    if (middle >= least) plan.text = std::min(chosen(view.text_height, by_itself), middle - 140);
+    const float below = middle - plan.text - kGap;
+    plan.atlas_below = plan.atlas_below && middle >= 420;
+    plan.curves_below = plan.curves_below && below >= 380;
+    plan.curves =
+        std::min(chosen(view.curves_height, std::clamp(below * 0.42f, 150.0f, 300.0f)), below - 120);
     return plan;
 }
 
@@ -104,6 +99,26 @@ void begin_whole_window(ImVec2 size, float gap) {
                      ImGuiWindowFlags_NoBackground);
 }
 
+/// Draws the text beside, or above, the lanes' answers.
+void draw_story(Panels& panels, const PanelContext& context, const Plan& plan) {
+    const bool side_by_side = context.app.view.arrangement == Arrangement::compare;
+    const ImVec2 at = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
+    const float gap = context.px(10);
+    const ImVec2 text =
+        plan.answers_beside
+            ? ImVec2(std::floor((room.x - gap) * 0.57f), room.y)
+            : ImVec2(room.x, std::floor(std::max(room.y * 0.5f, room.y - answers_height(context))));
+    constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
+    {
+        const ScopedChild child("text of lane", text, false, kStill);
+        side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
+    }
+    ImGui::SetCursorScreenPos(plan.answers_beside ? ImVec2(at.x + text.x + gap, at.y)
+                                                  : ImVec2(at.x, at.y + text.y + context.px(4)));
+    const ScopedChild child("own answers", {0, 0}, false, kStill);
+    draw(panels.answers, context);
+}
+
 }  // namespace
 
 void lay_out(Panels& panels, const PanelContext& context) {
@@ -111,23 +126,21 @@ void lay_out(Panels& panels, const PanelContext& context) {
     const ViewState& view = app.view;
     const ImVec2 size = ImGui::GetIO().DisplaySize;
     const float s = context.scale, gap = std::round(kGap * s);
-    const bool side_by_side = view.arrangement == Arrangement::compare,
-               teaches = view.arrangement == Arrangement::teach;
-    const Plan plan = plan_of(view, size.x / s, size.y / s);
-    const float left_width = std::round(plan.left * s), right_width = std::round(plan.right * s),
-                bottom_height = std::round(plan.bottom * s);
-    const float time_height = std::round(46 * s), status_height = std::round(22 * s);
+    const bool side_by_side = view.arrangement == Arrangement::compare;
+    const float status_height = std::round(22 * s), time_height = std::round(kTimeHeight * s);
 
     begin_whole_window(size, gap);
+    const Plan plan = plan_of(view, size.x / s, size.y / s, answers_height(context) / s);
     draw_menus(panels.top, context);
     draw(panels.top, context);
 
+    const float left_width = std::round(plan.left * s), right_width = std::round(plan.right * s),
+                text_height = std::round(plan.text * s);
     const float top = ImGui::GetCursorScreenPos().y + std::round(2 * s);
-    const float bottom = size.y - status_height;
-    const float middle_end = bottom - bottom_height - gap;
+    const float bottom = size.y - status_height;          // of the time bar
+    const float middle_end = bottom - time_height - gap;  // of the columns
     const float centre_left = gap + left_width + gap, centre_right = size.x - gap - right_width - gap;
-    const float centre = centre_right - centre_left;
-    const float atlas_width = std::round(plan.atlas * s);
+    const float below_text = plan.text > 0 ? top + text_height + gap : top;
     const auto pane = [&](const char* id, float x, float y, float width, float height, auto&& body,
                           ImGuiWindowFlags flags = 0) {
         ImGui::SetCursorScreenPos({std::round(x), std::round(y)});
@@ -137,59 +150,62 @@ void lay_out(Panels& panels, const PanelContext& context) {
         mark_area(context, fmt::format("pane {}", id), min, {min.x + extent.x, min.y + extent.y});
         body();
     };
-    const float middle = middle_end - top;
     constexpr ImGuiWindowFlags kStill = ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse;
-    const auto lanes = [&] { draw(panels.lanes, context); };
-    const auto atlas = [&] { draw(panels.atlas, context); };
-    const auto curves = [&] { draw(panels.curves, context); };
-    const auto info = [&] { draw(panels.inspector, context); };
-    const auto text = [&] {
-        side_by_side ? draw_texts(panels.compare, panels.strip, context) : draw(panels.strip, context);
-    };
-    if (plan.apart) {
-        if (!teaches) pane("lanes", gap, top, left_width, middle, lanes);
-        pane("inspector", centre_right + gap, top, right_width, middle, info);
-    } else {
-        std::vector<Turn> turns = {{SidePane::lanes, "Lanes", 0, lanes}};
-        if (!plan.column) {
-            turns.push_back({SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar, atlas});
-            turns.push_back({SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar, curves});
-        }
-        turns.push_back({SidePane::info, "Info", 0, info});
-        if (!plan.strip) turns.push_back({SidePane::text, "Text", kStill, text});
+    const Turn lanes{SidePane::lanes, "Lanes", 0, [&] { draw(panels.lanes, context); }};
+    const Turn atlas{SidePane::atlas, "Atlas", ImGuiWindowFlags_NoScrollbar,
+                     [&] { draw(panels.atlas, context); }};
+    const Turn curves{SidePane::curves, "Curves", ImGuiWindowFlags_NoScrollbar,
+                      [&] { draw(panels.curves, context); }};
+    const Turn info{SidePane::info, "Info", 0, [&] { draw(panels.inspector, context); }};
+    const Turn text{SidePane::text, "Text", kStill, [&] { draw_story(panels, context, plan); }};
+    const auto turns_in = [&](const char* id, std::vector<Turn> turns, float x, float y, float width,
+                              float height) {
         pane(
-            "side", gap, top, left_width, middle, [&] { draw_turns(context, turns); }, kStill);
+            id, x, y, width, height, [&] { draw_turns(context, turns); }, kStill);
+    };
+
+    // Left: the lanes, and the atlas below them as high as its squares need.
+    const float middle = middle_end - top;
+    float atlas_height = 0;
+    if (plan.atlas_below) {
+        const ModelConfig* model = app.run.has_steps() ? &app.run.history.run().config : nullptr;
+        const float n_layers = model != nullptr ? static_cast<float>(model->n_layers) : 8,
+                    n_heads = model != nullptr ? static_cast<float>(model->n_heads) : 8;
+        const float squares = (left_width - 46 * s) / n_heads * n_layers + 62 * s;
+        atlas_height = std::round(
+            std::clamp(view.atlas_height > 0 ? view.atlas_height * s : std::min(squares, middle * 0.5f),
+                       100 * s, middle - 120 * s));
+        pane("lanes", gap, top, left_width, middle - atlas_height - gap, lanes.draw, lanes.flags);
+        pane("atlas", gap, middle_end - atlas_height, left_width, atlas_height, atlas.draw, atlas.flags);
+    } else {
+        std::vector<Turn> turns = {lanes, atlas};
+        if (!plan.right_column) turns.insert(turns.end(), {curves, info});
+        if (plan.text == 0) turns.push_back(text);
+        turns_in("side", std::move(turns), gap, top, left_width, middle);
     }
-    const float n_layers =
-        app.run.has_steps() ? static_cast<float>(app.run.history.run().config.n_layers) : 8;
-    const float n_heads = app.run.has_steps() ? static_cast<float>(app.run.history.run().config.n_heads) : 8;
-    const float n_lanes = static_cast<float>(app.run.lane_editor.n_lanes());
-    const float cards_height = (n_lanes * 41 + 78) * s;  // for a projector
-    const float atlas_height =
-        std::min(teaches ? std::max(middle - cards_height - gap, middle * 0.3f) : middle * 0.58f,
-                 (atlas_width - 46 * s) / n_heads * n_layers + 62 * s);
-    if (!side_by_side && plan.column) {
-        pane("atlas", centre_left, top, atlas_width, atlas_height, atlas, ImGuiWindowFlags_NoScrollbar);
-        // For a projector the lanes' cards are here, and the curves only if there is room for both.
-        const float below = middle - atlas_height - gap, cards = std::min(below, cards_height);
-        const float left_over = teaches ? below - cards - gap : below;
-        if (teaches)
-            pane("lanes", centre_left, top + atlas_height + gap, atlas_width,
-                 left_over < 150 * s ? below : cards, lanes);
-        if (!teaches || left_over >= 150 * s)
-            pane("curves", centre_left, middle_end - left_over, atlas_width, left_over, curves,
-                 ImGuiWindowFlags_NoScrollbar);
-    }
+
+    if (plan.text > 0)
+        pane(
+            "strip", centre_left, top, size.x - gap - centre_left, text_height,
+            [&] { draw_story(panels, context, plan); }, kStill);
+    const float below = middle_end - below_text, centre = centre_right - centre_left;
     if (side_by_side)
         pane(
-            "compare", centre_left, top, centre, middle, [&] { draw(panels.compare, context); }, kStill);
+            "compare", centre_left, below_text, centre, below, [&] { draw(panels.compare, context); },
+            kStill);
     else
         pane(
-            "heatmap", centre_left + atlas_width + gap, top, centre - atlas_width - gap, middle,
-            [&] { draw(panels.heatmap, context); }, kStill);
-    if (plan.strip)
-        pane("strip", gap, middle_end + gap, size.x - 2 * gap, bottom_height - time_height - gap, text,
-             kStill);
+            "heatmap", centre_left, below_text, centre, below, [&] { draw(panels.heatmap, context); },
+            kStill);
+    const float curves_height = std::round(plan.curves * s);
+    if (plan.right_column && plan.curves_below) {
+        pane("inspector", centre_right + gap, below_text, right_width, below - curves_height - gap, info.draw,
+             info.flags);
+        pane("curves", centre_right + gap, middle_end - curves_height, right_width, curves_height,
+             curves.draw, curves.flags);
+    } else if (plan.right_column) {
+        turns_in("details", {info, curves}, centre_right + gap, below_text, right_width, below);
+    }
     pane(
         "time", gap, bottom - time_height, size.x - 2 * gap, time_height - gap / 2,
         [&] { draw(panels.time, context); }, kStill);
@@ -197,17 +213,22 @@ void lay_out(Panels& panels, const PanelContext& context) {
     draw_status(context);
 
     // Draggable borders.
-    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view side,
+    const auto drag = [&](const char* id, bool vertical, ImVec2 at, float length, std::string_view part,
                           float now, float sign) {
         const float by = splitter(id, vertical, at, length, gap);
-        mark_item(context, fmt::format("splitter {}", id));
-        if (by != 0) run(context, fmt::format("view.size {} {}", side, (now + sign * by) / s));
+        mark_item(context, fmt::format("splitter {}", part));
+        if (by != 0) run(context, fmt::format("view.size {} {}", part, (now + sign * by) / s));
     };
-    if (!teaches || !plan.apart) drag("left|", true, {gap + left_width, top}, middle, "left", left_width, 1);
-    if (!side_by_side && plan.column)
-        drag("atlas|", true, {centre_left + atlas_width, top}, middle, "atlas", atlas_width, 1);
-    if (plan.apart) drag("right|", true, {centre_right, top}, middle, "right", right_width, -1);
-    if (plan.strip) drag("bottom-", false, {gap, middle_end}, size.x - 2 * gap, "bottom", bottom_height, -1);
+    drag("left|", true, {gap + left_width, top}, middle, "left", left_width, 1);
+    if (plan.atlas_below)
+        drag("atlas-", false, {gap, middle_end - atlas_height - gap}, left_width, "atlas", atlas_height, -1);
+    if (plan.text > 0)
+        drag("text-", false, {centre_left, top + text_height}, size.x - gap - centre_left, "text",
+             text_height, 1);
+    if (plan.right_column) drag("right|", true, {centre_right, below_text}, below, "right", right_width, -1);
+    if (plan.right_column && plan.curves_below)
+        drag("curves-", false, {centre_right + gap, middle_end - curves_height - gap}, right_width, "curves",
+             curves_height, -1);
     ImGui::End();
     draw(panels.dialogs, context);
     draw_token_menu(context);

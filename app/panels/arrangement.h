@@ -2,6 +2,7 @@
 /// Window thread, within a frame; knows nothing of the engine's thread.
 #pragma once
 
+#include "app/panels/answers_panel.h"
 #include "app/panels/atlas_panel.h"
 #include "app/panels/compare_panel.h"
 #include "app/panels/curves_panel.h"
@@ -24,6 +25,7 @@ struct Panels {
     InspectorPanel inspector;
     CurvesPanel curves;
     TokenStrip strip;
+    AnswersPanel answers;
     TimeBar time;
     Dialogs dialogs;
 };

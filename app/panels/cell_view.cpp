@@ -154,18 +154,21 @@ void draw_together(const PanelContext& context) {
 /// Draws the commands on the picked token: evict, pin, unpin, fork, rewind.
 void draw_actions(const PanelContext& context) {
     const AppState& app = context.app;
-    if (!app.run.live() || !app.view.pick) return;
+    if (!app.view.pick) return;
     const float gap = context.px(3);
     const ScopedFont font(context.fonts.small);
+    command_button(context, "why", "Why?");
+    if (!app.run.live()) return;
+    ImGui::SameLine(0, gap);
     const bool pinned = app.run.history.pinned(app.shown_lane(), app.focused_kv_head(),
                                                app.view.pick->position, app.run.last_row());
-    command_button(context, "evict", "evict");
+    command_button(context, "evict", "Evict");
     ImGui::SameLine(0, gap);
-    command_button(context, "evict.all", "evict everywhere");
+    command_button(context, "evict.all", "everywhere");
     ImGui::SameLine(0, gap);
-    pinned ? command_button(context, "unpin", "unpin", true) : command_button(context, "pin", "pin");
+    pinned ? command_button(context, "unpin", "Unpin", true) : command_button(context, "pin", "Pin");
     ImGui::SameLine(0, gap);
-    if (ImGui::Button("more…")) context.shared.open_token_menu = true;
+    if (ImGui::Button("More…")) context.shared.open_token_menu = true;
     mark_item(context, "token menu");
 }
 
@@ -229,6 +232,8 @@ void draw_token_menu(const PanelContext& context) {
         mark_item(context, "menu " + std::string(command));
         if (known != nullptr) tooltip(context, known->help);
     };
+    item("Why did this token go?", "why");
+    ImGui::Separator();
     for (const char* verb : {"evict", "pin", "unpin"}) {
         const std::string v(verb), name = v == "evict" ? "Evict" : v == "pin" ? "Pin" : "Unpin";
         item(fmt::format("{} here ({})", name, here), v);

@@ -156,8 +156,12 @@ void draw(InspectorPanel&, const PanelContext& context) {
     draw_next_tokens(context);
     ImGui::Dummy({0, context.px(6)});
     draw_watched_curve(context);
-    draw_cell_view(context);
-    ImGui::Dummy({0, context.px(6)});
+    {
+        // A fixed height, so that nothing below moves with the pointer.
+        const ScopedChild cell("cell view", {0, ImGui::GetTextLineHeightWithSpacing() * 14.5f}, false,
+                               ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+        draw_cell_view(context);
+    }
     if (context.app.view.arrangement != Arrangement::teach) {
         draw_memory(context);
         ImGui::Dummy({0, context.px(6)});

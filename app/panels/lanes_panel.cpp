@@ -21,24 +21,28 @@ void draw_line(const std::string& text, ImU32 color, const PanelContext& context
 
 constexpr const char* kNoNumbers = "NaN: there is no next token; see the model's warnings";
 
-/// For a projector: draws the lane's next token, and lane 0's next token if it differs.
-void draw_next_word(const PanelContext& context, int index, const LaneRecord* record, float right) {
-    const AppState& app = context.app;
-    if (record == nullptr || record->top.empty())
-        return draw_line(record != nullptr && std::isnan(record->entropy) ? kNoNumbers : "not present yet",
-                         theme::kWarm, context, right);
-    if (!record->failure.empty()) return draw_line(record->failure, theme::kFault, context, right);
-    if (record->ended) return draw_line("ended: the model closed its text", theme::kDim, context, right);
-    const auto word = [&](const TopToken& token) {
-        const std::string text = visible(token_words(app, token.id));
-        return text.starts_with(' ') ? text.substr(1) : text;
-    };
-    const LaneRecord* full = app.record(0);
-    const bool differs =
-        index > 0 && full != nullptr && !full->top.empty() && full->top.front().id != record->top.front().id;
-    draw_line(fmt::format("says {}{}", word(record->top.front()),
-                          differs ? fmt::format(", lane 0: {}", word(full->top.front())) : ""),
-              differs ? theme::kWarm : theme::kText, context, right);
+/// For a projector: draws why the lane says nothing; its words are among the answers.
+void draw_silence(const PanelContext& context, const LaneRecord* record, float right) {
+    const std::string why = record == nullptr             ? "not present yet"
+                            : !record->failure.empty()    ? record->failure
+                            : std::isnan(record->entropy) ? kNoNumbers
+                            : record->ended               ? "ended: the model closed its text"
+                                                          : "";
+    if (!why.empty()) draw_line(why, theme::kWarm, context, right);
+}
+
+/// Draws a change that is in force from the next step on, and what applies it to the prompt too.
+void draw_change(const PanelContext& context, const std::string& spec, float right) {
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const std::string text = "from the next step: " + spec;
+    const float line = ImGui::GetFrameHeight(), pad = context.px(5);
+    const std::string cut = fitted(text, right - min.x - 2 * pad);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::kWarm, 0.2f), context.px(4));
+    list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::kWarm, cut.c_str());
+    ImGui::Dummy({right - min.x, line});
+    tooltip(context, text);
+    command_button(context, "run.restart", "Restart to apply to the prompt", false, right - min.x);
 }
 
 /// Draws the lane's settings and measures in small print.
@@ -58,8 +62,8 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
         const bool latest = app.view.row == app.run.last_row();
         if (latest && app.run.live() && format_lane_spec(spec) != record->info->spec &&
             spec != parse_lane_spec(record->info->spec))
-            line("requested: " + format_lane_spec(spec) + " (from the next step)", theme::kWarm);
-        line(record->info->effective, theme::kDim);
+            draw_change(context, format_lane_spec(spec), right);
+        if (app.view.advanced) line(record->info->effective, theme::kDim);
         if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the policy card does
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
@@ -99,7 +103,8 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     }
     if (brief) {  // all in one line, so that three lanes fit on a projector
         ImGui::SameLine(0, context.px(10));
-        draw_next_word(context, index, record, right - kept_width);
+        draw_silence(context, record, right - kept_width);
+        ImGui::NewLine();
     }
     if (record != nullptr) {
         // Fill level: share of the tokens so far that are stored.

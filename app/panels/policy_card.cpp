@@ -96,6 +96,32 @@ void draw_accounting(const PolicyEditor& edit) {
                                             : ""));
 }
 
+/// Draws the budget as a slider in its own unit, with the share of the text, or the tokens, that it is.
+void draw_budget(PolicyEditor& edit) {
+    Amount& budget = edit.policy.budget;
+    const PanelContext& context = edit.context;
+    const AppState& app = context.app;
+    if (!idle_reason(edit.policy, "budget").empty()) return;
+    if (budget.unit != Amount::Unit::tokens && budget.unit != Amount::Unit::percent)
+        return edit.row({"budget"});
+    const int n_prompt = app.run.has_steps() ? app.run.history.n_prompt() : 512;
+    const bool percent = budget.unit == Amount::Unit::percent;
+    const int most = percent ? 100 : std::max({n_prompt, 128, static_cast<int>(budget.value)});
+    int value = static_cast<int>(budget.value);
+    const std::string text =
+        percent
+            ? fmt::format("%d %%  ({} tokens)", static_cast<int>(budget.value * n_prompt / 100))
+            : fmt::format("%d tokens  ({} %%)", static_cast<int>(std::round(100 * budget.value / n_prompt)));
+    edit.label("budget");
+    ImGui::SetNextItemWidth(edit.room());
+    if (ImGui::SliderInt("##budget slider", &value, 1, most, text.c_str(), ImGuiSliderFlags_AlwaysClamp))
+        budget.value = value;
+    edit.after_drag();
+    mark_item(context, "budget slider");
+    tooltip(context,
+            "Tokens that a KV head keeps, and their share of the prompt. Ctrl+click types a number.");
+}
+
 /// Shows how many ranges of heads have overrides, and a button that opens the matrix.
 void draw_overrides(const PolicyEditor& edit) {
     const std::size_t n = edit.policy.overrides.size();
@@ -160,10 +186,14 @@ void edit_lane(PolicyCard& panel, const PanelContext& context, int lane, float r
 void draw(PolicyCard& panel, const PanelContext& context, int lane, float right) {
     edit_lane(panel, context, lane, right, [&](PolicyEditor& edit) {
         draw_preset(edit, true);
-        draw_dialects(edit);
-        draw_accounting(edit);
-        edit.row({"budget"});
+        draw_budget(edit);
         edit.row({"recent"});
+        draw_accounting(edit);
+        const bool advanced = context.app.view.advanced;
+        command_button(context, "lane.advanced", advanced ? "▾ Advanced" : "▸ Advanced");
+        if (!advanced) return;
+        draw_dialects(edit);
+        edit.row({"budget"});
         edit.row({"sinks", "every"});
         edit.row({"dilation"});
         edit.row({"alpha"});

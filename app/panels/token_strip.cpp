@@ -118,6 +118,9 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFontSize() + context.px(7);
     const float clip_top = ImGui::GetWindowPos().y - line,
                 clip_bottom = ImGui::GetWindowPos().y + ImGui::GetWindowHeight();
+    // The newest token is in view; before the first decoded one, the watched words are.
+    const bool at_prompt = app.view.watched && app.run.n_decoded() == 0;
+    const int seen = at_prompt ? std::min(app.view.watched->last, app.view.row) : app.view.row;
     float x = 0, y = 0, row_y = 0;
     const ImVec2 mouse = ImGui::GetMousePos();
     const bool hovered = ImGui::IsWindowHovered();
@@ -130,7 +133,7 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         }
         const ImVec2 min(origin.x + x, origin.y + y), max(min.x + wide, min.y + line - context.px(3));
         x += wide + 1;
-        if (p == app.view.row) row_y = y;
+        if (p == seen) row_y = y;
         if (max.y < clip_top || min.y > clip_bottom) continue;
         const std::size_t i = to_index(p);
         float u = share[i];
@@ -144,7 +147,11 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         if (!gone && !dimmed)
             list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
         const bool on_light = by != StripColor::share && light(place) && !dimmed;
-        const ImU32 color = gone || dimmed ? theme::kFaint : on_light ? theme::rgb(16, 20, 24) : theme::kText;
+        // A token that few heads hold looks nearly gone.
+        const ImU32 color = gone || dimmed            ? theme::kFaint
+                            : on_light                ? theme::rgb(16, 20, 24)
+                            : by == StripColor::share ? theme::faded(theme::kText, 0.4f + 0.6f * share[i])
+                                                      : theme::kText;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
         if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
         if (panel.own[i] >= 0)  // fed: the lane did not choose this token
@@ -184,10 +191,10 @@ void draw(TokenStrip& panel, const PanelContext& context) {
         }
     }
     ImGui::Dummy({width, y + line});
-    if (panel.last_row != app.view.row || panel.width != width) {
-        panel.last_row = app.view.row;
+    if (panel.last_row != seen || panel.width != width) {
+        panel.last_row = seen;
         panel.width = width;
-        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, 0.9f);
+        ImGui::SetScrollFromPosY(origin.y - ImGui::GetWindowPos().y + row_y + line, at_prompt ? 0.6f : 0.9f);
     }
 }
 

@@ -11,7 +11,7 @@
 namespace keyhole {
 
 struct TokenStrip {
-    int last_row = -1;  ///< step that was scrolled to
+    int last_row = -1;  ///< position that was scrolled to
     float width = 0;    ///< width of the text at that time
     // Computed for the state that share_of names.
     std::vector<float> share;       ///< of KV heads that keep each token

@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 namespace keyhole {
@@ -91,9 +89,9 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         if (ImGui::CalcTextSize(name.c_str()).x + context.px(12) > ImGui::GetContentRegionAvail().x)
             ImGui::NewLine();
         if (ImGui::SmallButton(name.c_str())) {
-            std::ostringstream text;
-            text << std::ifstream(file, std::ios::binary).rdbuf();
-            set_draft(panel, for_field(text.str()));
+            set_draft(panel, for_field(read_prompt_file(file).text));
+            panel.draft_file = file;
+            panel.file_text = panel.draft;
         }
         mark_item(context, "prompt " + name);
     }
@@ -105,7 +103,9 @@ void draw_prompt_popup(TopBar& panel, const PanelContext& context) {
         const ScopedDisabled disabled(panel.draft.empty());
         if (ImGui::Button("Restart with this prompt")) {
             ImGui::CloseCurrentPopup();
-            run(context, "prompt " + from_field(panel.draft));
+            // An unchanged file keeps what is known about it, such as the right answer.
+            const bool is_file = !panel.draft_file.empty() && panel.draft == panel.file_text;
+            run(context, is_file ? "open " + panel.draft_file.string() : "prompt " + from_field(panel.draft));
         }
         mark_item(context, "prompt.restart");
     }

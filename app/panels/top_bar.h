@@ -8,12 +8,14 @@
 namespace keyhole {
 
 struct TopBar {
-    std::string draft;          ///< the prompt's text while its popup is open
-    bool draft_is_new = false;  ///< not yet wrapped into lines
-    WrappedText lines;          ///< the draft as the field shows it
-    std::size_t cursor = 0;     ///< in the field
-    std::string model_text;     ///< what names the model while its popup is open
-    bool was_getting = false;   ///< a model was being downloaded in the frame before
+    std::string draft;                 ///< the prompt's text while its popup is open
+    std::filesystem::path draft_file;  ///< the draft came from it; empty: from the run
+    std::string file_text;             ///< the draft as it came from the file
+    bool draft_is_new = false;         ///< not yet wrapped into lines
+    WrappedText lines;                 ///< the draft as the field shows it
+    std::size_t cursor = 0;            ///< in the field
+    std::string model_text;            ///< what names the model while its popup is open
+    bool was_getting = false;          ///< a model was being downloaded in the frame before
 };
 
 void draw_menus(TopBar& panel, const PanelContext& context);

@@ -9,8 +9,6 @@
 #include "engine/trace/trace_file.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 namespace keyhole {
@@ -275,12 +273,10 @@ void AppState::open_any(const std::filesystem::path& path) {
     } else if (looks_like_model(path)) {
         open_model(path.string());
     } else if (path.extension() == ".txt") {
-        std::ostringstream text;
-        text << std::ifstream(path, std::ios::binary).rdbuf();
-        std::string words = text.str();
-        while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
-        if (words.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
-        run.setup.prompt = words;
+        PromptFile prompt = read_prompt_file(path);
+        if (prompt.text.empty()) fail(ErrorCode::bad_file, "{} has no text to start from", path.string());
+        run.setup.prompt = std::move(prompt.text);
+        run.setup.guide = std::move(prompt.guide);
         start();
     } else {
         fail(ErrorCode::wrong_use,

@@ -27,6 +27,7 @@ void RunState::start() {
     run.seed = setup.seed;
     run.chat = setup.chat;
     run.follow = lane_editor.follow();
+    run.answer_end = setup.guide.end;
     run.wants.attention = true;
     run.wants.scores = true;
     lane_editor.reset(setup.lanes, lane_editor.follow());
@@ -135,7 +136,8 @@ RunState::News RunState::refresh() {
     EngineStatus now = engine_->status();
     news.visible = now.phase != status.phase || now.progress != status.progress ||
                    now.message != status.message || now.handled != status.handled ||
-                   now.counterfactual != status.counterfactual || now.branch != status.branch;
+                   now.counterfactual != status.counterfactual || now.answers != status.answers ||
+                   now.answering != status.answering || now.branch != status.branch;
     news.paused =
         status.phase == EnginePhase::running && now.phase == EnginePhase::idle && !now.message.empty();
     status = std::move(now);
@@ -153,8 +155,8 @@ bool RunState::settled() const {
 
 bool RunState::idle() const {
     if (!live()) return true;
-    return settled() && status.phase != EnginePhase::loading && status.phase != EnginePhase::prefill &&
-           status.phase != EnginePhase::running;
+    return settled() && !status.answering && status.phase != EnginePhase::loading &&
+           status.phase != EnginePhase::prefill && status.phase != EnginePhase::running;
 }
 
 std::optional<int> RunState::history_lane(int lane) const {

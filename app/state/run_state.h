@@ -6,6 +6,7 @@
 #include "app/state/opened_run.h"
 #include "engine/analysis/measure_curves.h"
 #include "engine/session/engine.h"
+#include "engine/session/prompt_file.h"
 #include "engine/trace/run_history.h"
 
 #include <filesystem>
@@ -21,6 +22,7 @@ namespace keyhole {
 struct RunSetup {
     std::filesystem::path model_folder;
     std::string prompt;
+    PromptGuide guide;  ///< what is known about the prompt
     std::vector<LaneSpec> lanes;
     std::uint64_t seed = 1;
     bool chat = false;  ///< see RunSpec::chat
@@ -98,7 +100,8 @@ class RunState {
     }
     /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
     bool settled() const;
-    /// Settled, and no decoding and no prompt is under way. Always true for an opened trace.
+    /// Settled, the lanes have answered, and no decoding and no prompt is under way. Always true for an opened
+    /// trace.
     bool idle() const;
 
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }

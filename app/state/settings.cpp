@@ -54,8 +54,9 @@ void load_settings(const std::filesystem::path& file, ViewState& view, RecentFil
         if (const std::optional<JsonField> flag = in.find(key)) *to = flag->flag();
     for (const auto& [key, to] : {std::pair("left_width", &read.left_width),
                                   {"right_width", &read.right_width},
-                                  {"atlas_width", &read.atlas_width},
-                                  {"bottom_height", &read.bottom_height}})
+                                  {"atlas_height", &read.atlas_height},
+                                  {"text_height", &read.text_height},
+                                  {"curves_height", &read.curves_height}})
         if (const std::optional<JsonField> width = in.find(key))
             *to = static_cast<float>(width->number(0, kWidest));
     for (const auto& [key, to] : {std::pair("recent", &files.paths), {"recent_models", &files.models}})
@@ -76,8 +77,9 @@ bool save_settings(const std::filesystem::path& file, const ViewState& view, con
                                 {"logarithmic", view.attention_range.logarithmic},
                                 {"left_width", view.left_width},
                                 {"right_width", view.right_width},
-                                {"atlas_width", view.atlas_width},
-                                {"bottom_height", view.bottom_height},
+                                {"atlas_height", view.atlas_height},
+                                {"text_height", view.text_height},
+                                {"curves_height", view.curves_height},
                                 {"recent", recent.paths},
                                 {"recent_models", recent.models}};
     std::error_code ignored;

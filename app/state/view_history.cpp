@@ -29,8 +29,9 @@ void keep_time(const ViewState& from, ViewState& to) {
     to.interface_scale = from.interface_scale;
     to.left_width = from.left_width;
     to.right_width = from.right_width;
-    to.atlas_width = from.atlas_width;
-    to.bottom_height = from.bottom_height;
+    to.atlas_height = from.atlas_height;
+    to.text_height = from.text_height;
+    to.curves_height = from.curves_height;
     to.side = from.side;
     to.blink = false;
 }

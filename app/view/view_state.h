@@ -82,10 +82,11 @@ struct ViewState {
     std::optional<TokenSpan> watched;
 
     StripColor strip = StripColor::share;
+    bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones
 
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
-    float left_width = 0, right_width = 0, atlas_width = 0, bottom_height = 0;
+    float left_width = 0, right_width = 0, atlas_height = 0, text_height = 0, curves_height = 0;
     SidePane side = SidePane::lanes;
 
     RangeChoice& range() { return mode == HeatMode::score ? score_range : attention_range; }

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/json_text.h"
 #include "engine/base/number.h"
+#include "engine/session/prompt_file.h"
 
 #include <algorithm>
 #include <memory>
@@ -39,10 +40,13 @@ void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
     options.setup.prompt = arguments.run.prompt;
     options.setup.chat = arguments.run.chat;
-    if (arguments.run.prompt.empty())  // the first view is never empty
-        options.setup.prompt = read_prompt_file(arguments.run.prompt_file.empty()
-                                                    ? (find_assets() / "prompts" / "garden-gate.txt").string()
-                                                    : arguments.run.prompt_file);
+    if (arguments.run.prompt.empty()) {  // the first view is never empty
+        PromptFile file = read_prompt_file(arguments.run.prompt_file.empty()
+                                               ? find_assets() / "prompts" / "garden-gate.txt"
+                                               : std::filesystem::path(arguments.run.prompt_file));
+        options.setup.prompt = std::move(file.text);
+        options.setup.guide = std::move(file.guide);
+    }
     if (arguments.run.lanes.empty()) {
         for (const char* spec : {"full", "h2o:budget=64", "keyformer:budget=64,tau=1..2"})
             options.setup.lanes.push_back(parse_lane_spec(spec));

@@ -12,6 +12,7 @@
 #include "app/gl/theme.h"
 #include "app/window/window_report.h"
 #include "engine/analysis/opening_head.h"
+#include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 
@@ -277,8 +278,10 @@ std::vector<InputEvent> run_keys(const std::vector<InputEvent>& frame, AppState&
     return left;
 }
 
-/// Picks tokens so that the window shows something before the first click: the token with the highest score
-/// that is no sink, one in the middle, and the first evicted one.
+constexpr double kFirstSpeed = 8;  // steps a second
+
+/// Picks tokens so that the window shows something before the first click: the watched words, or else the
+/// token with the highest score that is no sink, the evicted one with the highest score, and the newest.
 void first_picks(AppState& app) {
     const int lane = app.shown_lane(), row = app.run.last_row(), g = app.focused_kv_head();
     std::vector<std::pair<float, int>> evictions;
@@ -295,6 +298,12 @@ void first_picks(AppState& app) {
         if (!stored && (gone < 0 || score > scores[to_index(gone)])) gone = p;
     }
     app.view.curve_positions.clear();
+    if (app.view.watched) {
+        for (int p = app.view.watched->first; p <= app.view.watched->last; ++p)
+            if (app.view.curve_positions.size() < ViewState::kMaxCurves)
+                app.view.curve_positions.push_back(p);
+        return;
+    }
     for (int p : {best, gone, row})
         if (p >= 0) app.view.curve_positions.push_back(p);
 }
@@ -318,7 +327,7 @@ class WindowLoop {
     bool update();
     bool refresh();
     void prepare_frame();
-    void look_at_first_head();
+    void look_at_prompt();
     void load_fonts_again();
     void serve_clipboard();
 
@@ -350,6 +359,7 @@ class WindowLoop {
     ScriptInput script_before_;
     KeyFocus keys_were_for_;
     std::uint64_t picked_run_ = 0;
+    std::string shown_prompt_;  // that look_at_prompt() has seen
     float scale_ = 0, drawn_scale_ = 0;
     /// The trace of the command line is not read yet. Without it there is nothing to show.
     bool starting_ = false;
@@ -387,6 +397,8 @@ WindowLoop::WindowLoop(WindowOptions options)
     } catch (const Error& error) {
         fault_of_settings = error.what();
     }
+    // Slow enough to read. Scripts do not read.
+    if (!scripted()) app_.run.set_speed(kFirstSpeed);
     if (starting_)
         app_.open_trace(options_.open);
     else
@@ -503,7 +515,7 @@ void WindowLoop::prepare_frame() {
         app_.update_maps(12);
         update_painters(painters_, app_);
         if (picked_run_ != app_.run.history.run().id) {
-            if (picked_run_ == 0) look_at_first_head();
+            if (picked_run_ == 0 || shown_prompt_ != app_.run.history.run().prompt) look_at_prompt();
             picked_run_ = app_.run.history.run().id;
             first_picks(app_);
         }
@@ -512,8 +524,17 @@ void WindowLoop::prepare_frame() {
     serve_clipboard();
 }
 
-/// Shows the head that matters most; without one a middle layer, since the first layers attend evenly.
-void WindowLoop::look_at_first_head() {
+/// Watches the words that the prompt's file names, and shows the head that matters most; without one a middle
+/// layer, since the first layers attend evenly.
+void WindowLoop::look_at_prompt() {
+    const RunHistory& history = app_.run.history;
+    shown_prompt_ = history.run().prompt;
+    const std::string& words = app_.run.setup.guide.watch;
+    if (picked_run_ != 0) app_.view.watched.reset();  // words of another prompt
+    if (app_.run.live() && !words.empty() && app_.run.setup.prompt == shown_prompt_) {
+        app_.view.watched = find_span(history, 0, words);
+        if (app_.view.watched) app_.view.measure_curve = ViewState::kWatchedSpan;
+    }
     const HeadPlace middle{app_.run.history.run().config.n_layers / 2, 0};
     const HeadPlace place =
         opening_head(app_.run.history, app_.shown_lane(), app_.view.watched).value_or(middle);

@@ -67,6 +67,11 @@ class CommandQueue {
         return last_id_;
     }
 
+    bool empty() const {
+        const std::lock_guard lock(mutex_);
+        return requests_.empty();
+    }
+
     /// Returns the oldest request, if any.
     std::optional<QueuedRequest> pop() {
         const std::lock_guard lock(mutex_);

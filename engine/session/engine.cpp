@@ -62,8 +62,10 @@ struct Engine::Impl {
     // Used only by the engine thread:
     std::unique_ptr<Backend> backend;
     std::unique_ptr<Session> session;
-    int rows_left = 0;  // to decode before stopping; -1: no limit
-    int pause_at = 0;   // text length in tokens at which an unlimited run pauses
+    int rows_left = 0;          // to decode before stopping; -1: no limit
+    int pause_at = 0;           // text length in tokens at which an unlimited run pauses
+    bool was_answered = false;  // the answer was complete at the last row
+    bool answers_open = false;  // lanes may have no complete answer of their own
     double rows_per_s = 0;
     Clock::time_point next_row_at;
     Clock::time_point rate_begin;
@@ -88,19 +90,47 @@ struct Engine::Impl {
 
     void loop() {
         while (!quit) {
-            if (rows_left == 0)
+            if (answers_wait()) {
+            } else if (rows_left == 0) {
                 queue.wait();
-            else if (rows_per_s > 0)
+            } else if (rows_per_s > 0) {
                 queue.wait_until(next_row_at);
+            }
             while (auto queued = queue.pop()) {
                 in_hand = queued->id;
                 handle(queued->request);
                 set_status([&](EngineStatus& s) { s.handled = in_hand; });
             }
-            if (quit || rows_left == 0) continue;
-            if (rows_per_s > 0 && Clock::now() < next_row_at) continue;
-            decode_row();
+            if (quit) continue;
+            if (rows_left != 0 && (rows_per_s <= 0 || Clock::now() >= next_row_at)) decode_row();
+            if (answers_wait() && queue.empty()) extend_answers();
         }
+    }
+
+    /// Returns whether the lanes' own answers can go on now. While rows are decoded, no prompt is processed.
+    bool answers_wait() const {
+        return answers_open && session != nullptr && (rows_left == 0 || !session->answers_need_prompt());
+    }
+
+    void extend_answers() {
+        try {
+            answers_open = session->extend_answers([&](double) { return queue.empty(); });
+        } catch (const std::exception& error) {
+            if (has_code(error, ErrorCode::cancelled)) return;  // a request came, and goes first
+            answers_open = false;
+            set_status([](EngineStatus& s) { s.answering = false; });
+            if (end_after(error)) stop(EnginePhase::failed, error.what());
+            return;
+        }
+        publish_answers();
+    }
+
+    void publish_answers() {
+        auto answers = std::make_shared<const std::vector<LaneAnswer>>(session->answers());
+        set_status([&](EngineStatus& s) {
+            s.answers = std::move(answers);
+            s.answering = answers_open;
+        });
     }
 
     void handle(Request& request) {
@@ -133,6 +163,7 @@ struct Engine::Impl {
             return;
         }
         rows_left = 0;
+        answers_open = false;
         stopped_work.clear();
         session.reset();  // before the backend that it uses
         if (next.backend != nullptr) backend = std::move(next.backend);
@@ -157,8 +188,10 @@ struct Engine::Impl {
                 }
                 return !queue.stops_work();
             }));
+            answers_open = start.run.answer_end.has_value();
             set_status([&, memory = memory_use()](EngineStatus& s) {
                 s.phase = EnginePhase::idle;
+                s.answering = answers_open;
                 s.progress = 1;
                 s.memory = memory;
             });
@@ -214,6 +247,7 @@ struct Engine::Impl {
         rows_left = n_rows;
         pause_at = session->run().config.n_ctx;
         while (pause_at <= session->next_row()) pause_at *= 2;
+        was_answered = session->answered();
         next_row_at = rate_begin = Clock::now();
         rate_rows = 0;
         set_status([](EngineStatus& s) {
@@ -301,7 +335,9 @@ struct Engine::Impl {
             session->apply(command, work(work_text(command)));
             if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command))
                 turned_back();
+            answers_open = session->run_spec().answer_end.has_value();
             done(nullptr, publish);
+            if (answers_open) publish_answers();  // without those of other settings
         } catch (const std::exception& error) {
             done(&error, publish);
         }
@@ -374,6 +410,8 @@ struct Engine::Impl {
                 stop(EnginePhase::idle, "");
             else if (rows_left < 0 && session->next_row() == pause_at)
                 stop(EnginePhase::idle, paused_text());
+            else if (rows_left < 0 && !std::exchange(was_answered, session->answered()) && was_answered)
+                stop(EnginePhase::idle, "the answer is complete; Run goes on");
         } catch (const std::exception& error) {
             end_after(error);
             set_status([](EngineStatus& s) { s.work.clear(); });

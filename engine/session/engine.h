@@ -39,6 +39,10 @@ struct EngineStatus {
     int branch = 0;  ///< the shown one
     std::vector<Branch> other_branches;                    ///< branches that one can go to
     std::shared_ptr<const Counterfactual> counterfactual;  ///< the last answer; null: none in this run
+    /// Each lane's own answer, as far as it is known; null: none yet, or RunSpec::answer_end was not set.
+    /// They are computed while nothing else is to be done, and between the rows of a run.
+    std::shared_ptr<const std::vector<LaneAnswer>> answers;
+    bool answering = false;  ///< some of them are not complete
     /// This request and all before it have taken effect or were refused. A start has once its prompt is
     /// processed; play() and step() have once decoding has begun.
     RequestId handled = 0;
@@ -58,9 +62,9 @@ class Engine {
     /// If the model, the lanes or the prompt cannot be used, the start is refused, and the current run goes
     /// on.
     void start(std::filesystem::path model_folder, RunSpec run);
-    /// Decodes until stopped or finished. Pauses when the text fills the context that the model was trained
-    /// on, and again each time it has doubled, because the caches of full lanes grow with every token. The
-    /// status says so, and play() continues.
+    /// Decodes until stopped or finished. Pauses where the answer is complete (see Session::answered), when
+    /// the text fills the context that the model was trained on, and again each time it has doubled, because
+    /// the caches of full lanes grow with every token. The status says so, and play() continues.
     void play();
     /// Stops within one step. work: also cancels a replay in progress, within one of its rows. The run then
     /// stays as it was before the command, and the status says so. On the way to the end of a branch it stays

@@ -1,10 +1,12 @@
 /// How a run starts. Plain values, for any thread; knows no session.
 #pragma once
 
+#include "engine/session/answer.h"
 #include "engine/session/command.h"
 #include "engine/trace/record.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +27,10 @@ struct RunSpec {
     bool chat = false;   ///< prompt and `say` are a user's turns, in the form of the model's chat template
     int n_generate = 0;  ///< tokens to generate, also the horizon of tau; 0: no limit
     RowWants wants;      ///< values for the sink and the records, which hold attention and scores
-    int n_top = 10;      ///< most likely next tokens in each record
+    /// Set: the engine computes each lane's own answer beside the run, and play() pauses where the answer is
+    /// complete. It changes no record.
+    std::optional<AnswerEnd> answer_end;
+    int n_top = 10;                       ///< most likely next tokens in each record
     std::vector<LoggedCommand> commands;  ///< applied at their rows by replay(); ascending
 };
 

@@ -4,6 +4,7 @@
 #include "engine/session/branch_tree.h"
 #include "engine/session/checkpoints.h"
 #include "engine/session/command_applier.h"
+#include "engine/session/own_answers.h"
 #include "engine/session/step_record.h"
 
 #include <algorithm>
@@ -49,6 +50,7 @@ struct Session::Impl {
     std::vector<LoggedCommand> log;                     // commands of the shown branch
     std::deque<LoggedCommand> scheduled;                // commands of the branch being caught up with
     int caught_up_at = -1;
+    OwnAnswers own_answers;
 
     Impl(std::shared_ptr<const Model> model, Backend& backend, RunSpec spec, RowSink* sink,
          std::size_t checkpoint_bytes)
@@ -56,7 +58,8 @@ struct Session::Impl {
           runner(context, context.start.wants),
           state(runner.first_state()),
           checkpoints(checkpoint_bytes, context.model.get()),
-          tree(context.n_prompt() - 1) {}
+          tree(context.n_prompt() - 1),
+          own_answers(context) {}
 
     bool catching_up() const { return state.row < caught_up_at || !scheduled.empty(); }
     /// Returns whether commands of the branch being caught up with wait at the current row, which happens
@@ -64,6 +67,8 @@ struct Session::Impl {
     bool command_waits() const { return !scheduled.empty() && scheduled.front().row == state.row; }
     bool apply_scheduled(const ProgressPart& progress);
     std::shared_ptr<const StepTrace> record(float ms, std::shared_ptr<const PromptRows> prompt_rows);
+    /// Returns the state at the end of the prompt, if it is kept; null: it is not.
+    const SessionState* after_prompt() const { return checkpoints.latest(context.n_prompt() - 1); }
     SessionState state_after(int row, const std::vector<LoggedCommand>& commands,
                              const ProgressPart& progress);
     void rewind(const Rewind& command, const ProgressPart& progress);
@@ -257,11 +262,41 @@ std::string Session::finish_reason() const {
     return {};
 }
 
+bool Session::extend_answers(const ProgressReport& report) {
+    Impl& s = *impl_;
+    KH_ASSERT(s.state.row >= 0 && s.context.start.answer_end);
+    return s.own_answers.extend(s.state, s.after_prompt(), ProgressPart(report));
+}
+
+bool Session::answers_need_prompt() const {
+    return impl_->own_answers.needs_prompt(impl_->state, impl_->after_prompt());
+}
+
+std::vector<LaneAnswer> Session::answers() const {
+    return impl_->own_answers.list(impl_->state);
+}
+
+bool Session::answered() const {
+    constexpr std::size_t kMostTokens = 512;  // decoding the text anew for every token takes quadratic time
+    const RunContext& context = impl_->context;
+    const SessionState& state = impl_->state;
+    if (!context.start.answer_end || context.start.answer_end->stop.empty()) return false;
+    const auto complete = [&](const Lane& lane) {
+        const std::size_t n_forced = std::min(context.start.forced.size(), lane.tokens.size());
+        const auto own = std::span(lane.tokens).subspan(n_forced);
+        return !lane.active() ||
+               (own.size() <= kMostTokens &&
+                answer_from(context.model->tokenizer(), own, *context.start.answer_end).complete);
+    };
+    return state.follow ? complete(state.lanes.front())
+                        : std::all_of(state.lanes.begin(), state.lanes.end(), complete);
+}
+
 int Session::next_row() const {
     return impl_->state.row + 1;
 }
 std::int64_t Session::cache_bytes() const {
-    std::int64_t sum = 0;
+    std::int64_t sum = impl_->own_answers.bytes();
     for (const Lane& lane : impl_->state.lanes) {
         const CacheUse use = lane.cache->use();
         sum += use.allocated_bytes + use.shadow_bytes;

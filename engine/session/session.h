@@ -69,6 +69,19 @@ class Session {
     Counterfactual with_token_restored(int index, int position, const ProgressReport& progress = {},
                                        int row = -1, int n_tokens = 1);
 
+    /// Makes the answers that the lanes give by themselves one token longer, in copies that the run does not
+    /// see: see OwnAnswers. Returns false once all are complete. progress: cancels the prompt, which lanes
+    /// with new settings process again; then throws Error(cancelled), and the next call begins it again.
+    /// Needs RunSpec::answer_end.
+    bool extend_answers(const ProgressReport& progress = {});
+    /// Returns whether the next extend_answers() processes the prompt, which takes longer than a token.
+    bool answers_need_prompt() const;
+    /// Returns the answers that have begun, in the order of the lanes.
+    std::vector<LaneAnswer> answers() const;
+    /// Returns whether the text after the prompt holds the end of the answer: of lane 0 in a run that follows
+    /// it, otherwise of all lanes. False without a stop text, and in texts of more than 512 tokens.
+    bool answered() const;
+
     int next_row() const;
     /// Return the allocated bytes: of K, V and scores of all lanes, shadows included; of the states kept for
     /// rewinding.

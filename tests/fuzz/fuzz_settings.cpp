@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!(view.interface_scale >= 0.5f && view.interface_scale <= 3) ||
         recent.paths.size() > RecentFiles::kMost || recent.models.size() > RecentFiles::kMost)
         std::abort();
-    for (const float width : {view.left_width, view.right_width, view.atlas_width, view.bottom_height})
+    for (const float width : {view.left_width, view.right_width, view.atlas_height, view.text_height})
         if (!(width >= 0 && width <= 100'000)) std::abort();
     return 0;
 }

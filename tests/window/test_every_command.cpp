@@ -31,7 +31,8 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "fork.here", "fork"}},
     {"OfTokens",
      {"evict", "evict.layer", "evict.all", "pin", "pin.all", "unpin", "unpin.all", "candidate", "force",
-      "say", "token.edit", "watch", "watch.clear", "why", "why.back", "why.shadow", "compare.watched"}},
+      "say", "token.edit", "watch", "watch.clear", "why", "why.answer", "why.back", "why.shadow",
+      "compare.watched"}},
     {"OfTheView",
      {"mode.attention",  "mode.mask",    "mode.score", "range.set",      "range.fit",    "colors",
       "view.fit",        "view.decoded", "view.zoom",  "layer.previous", "layer.next",   "head.previous",
@@ -41,11 +42,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "view.explore",    "view.compare", "view.teach", "view.arrange",   "compare.with", "compare.next",
       "compare.parting", "undo",         "redo",       "mask.overlay",   "range.log",    "range.auto",
       "range.sinks",     "range.clips",  "range.nan",  "diff",           "blink",        "compare.all",
-      "view.region",     "view.size"}},
+      "view.region",     "view.size",    "view.reset"}},
     {"OfLanes",
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
-      "lane.duplicate", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo", "follow", "shadow",
-      "sampling"}},
+      "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
+      "follow", "shadow", "sampling"}},
     {"OfFiles",
      {"file.curves",   "file.atlas",    "file.overlap", "file.copy",   "file.frames", "file.gif",
       "file.gif-view", "export.cancel", "file.open",    "file.save",   "file.export", "file.picture",
@@ -302,6 +303,12 @@ TEST_F(EveryCommand, OfTokens) {
     app.view.pick_cell({app.run.last_row(), gone}, false);
     run("why");
     EXPECT_EQ(app.dialog, Dialog::why);
+    run("why.answer 1");
+    EXPECT_EQ(app.dialog, Dialog::why);
+    EXPECT_FALSE(app.run.history.stored(app.shown_lane(), 0, app.view.pick->position, app.run.last_row()) &&
+                 app.run.history.stored(app.shown_lane(), 1, app.view.pick->position, app.run.last_row()));
+    EXPECT_THROW(run_action(app, "why.answer 9"), Error);
+    app.view.pick_cell({app.run.last_row(), gone}, false);
     run("why.back");
     ASSERT_NE(app.run.status.counterfactual, nullptr);
     EXPECT_EQ(app.run.status.counterfactual->row, app.run.last_row());
@@ -373,9 +380,13 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_TRUE(app.view.heat.fitted);
     run("view.size left 250.5");
     EXPECT_EQ(app.view.left_width, 250.5f);
-    run("view.size bottom 3");
-    EXPECT_EQ(app.view.bottom_height, 100);
+    run("view.size text 3");
+    EXPECT_EQ(app.view.text_height, 100);
     EXPECT_THROW(run_action(app, "view.size top 200"), Error);
+    run("view.size curves 222");
+    EXPECT_EQ(app.view.curves_height, 222);
+    run("view.reset");
+    EXPECT_EQ(app.view.left_width + app.view.text_height + app.view.curves_height, 0);
     run("view.decoded");
     EXPECT_EQ(app.first_fitted_row(), app.run.history.n_prompt() - 1);
     run("view.fit");
@@ -489,6 +500,10 @@ TEST_F(EveryCommand, OfLanes) {
     EXPECT_EQ(app.requests.paste_to_lane, 1);
     run("add tova:budget=9");
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
+    run("lane.advanced");
+    EXPECT_TRUE(app.view.advanced);
+    run("lane.advanced off");
+    EXPECT_FALSE(app.view.advanced);
     run("lane.duplicate");
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 4);
     run("remove 3");

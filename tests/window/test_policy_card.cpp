@@ -12,26 +12,27 @@ std::string spec_of(const nlohmann::json& run, std::size_t lane) {
 }
 
 TEST_F(PolicyCardRun, TheDialectSwitchChangesTheLane) {
-    const nlohmann::json run =
-        run_of_script("--lane full --lane h2o:budget=64 --lane keyformer:budget=64",
-                      "wait idle\nlane.focus 2\npoint dialect released\nclick\nlane.focus 1\npoint "
-                      "dialect released\nclick\nstep 2\nwait rows 2");
+    const nlohmann::json run = run_of_script(
+        "--lane full --lane h2o:budget=64 --lane keyformer:budget=64",
+        "wait idle\nlane.advanced on\nlane.focus 2\npoint dialect released\nclick\nlane.focus 1\npoint "
+        "dialect released\nclick\nstep 2\nwait rows 2");
     EXPECT_NE(spec_of(run, 1).find("dialect=released"), std::string::npos) << spec_of(run, 1);
     EXPECT_NE(spec_of(run, 2).find("dialect=released"), std::string::npos) << spec_of(run, 2);
     EXPECT_EQ(spec_of(run, 0), "full");
 }
 
 TEST_F(PolicyCardRun, WhereNobodyReleasedCodeTheSwitchDoesNothing) {
-    const nlohmann::json run =
-        run_of_script("--lane full --lane key:budget=64",
-                      "wait idle\nlane.focus 1\npoint dialect released\nclick\nstep 1\nwait rows 1");
+    const nlohmann::json run = run_of_script(
+        "--lane full --lane key:budget=64",
+        "wait idle\nlane.advanced on\nlane.focus 1\npoint dialect released\nclick\nstep 1\nwait rows 1");
     EXPECT_EQ(spec_of(run, 1).find("released"), std::string::npos) << spec_of(run, 1);
 }
 
 TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
     const nlohmann::json run =
         run_of_script("--lane full --lane h2o:budget=64",
-                      "wait idle\nlane.focus 1\npoint preset\nclick\npoint preset dilated\nclick\nlane.set "
+                      "wait idle\nlane.advanced on\nlane.focus 1\npoint preset\nclick\npoint preset "
+                      "dilated\nclick\nlane.set "
                       "dilation=2\nstep 1\nwait rows 1\n"
                       "point preset\nclick\npoint preset keyformer\nclick\n"
                       "point tau curve 0.77 0.2\npress\npoint tau curve 0.77 0.1\nrelease\n"
@@ -48,7 +49,8 @@ TEST_F(PolicyCardRun, PresetsAndOptionsAreChosenByMouseAndByCommand) {
 
 TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
     const std::string paint =
-        "wait idle\nlane.focus 1\nlane.overrides\npoint override brush 0.5 0.5\npress\npoint override brush "
+        "wait idle\nlane.advanced on\nlane.focus 1\nlane.overrides\npoint override brush 0.5 "
+        "0.5\npress\npoint override brush "
         "0.95 0.5\nrelease\n"
         "point override L4 H3\npress\npoint override L4 H6\nrelease\npoint override L0\nclick\npoint "
         "override L4 "
@@ -66,7 +68,7 @@ TEST_F(PolicyCardRun, TheMatrixPaintsOverridesAndUndoTakesThemBack) {
 }
 
 TEST_F(PolicyCardRun, AFaultyOptionIsNamed) {
-    EXPECT_EQ(run_script("wait idle\nlane.focus 1\nlane.set bugdet=3\nquit\n"), 2);
+    EXPECT_EQ(run_script("wait idle\nlane.advanced on\nlane.focus 1\nlane.set bugdet=3\nquit\n"), 2);
     EXPECT_NE(output_.find("budget"), std::string::npos) << output_;
     EXPECT_EQ(run_script("wait idle\npoint no such widget\nquit\n"), 2);
     EXPECT_NE(output_.find("no such widget"), std::string::npos) << output_;

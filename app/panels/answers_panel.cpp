@@ -1,0 +1,147 @@
+#include "app/panels/answers_panel.h"
+
+#include "engine/base/index.h"
+
+#include <algorithm>
+
+namespace keyhole {
+
+namespace {
+
+using Mark = ShownAnswer::Mark;
+
+void update(AnswersPanel& panel, const AppState& app) {
+    std::tuple now(app.run.history.generation(), app.run.last_row(), app.run.lane_editor.n_lanes(),
+                   app.view.watched ? app.view.watched->first : -1, app.run.status.answers);
+    if (panel.made_of == now) return;
+    panel.made_of = std::move(now);
+    panel.answers = shown_answers(app);
+    panel.caption = answers_caption(app, panel.answers);
+}
+
+float line_height(const PanelContext& context) {
+    return ImGui::GetFrameHeight() + context.px(2);
+}
+
+/// Draws the words of an answer. Returns false if they did not all fit.
+bool draw_words(const PanelContext& context, const ShownAnswer& shown, float right) {
+    const AppState& app = context.app;
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    ImVec2 at = ImGui::GetCursorScreenPos();
+    const float line = ImGui::GetFontSize();
+    for (std::size_t i = 0; i < shown.answer.tokens.size(); ++i) {
+        const std::string& word = token_words(app, shown.answer.tokens[i]);
+        const std::string text = shown.differs[i] ? visible(word) : word;  // a frame needs something inside
+        const float wide = ImGui::CalcTextSize(text.c_str()).x;
+        if (at.x + wide > right) {
+            list.AddText(at, theme::kDim, "…");
+            return false;
+        }
+        if (shown.differs[i])
+            list.AddRect({at.x - 1, at.y - 1}, {at.x + wide + 1, at.y + line + 2}, theme::kWarm, 2);
+        list.AddText(at, shown.differs[i] ? theme::kText : theme::rgb(190, 196, 206), text.c_str());
+        at.x += wide + (shown.differs[i] ? 3 : 0);
+    }
+    if (!shown.answer.complete)
+        list.AddText(at, theme::kDim, shown.answer.tokens.empty() ? "…" : " …");
+    else if (shown.answer.cut)
+        list.AddText(at, theme::kDim, " …");
+    else if (shown.answer.tokens.empty())
+        list.AddText(at, theme::kDim, "(nothing)");
+    return true;
+}
+
+/// Draws a lane's line: its name, whether it is right, its words, and what explains a wrong answer.
+void draw_answer(const PanelContext& context, const ShownAnswer& shown, float name_width) {
+    const AppState& app = context.app;
+    const ScopedId id(shown.lane);
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    const ImVec2 min = ImGui::GetCursorScreenPos();
+    const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
+    const ImVec2 max(min.x + width, min.y + line);
+    if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::kCardFocused, 3);
+    list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
+    const float pad = context.px(3), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
+    const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(shown.lane)].policy.preset);
+    list.AddText({min.x + context.px(10), text_y}, theme::kText,
+                 fitted(fmt::format("{} {}", shown.lane, preset), name_width - context.px(12)).c_str());
+    const float mark_x = min.x + name_width;
+    if (shown.mark == Mark::right)
+        list.AddText({mark_x, text_y}, theme::kGood, "✓");
+    else if (shown.mark == Mark::wrong)
+        list.AddText({mark_x, text_y}, theme::kFault, "✗");
+    const float words_x = mark_x + context.px(18);
+    const bool explains = shown.lane > 0 && shown.answer.complete && shown.mark != Mark::right &&
+                          std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
+    const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
+    bool all = true;
+    if (!shown.answer.failure.empty()) {
+        list.AddText({words_x, text_y}, theme::kFault,
+                     fitted(shown.answer.failure, max.x - button - words_x).c_str());
+    } else {
+        ImGui::SetCursorScreenPos({words_x, text_y});
+        all = draw_words(context, shown, max.x - button - pad);
+    }
+    ImGui::SetCursorScreenPos(min);
+    if (ImGui::InvisibleButton("line", {std::max(width - button - pad, 1.0f), line}))
+        run(context, fmt::format("lane.focus {}", shown.lane));
+    mark_item(context, fmt::format("answer {}", shown.lane));
+    std::string words = all && shown.answer.failure.empty() ? "" : shown.answer.text + shown.answer.failure;
+    if (shown.mark == Mark::wrong)
+        words +=
+            fmt::format("{}The right answer is {}.", words.empty() ? "" : "\n", app.run.setup.guide.answer);
+    if (!words.empty() && ImGui::IsItemHovered()) show_tooltip(context, words);
+    if (explains) {
+        ImGui::SetCursorScreenPos({max.x - button, min.y});
+        if (ImGui::Button("Why?", {button, line})) run(context, fmt::format("why.answer {}", shown.lane));
+        mark_item(context, fmt::format("why {}", shown.lane));
+        tooltip(context, "Opens the page on the token that this lane evicted and lane 0 kept.");
+    }
+    ImGui::SetCursorScreenPos({min.x, min.y + line_height(context)});
+}
+
+}  // namespace
+
+float answers_height(const PanelContext& context) {
+    const ImGuiStyle& style = ImGui::GetStyle();
+    const float n = static_cast<float>(std::max(context.app.run.lane_editor.n_lanes(), 1));
+    return n * line_height(context) + 2 * ImGui::GetFrameHeightWithSpacing() + style.ItemSpacing.y +
+           2 * style.WindowPadding.y;
+}
+
+void draw(AnswersPanel& panel, const PanelContext& context) {
+    const AppState& app = context.app;
+    if (!app.run.has_steps()) return;
+    update(panel, app);
+    ImGui::AlignTextToFramePadding();
+    heading(context, "Answers");
+    ImGui::SameLine();
+    dim_text(context, "what each lane says by itself after the prompt");
+    tooltip(context,
+            "The answer of a lane with its present settings from the prompt on. It is computed beside "
+            "the run, in copies, also while all lanes follow lane 0. Framed: lane 0 says another "
+            "word there.");
+    if (panel.answers.empty()) {
+        small_words(context,
+                    "The lanes of this trace followed lane 0, so it does not hold their own answers.");
+        return;
+    }
+    {
+        const ScopedChild lines("answers", {0, -ImGui::GetFrameHeightWithSpacing()}, false, 0);
+        float name_width = 0;
+        for (const ShownAnswer& shown : panel.answers) {
+            const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(shown.lane)].policy.preset);
+            name_width =
+                std::max(name_width, ImGui::CalcTextSize(fmt::format("{} {}", shown.lane, preset).c_str()).x);
+        }
+        name_width = std::min(name_width + context.px(18), ImGui::GetContentRegionAvail().x * 0.35f);
+        for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);
+    }
+    const ScopedFont font(context.fonts.small);
+    const ScopedColor color(ImGuiCol_Text, theme::kWarm);
+    const std::string caption = fitted(panel.caption, ImGui::GetContentRegionAvail().x);
+    ImGui::TextUnformatted(caption.c_str());
+    if (caption != panel.caption) tooltip(context, panel.caption);
+}
+
+}  // namespace keyhole

@@ -1,0 +1,29 @@
+/// What each lane answers to the prompt by itself, ready to be shown: marked right or wrong where the right
+/// answer is known, and compared with lane 0. Only reads the state; window thread; knows neither GL nor
+/// ImGui.
+#pragma once
+
+#include "app/state/app_state.h"
+
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+struct ShownAnswer {
+    enum class Mark { none, right, wrong };
+    int lane = 0;               ///< as the lanes are listed
+    LaneAnswer answer;          ///< empty and incomplete while the engine has not begun it
+    std::vector<bool> differs;  ///< [token] lane 0's answer has another token there
+    Mark mark = Mark::none;     ///< wrong only once the answer is complete
+};
+
+/// Returns an answer for each lane. A live run's answers come from the engine. A trace holds them only if its
+/// lanes chose their own tokens; otherwise the result is empty.
+std::vector<ShownAnswer> shown_answers(const AppState& app);
+
+/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) answers 3333, lane 0 answers
+/// 4821."; empty if nothing is known yet.
+std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);
+
+}  // namespace keyhole

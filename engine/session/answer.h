@@ -1,0 +1,43 @@
+/// The answer that a lane gives by itself after the prompt. Plain values, for any thread; knows no session.
+#pragma once
+
+#include "engine/model/tokenizer.h"
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace keyhole {
+
+/// Where an answer ends, if the model does not end its text before.
+struct AnswerEnd {
+    /// The answer ends with the first of these texts, which does not belong to it. Empty: only the model's
+    /// end of text completes an answer, and a run does not pause at it.
+    std::vector<std::string> stop = {"\n"};
+    int max_tokens = 24;  ///< of an answer that is computed ahead; at least 1
+    bool operator==(const AnswerEnd&) const = default;
+};
+
+struct LaneAnswer {
+    int lane_id = 0;
+    std::vector<int> tokens;  ///< those that hold `text`
+    std::string text;         ///< up to the end of the answer
+    bool complete = false;    ///< false: more tokens are to come
+    bool cut = false;         ///< it ended at AnswerEnd::max_tokens
+    std::string failure;      ///< why the lane cannot answer; empty if it can
+    bool operator==(const LaneAnswer&) const = default;
+};
+
+/// Returns the answer that begins with these tokens, which follow the prompt: its text and whether a stop
+/// text ends it. The end of text of the model is not known here.
+LaneAnswer answer_from(const Tokenizer& tokenizer, std::span<const int> tokens, const AnswerEnd& end);
+/// The same with any function that returns the text of tokens.
+LaneAnswer answer_from(const std::function<std::string(std::span<const int>)>& decode,
+                       std::span<const int> tokens, const AnswerEnd& end);
+
+/// Returns whether an answer contains the expected text as whole words: "4821" is in "is 4821.", but neither
+/// in "48211" nor in "4 8 2 1". Case counts.
+bool answer_holds(const std::string& answer, const std::string& expected);
+
+}  // namespace keyhole

@@ -1,0 +1,179 @@
+#include "engine/session/own_answers.h"
+
+#include "engine/base/error.h"
+#include "engine/base/index.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace keyhole {
+
+namespace {
+
+bool is_touch(const Command& command) {
+    return std::holds_alternative<EvictToken>(command) || std::holds_alternative<PinToken>(command) ||
+           std::holds_alternative<UnpinToken>(command);
+}
+
+}  // namespace
+
+OwnAnswers::OwnAnswers(const RunContext& context) : context_(context), runner_(context, RowWants{}) {}
+
+OwnAnswers::Question OwnAnswers::question_of(const Lane& lane, const Sampling& sampling) {
+    Question question{lane.id, lane.spec, {}, sampling};
+    question.spec.policy.shadow = false;  // changes no answer, and costs memory
+    for (const LoggedCommand& logged : lane.log)
+        if (is_touch(logged.command)) question.touches.push_back(logged);
+    return question;
+}
+
+const OwnAnswers::Known* OwnAnswers::find(const Question& question) const {
+    const auto found = std::find_if(known_.begin(), known_.end(),
+                                    [&](const Known& known) { return known.question == question; });
+    return found == known_.end() ? nullptr : &*found;
+}
+
+bool OwnAnswers::complete(const SessionState& now) const {
+    return std::all_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
+        const Known* known = find(question_of(lane, now.sampling));
+        return known != nullptr && known->answer.complete;
+    });
+}
+
+const Lane* OwnAnswers::past_of(const Question& question, const SessionState* after_prompt) {
+    if (after_prompt == nullptr || after_prompt->sampling != question.sampling) return nullptr;
+    for (const Lane& lane : after_prompt->lanes)
+        if (lane.id == question.lane_id && question_of(lane, question.sampling).spec == question.spec)
+            return &lane;
+    return nullptr;
+}
+
+bool OwnAnswers::needs_prompt(const SessionState& now, const SessionState* after_prompt) const {
+    return std::any_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
+        const Question question = question_of(lane, now.sampling);
+        return find(question) == nullptr && past_of(question, after_prompt) == nullptr;
+    });
+}
+
+OwnAnswers::Known* OwnAnswers::find(const Question& question) {
+    return const_cast<Known*>(std::as_const(*this).find(question));
+}
+
+std::vector<LaneAnswer> OwnAnswers::list(const SessionState& now) const {
+    std::vector<LaneAnswer> list;
+    for (const Lane& lane : now.lanes)
+        if (const Known* known = find(question_of(lane, now.sampling))) list.push_back(known->answer);
+    return list;
+}
+
+std::int64_t OwnAnswers::bytes() const {
+    std::int64_t sum = 0;
+    for (const SessionState& group : groups_)
+        for (const Lane& lane : group.lanes) sum += lane.cache->use().allocated_bytes;
+    return sum;
+}
+
+/// Drops what answers questions that no lane asks any more.
+void OwnAnswers::forget_old(const SessionState& now) {
+    std::erase_if(known_, [&](const Known& known) {
+        return std::none_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
+            return question_of(lane, now.sampling) == known.question;
+        });
+    });
+    for (SessionState& group : groups_)
+        std::erase_if(group.lanes,
+                      [&](const Lane& lane) { return find(question_of(lane, group.sampling)) == nullptr; });
+    std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
+}
+
+/// Copies the lanes of which nothing is known, as they are at the end of the prompt.
+void OwnAnswers::begin(const SessionState& now, const SessionState* after_prompt,
+                       const ProgressPart& progress) {
+    SessionState group;
+    group.row = context_.n_prompt() - 1;
+    group.sampling = now.sampling;
+    group.forced = context_.start.forced;
+    std::vector<Lane> fresh;
+    std::vector<Question> questions;
+    for (const Lane& lane : now.lanes) {
+        const Question question = question_of(lane, now.sampling);
+        if (find(question) != nullptr) continue;
+        const Lane* past = past_of(question, after_prompt);
+        try {
+            Lane copy = past != nullptr ? past->copy() : runner_.new_lane(*lane.info, question.spec);
+            copy.id = lane.id;
+            copy.log = question.touches;
+            copy.spec = question.spec;
+            (past != nullptr ? group.lanes : fresh).push_back(std::move(copy));
+        } catch (const Error& error) {
+            if (error.code() == ErrorCode::device) throw;
+            LaneAnswer failed;
+            failed.lane_id = lane.id;
+            failed.complete = true;
+            failed.failure = error.what();
+            known_.push_back({question, failed});
+        }
+    }
+    if (!fresh.empty()) runner_.prefill(fresh, now.sampling, progress, false);
+    for (Lane& lane : fresh) group.lanes.push_back(std::move(lane));
+    if (group.lanes.empty()) return;
+    for (const Lane& lane : group.lanes) {
+        LaneAnswer empty;
+        empty.lane_id = lane.id;
+        known_.push_back({question_of(lane, now.sampling), empty});
+    }
+    take_choice(group);
+    if (!group.lanes.empty()) groups_.push_back(std::move(group));
+}
+
+/// Adds the token that each lane chose to its answer; lanes whose answer is complete leave the group.
+void OwnAnswers::take_choice(SessionState& group) {
+    if (!group.forced.empty()) return;
+    const AnswerEnd& end = *context_.start.answer_end;
+    const ModelConfig& config = context_.run->config;
+    const bool at_last_position = config.positions == PositionKind::learned && group.row + 1 >= config.n_ctx;
+    std::erase_if(group.lanes, [&](Lane& lane) {
+        Known* known = find(question_of(lane, group.sampling));
+        if (known == nullptr) return true;
+        const bool ended = !context_.start.ignore_eos && std::find(config.eos.begin(), config.eos.end(),
+                                                                   lane.predicted) != config.eos.end();
+        std::vector<int> tokens(lane.tokens.begin() + std::ssize(context_.start.forced), lane.tokens.end());
+        if (!ended) tokens.push_back(lane.predicted);
+        known->answer = answer_from(context_.model->tokenizer(), tokens, end);
+        known->answer.lane_id = lane.id;
+        known->answer.failure = lane.failure;
+        const bool cut = std::ssize(tokens) >= end.max_tokens || at_last_position;
+        known->answer.cut = !known->answer.complete && !ended && cut;
+        known->answer.complete = known->answer.complete || ended || cut || !lane.failure.empty();
+        return known->answer.complete;
+    });
+}
+
+void OwnAnswers::feed(SessionState& group) {
+    for (Lane& lane : group.lanes) {
+        const std::vector<LoggedCommand> touches = lane.log;
+        for (const LoggedCommand& touch : touches)
+            if (touch.row == group.row) runner_.apply(lane, touch.command, group.row);
+        lane.log = touches;  // apply() logs the command once more
+    }
+    runner_.feed_row(group);
+    group.discard_outputs();
+    take_choice(group);
+}
+
+bool OwnAnswers::extend(const SessionState& now, const SessionState* after_prompt,
+                        const ProgressPart& progress) {
+    forget_old(now);
+    const bool asks = std::any_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
+        return find(question_of(lane, now.sampling)) == nullptr;
+    });
+    if (asks) {
+        begin(now, after_prompt, progress);
+    } else {
+        for (SessionState& group : groups_) feed(group);
+        std::erase_if(groups_, [](const SessionState& group) { return group.lanes.empty(); });
+    }
+    return !groups_.empty();
+}
+
+}  // namespace keyhole

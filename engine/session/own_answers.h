@@ -1,0 +1,68 @@
+/// What each lane answers by itself. In a run that follows lane 0, all lanes consume lane 0's tokens, so the
+/// text does not show what a lane would have said. This continues a copy of every lane by the lane's own
+/// choices. Used on the session's thread, by the session only.
+#pragma once
+
+#include "engine/session/answer.h"
+#include "engine/session/lane_runner.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace keyhole {
+
+class OwnAnswers {
+  public:
+    /// The context must outlive this object.
+    explicit OwnAnswers(const RunContext& context);
+
+    /// Brings the answers up to date with the lanes as they are now, and makes each incomplete answer longer
+    /// by one token. An answer is that of a lane which has its present settings from the prompt on; tokens
+    /// that a user evicts or pins are evicted and pinned at the same steps. Lanes of which nothing is known
+    /// process the prompt first, together.
+    ///
+    /// after_prompt: the session's state at the end of the prompt; null: not kept. Returns false once all
+    /// answers are complete. Throws Error(cancelled) if `progress` ends the prompt; the next call begins it
+    /// again. A lane that cannot run keeps the reason in its answer.
+    bool extend(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
+
+    /// Returns whether each lane has a complete answer to its present settings.
+    bool complete(const SessionState& now) const;
+    /// Returns whether extend() would have to process the prompt.
+    bool needs_prompt(const SessionState& now, const SessionState* after_prompt) const;
+    /// Returns the answers in the order of the lanes; without those that have not begun.
+    std::vector<LaneAnswer> list(const SessionState& now) const;
+    /// Returns the allocated bytes of the copies.
+    std::int64_t bytes() const;
+
+  private:
+    /// What an answer depends on, beside the prompt.
+    struct Question {
+        int lane_id = 0;
+        LaneSpec spec;
+        std::vector<LoggedCommand> touches;  // evict, pin and unpin
+        Sampling sampling;
+        bool operator==(const Question&) const = default;
+    };
+    struct Known {
+        Question question;
+        LaneAnswer answer;
+    };
+    const RunContext& context_;
+    const LaneRunner runner_;
+    std::vector<Known> known_;
+    /// Copies that began together and are at the same row. A lane leaves once its answer is complete.
+    std::vector<SessionState> groups_;
+
+    static Question question_of(const Lane& lane, const Sampling& sampling);
+    /// Returns the lane at the end of the prompt; null: not kept with these settings.
+    static const Lane* past_of(const Question& question, const SessionState* after_prompt);
+    Known* find(const Question& question);
+    const Known* find(const Question& question) const;
+    void forget_old(const SessionState& now);
+    void begin(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
+    void feed(SessionState& group);
+    void take_choice(SessionState& group);
+};
+
+}  // namespace keyhole
