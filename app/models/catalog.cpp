@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kMostFileBytes = 1 << 20, kMostModels = 1000, kMostText = 1000;
+constexpr std::size_t kMostFileBytes = 1 << 20, kMostModels = 1000, kMostText = 1000, kMostLanes = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
 bool is_word(const std::string& text) {
@@ -48,6 +48,13 @@ CatalogModel read_model(const JsonField& in) {
     model.sha256 = text("sha256");
     if (!is_sha256(model.sha256)) in["sha256"].wanted("64 lower-case hexadecimal digits");
     if (const std::optional<JsonField> file = in.find("file")) model.file = file->text(kMostText);
+    if (const std::optional<JsonField> prompt = in.find("prompt")) {
+        model.prompt = prompt->text(kMostText);
+        if (!is_word(model.prompt)) prompt->wanted("the name of a file in assets/prompts");
+    }
+    if (const std::optional<JsonField> lanes = in.find("lanes"))
+        for (std::size_t i = 0, n = lanes->size(kMostLanes); i < n; ++i)
+            model.lanes.push_back(lanes->at(i).text(kMostText));
     if (const std::optional<JsonField> from = in.find("package")) {
         PythonPackage& package = model.package.emplace();
         package.name = (*from)["name"].text(kMostText);
@@ -89,6 +96,16 @@ const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::
     const auto found =
         std::find_if(catalog.begin(), catalog.end(), [&](const CatalogModel& m) { return m.name == name; });
     return found == catalog.end() ? nullptr : &*found;
+}
+
+const CatalogModel* find_by_path(std::span<const CatalogModel> catalog, const fs::path& path) {
+    const auto found = std::find_if(catalog.begin(), catalog.end(),
+                                    [&](const CatalogModel& m) { return path_if_here(m) == path; });
+    return found == catalog.end() ? nullptr : &*found;
+}
+
+fs::path prompt_of(const CatalogModel& model) {
+    return model.prompt.empty() ? fs::path() : find_assets() / "prompts" / model.prompt;
 }
 
 fs::path got_models_folder() {

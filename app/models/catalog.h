@@ -26,8 +26,10 @@ struct CatalogModel {
     std::uint64_t parameters = 0;
     std::uint64_t bytes = 0;  ///< of its weights' file
     std::string license, source;
-    std::string sha256;          ///< of its weights' file, in lower-case hexadecimal
-    std::filesystem::path file;  ///< of a shipped model: its weights, below assets/models; else empty
+    std::string sha256;              ///< of its weights' file, in lower-case hexadecimal
+    std::filesystem::path file;      ///< of a shipped model: its weights, below assets/models; else empty
+    std::string prompt;              ///< the file in assets/prompts that it opens with; empty: the demo's
+    std::vector<std::string> lanes;  ///< the lane specs that it opens with; empty: the demo's
     std::optional<PythonPackage> package;  ///< of a model to get; shipped models have none
 };
 
@@ -37,6 +39,11 @@ std::vector<CatalogModel> read_catalog(const std::filesystem::path& file);
 std::vector<CatalogModel> own_catalog();
 /// Returns the model of this name, or null.
 const CatalogModel* find_in_catalog(std::span<const CatalogModel> catalog, std::string_view name);
+
+/// Returns the model whose weights are at a path that load_model() takes, or null.
+const CatalogModel* find_by_path(std::span<const CatalogModel> catalog, const std::filesystem::path& path);
+/// Returns the prompt's file that a model opens with; empty: none is named.
+std::filesystem::path prompt_of(const CatalogModel& model);
 
 /// Returns the folder where got models lie: keyhole/models below $XDG_CACHE_HOME, else below ~/.cache; empty
 /// if neither is known.

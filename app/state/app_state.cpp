@@ -156,7 +156,17 @@ void AppState::open_model(std::string_view name) {
              "{0} is not here yet ({1}); click the model's name and choose Get, or: keyhole get {0}",
              found.to_get->name, terms_text(*found.to_get));
     run.setup.model_folder = found.path;
+    take_prompt_of_model();
     start();
+}
+
+/// A model of the catalogue opens with the prompt that suits it, unless the user has written one.
+void AppState::take_prompt_of_model() {
+    const CatalogModel* model = find_by_path(catalog, run.setup.model_folder);
+    if (model == nullptr || prompt_of(*model).empty() || run.setup.guide == PromptGuide{}) return;
+    PromptFile prompt = read_prompt_file(prompt_of(*model));
+    run.setup.prompt = std::move(prompt.text);
+    run.setup.guide = std::move(prompt.guide);
 }
 
 void AppState::get_model(std::string_view name) {
@@ -192,6 +202,7 @@ bool AppState::take_got_model() {
     jobs.wanted_model.clear();
     if (const std::shared_ptr<std::filesystem::path> path = jobs.get_job.take()) {
         run.setup.model_folder = *path;
+        take_prompt_of_model();
         start();
         say("got " + path->string());
     } else {

@@ -187,6 +187,7 @@ struct AppState {
 
     bool take_opened_run();
     bool take_got_model();
+    void take_prompt_of_model();
     void remember_model();
     bool report_jobs();
 };

@@ -4,6 +4,7 @@
 #include "app/cli/model_option.h"
 #include "app/cli/options.h"
 #include "app/cli/path_option.h"
+#include "app/models/catalog.h"
 #include "app/state/kept_runs.h"
 #include "app/window/window.h"
 #include "engine/base/error.h"
@@ -36,24 +37,31 @@ std::pair<int, int> parse_size(std::string_view text) {
     return {*width, *height};
 }
 
+/// Adds prompt and lanes where none are given: those of the model in the catalogue, else those of the demo, so
+/// that the first view is never empty.
+void add_story(const RunOptions& run, RunSetup& setup) {
+    const std::vector<CatalogModel> catalog = own_catalog();
+    const CatalogModel* model = find_by_path(catalog, setup.model_folder);
+    if (setup.prompt.empty()) {
+        const std::filesystem::path of_model = model != nullptr ? prompt_of(*model) : "";
+        PromptFile file =
+            read_prompt_file(!run.prompt_file.empty() ? std::filesystem::path(run.prompt_file)
+                             : !of_model.empty()      ? of_model
+                                                      : find_assets() / "prompts" / "garden-gate.txt");
+        setup.prompt = std::move(file.text);
+        setup.guide = std::move(file.guide);
+    }
+    std::vector<std::string> lanes = run.lanes;
+    if (lanes.empty() && model != nullptr && run.prompt.empty() && run.prompt_file.empty())
+        lanes = model->lanes;
+    if (lanes.empty()) lanes = {"full", "h2o:budget=64", "keyformer:budget=64,tau=1..2"};
+    for (const std::string& lane : lanes) setup.lanes.push_back(parse_lane_spec(lane));
+}
+
 void run_gui(const GuiArguments& arguments) {
     WindowOptions options;
     options.setup.prompt = arguments.run.prompt;
     options.setup.chat = arguments.run.chat;
-    if (arguments.run.prompt.empty()) {  // the first view is never empty
-        PromptFile file = read_prompt_file(arguments.run.prompt_file.empty()
-                                               ? find_assets() / "prompts" / "garden-gate.txt"
-                                               : std::filesystem::path(arguments.run.prompt_file));
-        options.setup.prompt = std::move(file.text);
-        options.setup.guide = std::move(file.guide);
-    }
-    if (arguments.run.lanes.empty()) {
-        for (const char* spec : {"full", "h2o:budget=64", "keyformer:budget=64,tau=1..2"})
-            options.setup.lanes.push_back(parse_lane_spec(spec));
-    } else {
-        for (const std::string& spec : arguments.run.lanes)
-            options.setup.lanes.push_back(parse_lane_spec(spec));
-    }
     options.open = arguments.open;
     options.report = arguments.report;
     options.backend = arguments.run.backend_options();
@@ -68,10 +76,11 @@ void run_gui(const GuiArguments& arguments) {
     else if (arguments.script.empty())
         options.kept_runs = kept_runs_folder();
     if (!arguments.size.empty()) std::tie(options.width, options.height) = parse_size(arguments.size);
-    // Last, since it may get a model. A trace shows itself without one.
+    // Last but for the story, since it may get a model. A trace shows itself without one.
     options.setup.model_folder = !arguments.open.empty() && arguments.run.model.empty()
                                      ? std::filesystem::path(demo_model_folder())
                                      : model_path(arguments.run);
+    add_story(arguments.run, options.setup);
     run_window(std::move(options));
 }
 

@@ -1,6 +1,7 @@
 // README's pictures equal the window's, within a tolerance: the same scripts run again.
 // KEYHOLE_RENEW_PICTURES=1 takes new pictures (inspect them then). They show the demo model whose digest is
 // beside them; with another model the comparison is skipped. Needs a display.
+#include "app/models/catalog.h"
 #include "engine/base/index.h"
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
@@ -68,7 +69,13 @@ std::string digest(const std::string& path) {
 
 class Pictures : public testing::ProgramRun {
   protected:
-    void compare(const std::string& name, const std::string& script) {
+    const std::vector<CatalogModel> own_catalog_ = own_catalog();
+
+    /// arguments: of the model and its prompt; empty: the demo's.
+    void compare(const std::string& name, const std::string& script, std::string arguments = "") {
+        if (arguments.empty())
+            arguments = "--model '" + testing::kModel + "' --prompt-file '" +
+                        reference::source_folder().string() + "/assets/prompts/garden-gate.txt'";
         const std::string assets = reference::source_folder().string() + "/assets/",
                           kept = assets + name + ".png";
         const bool renews = std::getenv("KEYHOLE_RENEW_PICTURES") != nullptr;
@@ -81,9 +88,7 @@ class Pictures : public testing::ProgramRun {
         std::ofstream(path("script.txt")) << "wait idle\n"
                                           << script << "wait idle\nscreenshot " << shot << "\nquit\n";
         ASSERT_EQ(
-            run("gui --model '" + testing::kModel + "' --prompt-file '" +
-                reference::source_folder().string() +
-                "/assets/prompts/garden-gate.txt' --size 1600x1000 --script '" + path("script.txt") + "'"),
+            run("gui " + arguments + " --size 1600x1000 --script '" + path("script.txt") + "'"),
             0)
             << output_;
         if (renews) std::ofstream(assets + "pictures.txt") << model << "\n";
@@ -109,6 +114,14 @@ TEST_F(Pictures, Compare) {
         "compare",
         "step 60\nwait rows 60\nwait idle\nview.compare\nlane.focus 1\ncompare.with 2\nmode.mask\ngoto 3 5\n"
         "view.zoom 3 400 330\npick 420 372\n");
+}
+
+/// With the real model, where it is here. It opens with seven lanes and their answers.
+TEST_F(Pictures, TheRealModel) {
+    const CatalogModel* const model = find_in_catalog(own_catalog_, "smollm2-135m");
+    ASSERT_NE(model, nullptr);
+    if (!path_if_here(*model)) GTEST_SKIP() << "there is no " << weights_of(*model).string();
+    compare("smollm2", "wait seconds 3\n", "--model smollm2-135m");
 }
 
 }  // namespace
