@@ -55,6 +55,12 @@ void EvalOptions::add(CLI::App& command) {
     command.add_option(
         "--distance", distance,
         "tasks: tokens between what is asked for and the answer, 512 or 100..900 (default: any)");
+    command
+        .add_option("--ask", ask,
+                    "tasks: `question` asks for the value; `statement` begins the statement once more, which "
+                    "every language model completes")
+        ->check(CLI::IsMember({"question", "statement"}))
+        ->capture_default_str();
     command.add_option("--seed", seed, "of the questions")
         ->transform(number_from<std::uint64_t>(0))
         ->capture_default_str();
@@ -87,8 +93,9 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
         if (text.empty())
             fail(ErrorCode::wrong_use,
                  "nothing to measure; give --text FILE for perplexity, or --task NAME for recall");
-        if (!distance.empty() || !passages.empty())
-            fail(ErrorCode::wrong_use, "--distance and --passages are for tasks; give --task NAME with them");
+        if (!distance.empty() || !passages.empty() || ask != "question")
+            fail(ErrorCode::wrong_use,
+                 "--distance, --passages and --ask are for tasks; give --task NAME with them");
         sets.push_back(text_windows(model, read_text_input(text), n_context,
                                     n_prefill > 0 ? n_prefill : n_context / 2, n_samples));
         return sets;
@@ -99,7 +106,8 @@ std::vector<QuestionSet> EvalOptions::questions(const std::shared_ptr<const Mode
     const std::filesystem::path folder = find_assets() / "tasks";
     const auto texts = std::make_shared<const TaskTexts>(
         folder / "words.json", read_text_input(text.empty() ? (folder / "narrative.txt").string() : text),
-        read_text_input(passages.empty() ? (folder / "passages.txt").string() : passages));
+        read_text_input(passages.empty() ? (folder / "passages.txt").string() : passages),
+        ask == "statement" ? AskBy::statement : AskBy::question);
     TaskOptions options;
     options.n_questions = n_samples > 0 ? n_samples : 500;
     options.seed = seed;

@@ -13,6 +13,7 @@ namespace keyhole {
 struct EvalOptions {
     RunOptions run;  ///< model, lanes, backend
     std::string text, task, passages, distance;
+    std::string ask = "question";
     int context = 0;  ///< 0: the model's n_ctx, at most 1024
     int n_prefill = 0;
     int n_samples = 0;

@@ -113,11 +113,13 @@ def split_value(text):
 
 
 class Words:
-    """Word lists and templates; split: "train" or "test"."""
+    """Word lists and templates; split: "train" or "test". ask: "question", or "statement": texts end with the
+    statement itself up to its value."""
 
-    def __init__(self, split):
+    def __init__(self, split, ask="question"):
         self.data = json.loads(WORDS.read_text())
         self.split = split
+        self.ask = ask
         self.rules = {}
         for name, words in self.data["words"].items():
             self.rules[name] = options([1, w] for w in words[split].split())
@@ -150,7 +152,8 @@ class Words:
         slots = {slot: self.expand(draw, rule) for slot, rule in spec["slots"]}
         fill = lambda text: self.fill(text, slots.__getitem__)
         stated = fill(self.template(draw, spec["statements"]))
-        ask, answer, _ = split_value(fill(self.template(draw, spec["questions"])))
+        question = fill(self.template(draw, spec["questions"]))
+        ask, answer, _ = split_value(stated if self.ask == "statement" else question)
         fact = Fact(kind, fill(spec["key"]), slots[spec["value"]], stated.replace("[", "").replace("]", ""),
                     ask, answer, stated, slots=dict(slots))
         if "updates" in spec:
@@ -158,8 +161,9 @@ class Words:
             while slots[spec["value"]] == fact.value:
                 slots[spec["value"]] = self.expand(draw, rule)
             fact.update = fill(self.template(draw, spec["updates"]))
+            question = fill(self.template(draw, spec["questions_now"]))
             fact.update_ask, fact.update_answer, _ = split_value(
-                fill(self.template(draw, spec["questions_now"])))
+                fact.update if self.ask == "statement" else question)
         return fact
 
     def another_ask(self, draw, fact):
@@ -193,8 +197,9 @@ class Words:
                 items.append(item)
         text = ", ".join(items)
         first = self.expand(draw, "list_first")
-        return Fact("list", first, text, f"{first} {text}.", self.expand(draw, "list_again"), text,
-                    f"{first} [{text}].")
+        again = self.expand(draw, "list_again")
+        return Fact("list", first, text, f"{first} {text}.",
+                    first if self.ask == "statement" else again, text, f"{first} [{text}].")
 
 # -- test prompts, the twin of engine/eval/tasks.cpp ---------------------------------------------------------
 
@@ -245,7 +250,7 @@ def test_task(kind, seed, index, context, distance, sentences, passages, count, 
     context: largest number of tokens of prompt and answer, with <|endoftext|> in front. distance: (low,
     high), drawn from uniformly; the result is the nearest distance that the ends of sentences allow.
     sentences: split_sentences(); passages: split_passages(), for `passage` only. count(text): number of
-    tokens of a piece of text."""
+    tokens of a piece of text. split: "train", "test" or Words."""
     words = Words(split) if isinstance(split, str) else split
     spec = words.data["tasks"][kind]
     draw = Draw(seed, TASKS.index(kind), index)

@@ -122,8 +122,8 @@ QuestionSet text_windows(std::shared_ptr<const Model> model, std::string_view te
 }
 
 TaskTexts::TaskTexts(const std::filesystem::path& words_json, std::string_view narrative,
-                     std::string_view passage_text)
-    : words(words_json, TaskSplit::test),
+                     std::string_view passage_text, AskBy ask_by)
+    : words(words_json, TaskSplit::test, ask_by),
       sentences(split_sentences(narrative)),
       passages(split_passages(passage_text, words.longest_answer())),
       digest(digest_of(read_text_file(words_json) + std::string(narrative) + std::string(passage_text))) {}
@@ -148,6 +148,10 @@ QuestionSet task_questions(std::shared_ptr<const Model> model, std::shared_ptr<c
     set.identity =
         fmt::format("{} seed={} context={} distance={}..{} texts={} model={}", set.name, options.seed,
                     options.context, distance.low, distance.high, texts->digest, model->hash());
+    if (kind != TaskKind::passage && texts->words.ask_by() == AskBy::statement) {
+        set.description += ", by its statement";
+        set.identity += " ask=statement";
+    }
     set.make = [=, count = std::make_shared<TokenCounter>(model)](int i) {
         const TaskMaterial material{&texts->words, &texts->sentences, &texts->passages,
                                     [&](const std::string& text) { return (*count)(text); }};

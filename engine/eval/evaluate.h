@@ -70,7 +70,8 @@ struct TaskOptions {
 
 /// Words, narrative and passages of the tasks. The sets made from them share it.
 struct TaskTexts {
-    TaskTexts(const std::filesystem::path& words_json, std::string_view narrative, std::string_view passages);
+    TaskTexts(const std::filesystem::path& words_json, std::string_view narrative, std::string_view passages,
+              AskBy ask_by = AskBy::question);
     TaskWords words;
     std::vector<std::string> sentences;
     std::vector<TaskMaterial::Passage> passages;

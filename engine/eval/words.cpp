@@ -71,7 +71,8 @@ const std::string& WeightedTexts::draw(Draw& draw) const {
     return values[to_index(end - ends.begin())];
 }
 
-TaskWords::TaskWords(const std::filesystem::path& words_json, TaskSplit split) : split_(split) {
+TaskWords::TaskWords(const std::filesystem::path& words_json, TaskSplit split, AskBy ask_by)
+    : split_(split), ask_by_(ask_by) {
     std::ifstream in(words_json);
     if (!in)
         fail(ErrorCode::bad_file, "cannot open the word lists {}; they belong to Keyhole's assets",
@@ -152,15 +153,21 @@ Fact TaskWords::fact(Draw& draw, const FactKind& kind) const {
     Fact fact;
     fact.key = filled(kind.key);
     fact.value = slots[kind.value];
-    fact.statement = without_brackets(filled(pick_template(draw, kind.statements)));
-    std::tie(fact.ask, fact.answer) = split_value(filled(pick_template(draw, kind.questions)));
+    // Both templates are drawn either way, so that the rest of the text is the same.
+    const auto ask_for = [&](const std::string& statement, const std::string& question) {
+        return split_value(ask_by_ == AskBy::statement ? statement : question);
+    };
+    const std::string statement = filled(pick_template(draw, kind.statements));
+    fact.statement = without_brackets(statement);
+    std::tie(fact.ask, fact.answer) = ask_for(statement, filled(pick_template(draw, kind.questions)));
     if (kind.updates.values.empty()) return fact;
     const auto rule = std::find_if(kind.slots.begin(), kind.slots.end(),
                                    [&](const auto& slot) { return slot.first == kind.value; });
     while (slots[kind.value] == fact.value) slots[kind.value] = expand(draw, rule->second);
-    fact.update = without_brackets(filled(pick_template(draw, kind.updates)));
+    const std::string update = filled(pick_template(draw, kind.updates));
+    fact.update = without_brackets(update);
     std::tie(fact.update_ask, fact.update_answer) =
-        split_value(filled(pick_template(draw, kind.questions_now)));
+        ask_for(update, filled(pick_template(draw, kind.questions_now)));
     return fact;
 }
 
@@ -195,6 +202,7 @@ Fact TaskWords::listing(Draw& draw) const {
     const std::string first = expand(draw, "list_first");
     fact.statement = first + " " + fact.answer + ".";
     fact.ask = expand(draw, "list_again");
+    if (ask_by_ == AskBy::statement) fact.ask = first;
     return fact;
 }
 

@@ -15,6 +15,10 @@
 
 namespace keyhole {
 
+/// How a text asks for a fact: by a question ("What is the code of the gate?"), or by the statement itself up
+/// to its value ("The code of the gate is"), which models that were not trained on the questions complete.
+enum class AskBy { question, statement };
+
 enum class TaskSplit { train, test };  ///< test: names and nouns not used in training, first templates only
 
 /// Values with integer weights.
@@ -39,7 +43,7 @@ struct Fact {
 class TaskWords {
   public:
     /// Loads the file. Throws Error(bad_file), naming the file and what is missing.
-    TaskWords(const std::filesystem::path& words_json, TaskSplit split);
+    TaskWords(const std::filesystem::path& words_json, TaskSplit split, AskBy ask_by = AskBy::question);
 
     /// Draws n facts with different values, and keys without a common word of four letters or more.
     std::vector<Fact> facts(Draw& draw, const std::string& kind, int n) const;
@@ -52,6 +56,7 @@ class TaskWords {
     };
     const TaskRule& rule(const std::string& task) const;
     int longest_answer() const { return longest_answer_; }  ///< in bytes, of passages
+    AskBy ask_by() const { return ask_by_; }
 
   private:
     struct FactKind {
@@ -64,6 +69,7 @@ class TaskWords {
     Fact fact(Draw& draw, const FactKind& kind) const;
 
     TaskSplit split_;
+    AskBy ask_by_;
     std::map<std::string, WeightedTexts, std::less<>> rules_;
     std::map<std::string, FactKind> facts_;
     std::map<std::string, TaskRule> tasks_;

@@ -173,6 +173,28 @@ TEST_F(Evaluate, TaskQuestionsAreTheTasksInTokens) {
                         ErrorCode::wrong_use);
 }
 
+TEST_F(Evaluate, QuestionsByStatementAreOthers) {
+    const std::filesystem::path folder = reference::source_folder() / "assets/tasks";
+    const std::string narrative = read_text_file(folder / "narrative.txt"),
+                      passages = read_text_file(folder / "passages.txt");
+    TaskOptions options;
+    options.n_questions = 1;
+    options.context = 400;
+    const auto set_of = [&](TaskKind kind, AskBy ask_by) {
+        const auto texts =
+            std::make_shared<const TaskTexts>(folder / "words.json", narrative, passages, ask_by);
+        return task_questions(model(), texts, kind, options);
+    };
+    const QuestionSet question = set_of(TaskKind::needle, AskBy::question),
+                      statement = set_of(TaskKind::needle, AskBy::statement);
+    EXPECT_EQ(statement.identity, question.identity + " ask=statement");
+    EXPECT_TRUE(model()->tokenizer().decode(question.make(0).prompt).ends_with("?"));
+    EXPECT_TRUE(model()->tokenizer().decode(statement.make(0).prompt).ends_with(" is"));
+    EXPECT_EQ(statement.make(0).fed, question.make(0).fed);
+    EXPECT_EQ(set_of(TaskKind::passage, AskBy::statement).identity,
+              set_of(TaskKind::passage, AskBy::question).identity);
+}
+
 TEST_F(Evaluate, PairsLanesQuestionByQuestion) {
     const auto answer = [](bool right, double nats) { return Outcome{nats, 2, 4, right}; };
     const std::vector<Outcome> first{answer(true, 1), answer(true, 2), answer(false, 3), answer(true, 4)},

@@ -30,12 +30,14 @@ struct Material {
     explicit Material(const fs::path& folder = kFolder)
         : train(kAssets / "words.json", TaskSplit::train),
           test(kAssets / "words.json", TaskSplit::test),
+          stated(kAssets / "words.json", TaskSplit::test, AskBy::statement),
           sentences(split_sentences(read_text_file(folder / "narrative.txt"))),
           passages(split_passages(read_text_file(folder / "passages.txt"), train.longest_answer())) {}
     TaskMaterial of(TaskSplit split) const {
         return {split == TaskSplit::train ? &train : &test, &sentences, &passages, count_quarters};
     }
-    TaskWords train, test;
+    TaskMaterial by_statement() const { return {&stated, &sentences, &passages, count_quarters}; }
+    TaskWords train, test, stated;
     std::vector<std::string> sentences;
     std::vector<TaskMaterial::Passage> passages;
 };
@@ -49,16 +51,18 @@ TEST(Tasks, EqualThePythonTwinByteForByte) {
     const auto json = expected();
     std::set<std::string> kinds;
     for (const auto& row : json.at("tasks")) {
-        const std::string name = row.at("kind"), split = row.at("split");
-        kinds.insert(name + split);
+        const std::string name = row.at("kind"), split = row.at("split"), ask = row.at("ask");
+        kinds.insert(name + split + ask);
         const Task task = make_task(parse_tasks(name).at(0), row.at("seed"), row.at("index"),
                                     row.at("context"), {row.at("low"), row.at("high")},
-                                    material.of(split == "train" ? TaskSplit::train : TaskSplit::test));
+                                    ask == "statement" ? material.by_statement()
+                                    : split == "train" ? material.of(TaskSplit::train)
+                                                       : material.of(TaskSplit::test));
         EXPECT_EQ(task.prompt, row.at("prompt").get<std::string>()) << name << " " << split;
         EXPECT_EQ(task.answer, row.at("answer").get<std::string>()) << name << " " << split;
         EXPECT_EQ(task.distance, row.at("distance").get<int>()) << name << " " << split;
     }
-    EXPECT_EQ(kinds.size(), 2u * kTaskKinds);
+    EXPECT_EQ(kinds.size(), 3u * kTaskKinds);
 }
 
 TEST(Tasks, SentencesAndPassagesEqualThePythonTwin) {
@@ -92,6 +96,25 @@ TEST(Tasks, AskForWhatTheTextSaysAtTheDistanceWanted) {
             if (kind == TaskKind::list || kind == TaskKind::fact) continue;
             EXPECT_NEAR(task.distance, counted, 30) << task_name(kind) << "\n" << task.prompt;
         }
+}
+
+/// The text before the question and the answer are the same, whatever asks.
+TEST(Tasks, AStatementAsksInPlaceOfTheQuestion) {
+    const Material material(kAssets);
+    for (const TaskKind kind : {TaskKind::needle, TaskKind::latest}) {
+        // The distance is one that both ways of asking can have.
+        const Task asked = make_task(kind, 3, 1, 400, {200, 200}, material.of(TaskSplit::test)),
+                   stated = make_task(kind, 3, 1, 400, {200, 200}, material.by_statement());
+        EXPECT_EQ(stated.answer, asked.answer);
+        const std::size_t at = stated.prompt.rfind(" The ");
+        const std::string end = stated.prompt.substr(at);
+        EXPECT_TRUE(end.ends_with(kind == TaskKind::needle ? " is" : " is now")) << end;
+        // It begins a sentence that the text holds with its value.
+        EXPECT_NE((stated.prompt.substr(0, at)).find(end + stated.answer + "."), std::string::npos) << end;
+        EXPECT_EQ(stated.prompt.find('?', at), std::string::npos);
+        EXPECT_NE(asked.prompt.find('?', asked.prompt.rfind(" What")), std::string::npos);
+        EXPECT_EQ(stated.prompt.substr(0, 40), asked.prompt.substr(0, 40));
+    }
 }
 
 TEST(Tasks, DistancesSpreadOverTheContext) {

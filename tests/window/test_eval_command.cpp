@@ -246,6 +246,8 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
            "/proc/nowhere"},
           {"figure keyformer-99 --out x", 2, "keyformer-99"},
           {"figure keyformer-3a --out x", 2, "--from DIR"},
+          {"eval" + model() + text() + " --ask statement", 2, "--ask are for tasks"},
+          {"eval" + model() + " --task needle --ask me", 2, "--ask"},
           {"figure tova-3 --out x", 2, "--text FILE"}}) {
         EXPECT_EQ(run(c.arguments), c.status) << c.arguments << "\n" << output_;
         EXPECT_NE(output_.find(c.says), std::string::npos) << output_;
