@@ -151,7 +151,10 @@ void Progress::update(double done) {
                  seconds = std::chrono::duration<double>(now - begin_).count();
     constexpr int kWidth = 30;
     const std::string bar(static_cast<std::size_t>(share * kWidth), '#');
-    const std::string left = share > 0.02 ? fmt::format("{:.0f} s left", seconds / share * (1 - share)) : "";
+    const double rest = seconds / share * (1 - share);
+    const std::string left = share < 0.001 ? ""
+                             : rest < 120  ? fmt::format("{:.0f} s left", rest)
+                                           : fmt::format("{:.0f} min left", rest / 60);
     print_note("\r\033[K{} [{:<{}}] {:3.0f} % {}", title_, bar, kWidth, 100 * share, left);
     printed_ = true;
 }

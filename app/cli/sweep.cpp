@@ -25,26 +25,30 @@ namespace fs = std::filesystem;
 /// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
 void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
             AnswerFile& answers) {
-    const auto together = to_index(lanes_together(*loaded.model, context));
-    Progress progress(fmt::format("sweep {}", set.name), static_cast<double>(cells.size()) * set.n_questions);
     const std::string asked = asked_on(set.identity, loaded.backend->name());
-    double done = 0;
-    for (std::size_t begin = 0; begin < cells.size(); begin += together) {
-        const auto some = cells.subspan(begin, std::min(together, cells.size() - begin));
-        std::vector<LaneSpec> lanes;
-        for (const GridCell& cell : some) lanes.push_back(cell.spec);
-        const auto held = hold_models(loaded.model, *loaded.backend, lanes);
+    const auto missing_of = [&](std::span<const LaneSpec> lanes, int question) {
+        std::vector<LaneSpec> missing;
+        for (const LaneSpec& lane : lanes)
+            if (!answers.find(asked, format_lane_spec(lane), question)) missing.push_back(lane);
+        return missing;
+    };
+    std::vector<LaneSpec> all;
+    for (const GridCell& cell : cells) all.push_back(cell.spec);
+    double n_missing = 0, done = 0;
+    for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
+    Progress progress(fmt::format("sweep {}", set.name), n_missing);
+    for (std::span<const LaneSpec> rest = all; !rest.empty();) {
+        const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context));
+        rest = rest.subspan(some.size());
+        const auto held = hold_models(loaded.model, *loaded.backend, some);
         for (int i = 0; i < set.n_questions; ++i) {
-            std::vector<LaneSpec> missing;
-            for (const GridCell& cell : some)
-                if (!answers.find(asked, format_lane_spec(cell.spec), i)) missing.push_back(cell.spec);
-            if (!missing.empty()) {
-                const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
-                for (std::size_t lane = 0; lane < missing.size(); ++lane)
-                    answers.add(asked, format_lane_spec(missing[lane]), i, found[lane]);
-                answers.flush();
-            }
-            done += static_cast<double>(some.size());
+            const std::vector<LaneSpec> missing = missing_of(some, i);
+            if (missing.empty()) continue;
+            const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
+            for (std::size_t lane = 0; lane < missing.size(); ++lane)
+                answers.add(asked, format_lane_spec(missing[lane]), i, found[lane]);
+            answers.flush();
+            done += static_cast<double>(missing.size());
             progress.update(done);
         }
     }

@@ -201,10 +201,22 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
     return score;
 }
 
-int lanes_together(const Model& model, int context) {
-    constexpr double kBytes = 2e9;
-    const double lane = static_cast<double>(kv_bytes_per_token(model.config(), 4)) * context;
-    return std::max(1, static_cast<int>(std::min(kBytes / lane, 64.0)));
+std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes) {
+    constexpr std::size_t kMost = 256;
+    const auto token_bytes = static_cast<double>(kv_bytes_per_token(model.config(), sizeof(float)));
+    double sum = 0;
+    std::size_t n = 0;
+    for (; n < std::min(lanes.size(), kMost); ++n) {
+        const ResolvedPolicy policy = resolve(lanes[n].policy, context, 1, head_grid(model.layout()));
+        const auto stored = [&](const ResolvedPolicy& p) {
+            return p.evicts() && !p.keeps_memory ? std::min(context, p.stored + p.every) : context;
+        };
+        int most = stored(policy);
+        for (const ResolvedPolicy& variant : policy.variants) most = std::max(most, stored(variant));
+        sum += token_bytes * (most + (policy.shadow ? context : 0));
+        if (sum > bytes) break;
+    }
+    return std::max<std::size_t>(n, 1);
 }
 
 }  // namespace keyhole

@@ -97,7 +97,9 @@ struct LaneScore {
 /// outcomes, reference: of the same questions in the same order.
 LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome> reference);
 
-/// Returns how many lanes may run together so that their caches of a prompt take at most about 2 GB.
-int lanes_together(const Model& model, int context);
+/// Returns how many of the first lanes may answer together, so that what they store of a context after the
+/// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.
+std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context,
+                           double bytes = 2e9);
 
 }  // namespace keyhole

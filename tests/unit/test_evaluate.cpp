@@ -195,6 +195,27 @@ TEST_F(Evaluate, QuestionsByStatementAreOthers) {
               set_of(TaskKind::passage, AskBy::question).identity);
 }
 
+/// A lane counts with the tokens it stores after the prompt, with those of its shadow and of its largest head.
+TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
+    const double token = static_cast<double>(kv_bytes_per_token(model()->config(), 4));
+    const auto n = [&](const std::vector<std::string>& specs, double tokens) {
+        return lanes_that_fit(*model(), lanes(specs), 100, tokens * token);
+    };
+    const std::vector<std::string> small(5, "h2o:budget=9");
+    EXPECT_EQ(n(small, 50), 5u);  // 9 stored and one more before it evicts
+    EXPECT_EQ(n(small, 49), 4u);
+    EXPECT_EQ(n({"full", "full"}, 200), 2u);
+    EXPECT_EQ(n({"full", "full"}, 199), 1u);
+    EXPECT_EQ(n({"full"}, 1), 1u);  // one lane always runs
+    EXPECT_EQ(n({"window:budget=200", "window:budget=50%"}, 151), 2u);
+    EXPECT_EQ(n({"window:budget=200", "window:budget=50%"}, 150), 1u);
+    EXPECT_EQ(n({"tova:budget=9,shadow=on", "tova:budget=9"}, 119), 1u);
+    EXPECT_EQ(n({"tova:budget=9,shadow=on", "tova:budget=9"}, 120), 2u);
+    EXPECT_EQ(n({"h2o:budget=9,every=5", "h2o:budget=9"}, 23), 1u);
+    EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 39), 1u);
+    EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 40), 2u);
+}
+
 TEST_F(Evaluate, PairsLanesQuestionByQuestion) {
     const auto answer = [](bool right, double nats) { return Outcome{nats, 2, 4, right}; };
     const std::vector<Outcome> first{answer(true, 1), answer(true, 2), answer(false, 3), answer(true, 4)},
