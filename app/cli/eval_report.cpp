@@ -102,17 +102,26 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
     plot.subtitle = model;
     plot.caption = set.description + ". Bars are 95 % intervals.";
     plot.y_label = set.is_task ? "right answers, %" : "perplexity";
-    if (varies.empty()) return plot;
-    const bool percent = varies.front().values.front().ends_with('%');
-    plot.x_label = varies.front().key + (percent ? ", %" : "");
+    const std::vector<std::string>& values = varies.front().values;
+    const bool percent = values.front().ends_with('%');
+    // Words, and tokens mixed with percent, have no axis of numbers.
+    const bool are_words = std::any_of(values.begin(), values.end(), [&](const std::string& value) {
+        return std::isnan(value_number(value)) || value.ends_with('%') != percent;
+    });
+    if (are_words) plot.x_words = values;
+    const auto x_of = [&](const std::string& value) {
+        return are_words
+                   ? static_cast<double>(std::find(values.begin(), values.end(), value) - values.begin())
+                   : value_number(value);
+    };
+    plot.x_label = varies.front().key + (percent && !are_words ? ", %" : "");
     plot.whole_x = false;
     double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const std::string& value : varies.front().values) {
-        low = std::min(low, value_number(value));
-        high = std::max(high, value_number(value));
-        // Words, and tokens mixed with percent, have no axis.
-        if (std::isnan(value_number(value)) || value.ends_with('%') != percent) return plot;
+    for (const std::string& value : values) {
+        low = std::min(low, x_of(value));
+        high = std::max(high, x_of(value));
     }
+    if (are_words) low -= 0.5, high += 0.5;  // level lines from edge to edge
     plot.log_x = varies.front().geometric && low > 0;
     for (std::size_t i = 0; i < cells.size(); ++i) {
         const GridCell& cell = cells[i];
@@ -136,7 +145,7 @@ CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
             curve->y = {y, y};
             continue;
         }
-        curve->x.push_back(value_number(cell.values.front()));
+        curve->x.push_back(x_of(cell.values.front()));
         curve->y.push_back(y);
         curve->low.push_back(bar.low);
         curve->high.push_back(bar.high);

@@ -25,7 +25,7 @@ std::string score_json(std::span<const QuestionSet> sets, std::span<const LaneSp
 Interval perplexity_interval(const LaneScore& score);
 
 /// Plots scores against the first varied key, with one curve for each lane and combination of the other
-/// keys. Without a numeric key the plot has no curves.
+/// keys. Values that are not all numbers of one unit stand side by side as words. Needs a key.
 CurvePlot score_plot(const QuestionSet& set, std::span<const GridCell> cells,
                      std::span<const LaneScore> scores, std::span<const Vary> varies,
                      const std::string& model);

@@ -136,7 +136,6 @@ void run_sweep(const SweepOptions& options) {
         table.write();
         CurvePlot plot = score_plot(set, cells, scores, varies,
                                     loaded.model->path().lexically_normal().filename().string());
-        if (plot.curves.empty()) continue;
         if (!options.title.empty()) plot.title = options.title;
         if (set.is_task) add_share_lines(plot, options.share_lines, scores.front().accuracy.value);
         write_text_file(folder / (set.name + ".svg"), draw_curves(plot));

@@ -79,6 +79,7 @@ Axes make_axes(const CurvePlot& plot, double left, double top, double right, dou
                 axes.y.add(curve.low[i]);
                 axes.y.add(curve.high[i]);
             }
+    if (!plot.x_words.empty()) axes.x = {-0.5, static_cast<double>(plot.x_words.size()) - 0.5};
     if (!(axes.x.low <= axes.x.high)) axes.x = plot.log_x ? Range{1, 10} : Range{0, 1};
     if (!(axes.y.low <= axes.y.high)) axes.y = plot.log_y ? Range{0.1, 1} : Range{0, 1};
     if (axes.x.low == axes.x.high) axes.x.high += 1;
@@ -95,8 +96,14 @@ Axes make_axes(const CurvePlot& plot, double left, double top, double right, dou
     return axes;
 }
 
-std::vector<double> x_ticks(const CurvePlot& plot, const Axes& axes) {
+std::vector<Tick> x_ticks(const CurvePlot& plot, const Axes& axes) {
     std::vector<double> ticks;
+    if (!plot.x_words.empty()) {
+        std::vector<Tick> words;
+        for (const std::string& word : plot.x_words)
+            words.push_back({static_cast<double>(words.size()), word});
+        return words;
+    }
     if (plot.log_x) {
         for (const Curve& curve : plot.curves) ticks.insert(ticks.end(), curve.x.begin(), curve.x.end());
         std::sort(ticks.begin(), ticks.end());
@@ -108,11 +115,11 @@ std::vector<double> x_ticks(const CurvePlot& plot, const Axes& axes) {
             if (!close) last = axes.px(tick);
             return close;
         });
-        return ticks;
+        return labelled(ticks);
     }
     ticks = linear_ticks(axes.x.low, axes.x.high, 11);
     if (plot.whole_x) std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
-    return ticks;
+    return labelled(ticks);
 }
 
 void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
@@ -123,7 +130,7 @@ void draw_axes(Canvas& canvas, const CurvePlot& plot, const Axes& axes) {
         canvas.path({{{axes.left, y}, {right, y}}}, kGridLine);
         canvas.text(axes.left - 7, y + 4, tick.text, TextRole::tick, TextAlign::right);
     }
-    for (const Tick& tick : labelled(x_ticks(plot, axes))) {
+    for (const Tick& tick : x_ticks(plot, axes)) {
         const double x = axes.px(tick.value);
         canvas.path({{{x, bottom}, {x, bottom + 5}}}, kAxisLine);
         canvas.text(x, bottom + 18, tick.text, TextRole::tick, TextAlign::center);
@@ -139,8 +146,10 @@ Stroke stroke_of(const Curve& curve, std::size_t index) {
     return {style.color, 1.8, style.dash};
 }
 
-/// dodge: offset to the right in pixels, so that bars of several curves stand side by side.
-void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke, double dodge) {
+/// dodge: offset to the right in pixels, so that bars of several curves stand side by side. apart: points
+/// without a line between them.
+void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stroke& stroke, double dodge,
+                bool apart) {
     std::vector<Canvas::Run> runs;
     bool pen_down = false;
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
@@ -150,13 +159,13 @@ void draw_curve(Canvas& canvas, const Curve& curve, const Axes& axes, const Stro
         }
         if (!pen_down) runs.emplace_back();
         runs.back().emplace_back(axes.px(curve.x[i]) + dodge, axes.py(curve.y[i]));
-        pen_down = true;
+        pen_down = !apart;
     }
     if (runs.empty()) return;
     // A single point has no line: repeat it, and round ends draw a dot.
     for (Canvas::Run& run : runs)
         if (run.size() == 1) run.push_back(run.front());
-    canvas.path(runs, stroke);
+    canvas.path(runs, apart ? Stroke{stroke.color, 8} : stroke);
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
         if (!drawable(curve.y[i], axes.log_y) || !has_bar(curve, i, axes.log_y)) continue;
         const double x = axes.px(curve.x[i]) + dodge, low = axes.py(curve.low[i]),
@@ -211,7 +220,8 @@ void draw(Canvas& canvas, const CurvePlot& unclamped) {
         if (!curve.threshold) ++index;
         const double middle = static_cast<double>(plot.curves.size() - 1) / 2;
         draw_curve(canvas, curve, axes, stroke,
-                   curve.low.empty() ? 0 : 3 * (static_cast<double>(&curve - plot.curves.data()) - middle));
+                   curve.low.empty() ? 0 : 3 * (static_cast<double>(&curve - plot.curves.data()) - middle),
+                   !plot.x_words.empty() && !curve.threshold);
         const double x = axes.left + axes.width + 20;
         canvas.path({{{x, legend_y}, {x + 28, legend_y}}}, stroke);
         canvas.text(x + 35, legend_y + 4, curve.name, TextRole::tick);

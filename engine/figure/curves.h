@@ -24,6 +24,8 @@ struct Curve {
 struct CurvePlot {
     std::string title, subtitle, caption;
     std::string x_label, y_label;
+    /// Not empty: x counts these words from 0. Points stand apart, with the words below them.
+    std::vector<std::string> x_words;
     bool log_x = false;   ///< needs x > 0; ticks are at the curves' own x
     bool whole_x = true;  ///< ticks at whole numbers only
     bool log_y = false;   ///< values <= 0 break the line
