@@ -6,12 +6,14 @@
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
 #include "engine/base/npy.h"
+#include "engine/eval/answer_file.h"
 #include "engine/figure/curves.h"
 #include "engine/analysis/row_shape.h"
 
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <filesystem>
 
 namespace keyhole {
@@ -20,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class FigureFrom { sweep, attention };
+enum class FigureFrom { sweep, attention, text };
 
 struct Figure {
     std::string_view name, title;
@@ -53,6 +55,11 @@ const std::vector<Figure>& figures() {
          FigureFrom::sweep,
          {"full", "keyformer:budget=70%"},
          "recent=10%..90%+10%"},
+        {"keyformer-16",
+         "Quality against tau: fixed, and swept from 1 to 2",
+         FigureFrom::sweep,
+         {"full", "keyformer:budget=60%"},
+         "tau=1,1.5,2,3,5,1..2"},
         {"a2sf-3",
          "Accuracy against the size of the cache",
          FigureFrom::sweep,
@@ -68,6 +75,13 @@ const std::vector<Figure>& figures() {
          FigureFrom::sweep,
          {"full", "window", "sink", "h2o", "tova"},
          "budget=16..512*2",
+         {},
+         true},
+        {"tova-7",
+         "Perplexity of all tokens up to a position",
+         FigureFrom::text,
+         {"tova:budget=512,positions=compressed", "sink:budget=512,positions=cache"},
+         {},
          {},
          true},
     };
@@ -174,6 +188,22 @@ struct FigureOptions {
     SweepOptions sweep;
 };
 
+/// Writes the plot and a table of its points as NAME.csv, NAME.svg and NAME.png.
+void write_plot(const CurvePlot& plot, const std::string& name, const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error)
+        fail(ErrorCode::io, "cannot make the folder {} for the figure: {}", folder.string(), error.message());
+    std::string table = "curve,x,y\n";
+    for (const Curve& curve : plot.curves)
+        for (std::size_t i = 0; i < curve.x.size(); ++i)
+            table += fmt::format("{},{:.6g},{:.6g}\n", csv_field(curve.name), curve.x[i], curve.y[i]);
+    write_text_file(folder / (name + ".csv"), table);
+    write_text_file(folder / (name + ".svg"), draw_curves(plot));
+    write_png(draw_curves_image(plot), folder / (name + ".png"));
+    print_note("written to {}\n", folder.string());
+}
+
 void draw_from_attention(const Figure& figure, const FigureOptions& options) {
     if (options.from.empty())
         fail(ErrorCode::wrong_use,
@@ -184,20 +214,53 @@ void draw_from_attention(const Figure& figure, const FigureOptions& options) {
         figure.name == "keyformer-3b" ? mass_plot(rows) : sparsity_plot(rows, figure.name == "keyformer-3a");
     plot.title = figure.title;
     plot.subtitle = fmt::format("{}, lane {}", options.from, options.lane);
-    const fs::path folder = options.sweep.out;
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error)
-        fail(ErrorCode::io, "cannot make the folder {} for the figure: {}", folder.string(), error.message());
-    std::string table = "curve,x,y\n";
-    for (const Curve& curve : plot.curves)
-        for (std::size_t i = 0; i < curve.x.size(); ++i)
-            table += fmt::format("{},{:.6g},{:.6g}\n", curve.name, curve.x[i], curve.y[i]);
-    const std::string name(figure.name);
-    write_text_file(folder / (name + ".csv"), table);
-    write_text_file(folder / (name + ".svg"), draw_curves(plot));
-    write_png(draw_curves_image(plot), folder / (name + ".png"));
-    print_note("written to {}\n", folder.string());
+    write_plot(plot, std::string(figure.name), options.sweep.out);
+}
+
+/// Draws the perplexity of the tokens of all windows from the first scored one up to a position.
+void draw_running_perplexity(const Figure& figure, const FigureOptions& options) {
+    constexpr std::size_t kMostPoints = 400;
+    const EvalOptions& eval = options.sweep.eval;
+    const std::vector<LaneSpec> lanes = eval.lanes();
+    const LoadedModel loaded = load_for_run(eval.run);
+    const QuestionSet set = eval.questions(loaded.model).front();
+    const auto held = hold_models(loaded.model, *loaded.backend, lanes);
+    const std::size_t n_prompt = set.make(0).prompt.size(), n_fed = set.make(0).fed.size();
+    std::vector<std::vector<double>> nats(lanes.size(), std::vector<double>(n_fed, 0));
+    {
+        const auto all = static_cast<double>(n_fed * lanes.size()) * set.n_questions;
+        Progress progress(fmt::format("figure {}", figure.name), all);
+        double done = 0;
+        for (int i = 0; i < set.n_questions; ++i)
+            ask(loaded.model, *loaded.backend, lanes, set.make(i),
+                [&](std::size_t lane, std::size_t token, double of_token) {
+                    nats[lane][token] += of_token / set.n_questions;
+                    progress.update(++done);
+                });
+    }
+    CurvePlot plot;
+    plot.title = figure.title;
+    plot.subtitle = loaded.model->path().lexically_normal().filename().string();
+    plot.caption = set.description + ". Each point is the mean over all earlier scored tokens.";
+    plot.x_label = "position";
+    plot.y_label = "perplexity";
+    print_out("{}, {}\n\n{}: {}\n{:<44} {:>10}\n", loaded.model->path().string(), loaded.backend_text,
+              set.name, set.description, "lane", "perplexity");
+    const std::vector<std::string> labels = eval.labels();
+    const std::size_t step = (n_fed + kMostPoints - 1) / kMostPoints;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        Curve& curve = plot.curves.emplace_back();
+        curve.name = labels[lane];
+        double sum = 0;
+        for (std::size_t t = 0; t < n_fed; ++t) {
+            sum += nats[lane][t];
+            if ((t + 1) % step != 0 && t + 1 != n_fed) continue;
+            curve.x.push_back(static_cast<double>(n_prompt + t));
+            curve.y.push_back(std::exp(sum / static_cast<double>(t + 1)));
+        }
+        print_out("{:<44} {:>10.3f}\n", labels[lane], curve.y.back());
+    }
+    write_plot(plot, std::string(figure.name), options.sweep.out);
 }
 
 void run_figure(FigureOptions options) {
@@ -214,6 +277,15 @@ void run_figure(FigureOptions options) {
         fail(ErrorCode::wrong_use,
              "figure {} is a sweep of its own; give --text FILE or --task NAME, not --from", figure->name);
     if (sweep.eval.run.lanes.empty()) sweep.eval.run.lanes = figure->lanes;
+    if (figure->from == FigureFrom::text) {
+        if (!sweep.varies.empty() || !sweep.eval.task.empty())
+            fail(ErrorCode::wrong_use, "figure {} follows a text; it takes --text, not --vary or --task",
+                 figure->name);
+        if (sweep.eval.text.empty())
+            fail(ErrorCode::wrong_use, "figure {} shows perplexity; give --text FILE", figure->name);
+        draw_running_perplexity(*figure, options);
+        return;
+    }
     if (sweep.varies.empty()) sweep.varies = {figure->vary};
     if (sweep.eval.task.empty() && sweep.eval.text.empty()) {
         if (figure->of_text)

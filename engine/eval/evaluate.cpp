@@ -44,7 +44,7 @@ std::string digest_of(std::string_view text) {
 }  // namespace
 
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
-                         std::span<const LaneSpec> lanes, const Question& question) {
+                         std::span<const LaneSpec> lanes, const Question& question, const TokenNats& each) {
     RunSpec spec;
     spec.prompt_tokens = question.prompt;
     spec.forced = question.fed;
@@ -55,7 +55,7 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
     Session session(model, backend, spec);
     std::vector<Outcome> outcomes(lanes.size(), {0, spec.n_generate, question.n_bytes, true});
     auto before = session.prefill();
-    for (const int token : question.fed) {
+    for (std::size_t t = 0; t < question.fed.size(); ++t) {
         const auto step = session.step();
         for (std::size_t i = 0; i < lanes.size(); ++i) {
             const LaneRecord& lane = step->lanes[i];
@@ -63,7 +63,8 @@ std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& bac
                 fail(ErrorCode::no_memory, "lane '{}' stopped at step {}: {}", lane.info->spec, step->row,
                      lane.failure);
             outcomes[i].nats -= static_cast<double>(lane.log_prob);
-            outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == token;
+            outcomes[i].right = outcomes[i].right && before->lanes[i].predicted == question.fed[t];
+            if (each) each(i, t, -static_cast<double>(lane.log_prob));
         }
         before = step;
     }

@@ -33,9 +33,14 @@ struct Outcome {
     bool right = false;
 };
 
-/// Returns one outcome per lane. Throws the session's Error.
+/// Receives -ln p of fed token `token` (0 .. size of `fed` - 1) in a lane.
+using TokenNats = std::function<void(std::size_t lane, std::size_t token, double nats)>;
+
+/// Returns one outcome per lane. each: called for every lane after every token; may be empty. Throws the
+/// session's Error.
 std::vector<Outcome> ask(const std::shared_ptr<const Model>& model, Backend& backend,
-                         std::span<const LaneSpec> lanes, const Question& question);
+                         std::span<const LaneSpec> lanes, const Question& question,
+                         const TokenNats& each = {});
 
 /// Returns empty caches of the models that the lanes run. While they are held, K and V are not merged and
 /// copied to the device again for every question.

@@ -195,7 +195,7 @@ TEST_F(Evaluate, QuestionsByStatementAreOthers) {
               set_of(TaskKind::passage, AskBy::question).identity);
 }
 
-/// A lane counts with the tokens it stores after the prompt, with those of its shadow and of its largest head.
+/// A lane counts with the tokens of its fullest head after the prompt, and with its shadow.
 TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
     const double token = static_cast<double>(kv_bytes_per_token(model()->config(), 4));
     const auto n = [&](const std::vector<std::string>& specs, double tokens) {
@@ -214,6 +214,24 @@ TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
     EXPECT_EQ(n({"h2o:budget=9,every=5", "h2o:budget=9"}, 23), 1u);
     EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 39), 1u);
     EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 40), 2u);
+}
+
+TEST_F(Evaluate, TellsTheNatsOfEveryToken) {
+    const QuestionSet set = text_windows(model(), reference::random_text(60, 7), 40, 30, 1);
+    const auto specs = lanes({"full", "window:budget=4"});
+    std::vector<std::vector<double>> nats(2);
+    const auto outcomes =
+        ask(model(), *backend_, specs, set.make(0), [&](std::size_t lane, std::size_t token, double of_it) {
+            EXPECT_EQ(token, nats[lane].size());
+            nats[lane].push_back(of_it);
+        });
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+        ASSERT_EQ(nats[lane].size(), 10u);
+        double sum = 0;
+        for (const double of_it : nats[lane]) sum += of_it;
+        EXPECT_DOUBLE_EQ(sum, outcomes[lane].nats);
+    }
+    EXPECT_NE(nats[0].back(), nats[1].back());
 }
 
 TEST_F(Evaluate, PairsLanesQuestionByQuestion) {

@@ -215,6 +215,35 @@ TEST_F(EvalCommand, DrawsFiguresOfThePapers) {
     EXPECT_NE(read("a/text.svg").find("forgetting factor"), std::string::npos);
 }
 
+TEST_F(EvalCommand, DrawsFiguresAgainstWordsAndPositions) {
+    ASSERT_EQ(run("figure keyformer-16" + model() + text() +
+                  " --context 40 --samples 2 --vary tau=1,1..2 --out '" + path("k") + "'"),
+              0)
+        << output_;
+    EXPECT_EQ(lines("k/table.csv").size(), 1u + 3);
+    const std::string svg = read("k/text.svg");
+    EXPECT_NE(svg.find(">1..2<"), std::string::npos) << svg;  // the word stands below its point
+    EXPECT_NE(svg.find(">tau<"), std::string::npos);
+
+    ASSERT_EQ(run("figure tova-7" + model() + text() +
+                  " --context 64 --prefill 16 --samples 2 --lane full --lane window:budget=4 --out '" +
+                  path("t") + "'"),
+              0)
+        << output_;
+    const std::string csv = read("t/tova-7.csv");
+    EXPECT_EQ(lines("t/tova-7.csv").size(), 1u + 2 * 48);
+    EXPECT_NE(csv.find("\nfull,63,"), std::string::npos) << csv;
+    // The last point is the perplexity that eval prints.
+    const std::string last = csv.substr(csv.find("\nwindow:budget=4,63,") + 20, 5);
+    ASSERT_EQ(run("eval" + model() + text() +
+                  " --context 64 --prefill 16 --samples 2 --lane full --lane window:budget=4 --json"),
+              0)
+        << output_;
+    const double perplexity = nlohmann::json::parse(output_).at("lanes").at(1).at("perplexity");
+    EXPECT_NEAR(std::stod(last), perplexity, 0.2) << csv;
+    EXPECT_NE(read("t/tova-7.svg").find("position"), std::string::npos);
+}
+
 TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
     struct Case {
         std::string arguments;
@@ -246,6 +275,8 @@ TEST_F(EvalCommand, SaysInALineWhatIsWrong) {
            "/proc/nowhere"},
           {"figure keyformer-99 --out x", 2, "keyformer-99"},
           {"figure keyformer-3a --out x", 2, "--from DIR"},
+          {"figure tova-7 --out x", 2, "--text FILE"},
+          {"figure tova-7 --out x --task needle", 2, "not --vary or --task"},
           {"eval" + model() + text() + " --ask statement", 2, "--ask are for tasks"},
           {"eval" + model() + " --task needle --ask me", 2, "--ask"},
           {"figure tova-3 --out x", 2, "--text FILE"}}) {
