@@ -3,8 +3,11 @@
 #include "engine/backend/backend.h"
 #include "engine/base/index.h"
 #include "engine/base/mapped_file.h"
+#include "engine/eval/evaluate.h"
 #include "engine/model/model.h"
 #include "engine/policy/lane_spec.h"
+#include "engine/policy/prefill_sink.h"
+#include "tests/reference/session_run.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -45,9 +48,16 @@ class SmolLm2File : public testing::Test {
     void SetUp() override {
         if (model_ == nullptr) GTEST_SKIP() << "there is no " << file_path().string();
         const fs::path prompts = reference::source_folder() / "assets/prompts";
-        std::string text = read_text_file(prompts / "garden-gate.txt");
-        while (text.ends_with('\n')) text.pop_back();
-        prompt_ = model_->tokenizer().encode(text + " The code of the garden gate is");
+        story_ = read_text_file(prompts / "garden-gate.txt");
+        while (story_.ends_with('\n')) story_.pop_back();
+        prompt_ = model_->tokenizer().encode(story_ + " The code of the garden gate is");
+    }
+    /// Returns the story with the beginning of the answer in place of its question.
+    std::string story_to_complete() const {
+        return story_.substr(0, story_.rfind(" What is")) + " The secret code of the garden gate is";
+    }
+    static std::string text_of(const reference::SessionRun& run, std::size_t lane) {
+        return model_->tokenizer().decode(run.tokens(lane));
     }
     Answer answer(const std::string& spec, int n, int n_threads = 2) const {
         const auto backend = make_backend(model_, {BackendChoice::cpu, n_threads, 0}, nullptr);
@@ -73,6 +83,7 @@ class SmolLm2File : public testing::Test {
     std::string text_of(const Answer& answer) const { return model_->tokenizer().decode(answer.tokens); }
 
     static std::shared_ptr<const Model> model_;
+    std::string story_;
     std::vector<int> prompt_;
 };
 
@@ -112,6 +123,77 @@ TEST_F(SmolLm2File, AnswersWithTheReferencesTokensAndLogProbabilities) {
 
 TEST_F(SmolLm2File, AWindowForgetsTheCode) {
     EXPECT_EQ(text_of(answer("window:budget=64", 6)).find("4821"), std::string::npos);
+}
+
+// The lanes of tests/bench/results/2026-11-22-smollm2-story.txt.
+TEST_F(SmolLm2File, CompletesTheStoryWithTheCodeInFullAndTova) {
+    const reference::SessionRun run = reference::run_session(
+        model_, reference::run_spec(story_to_complete(), {"full", "tova:budget=64", "window:budget=64"}, 6));
+    EXPECT_EQ(text_of(run, 0).substr(0, 6), " 4821.");
+    EXPECT_EQ(text_of(run, 1).substr(0, 6), " 4821.");
+    EXPECT_EQ(text_of(run, 2).find("4821"), std::string::npos) << text_of(run, 2);
+}
+
+/// Adds up what the rows of a prompt give to its first token, by head.
+class FirstTokenSink final : public PrefillSink {
+  public:
+    FirstTokenSink(int n_heads, int first_row) : n_heads_(n_heads), first_row_(first_row) {}
+    RowWants wants() const override { return {true, false, false, false}; }
+    void attention(const PrefillTile& tile) override {
+        double sum = 0;
+        for (int i = std::max(0, first_row_ - tile.first_row); i < tile.n_rows; ++i)
+            sum += static_cast<double>(tile.values[static_cast<std::int64_t>(i) * tile.n_columns]);
+        shares[to_index(tile.layer * n_heads_ + tile.head)] += sum;  // one thread a head at a time
+    }
+    std::vector<double> shares = std::vector<double>(270, 0);
+
+  private:
+    int n_heads_, first_row_;
+};
+
+TEST_F(SmolLm2File, AThirdOfTheHeadsHaveASink) {
+    const auto backend = make_backend(model_, {BackendChoice::cpu, 2, 0}, nullptr);
+    const auto cache = backend->make_cache(resolve(parse_lane_spec("full").policy, 0, 0));
+    RowOutput out;
+    const LanePrefill lane{cache.get(), {}, &out};
+    constexpr int kFirstRow = 64;  // earlier rows have little else to look at
+    FirstTokenSink sink(model_->config().n_heads, kFirstRow);
+    backend->prefill(prompt_, {&lane, 1}, &sink, {});
+    const double rows = static_cast<double>(prompt_.size()) - kFirstRow;
+    const auto n_sinks = std::count_if(sink.shares.begin(), sink.shares.end(),
+                                       [&](double share) { return share / rows > 0.3; });
+    EXPECT_GE(n_sinks, 90) << "of 270 heads";
+    EXPECT_LE(n_sinks, 160) << "of 270 heads";
+}
+
+TEST_F(SmolLm2File, AWindowWithoutTheSinkLosesTheText) {
+    const auto backend = make_backend(model_, {BackendChoice::cpu, 2, 0}, nullptr);
+    std::vector<LaneSpec> lanes;
+    for (const char* spec : {"full", "sink:budget=64", "window:budget=64"})
+        lanes.push_back(parse_lane_spec(spec));
+    const std::string text = read_text_file(reference::source_folder() / "assets/tasks/narrative.txt");
+    const QuestionSet set = text_windows(model_, text.substr(0, 20'000), 256, 96, 1);
+    const std::vector<Outcome> found = ask(model_, *backend, lanes, set.make(0));
+    const auto perplexity = [&](std::size_t lane) {
+        return std::exp(found[lane].nats / found[lane].n_tokens);
+    };
+    EXPECT_GT(perplexity(2) / perplexity(1), 1.5) << perplexity(0);
+    EXPECT_LT(perplexity(1) / perplexity(0), 1.5) << perplexity(0);
+}
+
+TEST_F(SmolLm2File, AnswersATurnOfAChatAndTheNext) {
+    RunSpec spec = reference::run_spec("What is the capital of France?", {"full"}, 40);
+    spec.chat = true;
+    const reference::SessionRun run = reference::run_session(model_, spec, [](Session& session, int) {
+        if (session.finish_reason() == "all lanes ended their text" && session.log().empty())
+            session.apply(parse_command("say \"And of Italy?\""));
+    });
+    const std::string said = model_->tokenizer().decode(run.tokens(0), true);
+    EXPECT_TRUE(
+        said.starts_with("The capital of France is Paris.<|im_end|>\n<|im_start|>user\nAnd of Italy?"
+                         "<|im_end|>\n<|im_start|>assistant\n"))
+        << said;
+    EXPECT_NE(said.rfind("Rome"), std::string::npos) << said;
 }
 
 TEST_F(SmolLm2File, BitsDoNotDependOnThreads) {
