@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(fixtures()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 TEST(FamilyFixtures, AreThere) {
-    EXPECT_GE(fixtures().size(), 21u);
+    EXPECT_GE(fixtures().size(), 22u);
 }
 
 /// Returns a copy of a fixture with another config.json.

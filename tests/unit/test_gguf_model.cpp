@@ -40,8 +40,8 @@ const fs::path kFamilies = reference::source_folder() / "tests/fixtures/families
 
 class GgufFamilies : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, GgufFamilies,
-                         testing::Values("llama_3", "llama_yarn", "llama_linear", "mistral", "qwen3", "gpt2",
-                                         "gpt_neox", "mpt"),
+                         testing::Values("llama_3", "llama_yarn", "llama_linear", "mistral", "qwen2_full",
+                                         "qwen3", "gpt2", "gpt_neox", "mpt"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST_P(GgufFamilies, LogitsEqualTransformers) {
