@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kForms =
     "lane <index> <spec>, add <spec>, remove <index>, follow on|off, sampling temperature=T,top_k=K,top_p=P, "
     "fork <index> [<spec>], rewind <step>, branch <id>, evict|pin|unpin <index> <position> "
-    "[L<layer>[.H<head>]], force <id>[,<id>...], say \"<text>\"";
+    "[L<layer>[.H<head>]], force <id>[,<id>...], say|say_after \"<text>\"";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
     fail(ErrorCode::wrong_use, "command '{}': {}; commands are: {}", shown_text(text), why, kForms);
@@ -176,7 +176,7 @@ struct Formatter {
         return fmt::format("force{} {}", c.instead ? "!" : "", fmt::join(c.tokens, ","));
     }
     std::string operator()(const SayText& c) const {
-        return fmt::format("say{} {}", c.instead ? "!" : "", format_quoted(c.text));
+        return fmt::format("say{} {}", c.after ? "_after" : c.instead ? "!" : "", format_quoted(c.text));
     }
 };
 
@@ -211,7 +211,8 @@ Command parse_command(std::string_view text) {
     if (verb == "pin") return PinToken{parse_place(text, rest)};
     if (verb == "unpin") return UnpinToken{parse_place(text, rest)};
     if (verb == "force" || verb == "force!") return ForceTokens{parse_tokens(text, rest), verb == "force!"};
-    if (verb == "say" || verb == "say!") return SayText{parse_quoted(text, rest), verb == "say!"};
+    if (verb == "say" || verb == "say!" || verb == "say_after")
+        return SayText{parse_quoted(text, rest), verb == "say!", verb == "say_after"};
     refuse(text, fmt::format("'{}' is not known", shown_text(verb)));
 }
 

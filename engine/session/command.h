@@ -88,11 +88,13 @@ struct ForceTokens {
     bool instead = false;
     bool operator==(const ForceTokens&) const = default;
 };
-/// say "<text>": like force, with the tokens of a text such as a user's next turn. The text is in quotes,
-/// with the escapes \n, \t, \" and \\. `say!` replaces waiting tokens.
+/// say "<text>": like force, with the tokens of a text such as a user's next turn. In quotes, with \n, \t, \"
+/// and \\. `say!` replaces waiting tokens. `say_after` waits until lane 0 has ended its answer; several wait
+/// for one answer each.
 struct SayText {
     std::string text;
     bool instead = false;
+    bool after = false;
     bool operator==(const SayText&) const = default;
 };
 

@@ -1,8 +1,8 @@
 #include "engine/session/command_applier.h"
 
 #include "engine/base/error.h"
-#include "engine/session/prompt.h"
 #include "engine/base/index.h"
+#include "engine/session/forced_text.h"
 
 #include <fmt/ranges.h>
 
@@ -84,9 +84,9 @@ void CommandApplier::apply(const Command& command) {
     } else if (const auto* unpin = std::get_if<UnpinToken>(&command)) {
         touch_token(unpin->at, command);
     } else if (const auto* tokens = std::get_if<ForceTokens>(&command)) {
-        force(tokens->tokens, tokens->instead);
+        force_tokens(runner_.context(), state_, tokens->tokens, tokens->instead);
     } else if (const auto* say = std::get_if<SayText>(&command)) {
-        say_text(*say);
+        say_text(runner_.context(), state_, *say);
     }
 }
 
@@ -151,35 +151,6 @@ void CommandApplier::fork_lane(const ForkLane& command) {
 void CommandApplier::set_sampling(const Sampling& sampling) {
     state_.sampling = sampling;
     for (Lane& lane : state_.lanes) runner_.read_logits(lane, sampling, state_.row);
-}
-
-/// Sets the tokens that the next rows consume, whatever the lanes choose. A text that ended with the current
-/// row continues.
-void CommandApplier::force(const std::vector<int>& tokens, bool instead) {
-    const int n_vocab = runner_.context().model->config().n_vocab;
-    for (const int token : tokens)
-        if (token < 0 || token >= n_vocab)
-            fail(ErrorCode::wrong_use, "there is no token {}; the model has 0 to {}", token, n_vocab - 1);
-    if (instead) state_.forced.clear();
-    state_.forced.insert(state_.forced.end(), tokens.begin(), tokens.end());
-    for (Lane& lane : state_.lanes) {
-        const int last_row = runner_.context().n_prompt() + static_cast<int>(lane.tokens.size()) - 1;
-        if (lane.ended && last_row == state_.row) lane.ended = false;
-    }
-}
-
-/// In a chat the text is a turn. Lane 0 says whether the answer before it has its end token.
-void CommandApplier::say_text(const SayText& say) {
-    const RunContext& context = runner_.context();
-    std::string text = say.text;
-    if (context.start.chat) {
-        const ChatTemplate chat = chat_template_of(*context.model);
-        const Lane& lane = state_.lanes.front();
-        const bool ended =
-            !lane.tokens.empty() && ends_answer(chat.format, context.run->token_bytes[to_index(lane.token)]);
-        text = next_turn(chat, text, ended);
-    }
-    force(context.model->tokenizer().encode(text, false), say.instead);
 }
 
 /// Evicts, pins or unpins a token by command.

@@ -28,8 +28,6 @@ class CommandApplier {
     void remove_lane(const RemoveLane& command);
     void fork_lane(const ForkLane& command);
     void set_sampling(const Sampling& sampling);
-    void say_text(const SayText& say);
-    void force(const std::vector<int>& tokens, bool instead);
     void touch_token(const TokenPlace& at, const Command& command);
 };
 

@@ -3,6 +3,7 @@
 #include "engine/base/error.h"
 #include "engine/base/index.h"
 #include "engine/policy/next_token_measures.h"
+#include "engine/session/forced_text.h"
 #include "engine/session/prompt_tiles.h"
 #include "engine/session/sampler.h"
 #include "engine/session/step_record.h"
@@ -207,6 +208,7 @@ void LaneRunner::feed_row(SessionState& state) const {
         lane->ended = !context_.start.ignore_eos && state.forced.empty() &&
                       std::find(eos.begin(), eos.end(), lane->token) != eos.end();
     }
+    say_what_waits(context_, state);
 }
 
 void LaneRunner::apply(Lane& lane, const Command& command, int at_row) const {

@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 namespace reference {
 namespace {
@@ -63,6 +64,63 @@ TEST_F(ChatSession, PromptAndSayAreTurns) {
     ASSERT_NE(at, std::string::npos) << said;
     EXPECT_LT(at, 30u) << "after a few tokens of the answer";
     EXPECT_EQ(said.find(turn, at + 1), std::string::npos);
+}
+
+// Forced end tokens stand for ends of answers. The first `say_after` is said at the first end, the other at
+// the next; a third end ends the text.
+TEST_F(ChatSession, SayAfterWaitsForTheEndOfAnAnswer) {
+    const auto model = model_with(zephyr_);
+    RunSpec spec = run_spec("Who is there?", {"full", "h2o:budget=8"}, 150);
+    spec.chat = spec.follow = true;
+    const std::string end = fmt::format("force {}", model->config().eos.front());
+    const auto turn = [&](const std::string& words) {
+        return "\n<|user|>\n" + words + "</s>\n<|assistant|>\n";
+    };
+    const auto n_tokens = [&](const std::string& text) {
+        return static_cast<int>(model->tokenizer().encode(text, false).size());
+    };
+    const std::string eos = text_of(*model, model->config().eos);
+    // The template's own end token is another one here, so that a turn begins with it.
+    const int first = 40, second = first + 1 + n_tokens("</s>" + turn("And now?")) + 4,
+              third = second + 1 + n_tokens("</s>" + turn("Again?")) + 5;
+    const std::vector<std::pair<int, std::string>> commands = {{0, "say_after \"And now?\""},
+                                                               {0, "say_after \"Again?\""},
+                                                               {first, end},
+                                                               {second, end},
+                                                               {third, end}};
+    const SessionRun run = run_session(model, spec, commands);
+    const std::string said = text_of(*model, run.tokens(0));
+    const std::size_t one = said.find(eos + "</s>" + turn("And now?")),
+                      two = said.find(eos + "</s>" + turn("Again?"));
+    ASSERT_NE(one, std::string::npos) << said;
+    ASSERT_NE(two, std::string::npos) << said;
+    EXPECT_LT(one, two);
+    EXPECT_EQ(static_cast<int>(run.tokens(0).size()), third + 1) << said;
+    EXPECT_EQ(run.tokens(0), run.tokens(1));
+    EXPECT_EQ(run.finish_reason, "the reference lane ended its text");
+
+    // A rewind into the answer brings back the text that waits.
+    const auto backend = make_backend(model, {BackendChoice::cpu, 1, 0}, nullptr);
+    Session session(model, *backend, spec, nullptr, std::size_t{64} << 20);  // with copies of the state
+    session.prefill();
+    std::map<int, int> bent, straight;
+    bool turned = false;
+    for (int done = 0;; done = session.next_row() - session.run().n_prompt()) {
+        for (const auto& [at, text] : commands)
+            if (at == done && !(turned && at < first)) session.apply(parse_command(text));
+        if (done == first + 6 && !turned) {
+            turned = true;
+            session.apply(Rewind{session.run().n_prompt() - 1 + first});
+            continue;
+        }
+        const auto step = session.step();
+        if (step == nullptr) break;
+        bent[step->row] = step->lanes[0].token;
+    }
+    EXPECT_TRUE(turned);
+    for (std::size_t i = 1; i < run.steps.size(); ++i) straight[run.steps[i]->row] = run.lane(i, 0).token;
+    EXPECT_EQ(bent, straight);
+    EXPECT_EQ(session.run_spec().commands, run.as_run.commands);
 }
 
 TEST_F(ChatSession, WithoutItTheTextIsWhatItWas) {

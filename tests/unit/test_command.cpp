@@ -54,7 +54,8 @@ TEST(Command, TextToSayMayStandBare) {
     EXPECT_EQ(parse_command("force 3,1"), Command(ForceTokens{{3, 1}}));
     EXPECT_EQ(parse_command("force! 3,1"), Command(ForceTokens{{3, 1}, true}));
     EXPECT_EQ(parse_command("say! \" so\""), Command(SayText{" so", true}));
-    for (const char* text : {"force! 3,1", "say! \" so\""})
+    EXPECT_EQ(parse_command("say_after \" so\""), Command(SayText{" so", false, true}));
+    for (const char* text : {"force! 3,1", "say! \" so\"", "say_after \" so\""})
         EXPECT_EQ(format_command(parse_command(text)), text);
     for (const char* text : {"force", "force x", "force 1,", "force -1", "force 1 2", "say", "say \"",
                              "say \"\"", "say \"a\" b", "say \"a\\q\""})

@@ -184,10 +184,8 @@ TEST_F(SmolLm2File, AWindowWithoutTheSinkLosesTheText) {
 TEST_F(SmolLm2File, AnswersATurnOfAChatAndTheNext) {
     RunSpec spec = reference::run_spec("What is the capital of France?", {"full"}, 40);
     spec.chat = true;
-    const reference::SessionRun run = reference::run_session(model_, spec, [](Session& session, int) {
-        if (session.finish_reason() == "all lanes ended their text" && session.log().empty())
-            session.apply(parse_command("say \"And of Italy?\""));
-    });
+    const std::vector<std::pair<int, std::string>> commands = {{0, "say_after \"And of Italy?\""}};
+    const reference::SessionRun run = reference::run_session(model_, spec, commands);
     const std::string said = model_->tokenizer().decode(run.tokens(0), true);
     EXPECT_TRUE(
         said.starts_with("The capital of France is Paris.<|im_end|>\n<|im_start|>user\nAnd of Italy?"
