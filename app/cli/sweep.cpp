@@ -9,6 +9,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/path_lock.h"
 #include "engine/eval/answer_file.h"
+#include "engine/eval/side_by_side.h"
 #include "engine/figure/image.h"
 
 #include <algorithm>
@@ -23,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Answers the questions that no earlier run answered, with as many lanes at a time as memory allows.
-void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const GridCell> cells, int context,
-            AnswerFile& answers) {
+void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionSet& set,
+            std::span<const GridCell> cells, int context, AnswerFile& answers) {
     const std::string asked = asked_on(set.identity, loaded.backend->name());
     const auto missing_of = [&](std::span<const LaneSpec> lanes, int question) {
         std::vector<LaneSpec> missing;
@@ -38,19 +39,21 @@ void answer(const LoadedModel& loaded, const QuestionSet& set, std::span<const G
     for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
     Progress progress(fmt::format("sweep {}", set.name), n_missing);
     for (std::span<const LaneSpec> rest = all; !rest.empty();) {
-        const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context));
+        constexpr double kBytes = 2e9;
+        const auto some =
+            rest.first(lanes_that_fit(*loaded.model, rest, context, kBytes / side_by_side.n_at_a_time()));
         rest = rest.subspan(some.size());
-        const auto held = hold_models(loaded.model, *loaded.backend, some);
-        for (int i = 0; i < set.n_questions; ++i) {
-            const std::vector<LaneSpec> missing = missing_of(some, i);
-            if (missing.empty()) continue;
-            const std::vector<Outcome> found = ask(loaded.model, *loaded.backend, missing, set.make(i));
-            for (std::size_t lane = 0; lane < missing.size(); ++lane)
-                answers.add(asked, format_lane_spec(missing[lane]), i, found[lane]);
+        side_by_side.hold(some);
+        std::vector<Asked> questions;
+        for (int i = 0; i < set.n_questions; ++i)
+            if (Asked one{i, missing_of(some, i)}; !one.lanes.empty()) questions.push_back(std::move(one));
+        side_by_side.ask(set, questions, [&](const Asked& one, const std::vector<Outcome>& found) {
+            for (std::size_t lane = 0; lane < one.lanes.size(); ++lane)
+                answers.add(asked, format_lane_spec(one.lanes[lane]), one.question, found[lane]);
             answers.flush();
-            done += static_cast<double>(missing.size());
+            done += static_cast<double>(one.lanes.size());
             progress.update(done);
-        }
+        });
     }
 }
 
@@ -123,13 +126,14 @@ void run_sweep(const SweepOptions& options) {
         lanes.push_back(cell.spec);
         labels.push_back(label_of(cell, varies));
     }
+    SideBySide side_by_side(loaded.model, *loaded.backend, options.eval.run.backend_options().n_threads);
     std::vector<std::vector<LaneScore>> all;
     if (!options.json) print_out("{}, {}\n", loaded.model->path().string(), loaded.backend_text);
     for (const QuestionSet& set : sets) {
         const std::string asked = asked_on(set.identity, loaded.backend->name());
         const std::string others = answers.others(asked);
         if (!others.empty()) print_note("{}\n", others);
-        answer(loaded, set, cells, options.eval.context_of(*loaded.model), answers);
+        answer(loaded, side_by_side, set, cells, options.eval.context_of(*loaded.model), answers);
         const std::vector<LaneScore>& scores = all.emplace_back(scores_of(loaded, set, cells, answers));
         for (std::size_t i = 0; i < cells.size(); ++i) table.add(set, asked, cells[i], varies, scores[i]);
         if (!options.json) print_out("\n{}", score_table(set, labels, scores));

@@ -104,7 +104,6 @@ LaneScore score_lane(std::span<const Outcome> outcomes, std::span<const Outcome>
 
 /// Returns how many of the first lanes may answer together, so that what they store of a context after the
 /// prompt takes at most about `bytes`. At least 1. They share the pass over the prompt.
-std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context,
-                           double bytes = 2e9);
+std::size_t lanes_that_fit(const Model& model, std::span<const LaneSpec> lanes, int context, double bytes);
 
 }  // namespace keyhole

@@ -6,6 +6,7 @@
 
 #include "engine/base/mapped_file.h"
 #include "engine/eval/evaluate.h"
+#include "engine/eval/side_by_side.h"
 #include "tests/reference/source_folder.h"
 
 #include <gtest/gtest.h>
@@ -214,6 +215,37 @@ TEST_F(Evaluate, LanesGoTogetherAsFarAsTheirCachesFit) {
     EXPECT_EQ(n({"h2o:budget=9,every=5", "h2o:budget=9"}, 23), 1u);
     EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 39), 1u);
     EXPECT_EQ(n({"h2o:budget=9,budget@L1=29", "h2o:budget=9"}, 40), 2u);
+}
+
+TEST_F(Evaluate, QuestionsSideBySideHaveTheSameAnswersInOrder) {
+    const QuestionSet set = text_windows(model(), reference::random_text(200, 8), 40, 20, 5);
+    const auto specs = lanes({"full", "h2o:budget=8", "window:kv=mqa,budget=6"});
+    std::vector<Asked> asked;
+    for (int i = 0; i < 5; ++i) asked.push_back({i, specs});
+    asked[1].lanes.pop_back();  // one is known already
+    const auto expected = outcomes(set, specs);
+    for (const int n_threads : {1, 2, 3}) {
+        const auto backend = make_backend(model(), {BackendChoice::cpu, n_threads, 0}, nullptr);
+        SideBySide side_by_side(model(), *backend, n_threads);
+        EXPECT_EQ(side_by_side.n_at_a_time(), n_threads == 1 ? 1 : 2);
+        side_by_side.hold(specs);
+        int n = 0;
+        side_by_side.ask(set, asked, [&](const Asked& one, const std::vector<Outcome>& found) {
+            EXPECT_EQ(one.question, n++);
+            ASSERT_EQ(found.size(), one.lanes.size());
+            for (std::size_t lane = 0; lane < found.size(); ++lane)
+                EXPECT_EQ(found[lane].nats, expected[lane][to_index(one.question)].nats) << n_threads;
+        });
+        EXPECT_EQ(n, 5);
+    }
+    // An error of the second question comes out like one of the first.
+    const auto backend = make_backend(model(), {BackendChoice::cpu, 2, 0}, nullptr);
+    SideBySide side_by_side(model(), *backend, 2);
+    for (const std::size_t wrong : {0, 1}) {
+        std::vector<Asked> broken = asked;
+        broken[wrong].lanes.clear();
+        EXPECT_THROW(side_by_side.ask(set, broken, [](const Asked&, const std::vector<Outcome>&) {}), Error);
+    }
 }
 
 TEST_F(Evaluate, TellsTheNatsOfEveryToken) {
