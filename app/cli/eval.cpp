@@ -16,9 +16,9 @@ void run_eval(const EvalOptions& options, bool as_json) {
     const LoadedModel loaded = load_for_run(options.run);
     const std::vector<QuestionSet> sets = options.questions(loaded.model);
     // All lanes of a question run together; a second question beside it must fit as well.
-    constexpr double kBytes = 2e9;
+    const int context = options.context_of(*loaded.model);
     const bool two_fit =
-        lanes_that_fit(*loaded.model, lanes, options.context_of(*loaded.model), kBytes / 2) == lanes.size();
+        lanes_that_fit(*loaded.model, lanes, context, SideBySide::kBytes / 2) == lanes.size();
     SideBySide side_by_side(loaded.model, *loaded.backend,
                             two_fit ? options.run.backend_options().n_threads : 1);
     side_by_side.hold(lanes);

@@ -39,9 +39,8 @@ void answer(const LoadedModel& loaded, SideBySide& side_by_side, const QuestionS
     for (int i = 0; i < set.n_questions; ++i) n_missing += static_cast<double>(missing_of(all, i).size());
     Progress progress(fmt::format("sweep {}", set.name), n_missing);
     for (std::span<const LaneSpec> rest = all; !rest.empty();) {
-        constexpr double kBytes = 2e9;
-        const auto some =
-            rest.first(lanes_that_fit(*loaded.model, rest, context, kBytes / side_by_side.n_at_a_time()));
+        const double bytes = SideBySide::kBytes / side_by_side.n_at_a_time();
+        const auto some = rest.first(lanes_that_fit(*loaded.model, rest, context, bytes));
         rest = rest.subspan(some.size());
         side_by_side.hold(some);
         std::vector<Asked> questions;

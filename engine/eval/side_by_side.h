@@ -19,6 +19,9 @@ struct Asked {
 
 class SideBySide {
   public:
+    /// Most bytes that all lanes of the questions at a time should store after their prompts.
+    static constexpr double kBytes = 3e9;
+
     /// backend: of the model, and longer alive. Questions are answered there one by one if it is no CPU or
     /// has one thread. n_threads: as in BackendOptions.
     SideBySide(std::shared_ptr<const Model> model, Backend& backend, int n_threads);
