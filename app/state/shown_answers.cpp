@@ -38,10 +38,16 @@ std::vector<ShownAnswer> shown_answers(const AppState& app) {
         const std::optional<int> recorded = app.run.history_lane(lane);
         if (!app.run.live() && recorded) {
             shown.answer = answer_in_trace(history, *recorded);
-        } else if (recorded && app.run.status.answers != nullptr) {
-            const int id = history.lanes()[to_index(*recorded)].id;
-            for (const LaneAnswer& answer : *app.run.status.answers)
-                if (answer.lane_id == id) shown.answer = answer;
+        } else if (app.run.status.answers != nullptr) {
+            const std::vector<LaneAnswer>& own = *app.run.status.answers;
+            // A lane that has just joined has no record yet, and no id that is known here.
+            if (std::ssize(own) == app.run.lane_editor.n_lanes()) {
+                shown.answer = own[to_index(lane)];
+            } else if (recorded) {
+                const int id = history.lanes()[to_index(*recorded)].id;
+                for (const LaneAnswer& answer : own)
+                    if (answer.lane_id == id) shown.answer = answer;
+            }
         }
         list.push_back(std::move(shown));
     }

@@ -545,9 +545,12 @@ void WindowLoop::look_at_prompt() {
 /// Loads the fonts if the scale has changed or the run brought new characters.
 void WindowLoop::load_fonts_again() {
     scale_ = wanted_scale(app_.view) * screen_scale(window_);
-    const std::shared_ptr<const Counterfactual>& answer = app_.run.status.counterfactual;
-    const bool learned = app_.glyphs.learn(
-        app_.run.history, answer != nullptr ? std::span(answer->with) : std::span<const TopToken>());
+    std::vector<TopToken> more;  // tokens that no record holds
+    if (const auto& counterfactual = app_.run.status.counterfactual) more = counterfactual->with;
+    if (const auto& answers = app_.run.status.answers)
+        for (const LaneAnswer& answer : *answers)
+            for (const int token : answer.tokens) more.push_back({token, 0});
+    const bool learned = app_.glyphs.learn(app_.run.history, more);
     if (!std::exchange(app_.requests.scale_changed, false) && !learned && drawn_scale_ == scale_) return;
     const bool first = std::exchange(drawn_scale_, scale_) == 0;
     fonts_ = load_fonts(scale_, app_.glyphs);

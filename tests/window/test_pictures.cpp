@@ -87,17 +87,15 @@ class Pictures : public testing::ProgramRun {
             GTEST_SKIP() << "the pictures are of another model: KEYHOLE_RENEW_PICTURES=1 takes them anew";
         std::ofstream(path("script.txt")) << "wait idle\n"
                                           << script << "wait idle\nscreenshot " << shot << "\nquit\n";
-        ASSERT_EQ(
-            run("gui " + arguments + " --size 1600x1000 --script '" + path("script.txt") + "'"),
-            0)
+        ASSERT_EQ(run("gui " + arguments + " --size 1600x1000 --script '" + path("script.txt") + "'"), 0)
             << output_;
         if (renews) std::ofstream(assets + "pictures.txt") << model << "\n";
         const Picture here = read_picture(shot), there = read_picture(kept);
         EXPECT_LT(difference(here, there), 0.03) << kept;
         // The comparison detects a missing pane.
         Picture other = there;
-        for (int y = 100; y < 400 && y < other.height; ++y)
-            for (int x = 330; x < 630 && x < other.width; ++x)
+        for (int y = 350; y < 750 && y < other.height; ++y)
+            for (int x = 400; x < 800 && x < other.width; ++x)
                 for (int c = 0; c < 3; ++c) other.rgb[to_index((y * other.width + x) * 3 + c)] = 30;
         EXPECT_GT(difference(there, other), 0.03);
     }
