@@ -190,7 +190,7 @@ constexpr std::array kTable = {
         [](AppState& app, std::string_view a) { move_time(app, whole_numbers(a, 1, 1)[0] - app.view.row); }},
     UserAction{"rewind",
                menu::kTime,
-               "Go back to the shown step",
+               "Rewind to the shown step",
                "[ROW] [keep]: continues the run from this step; later steps are kept as a branch. The lanes "
                "get the settings of that step, or with keep the current ones.",
                {'B', kCtrl},

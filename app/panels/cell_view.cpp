@@ -243,9 +243,9 @@ void draw_token_menu(const PanelContext& context) {
     }
     item("Watch the picked tokens", "watch");
     if (cell.position >= app.run.history.n_prompt()) item("Replace the text from here…", "token.edit");
-    item(fmt::format("Go back to step {}", cell.row), fmt::format("rewind {}", cell.row));
+    item(fmt::format("Rewind to step {}", cell.row), fmt::format("rewind {}", cell.row));
     if (app.run.settings_differ_at(cell.row))
-        item(fmt::format("Go back to step {}, keep settings", cell.row),
+        item(fmt::format("Rewind to step {}, keep settings", cell.row),
              fmt::format("rewind {} keep", cell.row));
     item(fmt::format("Fork lane {} at step {}", app.view.lane, app.view.row), "fork.here");
     item(fmt::format("Show step {}", cell.row), fmt::format("row {}", cell.row));

@@ -131,7 +131,7 @@ void draw_doctor_line(const PanelContext& context) {
     ImGui::SameLine();
     const std::string text =
         broken ? fmt::format("BROKEN in lane {}: {}", verdict.lane, verdict.fault.name)
-               : fmt::format("{} hold, {} not known, in all lanes", verdict.n_hold, verdict.n_unknown);
+               : fmt::format("{} checks pass, {} do not apply", verdict.n_hold, verdict.n_unknown);
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
         const ScopedColor color(ImGuiCol_Text, broken ? theme::kFault : theme::kGood);

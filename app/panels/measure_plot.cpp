@@ -143,7 +143,8 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     const float below =
         legend ? ImGui::GetFontSize() * static_cast<float>((app.run.lane_editor.n_lanes() + 1) / 2) : 0;
     const ScopedId id(kind);
-    const char* nothing = about.needs_shadow ? "no shown lane has a shadow here" : "nothing recorded yet";
+    const char* nothing =
+        about.needs_shadow ? "starts with the next step of a lane with a shadow" : "nothing recorded yet";
     const auto end = draw_row_lines(context, lines, about.logarithmic, nothing, {room.x, room.y - below});
     if (end) tooltip(context, measure_tooltip(about.measure));
     if (!end || !legend) return;

@@ -29,13 +29,13 @@ std::string branch_text(const Branch& branch) {
 void draw_rewind_buttons(const PanelContext& context) {
     const AppState& app = context.app;
     const ScopedDisabled disabled(!app.run.live());
-    command_button(context, "rewind", fmt::format("go back to {}", app.view.row).c_str());
+    command_button(context, "rewind", fmt::format("Rewind to {}", app.view.row).c_str());
     if (app.view.row < app.run.last_row() && app.run.settings_differ_at(app.view.row)) {
         ImGui::SameLine(0, context.px(2));
         if (ImGui::Button("and keep settings")) run(context, fmt::format("rewind {} keep", app.view.row));
         mark_item(context, "rewind keep");
         tooltip(context, fmt::format("Goes back to step {0} and keeps the current settings of lanes, follow "
-                                     "and sampling. “Go back to {0}” restores the settings of that step.",
+                                     "and sampling. “Rewind to {0}” restores the settings of that step.",
                                      app.view.row));
     }
     ImGui::SameLine(0, context.px(2));
@@ -51,7 +51,7 @@ void draw_branch_buttons(const PanelContext& context) {
     ImGui::SameLine(0, context.px(2));
     if (ImGui::Button(fmt::format("branches: {}", branches.size()).c_str())) ImGui::OpenPopup("branches");
     mark_item(context, "branches");
-    tooltip(context, "Branches left by “go back”. Choose one to continue from its end.");
+    tooltip(context, "Branches that rewinding left. Choose one to continue from its end.");
     const ScopedPopup popup("branches");
     if (!popup.open()) return;
     for (const Branch& branch : branches) {

@@ -250,7 +250,10 @@ void draw_run_buttons(const PanelContext& context) {
         const ScopedColor ground(ImGuiCol_Button,
                                  running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74)),
             hovered(ImGuiCol_ButtonHovered, running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
-        command_button(context, "run.toggle", running ? "■  Stop" : "▶  Run", false, context.px(82));
+        // A run that stopped by itself says why in the status line.
+        const bool paused = app.run.status.phase == EnginePhase::idle && !app.run.status.message.empty();
+        const char* const start = paused && app.run.n_decoded() > 0 ? "▶  Continue" : "▶  Run";
+        command_button(context, "run.toggle", running ? "■  Stop" : start, false, context.px(96));
     }
     ImGui::SameLine(0, context.px(4));
     command_button(context, "run.step", "Step", false, context.px(52));

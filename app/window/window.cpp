@@ -15,6 +15,7 @@
 #include "engine/analysis/watched_span.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/base/json_text.h"
 
 #define GLFW_INCLUDE_NONE
 #include <GLFW/glfw3.h>
@@ -327,6 +328,7 @@ class WindowLoop {
     bool update();
     bool refresh();
     void prepare_frame();
+    void name_window();
     void look_at_prompt();
     void load_fonts_again();
     void serve_clipboard();
@@ -359,6 +361,7 @@ class WindowLoop {
     ScriptInput script_before_;
     KeyFocus keys_were_for_;
     std::uint64_t picked_run_ = 0;
+    std::string title_;
     std::string shown_prompt_;  // that look_at_prompt() has seen
     float scale_ = 0, drawn_scale_ = 0;
     /// The trace of the command line is not read yet. Without it there is nothing to show.
@@ -509,8 +512,21 @@ bool WindowLoop::refresh() {
     return due;
 }
 
+/// Names trace and model in the title bar.
+void WindowLoop::name_window() {
+    std::string title = "Keyhole";
+    if (app_.run.has_steps()) {
+        const std::filesystem::path model = app_.run.history.run().model_path;
+        title = (model.has_filename() ? model : model.parent_path()).filename().string() + " – " + title;
+        if (!app_.run.live()) title = app_.run.opened_file.filename().string() + " – " + title;
+    }
+    if (title != title_) glfwSetWindowTitle(window_, printable_text(title).c_str());
+    title_ = std::move(title);
+}
+
 /// Prepares what the frame shows: matrices, textures, fonts.
 void WindowLoop::prepare_frame() {
+    name_window();
     if (app_.run.has_steps()) {
         app_.update_maps(12);
         update_painters(painters_, app_);

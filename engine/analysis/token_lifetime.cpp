@@ -88,7 +88,7 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     const int g = history.layout(lane).kv_head_from_head(layer, head);
     const int row = history.evicted_at(lane, g, position);
     if (row < 0) return {};
-    std::string text = fmt::format("L{}.H{} let it go after step {}, {}", layer, head, row,
+    std::string text = fmt::format("L{}.H{} evicted it after step {}, {}", layer, head, row,
                                    eviction_cause(history, lane, g, position));
     const int by = lane_of_row(history, lane, row);
     const LaneRecord* record = history.lane_record(std::max(row, history.steps().front()->row), by);
@@ -96,9 +96,11 @@ std::string eviction_story(const RunHistory& history, int lane, int layer, int h
     const ResolvedPolicy& policy = record->info->policy.at(layer, head);
     if (policy.evicts())
         text += fmt::format(
-            ". Its rule: of the tokens that compete the lowest score goes; {} stay, the first {} and the "
-            "newest {} are safe",
-            policy.stored, policy.sinks, policy.newest);
+            ". Its rule: of the tokens that compete the lowest score goes; {} stay, and {}the newest {} do "
+            "not "
+            "compete",
+            policy.stored, policy.sinks > 0 ? fmt::format("the first {} and ", policy.sinks) : "",
+            policy.newest);
     const auto at = competition(history, lane, layer, head, position, row);
     if (!at) return text + ". Scores within the prompt are not recorded.";
     if (!at->competes) return text + fmt::format(". It did not compete ({}).", at->why_not);

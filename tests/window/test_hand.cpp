@@ -207,6 +207,16 @@ TEST_F(Hand, OpensAndClosesEverything) {
     EXPECT_NE(report()["zoom"], zoomed);
     key("Ctrl+0");
 
+    // One click explains a wrong answer. The budget's slider changes the lane.
+    click("why 1");
+    ASSERT_TRUE(wait_until("why", [](const Json& now) { return now["dialog"] == "why"; }));
+    escape_closes_all("why");
+    const int changes = n_commands();
+    drag("budget slider", 0.2, 0.5, 0.7, 0.5);
+    ASSERT_TRUE(wait_until("a budget", [&](const Json& now) {
+        return now["idle"] == true && now["commands"]["count"] > changes;
+    }));
+
     // A row on the time bar, a border between panes, a number on the card, a slider in a popup.
     key("Right");
     key("Right");
