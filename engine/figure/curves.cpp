@@ -204,7 +204,7 @@ void draw(Canvas& canvas, const CurvePlot& unclamped) {
             for (double& y : curve.y) y = y < plot.y_floor ? plot.y_floor : y;  // NaN stays
     std::size_t longest = 0;
     for (const Curve& curve : plot.curves) longest = std::max(longest, curve.name.size());
-    const double legend_width = std::min(260.0, 62 + 7.0 * static_cast<double>(longest));
+    const double legend_width = std::min(330.0, 62 + 7.0 * static_cast<double>(longest));
     const std::vector<std::string> caption = wrap(plot.caption, to_index(plot.width / 7));
     const double caption_height = plot.caption.empty() ? 0 : 18.0 * static_cast<double>(caption.size());
     const double top = plot.subtitle.empty() ? 50 : 68;
