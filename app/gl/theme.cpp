@@ -20,8 +20,8 @@ namespace theme {
 ImU32 lane_color(int lane) {
     // Orange also marks thresholds, picks and evictions, so it comes last.
     static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(40, 190, 150),
-                                           rgb(214, 139, 182), rgb(240, 228, 100), rgb(120, 140, 240),
-                                           rgb(150, 200, 110), rgb(228, 120, 60)};
+                                           rgb(214, 139, 182), rgb(240, 228, 100), rgb(134, 154, 248),
+                                           rgb(150, 200, 110), rgb(236, 130, 72)};
     return kColors[to_index(lane) % kColors.size()];
 }
 

@@ -20,10 +20,11 @@ namespace theme {
 inline constexpr ImU32 rgb(int r, int g, int b, int a = 255) {
     return IM_COL32(r, g, b, a);
 }
+/// Texts have a contrast of at least 4.5:1 on each ground (WCAG 2.2, success criterion 1.4.3).
 inline constexpr ImU32 kWindow = rgb(24, 26, 31), kPanel = rgb(30, 33, 39), kCard = rgb(38, 42, 50),
                        kCardFocused = rgb(44, 50, 61), kLine = rgb(54, 59, 70), kText = rgb(222, 225, 231),
-                       kDim = rgb(143, 150, 163), kFaint = rgb(98, 104, 117), kAccent = rgb(92, 163, 232),
-                       kWarm = rgb(238, 150, 34), kFault = rgb(240, 113, 106), kGood = rgb(126, 196, 148);
+                       kDim = rgb(168, 174, 186), kFaint = rgb(150, 156, 168), kAccent = rgb(92, 163, 232),
+                       kWarm = rgb(238, 150, 34), kFault = rgb(244, 122, 115), kGood = rgb(126, 196, 148);
 /// Returns one of eight colours that need no red-green vision (Okabe and Ito, made lighter for the dark
 /// ground).
 ImU32 lane_color(int lane);

@@ -100,8 +100,8 @@ class RunState {
     }
     /// Every request to the engine has taken effect or was refused, as far as refresh() has seen.
     bool settled() const;
-    /// Settled, the lanes have answered, and no decoding and no prompt is under way. Always true for an opened
-    /// trace.
+    /// Settled, the lanes have answered, and no decoding and no prompt is under way. Always true for an
+    /// opened trace.
     bool idle() const;
 
     int first_row() const { return has_steps() ? history.steps().front()->row : 0; }

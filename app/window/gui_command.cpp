@@ -37,8 +37,8 @@ std::pair<int, int> parse_size(std::string_view text) {
     return {*width, *height};
 }
 
-/// Adds prompt and lanes where none are given: those of the model in the catalogue, else those of the demo, so
-/// that the first view is never empty.
+/// Adds prompt and lanes where none are given: those of the model in the catalogue, else those of the demo,
+/// so that the first view is never empty.
 void add_story(const RunOptions& run, RunSetup& setup) {
     const std::vector<CatalogModel> catalog = own_catalog();
     const CatalogModel* model = find_by_path(catalog, setup.model_folder);

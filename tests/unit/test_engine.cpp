@@ -70,6 +70,35 @@ class EngineThread : public testing::Test {
     keyhole::Engine engine_;  // last member: its thread ends first
 };
 
+/// Lanes answer while the engine is at rest and between the rows of a run; requests go first.
+TEST_F(EngineThread, AnswersForEachLaneBesideTheRun) {
+    keyhole::RunSpec run = spec(0);
+    run.follow = true;
+    run.answer_end = keyhole::AnswerEnd{{}, 12};
+    const auto answered = [&](std::size_t n) {
+        const keyhole::EngineStatus now = engine_.status();
+        return settled() && !now.answering && now.answers != nullptr && now.answers->size() == n;
+    };
+    engine_.start(tiny_.folder(), run);
+    engine_.set_speed(200);
+    engine_.play();
+    for (const char* command : {"lane 1 h2o:budget=5", "add tova:budget=6", "lane 1 h2o:budget=7"})
+        engine_.send(keyhole::parse_command(command));
+    ASSERT_TRUE(wait_for_row(40));
+    engine_.stop();  // lanes with new settings read the prompt again only now
+    ASSERT_TRUE(wait_for([&] { return answered(3); })) << engine_.status().message;
+    const auto answers = engine_.status().answers;
+    for (const keyhole::LaneAnswer& answer : *answers) {
+        EXPECT_TRUE(answer.complete && answer.cut);
+        EXPECT_EQ(answer.tokens.size(), 12u);
+    }
+    // The first answer is what lane 0 went on to say.
+    for (std::size_t i = 0; i < 12; ++i)
+        EXPECT_EQ(steps()[i + 1]->lanes[0].token, (*answers)[0].tokens[i]) << i;
+    engine_.send(keyhole::RemoveLane{2});
+    ASSERT_TRUE(wait_for([&] { return answered(2); }));
+}
+
 TEST_F(EngineThread, StartProcessesThePromptAndWaits) {
     EXPECT_EQ(engine_.model(), nullptr);
     start(10);

@@ -226,7 +226,7 @@ TEST(PromptFile, OurGuidesNameWordsOfTheirPrompts) {
 
 /// On the demo model: H2O's wrong answer is known before the first step, and play() pauses at the answer's
 /// end.
-TEST(EngineAnswers, AreThereBeforeTheFirstStepAndEndTheRun) {
+TEST(DemoAnswers, AreThereBeforeTheFirstStepAndEndTheRun) {
     Wakes wakes;
     keyhole::Engine engine({keyhole::BackendChoice::cpu, 2, 0}, wakes.callback());
     const keyhole::PromptFile prompt =

@@ -102,9 +102,7 @@ class Pictures : public testing::ProgramRun {
 };
 
 TEST_F(Pictures, Explore) {
-    compare("screenshot",
-            "watch 4821\nstep 16\nwait rows 16\nwait idle\ngoto 3 5\npick 383 80\ncurves "
-            "watched\n");
+    compare("screenshot", "");  // the first picture
 }
 
 TEST_F(Pictures, Compare) {
