@@ -80,7 +80,7 @@ std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>&
         if (shown.mark == ShownAnswer::Mark::wrong ||
             (shown.mark == ShownAnswer::Mark::none && shown.answer.tokens != answers.front().answer.tokens))
             other.push_back(&shown);
-    if (other.empty()) return "All lanes give the same answer: what they evicted was not needed.";
+    if (other.empty()) return "All lanes give the same answer.";
     const ShownAnswer& first = *other.front();
     std::string text =
         fmt::format("{} {}", name(first.lane),

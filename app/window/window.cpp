@@ -551,6 +551,8 @@ void WindowLoop::look_at_prompt() {
         app_.view.watched = find_span(history, 0, words);
         if (app_.view.watched) app_.view.measure_curve = ViewState::kWatchedSpan;
     }
+    if (!app_.view.watched && app_.view.measure_curve == ViewState::kWatchedSpan)
+        app_.view.measure_curve = -1;
     const HeadPlace middle{app_.run.history.run().config.n_layers / 2, 0};
     const HeadPlace place =
         opening_head(app_.run.history, app_.shown_lane(), app_.view.watched).value_or(middle);
