@@ -70,6 +70,22 @@ void copy_lane(AppState& app, std::string_view) {
     copy_text(app, format_lane_spec(app.run.lane_editor.lanes()[to_index(app.view.lane)]));
 }
 
+/// Adds a lane; without a spec one of a policy that no lane has, so that a few clicks compare them all.
+void add_lane(AppState& app, std::string_view spec) {
+    if (!spec.empty()) return engine_command(app, "add", spec);
+    static constexpr std::array kWanted = {Preset::h2o,  Preset::tova,   Preset::keyformer, Preset::a2sf,
+                                           Preset::sink, Preset::window, Preset::full};
+    const std::vector<LaneSpec>& lanes = app.run.lane_editor.lanes();
+    const auto is_missing = [&](Preset preset) {
+        return std::none_of(lanes.begin(), lanes.end(),
+                            [&](const LaneSpec& lane) { return lane.policy.preset == preset; });
+    };
+    const auto* const missing = std::find_if(kWanted.begin(), kWanted.end(), is_missing);
+    const Preset preset = missing == kWanted.end() ? Preset::h2o : *missing;
+    engine_command(app, "add",
+                   preset == Preset::full ? "full" : fmt::format("{}:budget=64", preset_name(preset)));
+}
+
 constexpr std::array kTable = {
     UserAction{"lane.previous",
                menu::kLanes,
@@ -111,11 +127,9 @@ constexpr std::array kTable = {
     UserAction{"add",
                menu::kLanes,
                "Add a lane",
-               "[SPEC]: its policy (default: h2o).",
+               "[SPEC]: its policy (default: the first that no lane has, with 64 tokens).",
                {'N', kCtrl},
-               [](AppState& app, std::string_view a) {
-                   engine_command(app, "add", a.empty() ? "h2o:budget=64" : a);
-               }},
+               add_lane},
     UserAction{
         "lane.advanced",
         menu::kLanes,

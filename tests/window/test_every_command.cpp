@@ -499,6 +499,9 @@ TEST_F(EveryCommand, OfLanes) {
     run("lane.paste");
     EXPECT_EQ(app.requests.paste_to_lane, 1);
     run("add tova:budget=9");
+    run("add");  // h2o and tova are there
+    EXPECT_EQ(app.run.lane_editor.lanes().back().policy.preset, Preset::keyformer);
+    run(fmt::format("remove {}", app.run.lane_editor.n_lanes() - 1));
     EXPECT_EQ(app.run.lane_editor.n_lanes(), 3);
     run("lane.advanced");
     EXPECT_TRUE(app.view.advanced);
