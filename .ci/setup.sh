@@ -26,7 +26,13 @@ first_releases="Debian 12 and Ubuntu 24.04 are the first releases"
 say() { printf 'keyhole: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+is_installed() {
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]] || return 1
+    [[ $1 != clang ]] || clang_is_new
+}
+
+# Debian 12's package clang is Clang 14, which is too old.
+clang_is_new() { [[ $(clang -dumpversion 2>/dev/null) =~ ^([0-9]+) ]] && ((BASH_REMATCH[1] >= 16)); }
 
 is_known() { [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [^\(] ]]; }
 
