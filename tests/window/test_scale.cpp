@@ -25,7 +25,9 @@ TEST_F(Scale, AnIdleWindowDrawsNothing) {
         << output_;
     const nlohmann::json idle = measured("idle.json");
     EXPECT_GE(idle["seconds"], 5);
-    EXPECT_LE(idle["frames"], 6) << "those that follow the two commands";
+    // Six follow the two commands. Windows of other tests uncover this one now and then, three frames each
+    // time. A window that kept drawing would draw a hundred.
+    EXPECT_LE(idle["frames"], 30);
     EXPECT_LT(idle["process_cpu_share"], 0.1);
 }
 
