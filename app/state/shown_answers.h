@@ -22,8 +22,8 @@ struct ShownAnswer {
 /// lanes chose their own tokens; otherwise the result is empty.
 std::vector<ShownAnswer> shown_answers(const AppState& app);
 
-/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) answers 3333, lane 0 answers
-/// 4821."; empty if nothing is known yet.
+/// Returns the sentence that says what there is to see, such as "Lane 1 (h2o) is wrong: 1 of 48 KV heads
+/// holds the watched words."; empty for a single lane.
 std::string answers_caption(const AppState& app, const std::vector<ShownAnswer>& answers);
 
 }  // namespace keyhole

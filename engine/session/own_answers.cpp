@@ -33,13 +33,6 @@ const OwnAnswers::Known* OwnAnswers::find(const Question& question) const {
     return found == known_.end() ? nullptr : &*found;
 }
 
-bool OwnAnswers::complete(const SessionState& now) const {
-    return std::all_of(now.lanes.begin(), now.lanes.end(), [&](const Lane& lane) {
-        const Known* known = find(question_of(lane, now.sampling));
-        return known != nullptr && known->answer.complete;
-    });
-}
-
 const Lane* OwnAnswers::past_of(const Question& question, const SessionState* after_prompt) {
     if (after_prompt == nullptr || after_prompt->sampling != question.sampling) return nullptr;
     for (const Lane& lane : after_prompt->lanes)

@@ -26,8 +26,6 @@ class OwnAnswers {
     /// again. A lane that cannot run keeps the reason in its answer.
     bool extend(const SessionState& now, const SessionState* after_prompt, const ProgressPart& progress);
 
-    /// Returns whether each lane has a complete answer to its present settings.
-    bool complete(const SessionState& now) const;
     /// Returns whether extend() would have to process the prompt.
     bool needs_prompt(const SessionState& now, const SessionState* after_prompt) const;
     /// Returns the answers in the order of the lanes; without those that have not begun.
