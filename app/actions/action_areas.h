@@ -20,11 +20,6 @@ std::span<const UserAction> export_actions();      ///< files to write and to op
 std::span<const UserAction> annotation_actions();  ///< undo, bookmarks, notes, recent files
 std::span<const UserAction> app_actions();         ///< help
 
-namespace menu {
-inline constexpr std::string_view kFile = "File", kRun = "Run", kView = "View", kTime = "Time",
-                                  kLanes = "Lanes", kTokens = "Token", kHelp = "Help";
-}  // namespace menu
-
 /// Parse between `at_least` and `at_most` numbers. Throw Error(wrong_use) for any other text.
 std::vector<int> whole_numbers(std::string_view text, std::size_t at_least, std::size_t at_most);
 std::vector<double> real_numbers(std::string_view text, std::size_t at_least, std::size_t at_most);
@@ -36,6 +31,8 @@ const ModelConfig& config_of(const AppState& app);
 /// Parses a command in the engine's text form and sends it to the engine.
 void engine_command(AppState& app, std::string_view verb, std::string_view arguments);
 void move_time(AppState& app, int by);
+/// Returns the speed that a digit key sets, in steps a second; 0: no limit.
+double speed_of_digit(int digit);
 /// Copies a text to the clipboard and says so.
 void copy_text(AppState& app, std::string text);
 

@@ -12,7 +12,6 @@ namespace keyhole {
 
 struct UserAction {
     std::string_view id;     ///< used by scripts and the palette
-    std::string_view menu;   ///< File, Run, View, Time, Lanes, Token, Help; empty: only palette and scripts
     std::string_view title;  ///< sentence case; ends with an ellipsis if input follows
     std::string_view help;   ///< one line; begins with the arguments, if it takes any
     Shortcut shortcut;

@@ -70,40 +70,35 @@ void open_manual(AppState& app, std::string_view arguments) {
 }
 
 constexpr std::array kTable = {
-    UserAction{"palette", menu::kHelp, "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
-    UserAction{"help.keys", menu::kHelp, "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
+    UserAction{"palette", "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
+    UserAction{"help.keys", "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
     UserAction{"measure.begin",
-               "",
                "Measure frame times",
                "Measures the time of frames from now on; “Frame times” shows the result.",
                {},
                begin_measurement},
     UserAction{"measure.end",
-               "",
                "Frame times",
                "[FILE.json]: number and duration of frames since “Measure frame times”, bytes of textures "
                "and records.",
                {},
                end_measurement},
     UserAction{"help.manual",
-               menu::kHelp,
                "Manual",
                "[PAGE[#HEADING]]: opens the page of the pane under the pointer, or the named one.",
                {kF1, 0},
                open_manual},
     UserAction{"dialog.close",
-               "",
                "Close the dialog",
                "",
                {},
                [](AppState& app, std::string_view) { app.dialog = Dialog::none; }},
     UserAction{"copy",
-               "",
                "Copy a text",
                "TEXT: to the clipboard.",
                {},
                [](AppState& app, std::string_view text) { copy_text(app, std::string(text)); }},
-    UserAction{"help.about", menu::kHelp, "What you see", "", {}, open_dialog<Dialog::about>},
+    UserAction{"help.about", "What you see", "", {}, open_dialog<Dialog::about>},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "app/panels/notes_dialog.h"
 #include "app/view/focus_picture.h"
+#include "app/actions/menus.h"
 #include "app/actions/steer.h"
 #include "engine/base/index.h"
 #include "engine/export/options.h"
@@ -136,7 +137,8 @@ void draw_keys(const PanelContext& context, bool opening) {
     for (const UserAction& command : action_table()) {
         const bool speeds = command.id == "run.speed0";
         if (command.shortcut.code == 0 || (command.id.starts_with("run.speed") && !speeds)) continue;
-        const std::string_view menu = command.menu.empty() ? (speeds ? "Run" : "Other") : command.menu;
+        std::string_view menu = menu_of(command.id);
+        if (menu.empty()) menu = "Other";
         auto group =
             std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == menu; });
         if (group == groups.end()) {

@@ -182,14 +182,12 @@ void draw(LanesPanel& panel, const PanelContext& context) {
     }
     ImGui::AlignTextToFramePadding();
     heading(context, "Lanes");
-    ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(129));
+    ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - context.px(100));
     command_button(context, "add", "+", false, context.px(24));
     ImGui::SameLine(0, context.px(3));
     command_button(context, "lane.duplicate", "copy", false, context.px(46));
     ImGui::SameLine(0, context.px(3));
     command_button(context, "remove", "–", false, context.px(24));
-    ImGui::SameLine(0, context.px(3));
-    command_button(context, "lane.undo", "↶", false, context.px(26));
     bool follow = app.run.lane_editor.follow();
     if (ImGui::Checkbox("follow lane 0", &follow)) run(context, follow ? "follow on" : "follow off");
     mark_item(context, "follow");

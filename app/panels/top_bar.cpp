@@ -1,5 +1,6 @@
 #include "app/panels/top_bar.h"
 
+#include "app/actions/menus.h"
 #include "app/base/assets.h"
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
@@ -229,15 +230,29 @@ void draw_recent_files(const PanelContext& context) {
     if (!asked.empty()) run(context, asked);  // this changes the list
 }
 
-/// Draws the commands of a menu, a line each.
-void draw_menu(const PanelContext& context, std::string_view menu) {
-    for (const UserAction& command : action_table()) {
-        if (command.menu != menu) continue;
-        if (ImGui::MenuItem(std::string(command.title).c_str(), shortcut_text(command.shortcut).c_str()))
-            run(context, command.id);
-        mark_item(context, fmt::format("menu {}", command.id));
-        if (!command.help.empty()) tooltip(context, command.help);
-        if (command.id == "file.open") draw_recent_files(context);
+void draw_menu_item(const PanelContext& context, const MenuItem& item) {
+    if (item.action == "recent") return draw_recent_files(context);
+    const UserAction& action = *find_action(item.id());
+    const ActionState state = action_state(context.app, item);
+    std::string title(item.title.empty() ? action.title : item.title);
+    if (!state.object.empty()) title += ": " + fitted(state.object, context.px(240));
+    if (ImGui::MenuItem(title.c_str(), shortcut_text(action.shortcut).c_str(), state.ticked, state.possible))
+        run(context, item.action);
+    mark_item(context, fmt::format("{} {}", state.possible ? "menu" : "greyed", item.action));
+    if (!action.help.empty()) tooltip(context, action.help);
+}
+
+void draw_menu(const PanelContext& context, const Menu& menu) {
+    for (const MenuGroup& group : menu.groups) {
+        if (&group != &menu.groups.front() && group.title.empty()) ImGui::Separator();
+        if (group.title.empty()) {
+            for (const MenuItem& item : group.items) draw_menu_item(context, item);
+            continue;
+        }
+        const ScopedMenu opened(std::string(group.title).c_str());
+        mark_item(context, fmt::format("menu {}", group.title));
+        if (!opened.open()) continue;
+        for (const MenuItem& item : group.items) draw_menu_item(context, item);
     }
 }
 
@@ -284,14 +299,12 @@ void draw_menus(TopBar&, const PanelContext& context) {
     if (!bar.open()) return;
     heading(context, "Keyhole");
     ImGui::Dummy({context.px(6), 0});
-    static constexpr std::array<const char*, 7> kMenus = {"File",  "Run",   "View", "Time",
-                                                          "Token", "Lanes", "Help"};
-    for (const char* menu : kMenus) {
-        const ScopedMenu opened(menu);
+    for (const Menu& menu : menu_bar()) {
+        const ScopedMenu opened(std::string(menu.title).c_str());
         if (opened.open())
             draw_menu(context, menu);
         else
-            mark_item(context, fmt::format("menu {}", menu));
+            mark_item(context, fmt::format("menu {}", menu.title));
     }
     const std::string hint = "F1: manual   Ctrl+P: every command";
     const ScopedFont font(context.fonts.small);

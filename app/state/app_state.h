@@ -139,8 +139,9 @@ struct AppState {
     /// Records changes of the view or of a lane's settings, for undo(). Call once a frame, while no button is
     /// held.
     void remember_changes() { undo_history.remember(view, run.lane_editor); }
-    bool undo() { return undo_history.undo(view, run.lane_editor); }
-    bool redo() { return undo_history.redo(view, run.lane_editor); }
+    /// Return what was undone or done again; empty: nothing.
+    std::string undo() { return undo_history.undo(view, run.lane_editor); }
+    std::string redo() { return undo_history.redo(view, run.lane_editor); }
     void say(std::string text, bool fault = false) { notice = {std::move(text), fault}; }
     /// Fits the zoom to the chosen rows. A choice that equals the automatic one stays automatic.
     void fit_rows(FittedRows rows);

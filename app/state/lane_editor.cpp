@@ -2,7 +2,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/index.h"
+#include "engine/policy/spec_text.h"
 #include "engine/session/run_settings.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,6 +20,32 @@ const TokenPlace* place_of(const Command& command) {
     if (const auto* pin = std::get_if<PinToken>(&command)) return &pin->at;
     if (const auto* unpin = std::get_if<UnpinToken>(&command)) return &unpin->at;
     return nullptr;
+}
+
+/// The options of a spec, `key=value` each.
+std::vector<std::string> options_of(const LaneSpec& spec) {
+    const std::string text = format_lane_spec(spec);
+    const std::size_t colon = text.find(':');
+    std::vector<std::string> options;
+    if (colon == std::string::npos) return options;
+    const spec_text::Reader reader(text);
+    for (const spec_text::Item& item : reader.split_commas({std::string_view(text).substr(colon + 1), 0}))
+        options.emplace_back(item.text);
+    return options;
+}
+
+/// Says how a spec changed, such as "budget=64 → budget=48" or "h2o → tova".
+std::string spec_change_words(const LaneSpec& before, const LaneSpec& after) {
+    if (before.policy.preset != after.policy.preset)
+        return fmt::format("{} → {}", preset_name(before.policy.preset), preset_name(after.policy.preset));
+    const auto only_in = [](const std::vector<std::string>& these, const std::vector<std::string>& others) {
+        std::vector<std::string> found;
+        for (const std::string& option : these)
+            if (std::find(others.begin(), others.end(), option) == others.end()) found.push_back(option);
+        return found.empty() ? std::string("default") : fmt::format("{}", fmt::join(found, ","));
+    };
+    const std::vector<std::string> old_options = options_of(before), new_options = options_of(after);
+    return fmt::format("{} → {}", only_in(old_options, new_options), only_in(new_options, old_options));
 }
 
 }  // namespace
@@ -37,23 +66,31 @@ void LaneEditor::adopt(const RunSpec& run) {
 
 void LaneEditor::set(int index, const LaneSpec& spec) {
     if (lanes_[to_index(index)] == spec) return;
-    done_.push_back({index, lanes_[to_index(index)], spec});
-    undone_.clear();
+    note({Kind::settings, index, lanes_[to_index(index)], spec});
     lanes_[to_index(index)] = spec;
     send_(SetLane{index, spec});
 }
 
 void LaneEditor::add(LaneSpec spec) {
+    note({Kind::added, n_lanes(), spec, spec});
     lanes_.push_back(spec);
     send_(AddLane{std::move(spec)});
 }
 
 void LaneEditor::remove(int index) {
     if (index <= 0 || index >= n_lanes()) return;
+    note({Kind::removed, index, lanes_[to_index(index)], lanes_[to_index(index)]});
+    take_out(index);
+}
+
+void LaneEditor::take_out(int index) {
     lanes_.erase(lanes_.begin() + index);
-    done_.clear();  // the indices have changed
-    undone_.clear();
     send_(RemoveLane{index});
+}
+
+void LaneEditor::note(Change change) {
+    done_.push_back(std::move(change));
+    undone_.clear();
 }
 
 void LaneEditor::set_follow(bool on) {
@@ -80,7 +117,9 @@ void LaneEditor::run(const Command& command) {
         set_follow(follow->on);
     } else if (const auto* fork = std::get_if<ForkLane>(&command)) {
         check(fork->index, 0);
-        lanes_.push_back(fork->spec.value_or(lanes_[to_index(fork->index)]));
+        const LaneSpec spec = fork->spec.value_or(lanes_[to_index(fork->index)]);
+        note({Kind::forked, n_lanes(), spec, spec});
+        lanes_.push_back(spec);
         send_(command);
     } else if (std::holds_alternative<Rewind>(command) || std::holds_alternative<GoToBranch>(command)) {
         done_.clear();  // the lanes take the settings of that step
@@ -101,11 +140,33 @@ void LaneEditor::rewind(const RunSpec& log, int row, bool keeps) {
 
 bool LaneEditor::undo() {
     if (done_.empty()) return false;
-    const Change change = done_.back();
+    Change change = done_.back();
     done_.pop_back();
-    undone_.push_back(change);
-    lanes_[to_index(change.index)] = change.before;
-    send_(SetLane{change.index, change.before});
+    switch (change.kind) {
+        case Kind::settings:
+            lanes_[to_index(change.index)] = change.before;
+            send_(SetLane{change.index, change.before});
+            break;
+        case Kind::added:
+        case Kind::forked:
+            take_out(change.index);
+            break;
+        case Kind::removed: {
+            // The lane comes back as the last one, so earlier changes find the lanes at other indices.
+            const int last = n_lanes();
+            for (Change& earlier : done_) {
+                if (earlier.index == change.index)
+                    earlier.index = last;
+                else if (earlier.index > change.index)
+                    --earlier.index;
+            }
+            lanes_.push_back(change.before);
+            send_(AddLane{change.before});
+            change.index = last;
+            break;
+        }
+    }
+    if (change.kind != Kind::forked) undone_.push_back(std::move(change));
     return true;
 }
 
@@ -114,9 +175,43 @@ bool LaneEditor::redo() {
     const Change change = undone_.back();
     undone_.pop_back();
     done_.push_back(change);
-    lanes_[to_index(change.index)] = change.after;
-    send_(SetLane{change.index, change.after});
+    switch (change.kind) {
+        case Kind::settings:
+            lanes_[to_index(change.index)] = change.after;
+            send_(SetLane{change.index, change.after});
+            break;
+        case Kind::added:
+        case Kind::forked:
+            lanes_.push_back(change.after);
+            send_(AddLane{change.after});
+            break;
+        case Kind::removed:
+            take_out(change.index);
+            break;
+    }
     return true;
+}
+
+std::string LaneEditor::words_of(const Change& change) {
+    switch (change.kind) {
+        case Kind::settings:
+            return fmt::format("lane {}, {}", change.index, spec_change_words(change.before, change.after));
+        case Kind::added:
+            return fmt::format("adding lane {}, {}", change.index, preset_name(change.after.policy.preset));
+        case Kind::forked:
+            return fmt::format("the fork, lane {}", change.index);
+        case Kind::removed:
+            return fmt::format("removing {}", format_lane_spec(change.before));
+    }
+    return {};
+}
+
+std::string LaneEditor::next_undo() const {
+    return done_.empty() ? std::string() : words_of(done_.back());
+}
+
+std::string LaneEditor::next_redo() const {
+    return undone_.empty() ? std::string() : words_of(undone_.back());
 }
 
 }  // namespace keyhole

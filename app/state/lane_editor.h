@@ -7,6 +7,7 @@
 #include "engine/session/session.h"
 
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace keyhole {
@@ -32,18 +33,28 @@ class LaneEditor {
     /// Runs a command that parse_command has made, and checks its lane index. Throws Error(wrong_use).
     void run(const Command& command);
 
-    /// Undoes the last change of a lane's settings. Evicted tokens do not come back: eviction is final.
+    /// Undoes the last change: settings of a lane, an added or a removed lane. Evicted tokens do not come
+    /// back: eviction is final. A lane that comes back is the last one, and is replayed from the prompt.
+    /// Returns false if there is nothing to undo.
     bool undo();
-    bool redo();
+    bool redo();  ///< a fork cannot be made again
+    /// Returns what they would change, such as "lane 1, budget 64 → 48"; empty: nothing.
+    std::string next_undo() const;
+    std::string next_redo() const;
     /// Rewinds to a row; `keeps`: reapplies the current settings, which the log then holds at that row.
     void rewind(const RunSpec& run, int row, bool keeps);
     std::size_t n_changes() const { return done_.size(); }
 
   private:
+    enum class Kind { settings, added, forked, removed };
     struct Change {
+        Kind kind = Kind::settings;
         int index = 0;
-        LaneSpec before, after;
+        LaneSpec before, after;  // settings; of an added or a removed lane both are its spec
     };
+    static std::string words_of(const Change& change);
+    void take_out(int index);
+    void note(Change change);
     Send send_;
     std::vector<LaneSpec> lanes_;
     bool follow_ = true;

@@ -4,6 +4,7 @@
 #include "app/state/lane_editor.h"
 #include "app/state/view_history.h"
 
+#include <string>
 #include <vector>
 
 namespace keyhole {
@@ -12,15 +13,21 @@ class UndoHistory {
   public:
     /// Records what changed since the last call. Call once a frame, while no button is held.
     void remember(const ViewState& view, const LaneEditor& lanes);
-    /// Undoes the last change. Returns false if there is none.
-    bool undo(ViewState& view, LaneEditor& lanes);
-    bool redo(ViewState& view, LaneEditor& lanes);
+    /// Undoes the last change. Returns what it was, such as "lane 1, budget 64 → 48"; empty: nothing to undo.
+    std::string undo(ViewState& view, LaneEditor& lanes);
+    std::string redo(ViewState& view, LaneEditor& lanes);
+    /// Returns what they would return, as of the last remember(), undo() or redo().
+    const std::string& next_undo() const { return next_undo_; }
+    const std::string& next_redo() const { return next_redo_; }
 
   private:
     enum class Change { view, lane };
     ViewHistory views_;
     std::vector<Change> done_, undone_;
     std::size_t seen_lane_changes_ = 0;
+    std::string next_undo_, next_redo_;
+
+    void name_next(const LaneEditor& lanes);
 };
 
 }  // namespace keyhole

@@ -11,15 +11,26 @@ bool same_zoom(const HeatView& a, const HeatView& b) {
     return a.fitted && b.fitted ? true : a == b;
 }
 
-bool same_view(const ViewState& a, const ViewState& b) {
-    return a.lane == b.lane && a.layer == b.layer && a.head == b.head && a.mode == b.mode &&
-           a.mask_overlay == b.mask_overlay && a.arrangement == b.arrangement && a.other == b.other &&
-           a.compares_all == b.compares_all && a.difference == b.difference && a.colors == b.colors &&
-           a.marks_clips == b.marks_clips && a.marks_nan == b.marks_nan &&
-           a.attention_range == b.attention_range && a.score_range == b.score_range &&
-           same_zoom(a.heat, b.heat) && a.fitted_rows == b.fitted_rows && a.pick == b.pick &&
-           a.curve_positions == b.curve_positions && a.measure_curve == b.measure_curve &&
-           a.atlas_measure == b.atlas_measure && a.watched == b.watched && a.strip == b.strip;
+/// Names the first thing that differs between two views, the most visible one first; empty: nothing that
+/// undo restores.
+std::string_view difference_of(const ViewState& a, const ViewState& b) {
+    if (a.arrangement != b.arrangement) return "arrangement of the panes";
+    if (a.lane != b.lane) return "focused lane";
+    if (a.layer != b.layer || a.head != b.head) return "layer and head";
+    if (a.mode != b.mode) return "what the heat map shows";
+    if (a.difference != b.difference || a.other != b.other || a.compares_all != b.compares_all)
+        return "comparison of lanes";
+    if (a.watched != b.watched) return "watched words";
+    if (a.pick != b.pick || a.curve_positions != b.curve_positions) return "picked tokens";
+    if (!same_zoom(a.heat, b.heat) || a.fitted_rows != b.fitted_rows) return "zoom of the heat map";
+    if (a.attention_range != b.attention_range || a.score_range != b.score_range) return "range of colours";
+    if (a.colors != b.colors || a.mask_overlay != b.mask_overlay || a.marks_clips != b.marks_clips ||
+        a.marks_nan != b.marks_nan)
+        return "colours of the heat map";
+    if (a.measure_curve != b.measure_curve) return "measure of the curves";
+    if (a.atlas_measure != b.atlas_measure) return "colours of the atlas";
+    if (a.strip != b.strip) return "colours of the text";
+    return {};
 }
 
 /// Keeps the fields that undo does not touch.
@@ -43,11 +54,19 @@ bool ViewHistory::remember(const ViewState& view) {
         last_ = view;
         return false;
     }
-    if (same_view(last_, view)) return false;
+    if (difference_of(last_, view).empty()) return false;
     done_.push_back(std::exchange(last_, view));
     if (done_.size() > kMost) done_.erase(done_.begin());
     undone_.clear();
     return true;
+}
+
+std::string_view ViewHistory::next_undo() const {
+    return done_.empty() ? std::string_view() : difference_of(done_.back(), last_);
+}
+
+std::string_view ViewHistory::next_redo() const {
+    return undone_.empty() ? std::string_view() : difference_of(last_, undone_.back());
 }
 
 bool ViewHistory::undo(ViewState& view) {

@@ -4,6 +4,7 @@
 
 #include "app/view/view_state.h"
 
+#include <string_view>
 #include <vector>
 
 namespace keyhole {
@@ -17,6 +18,9 @@ class ViewHistory {
     /// bound to the run.
     bool undo(ViewState& view);
     bool redo(ViewState& view);
+    /// Returns what the next undo or redo changes, such as "layer and head"; empty if there is nothing.
+    std::string_view next_undo() const;
+    std::string_view next_redo() const;
 
   private:
     static constexpr std::size_t kMost = 200;

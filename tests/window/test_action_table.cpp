@@ -1,4 +1,5 @@
 #include "app/actions/action_areas.h"
+#include "app/actions/menus.h"
 
 #include "engine/base/error.h"
 
@@ -23,12 +24,10 @@ TEST(CommandTable, NoTwoShortcutsClash) {
 }
 
 TEST(CommandTable, IdsAreUniqueAndTitled) {
-    const std::set<std::string_view> menus = {"", "File", "Run", "View", "Time", "Token", "Lanes", "Help"};
     std::set<std::string_view> ids;
     for (const UserAction& command : action_table()) {
         EXPECT_TRUE(ids.insert(command.id).second) << command.id;
         EXPECT_FALSE(command.title.empty()) << command.id;
-        EXPECT_TRUE(menus.contains(command.menu)) << command.id << ": menu " << command.menu;
         EXPECT_NE(command.action, nullptr) << command.id;
         EXPECT_EQ(find_action(command.id), &command);
         if (command.shortcut.code != 0) {
@@ -36,6 +35,76 @@ TEST(CommandTable, IdsAreUniqueAndTitled) {
             EXPECT_FALSE(shortcut_text(command.shortcut).empty());
         }
     }
+}
+
+TEST(MenuBar, ListsActionsOfTheTableOnceEach) {
+    std::vector<std::string_view> titles;
+    std::set<std::string_view> listed;
+    for (const Menu& menu : menu_bar()) {
+        titles.push_back(menu.title);
+        for (const MenuGroup& group : menu.groups) {
+            EXPECT_FALSE(group.items.empty()) << menu.title;
+            EXPECT_LE(group.items.size(), 10u) << menu.title << ", " << group.title;
+            for (const MenuItem& item : group.items) {
+                EXPECT_NE(find_action(item.id()), nullptr) << item.action;
+                EXPECT_TRUE(listed.insert(item.action).second) << item.action << " stands twice";
+                EXPECT_EQ(menu_of(item.id()), menu.title);
+            }
+        }
+    }
+    EXPECT_EQ(titles,
+              (std::vector<std::string_view>{"File", "Edit", "View", "Run", "Lanes", "Token", "Help"}));
+    EXPECT_EQ(menu_of("dump-cells"), "");
+}
+
+// An action whose help begins with [on|off] is a switch, so its menu item has a tick that follows it.
+TEST(MenuBar, TicksFollowEverySwitch) {
+    AppState app({}, {});
+    app.run.lane_editor.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")}, false);
+    int n_switches = 0;
+    for (const UserAction& action : action_table()) {
+        if (!action.help.starts_with("[on|off]") || action.id == "compare.watched") continue;
+        ++n_switches;
+        const std::string id(action.id);
+        for (const bool on : {true, false, true}) {
+            run_action(app, id + (on ? " on" : " off"));
+            EXPECT_EQ(action_state(app, {action.id}).ticked, on) << id;
+        }
+    }
+    EXPECT_GE(n_switches, 8);
+    for (const auto& [chosen, other] : {std::pair("mode.mask", "mode.score"),
+                                        {"view.teach", "view.explore"},
+                                        {"colors gray", "colors viridis"},
+                                        {"strip.color age", "strip.color share"},
+                                        {"run.speed3", "run.speed0"}}) {
+        run_action(app, chosen);
+        EXPECT_TRUE(action_state(app, {chosen}).ticked) << chosen;
+        EXPECT_FALSE(action_state(app, {other}).ticked) << other;
+    }
+}
+
+TEST(MenuBar, GreysWhatCannotBeDoneAndNamesWhatUndoTakesBack) {
+    AppState app({}, {});
+    app.run.lane_editor.reset({parse_lane_spec("full"), parse_lane_spec("h2o:budget=8")}, true);
+    app.remember_changes();
+    EXPECT_FALSE(action_state(app, {"undo"}).possible);
+    EXPECT_FALSE(action_state(app, {"evict"}).possible);
+    EXPECT_FALSE(action_state(app, {"remove"}).possible) << "lane 0 stays";
+    run_action(app, "lane 1 h2o:budget=5");
+    app.remember_changes();
+    EXPECT_TRUE(action_state(app, {"undo"}).possible);
+    EXPECT_EQ(action_state(app, {"undo"}).object, "lane 1, budget=8 → budget=5");
+    run_action(app, "view.teach");
+    app.remember_changes();
+    EXPECT_EQ(action_state(app, {"undo"}).object, "arrangement of the panes");
+    run_action(app, "undo");
+    EXPECT_EQ(app.notice.text, "undone: arrangement of the panes");
+    EXPECT_EQ(action_state(app, {"redo"}).object, "arrangement of the panes");
+    run_action(app, "undo");
+    EXPECT_EQ(app.run.lane_editor.lanes()[1], parse_lane_spec("h2o:budget=8"));
+    EXPECT_FALSE(action_state(app, {"undo"}).possible);
+    run_action(app, "redo");
+    EXPECT_EQ(app.notice.text, "done again: lane 1, budget=8 → budget=5");
 }
 
 TEST(CommandTable, AreasOfThePartsExplainEveryCommand) {

@@ -252,7 +252,7 @@ TEST_F(CompareCommands, WhatLanesDifferByIsFitted) {
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
     app.remember_changes();
     run_action(app, "view.fit");
-    EXPECT_TRUE(app.undo());
+    EXPECT_EQ(app.undo(), "zoom of the heat map");
     EXPECT_EQ(app.first_fitted_row(), from_prompt);
 }
 

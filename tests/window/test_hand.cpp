@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 /// Contains every key that is a command by itself, with and without Shift.
+constexpr std::array<std::string_view, 7> kMenus = {"File", "Edit", "View", "Run", "Lanes", "Token", "Help"};
 constexpr std::string_view kEveryLetter =
     "Who? The quick brown fox jumps over 1234567890 lazy dogs, [and] then.../ ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -97,7 +98,7 @@ class Hand : public testing::XHand {
     void walk_lists() {
         click("lane.advanced");
         for (const char* item : {"curves", "speed", "preset", "kv", "model", "range", "menu File", "menu Run",
-                                 "menu View", "menu Time", "menu Token", "menu Lanes", "menu Help"}) {
+                                 "menu View", "menu Edit", "menu Token", "menu Lanes", "menu Help"}) {
             opens_and_closes(item);
             if (HasFatalFailure()) return;
         }
@@ -146,30 +147,61 @@ class Hand : public testing::XHand {
         }
     }
 
+    /// Returns the open menus' entries; `submenus`: the lists in them instead.
+    std::vector<std::string> menu_entries(bool submenus) {
+        std::vector<std::string> entries;
+        const Json now = report();
+        for (const auto& [name, box] : now["items"].items()) {
+            if (!name.starts_with("menu ") || (name[5] >= 'A' && name[5] <= 'Z') != submenus) continue;
+            if (!submenus || std::find(kMenus.begin(), kMenus.end(), name.substr(5)) == kMenus.end())
+                entries.push_back(name);
+        }
+        return entries;
+    }
+
+    /// Opens a menu of the bar, and a list in it if one is named.
+    void open_menu(const std::string& menu, const std::string& list) {
+        click("menu " + menu);
+        ASSERT_TRUE(wait_until("menu", [](const Json& now) { return now["popups"] == 1; }));
+        if (list.empty()) return;
+        click(list, 0.3);
+        ASSERT_TRUE(wait_until(list, [](const Json& now) { return now["popups"] == 2; }));
+    }
+
     /// Runs every command that a menu offers, except those that need a file or end the program.
     void walk_menus() {
-        for (const char* menu : {"Run", "View", "Time", "Token", "Lanes", "Help"}) {
-            click(fmt::format("menu {}", menu));
-            wait_until("menu", [](const Json& now) { return now["popups"] == 1; });
-            std::vector<std::string> entries;
-            const Json now = report();
-            for (const auto& [name, box] : now["items"].items())
-                if (name.starts_with("menu ") && !(name[5] >= 'A' && name[5] <= 'Z')) entries.push_back(name);
-            EXPECT_FALSE(entries.empty()) << menu;
-            for (const std::string& entry : entries) point(entry, 0.3);
-            key("Escape");
-            for (const std::string& entry : entries) {
-                const std::string id = entry.substr(5);
-                if (id == "run.restart" || id == "run.toggle" || id.starts_with("rewind")) continue;
-                SCOPED_TRACE(entry);
-                click(fmt::format("menu {}", menu));
-                click(entry, 0.3);
-                EXPECT_EQ(report()["commands"]["last"].back(), id);
-                ASSERT_TRUE(alive());
-                escape_closes_all(entry);
-                if (id.starts_with("view.") || id.starts_with("ui.")) {
-                    key("F2");
-                    key("Ctrl+0");
+        for (const std::string menu : {"Edit", "Run", "View", "Token", "Lanes", "Help"}) {
+            ASSERT_NO_FATAL_FAILURE(open_menu(menu, ""));
+            std::vector<std::string> lists = menu_entries(true);
+            escape_closes_all(menu);
+            lists.insert(lists.begin(), "");  // entries of the menu itself
+            std::vector<std::string> own;
+            for (const std::string& list : lists) {
+                ASSERT_NO_FATAL_FAILURE(open_menu(menu, list));
+                std::vector<std::string> entries = menu_entries(false);
+                escape_closes_all(menu);
+                EXPECT_FALSE(entries.empty()) << menu << ", " << list;
+                if (list.empty()) own = entries;
+                if (!list.empty())
+                    for (const std::string& entry : own) std::erase(entries, entry);
+                for (const std::string& entry : entries) {
+                    const std::string id = entry.substr(5, entry.find(' ', 5) - 5);
+                    if (id == "run.restart" || id == "run.toggle" || id == "rewind") continue;
+                    SCOPED_TRACE(entry);
+                    ASSERT_NO_FATAL_FAILURE(open_menu(menu, list));
+                    if (!report()["items"].contains(entry)) {  // an earlier entry made it impossible
+                        escape_closes_all(entry);
+                        continue;
+                    }
+                    point(entry, 0.3);
+                    click(entry, 0.3);
+                    EXPECT_EQ(report()["commands"]["last"].back(), id);
+                    ASSERT_TRUE(alive());
+                    escape_closes_all(entry);
+                    if (id.starts_with("view.") || id.starts_with("ui.")) {
+                        key("F2");
+                        key("Ctrl+0");
+                    }
                 }
             }
         }

@@ -18,17 +18,53 @@ TEST(LaneEditor, SendsWhatChangesAndUndoes) {
     lane_editor.add(parse_lane_spec("tova:budget=8"));
     lane_editor.set_follow(false);
     EXPECT_EQ(sent, (std::vector<std::string>{"lane 1 h2o:budget=32", "add tova:budget=8", "follow off"}));
+    EXPECT_EQ(lane_editor.next_undo(), "adding lane 2, tova");
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(sent.back(), "remove 2");
+    EXPECT_EQ(lane_editor.next_undo(), "lane 1, budget=64 → budget=32");
     EXPECT_TRUE(lane_editor.undo());
     EXPECT_EQ(lane_editor.lanes()[1], parse_lane_spec("h2o:budget=64"));
+    EXPECT_FALSE(lane_editor.undo());
     EXPECT_TRUE(lane_editor.redo());
     EXPECT_EQ(sent.back(), "lane 1 h2o:budget=32");
+    EXPECT_TRUE(lane_editor.redo());
+    EXPECT_EQ(sent.back(), "add tova:budget=8");
     EXPECT_FALSE(lane_editor.redo());
     lane_editor.remove(0);
     EXPECT_EQ(lane_editor.n_lanes(), 3);  // the reference stays
     lane_editor.remove(1);
     EXPECT_EQ(lane_editor.n_lanes(), 2);
-    EXPECT_FALSE(lane_editor.undo());  // indices moved
     EXPECT_THROW(lane_editor.run(SetLane{5, parse_lane_spec("full")}), Error);
+}
+
+TEST(LaneEditor, ARemovedLaneComesBackLastAndEarlierChangesFindTheirLanes) {
+    LaneEditor lane_editor([](Command) {});
+    const auto spec = [](const char* text) { return parse_lane_spec(text); };
+    lane_editor.reset({spec("full"), spec("h2o:budget=64"), spec("tova:budget=32")}, true);
+    lane_editor.set(1, spec("h2o:budget=60"));
+    lane_editor.set(2, spec("window:budget=30"));
+    EXPECT_EQ(lane_editor.next_undo(), "lane 2, tova → window");
+    lane_editor.remove(1);
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(lane_editor.lanes(),
+              (std::vector{spec("full"), spec("window:budget=30"), spec("h2o:budget=60")}));
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(lane_editor.lanes(),
+              (std::vector{spec("full"), spec("tova:budget=32"), spec("h2o:budget=64")}));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(lane_editor.redo());
+    EXPECT_EQ(lane_editor.lanes(), (std::vector{spec("full"), spec("window:budget=30")}));
+    EXPECT_FALSE(lane_editor.redo());
+}
+
+TEST(LaneEditor, AForkCanBeUndoneOnce) {
+    std::vector<std::string> sent;
+    LaneEditor lane_editor([&](Command command) { sent.push_back(format_command(command)); });
+    lane_editor.reset({parse_lane_spec("full")}, true);
+    lane_editor.run(parse_command("fork 0 tova:budget=16"));
+    EXPECT_TRUE(lane_editor.undo());
+    EXPECT_EQ(sent.back(), "remove 1");
+    EXPECT_FALSE(lane_editor.redo()) << "the state that it copied is gone";
 }
 
 TEST(LaneEditor, AdoptsTheLanesOfTheEnginesLog) {
