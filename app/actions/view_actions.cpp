@@ -199,6 +199,17 @@ void choose_colors(AppState& app, std::string_view name) {
     app.say("colours: " + std::string(colormap_name(app.view.colors)));
 }
 
+void choose_theme(AppState& app, std::string_view name) {
+    Ground& ground = app.view.ground;
+    if (name.empty())
+        ground = ground == Ground::dark ? Ground::light : Ground::dark;
+    else if (name == "dark" || name == "light")
+        ground = name == "light" ? Ground::light : Ground::dark;
+    else
+        fail(ErrorCode::wrong_use, "'{}' is no theme; choose dark or light", name);
+    app.requests.scale_changed = true;
+}
+
 constexpr std::array kTable = {
     UserAction{"mode.attention",
                "Attention",
@@ -418,6 +429,11 @@ constexpr std::array kTable = {
                "",
                {'-', kCtrl},
                [](AppState& app, std::string_view) { set_scale(app, app.view.interface_scale - 0.1f); }},
+    UserAction{"ui.theme",
+               "Light theme",
+               "[dark|light]: light suits projectors and print; without a name: the other one.",
+               {},
+               choose_theme},
     UserAction{"ui.scale",
                "Interface scale",
                "PERCENT: 50 to 300.",

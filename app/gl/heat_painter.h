@@ -38,6 +38,7 @@ struct HeatQuad {
     bool difference = false;  ///< values are differences, so -1 is a value and not a mark
     ColorScale scale;
     int shown_row = 0;
+    Ground ground = Ground::dark;
     bool operator==(const HeatQuad&) const = default;
 };
 
@@ -120,17 +121,6 @@ struct HeatPainters {
     std::deque<HeatPainter> others;  ///< one for each of AppState::others
     HeatPainter difference;
     std::size_t texture_bytes() const;
-};
-
-/// Colours of cells without a value. Cells with a value use the tables and marks of engine/figure.
-struct HeatGround {
-    static constexpr Rgb8 kFuture{20, 22, 27};
-    static constexpr Rgb8 kMissing{44, 47, 55};
-    static constexpr Rgb8 kEvicted{38, 41, 49};
-    static constexpr Rgb8 kHatch{66, 70, 82};
-    static constexpr Rgb8 kKept{64, 138, 190};
-    static constexpr Rgb8 kLastSeen{238, 150, 34};
-    static constexpr Rgb8 kHidden{126, 84, 140};
 };
 
 }  // namespace keyhole

@@ -17,12 +17,91 @@ namespace keyhole {
 
 namespace theme {
 
+namespace {
+
+// Orange also marks thresholds, picks and evictions, so it comes last among the lanes.
+constexpr Colors kDarkTheme = {
+    .window = rgb(24, 26, 31),
+    .panel = rgb(30, 33, 39),
+    .card = rgb(38, 42, 50),
+    .card_focused = rgb(44, 50, 61),
+    .inset = rgb(26, 28, 34),
+    .line = rgb(54, 59, 70),
+    .grid = rgb(42, 46, 55),
+    .text = rgb(222, 225, 231),
+    .dim = rgb(168, 174, 186),
+    .faint = rgb(150, 156, 168),
+    .accent = rgb(92, 163, 232),
+    .warm = rgb(238, 150, 34),
+    .fault = rgb(244, 122, 115),
+    .good = rgb(126, 196, 148),
+    .lit = rgb(52, 92, 138),
+    .lit_hovered = rgb(62, 108, 160),
+    .on_lit = rgb(232, 236, 242),
+    .run = rgb(40, 104, 74),
+    .run_hovered = rgb(44, 112, 80),
+    .stop = rgb(122, 78, 32),
+    .stop_hovered = rgb(132, 84, 34),
+    .on_run = rgb(232, 236, 242),
+    .held = rgb(30, 52, 76),
+    .gone = rgb(44, 40, 36),
+    .kept_by_none = rgb(34, 38, 46),
+    .kept_by_all = rgb(44, 98, 142),
+    .lanes = {rgb(205, 209, 217), rgb(86, 180, 233), rgb(40, 190, 150), rgb(214, 139, 182),
+              rgb(240, 228, 100), rgb(134, 154, 248), rgb(150, 200, 110), rgb(236, 130, 72)}};
+constexpr Colors kLightTheme = {
+    .window = rgb(232, 234, 239),
+    .panel = rgb(250, 251, 253),
+    .card = rgb(241, 243, 247),
+    .card_focused = rgb(226, 235, 247),
+    .inset = rgb(255, 255, 255),
+    .line = rgb(200, 205, 215),
+    .grid = rgb(224, 227, 233),
+    .text = rgb(24, 27, 33),
+    .dim = rgb(74, 80, 92),
+    .faint = rgb(90, 96, 108),
+    .accent = rgb(10, 88, 164),
+    .warm = rgb(158, 80, 0),
+    .fault = rgb(184, 28, 26),
+    .good = rgb(18, 106, 56),
+    .lit = rgb(176, 208, 242),
+    .lit_hovered = rgb(160, 198, 238),
+    .on_lit = rgb(16, 32, 56),
+    .run = rgb(176, 224, 196),
+    .run_hovered = rgb(158, 214, 182),
+    .stop = rgb(246, 212, 168),
+    .stop_hovered = rgb(242, 202, 148),
+    .on_run = rgb(20, 28, 24),
+    .held = rgb(206, 226, 246),
+    .gone = rgb(240, 234, 226),
+    .kept_by_none = rgb(250, 251, 253),
+    .kept_by_all = rgb(164, 206, 240),
+    .lanes = {rgb(70, 74, 84), rgb(0, 92, 152), rgb(0, 104, 76), rgb(150, 50, 112), rgb(112, 92, 0),
+              rgb(64, 78, 196), rgb(60, 100, 16), rgb(168, 66, 0)}};
+
+const Colors* shown_colors = &kDarkTheme;
+
+}  // namespace
+
+const Colors& colors_on(Ground ground) {
+    return ground == Ground::light ? kLightTheme : kDarkTheme;
+}
+
+const Colors& colors() {
+    return *shown_colors;
+}
+
 ImU32 lane_color(int lane) {
-    // Orange also marks thresholds, picks and evictions, so it comes last.
-    static constexpr std::array kColors = {rgb(205, 209, 217), rgb(86, 180, 233),  rgb(40, 190, 150),
-                                           rgb(214, 139, 182), rgb(240, 228, 100), rgb(134, 154, 248),
-                                           rgb(150, 200, 110), rgb(236, 130, 72)};
-    return kColors[to_index(lane) % kColors.size()];
+    const std::array<ImU32, 8>& lanes = colors().lanes;
+    return lanes[to_index(lane) % lanes.size()];
+}
+
+std::span<const float> lane_dash(int lane) {
+    static constexpr std::array<float, 2> kDashed = {7, 4}, kDotted = {2, 3};
+    static constexpr std::array<float, 4> kDashDot = {9, 3, 2, 3};
+    static constexpr std::array<std::span<const float>, 4> kDashes = {std::span<const float>(), kDashed,
+                                                                      kDotted, kDashDot};
+    return kDashes[to_index(lane) % kDashes.size()];
 }
 
 ImU32 faded(ImU32 color, float alpha) {
@@ -150,10 +229,11 @@ Fonts load_fonts(float scale, Glyphs& glyphs) {
     return fonts;
 }
 
-void apply_theme(float scale) {
+void apply_theme(float scale, Ground ground) {
+    theme::shown_colors = &theme::colors_on(ground);
     ImGuiStyle& style = ImGui::GetStyle();
     style = ImGuiStyle();
-    ImGui::StyleColorsDark(&style);
+    ground == Ground::light ? ImGui::StyleColorsLight(&style) : ImGui::StyleColorsDark(&style);
     style.WindowPadding = {10, 8};
     style.FramePadding = {7, 3};
     style.ItemSpacing = {7, 5};
@@ -172,41 +252,50 @@ void apply_theme(float scale) {
     const auto set = [&](ImGuiCol which, ImU32 color) {
         style.Colors[which] = ImGui::ColorConvertU32ToFloat4(color);
     };
-    using namespace theme;
-    set(ImGuiCol_Text, kText);
-    set(ImGuiCol_TextDisabled, kDim);
-    set(ImGuiCol_WindowBg, kWindow);
-    set(ImGuiCol_ChildBg, kPanel);
-    set(ImGuiCol_PopupBg, rgb(36, 40, 48, 252));
-    set(ImGuiCol_Border, kLine);
-    set(ImGuiCol_FrameBg, rgb(50, 55, 66));
-    set(ImGuiCol_FrameBgHovered, rgb(60, 67, 81));
-    set(ImGuiCol_FrameBgActive, rgb(66, 76, 95));
-    set(ImGuiCol_MenuBarBg, rgb(30, 33, 39));
-    set(ImGuiCol_ScrollbarBg, rgb(0, 0, 0, 0));
-    set(ImGuiCol_ScrollbarGrab, rgb(66, 72, 85));
-    set(ImGuiCol_ScrollbarGrabHovered, rgb(84, 91, 107));
-    set(ImGuiCol_ScrollbarGrabActive, rgb(98, 106, 124));
-    set(ImGuiCol_CheckMark, kAccent);
-    set(ImGuiCol_SliderGrab, rgb(104, 146, 194));
-    set(ImGuiCol_SliderGrabActive, kAccent);
-    set(ImGuiCol_Button, rgb(54, 60, 72));
-    set(ImGuiCol_ButtonHovered, rgb(67, 76, 92));
-    set(ImGuiCol_ButtonActive, rgb(74, 98, 130));
-    set(ImGuiCol_Header, rgb(56, 66, 83));
-    set(ImGuiCol_HeaderHovered, rgb(64, 78, 101));
-    set(ImGuiCol_HeaderActive, rgb(72, 90, 118));
-    set(ImGuiCol_Separator, kLine);
-    set(ImGuiCol_SeparatorHovered, kAccent);
-    set(ImGuiCol_SeparatorActive, kAccent);
-    set(ImGuiCol_TableBorderLight, rgb(48, 53, 62));
-    set(ImGuiCol_TableBorderStrong, kLine);
-    set(ImGuiCol_TableHeaderBg, rgb(38, 42, 50));
-    set(ImGuiCol_TitleBgActive, rgb(44, 50, 61));
-    set(ImGuiCol_TitleBg, rgb(38, 42, 50));
-    set(ImGuiCol_TextSelectedBg, rgb(60, 100, 150));
-    set(ImGuiCol_ModalWindowDimBg, rgb(10, 11, 13, 140));
-    set(ImGuiCol_NavHighlight, kAccent);
+    const theme::Colors& c = theme::colors();
+    set(ImGuiCol_Text, c.text);
+    set(ImGuiCol_TextDisabled, c.dim);
+    set(ImGuiCol_WindowBg, c.window);
+    set(ImGuiCol_ChildBg, c.panel);
+    set(ImGuiCol_MenuBarBg, c.panel);
+    set(ImGuiCol_Border, c.line);
+    set(ImGuiCol_CheckMark, c.accent);
+    set(ImGuiCol_SliderGrabActive, c.accent);
+    set(ImGuiCol_Separator, c.line);
+    set(ImGuiCol_SeparatorHovered, c.accent);
+    set(ImGuiCol_SeparatorActive, c.accent);
+    set(ImGuiCol_TableBorderStrong, c.line);
+    set(ImGuiCol_TableBorderLight, c.grid);
+    set(ImGuiCol_TableHeaderBg, c.card);
+    set(ImGuiCol_TitleBg, c.card);
+    set(ImGuiCol_TitleBgActive, c.card_focused);
+    set(ImGuiCol_NavHighlight, c.accent);
+    set(ImGuiCol_ScrollbarBg, theme::rgb(0, 0, 0, 0));
+    // Widgets: at rest, under the pointer, held.
+    struct Widget {
+        ImGuiCol part;
+        ImU32 dark, light;
+    };
+    using theme::rgb;
+    static constexpr std::array kWidgets = {
+        Widget{ImGuiCol_PopupBg, rgb(36, 40, 48, 252), rgb(255, 255, 255, 252)},
+        Widget{ImGuiCol_FrameBg, rgb(50, 55, 66), rgb(226, 229, 235)},
+        Widget{ImGuiCol_FrameBgHovered, rgb(60, 67, 81), rgb(214, 222, 233)},
+        Widget{ImGuiCol_FrameBgActive, rgb(66, 76, 95), rgb(202, 215, 232)},
+        Widget{ImGuiCol_ScrollbarGrab, rgb(66, 72, 85), rgb(196, 201, 210)},
+        Widget{ImGuiCol_ScrollbarGrabHovered, rgb(84, 91, 107), rgb(172, 178, 190)},
+        Widget{ImGuiCol_ScrollbarGrabActive, rgb(98, 106, 124), rgb(150, 157, 171)},
+        Widget{ImGuiCol_SliderGrab, rgb(104, 146, 194), rgb(92, 146, 204)},
+        Widget{ImGuiCol_Button, rgb(54, 60, 72), rgb(221, 225, 232)},
+        Widget{ImGuiCol_ButtonHovered, rgb(67, 76, 92), rgb(206, 215, 227)},
+        Widget{ImGuiCol_ButtonActive, rgb(74, 98, 130), rgb(184, 204, 228)},
+        Widget{ImGuiCol_Header, rgb(56, 66, 83), rgb(216, 226, 240)},
+        Widget{ImGuiCol_HeaderHovered, rgb(64, 78, 101), rgb(202, 218, 238)},
+        Widget{ImGuiCol_HeaderActive, rgb(72, 90, 118), rgb(188, 208, 234)},
+        Widget{ImGuiCol_TextSelectedBg, rgb(60, 100, 150), rgb(170, 204, 240)},
+        Widget{ImGuiCol_ModalWindowDimBg, rgb(10, 11, 13, 140), rgb(120, 126, 138, 120)}};
+    for (const Widget& widget : kWidgets)
+        set(widget.part, ground == Ground::light ? widget.light : widget.dark);
 }
 
 }  // namespace keyhole

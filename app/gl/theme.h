@@ -3,9 +3,12 @@
 #pragma once
 
 #include "app/view/glyphs.h"
+#include "engine/figure/colormap.h"
 
 #include <imgui.h>
 
+#include <array>
+#include <span>
 #include <string>
 
 namespace keyhole {
@@ -20,14 +23,34 @@ namespace theme {
 inline constexpr ImU32 rgb(int r, int g, int b, int a = 255) {
     return IM_COL32(r, g, b, a);
 }
-/// Texts have a contrast of at least 4.5:1 on each ground (WCAG 2.2, success criterion 1.4.3).
-inline constexpr ImU32 kWindow = rgb(24, 26, 31), kPanel = rgb(30, 33, 39), kCard = rgb(38, 42, 50),
-                       kCardFocused = rgb(44, 50, 61), kLine = rgb(54, 59, 70), kText = rgb(222, 225, 231),
-                       kDim = rgb(168, 174, 186), kFaint = rgb(150, 156, 168), kAccent = rgb(92, 163, 232),
-                       kWarm = rgb(238, 150, 34), kFault = rgb(244, 122, 115), kGood = rgb(126, 196, 148);
-/// Returns one of eight colours that need no red-green vision (Okabe and Ito, made lighter for the dark
-/// ground).
+inline constexpr ImU32 opaque(Rgb8 color) {
+    return IM_COL32(color.r, color.g, color.b, 255);
+}
+/// One theme. Texts have a contrast of at least 4.5:1 on each ground (WCAG 2.2, success criterion 1.4.3).
+struct Colors {
+    ImU32 window, panel, card, card_focused;  ///< grounds
+    ImU32 inset;                              ///< ground of plots
+    ImU32 line, grid;                         ///< borders; lines in plots
+    ImU32 text, dim, faint;
+    ImU32 accent;  ///< links and keys
+    ImU32 warm;    ///< picks, thresholds, evictions
+    ImU32 fault, good;
+    ImU32 lit, lit_hovered, on_lit;                      ///< a button that is switched on
+    ImU32 run, run_hovered, stop, stop_hovered, on_run;  ///< the run button
+    ImU32 held, gone;                                    ///< whether a head holds a token
+    ImU32 kept_by_none, kept_by_all;                     ///< ends of a token's ground by kept share
+    std::array<ImU32, 8> lanes;  ///< need no red-green vision (Okabe and Ito, for the ground)
+};
+const Colors& colors_on(Ground ground);
+/// Returns the theme that apply_theme() has set.
+const Colors& colors();
+/// Texts on cells of a colour table: on its bright part, and on the rest.
+inline constexpr ImU32 kOnBright = rgb(16, 20, 24), kOnDark = rgb(226, 229, 235);
+
 ImU32 lane_color(int lane);
+/// Returns the dashes of a lane's lines, so that lines differ without colour too: lengths of stroke and gap
+/// in unscaled pixels, alternately; empty: a solid line.
+std::span<const float> lane_dash(int lane);
 ImU32 faded(ImU32 color, float alpha);
 }  // namespace theme
 
@@ -35,6 +58,6 @@ ImU32 faded(ImU32 color, float alpha);
 /// system font. Falls back to ImGui's own font. Call before the first frame, and after the scale or the
 /// needed characters changed (then rebuild the font texture).
 Fonts load_fonts(float scale, Glyphs& glyphs);
-void apply_theme(float scale);
+void apply_theme(float scale, Ground ground);
 
 }  // namespace keyhole

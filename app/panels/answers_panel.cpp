@@ -34,20 +34,20 @@ bool draw_words(const PanelContext& context, const ShownAnswer& shown, float rig
         const std::string text = shown.differs[i] ? visible(word) : word;  // a frame needs something inside
         const float wide = ImGui::CalcTextSize(text.c_str()).x;
         if (at.x + wide > right) {
-            list.AddText(at, theme::kDim, "…");
+            list.AddText(at, theme::colors().dim, "…");
             return false;
         }
         if (shown.differs[i])
-            list.AddRect({at.x - 1, at.y - 1}, {at.x + wide + 1, at.y + line + 2}, theme::kWarm, 2);
-        list.AddText(at, shown.differs[i] ? theme::kText : theme::rgb(190, 196, 206), text.c_str());
+            list.AddRect({at.x - 1, at.y - 1}, {at.x + wide + 1, at.y + line + 2}, theme::colors().warm, 2);
+        list.AddText(at, shown.differs[i] ? theme::colors().text : theme::colors().text, text.c_str());
         at.x += wide + (shown.differs[i] ? 3 : 0);
     }
     if (!shown.answer.complete)
-        list.AddText(at, theme::kDim, shown.answer.tokens.empty() ? "…" : " …");
+        list.AddText(at, theme::colors().dim, shown.answer.tokens.empty() ? "…" : " …");
     else if (shown.answer.cut)
-        list.AddText(at, theme::kDim, " …");
+        list.AddText(at, theme::colors().dim, " …");
     else if (shown.answer.tokens.empty())
-        list.AddText(at, theme::kDim, "(nothing)");
+        list.AddText(at, theme::colors().dim, "(nothing)");
     return true;
 }
 
@@ -59,24 +59,24 @@ void draw_answer(const PanelContext& context, const ShownAnswer& shown, float na
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x, line = ImGui::GetFrameHeight();
     const ImVec2 max(min.x + width, min.y + line);
-    if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::kCardFocused, 3);
+    if (app.view.lane == shown.lane) list.AddRectFilled(min, max, theme::colors().card_focused, 3);
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(shown.lane), 2);
     const float pad = context.px(3), text_y = min.y + (line - ImGui::GetFontSize()) / 2;
     const auto preset = preset_name(app.run.lane_editor.lanes()[to_index(shown.lane)].policy.preset);
-    list.AddText({min.x + context.px(10), text_y}, theme::kText,
+    list.AddText({min.x + context.px(10), text_y}, theme::colors().text,
                  fitted(fmt::format("{} {}", shown.lane, preset), name_width - context.px(12)).c_str());
     const float mark_x = min.x + name_width;
     if (shown.mark == Mark::right)
-        list.AddText({mark_x, text_y}, theme::kGood, "✓");
+        list.AddText({mark_x, text_y}, theme::colors().good, "✓");
     else if (shown.mark == Mark::wrong)
-        list.AddText({mark_x, text_y}, theme::kFault, "✗");
+        list.AddText({mark_x, text_y}, theme::colors().fault, "✗");
     const float words_x = mark_x + context.px(18);
     const bool explains = shown.lane > 0 && shown.answer.complete && shown.mark != Mark::right &&
                           std::find(shown.differs.begin(), shown.differs.end(), true) != shown.differs.end();
     const float button = explains ? ImGui::CalcTextSize("Why?").x + context.px(14) : 0;
     bool all = true;
     if (!shown.answer.failure.empty()) {
-        list.AddText({words_x, text_y}, theme::kFault,
+        list.AddText({words_x, text_y}, theme::colors().fault,
                      fitted(shown.answer.failure, max.x - button - words_x).c_str());
     } else {
         ImGui::SetCursorScreenPos({words_x, text_y});
@@ -138,7 +138,7 @@ void draw(AnswersPanel& panel, const PanelContext& context) {
         for (const ShownAnswer& shown : panel.answers) draw_answer(context, shown, name_width);
     }
     const ScopedFont font(context.fonts.small);
-    const ScopedColor color(ImGuiCol_Text, theme::kWarm);
+    const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
     const std::string caption = fitted(panel.caption, ImGui::GetContentRegionAvail().x);
     ImGui::TextUnformatted(caption.c_str());
     if (caption != panel.caption) tooltip(context, panel.caption);

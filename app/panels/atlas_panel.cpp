@@ -41,17 +41,17 @@ void draw_measure(const PanelContext& context, ImDrawList& list, const LaneRecor
                                             : head_measure(*record, curve_kinds()[to_index(kind)].measure,
                                                            app.run.history.run().config.n_heads, layer, head);
     if (std::isnan(value)) {
-        list.AddRectFilled(min, max, theme::rgb(44, 47, 55));
+        list.AddRectFilled(min, max, theme::opaque(cell_colors(app.view.ground).missing));
         return;
     }
     const float u = std::clamp(value, 0.0f, 1.0f);
     const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
-    list.AddRectFilled(min, max, theme::rgb(c.r, c.g, c.b));
+    list.AddRectFilled(min, max, theme::opaque(c));
     const std::string text = fmt::format("{:.2f}", double(value));
     const ImVec2 size = ImGui::CalcTextSize(text.c_str());
     if (size.x + 2 < max.x - min.x && size.y < max.y - min.y)
         list.AddText({(min.x + max.x - size.x) / 2, (min.y + max.y - size.y) / 2},
-                     u > 0.6f ? theme::rgb(16, 20, 24) : theme::kText, text.c_str());
+                     u > 0.6f ? theme::kOnBright : theme::kOnDark, text.c_str());
 }
 
 /// The cells of the atlas: squares, a row of them a layer. All heads fit into the width, unless the user
@@ -130,10 +130,11 @@ void draw_thumbnails(AtlasPanel& panel, const PanelContext& context, const Atlas
         const float top = grid.square(origin, l, 0).first.y;
         if (grid.cell > line || l % 5 == 0)
             list.AddText({origin.x, top + (grid.cell - grid.gap - line) / 2},
-                         l == app.view.layer ? theme::kText : theme::kFaint, text.c_str());
+                         l == app.view.layer ? theme::colors().text : theme::colors().faint, text.c_str());
         for (int h = 0; h < grid.n_heads; ++h) {
             const auto [min, max] = grid.square(origin, l, h);
             HeatQuad quad;
+            quad.ground = app.view.ground;
             quad.canvas = frame_rect(context, min, max);
             quad.view.fit(app.run.history.n_positions(), app.run.history.n_positions(), quad.canvas.width,
                           quad.canvas.height);
@@ -164,7 +165,7 @@ void draw_groups(const PanelContext& context, const AtlasGrid& grid, ImVec2 orig
         for (int g = 0; g < n_kv_heads; ++g) {
             const ImVec2 min = grid.square(origin, l, g * group).first,
                          max = grid.square(origin, l, g * group + group - 1).second;
-            list.AddLine({min.x, max.y + grid.gap / 2}, {max.x, max.y + grid.gap / 2}, theme::kDim,
+            list.AddLine({min.x, max.y + grid.gap / 2}, {max.x, max.y + grid.gap / 2}, theme::colors().dim,
                          std::max(1.0f, grid.gap / 2));
         }
 }
@@ -177,7 +178,8 @@ void point_at_head(const PanelContext& context, const AtlasGrid& grid, ImVec2 or
         std::clamp(static_cast<int>((mouse.x - origin.x - grid.label) / grid.cell), 0, grid.n_heads - 1);
     const int l = std::clamp(static_cast<int>((mouse.y - origin.y) / grid.cell), 0, grid.n_layers - 1);
     const auto [min, max] = grid.square(origin, l, h);
-    ImGui::GetWindowDrawList()->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+    ImGui::GetWindowDrawList()->AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().text,
+                                        2);
     const int lane = app.shown_lane();
     const KvLayout& layout = app.run.history.layout(lane);
     const int g = layout.kv_head_from_head(l, h);
@@ -204,7 +206,7 @@ void draw_grid(AtlasPanel& panel, const PanelContext& context, const AtlasGrid& 
     draw_groups(context, grid, origin, first_layer, last_layer);
     const auto [min, max] = grid.square(origin, app.view.layer, app.view.head);
     ImGui::GetWindowDrawList()->AddRect({min.x - 1.5f, min.y - 1.5f}, {max.x + 1.5f, max.y + 1.5f},
-                                        theme::kWarm, 2, 0, 2);
+                                        theme::colors().warm, 2, 0, 2);
     ImGui::SetCursorScreenPos({origin.x + grid.label, origin.y});
     ImGui::InvisibleButton("atlas", {grid.size().x - grid.label, grid.size().y});
     mark_item(context, "atlas");
@@ -258,7 +260,7 @@ void draw(AtlasPanel& panel, const PanelContext& context) {
             list.AddText(
                 {header.x - scrolled + grid.label + grid.cell * (static_cast<float>(h) + 0.5f) - width / 2,
                  header.y},
-                h == app.view.head ? theme::kText : theme::kFaint, text.c_str());
+                h == app.view.head ? theme::colors().text : theme::colors().faint, text.c_str());
     }
 }
 

@@ -13,10 +13,10 @@ namespace keyhole {
 namespace {
 
 void row(const PanelContext& context, const char* name, const std::string& value, const char* help,
-         ImU32 color = theme::kText) {
+         ImU32 color = theme::colors().text) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    colored_text(theme::kDim, name);
+    colored_text(theme::colors().dim, name);
     tooltip(context, help);
     ImGui::TableNextColumn();
     const std::string cut = fitted(value, ImGui::GetContentRegionAvail().x);
@@ -31,13 +31,13 @@ void draw_attention(const PanelContext& context, int lane, Pick cell) {
     const TokenPresence is = presence(app.run.history, lane, app.focused_kv_head(), cell.position, cell.row);
     std::vector<float> values(to_index(cell.row) + 1);
     if (is == TokenPresence::evicted)
-        return row(context, "attention", "none: the token was evicted", kHelp, theme::kDim);
+        return row(context, "attention", "none: the token was evicted", kHelp, theme::colors().dim);
     if (is == TokenPresence::hidden)
-        return row(context, "attention", "none: hidden at this step", kHelp, theme::kDim);
+        return row(context, "attention", "none: hidden at this step", kHelp, theme::colors().dim);
     if (!attention_values(app.run.history, lane, cell.row, app.view.layer, app.view.head, values))
-        return row(context, "attention", "not recorded", kHelp, theme::kDim);
+        return row(context, "attention", "not recorded", kHelp, theme::colors().dim);
     const float value = values[to_index(cell.position)];
-    if (!std::isfinite(value)) return row(context, "attention", "NaN", kHelp, theme::kFault);
+    if (!std::isfinite(value)) return row(context, "attention", "NaN", kHelp, theme::colors().fault);
     int above = 0, n = 0;
     for (const float other : values) {
         if (std::isnan(other) || other == kHiddenValue) continue;
@@ -66,25 +66,25 @@ void draw_score(const PanelContext& context, int lane, Pick cell) {
     if (!standing) {
         row(context, "score",
             cell.row < app.run.history.n_prompt() - 1 ? "none: within the prompt" : "not recorded", kScore,
-            theme::kDim);
+            theme::colors().dim);
         return;
     }
     row(context, "score", number_text(double(standing->score)), kScore);
     if (!standing->competes) {
-        row(context, "rank", standing->why_not, kRank, theme::kDim);
+        row(context, "rank", standing->why_not, kRank, theme::colors().dim);
     } else {
         row(context, "rank", fmt::format("{} of {} that compete", standing->rank, standing->n), kRank);
     }
     if (std::isnan(standing->threshold)) {
-        row(context, "threshold", "none: nothing had to be evicted", kThreshold, theme::kDim);
+        row(context, "threshold", "none: nothing had to be evicted", kThreshold, theme::colors().dim);
         return;
     }
     const bool below = standing->margin < 0;
     row(context, "threshold", number_text(double(standing->threshold)), kThreshold,
-        below ? theme::kWarm : theme::kText);
+        below ? theme::colors().warm : theme::colors().text);
     if (standing->competes)
         row(context, "margin", fmt::format("{}{}", below ? "" : "+", number_text(double(standing->margin))),
-            kThreshold, below ? theme::kWarm : theme::kText);
+            kThreshold, below ? theme::colors().warm : theme::colors().text);
 }
 
 void draw_history(const PanelContext& context, int lane, Pick cell) {
@@ -93,7 +93,8 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
     const TokenPresence is = presence(app.run.history, lane, g, cell.position, cell.row);
     row(context, "cache", presence_text(app.run.history, lane, g, cell.position, cell.row),
         "Stored: in the cache after the step's eviction. Attended: visible to the step's query.",
-        is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::kWarm : theme::kText);
+        is == TokenPresence::hidden || is == TokenPresence::leaving ? theme::colors().warm
+                                                                    : theme::colors().text);
     row(context, "read",
         cell.position < app.run.history.n_prompt() ? fmt::format("step {}, in the prompt", cell.position)
                                                    : fmt::format("step {}, decoded", cell.position),
@@ -102,15 +103,15 @@ void draw_history(const PanelContext& context, int lane, Pick cell) {
     constexpr const char* kEvicted =
         "In the focused head: the last step that could see the token, and what evicted it.";
     if (evicted < 0)
-        row(context, "evicted", "never: still kept", kEvicted, theme::kGood);
+        row(context, "evicted", "never: still kept", kEvicted, theme::colors().good);
     else
         row(context, "evicted",
             fmt::format("after step {} “{}”", evicted, visible(token_words(app, lane, evicted))), kEvicted,
-            theme::kWarm);
+            theme::colors().warm);
     if (evicted >= 0) {
         const std::string cause = eviction_cause(app.run.history, lane, g, cell.position);
         row(context, "by", cause.starts_with("by ") ? cause.substr(3) : cause,
-            "The policy, a command by hand, or a change of the lane's settings.", theme::kWarm);
+            "The policy, a command by hand, or a change of the lane's settings.", theme::colors().warm);
     }
     int holders = 0, pins = 0;
     for (int i = 0; i < n_kv; ++i) {

@@ -69,18 +69,20 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
         return std::pair(min, ImVec2(min.x + wide - 1, min.y + high - 1));
     };
     const auto part = [&](ImVec2 min, ImVec2 max, float u) {
-        if (std::isnan(u)) return list.AddRectFilled(min, max, theme::rgb(34, 38, 46));
+        if (std::isnan(u))
+            return list.AddRectFilled(min, max, theme::opaque(cell_colors(context.app.view.ground).missing));
         const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(u * 255)];
-        list.AddRectFilled(min, max, theme::rgb(c.r, c.g, c.b));
+        list.AddRectFilled(min, max, theme::opaque(c));
         const std::string text = watched ? fmt::format("{:.0f}", u * 100) : fmt::format("{:.2f}", u);
         const ImVec2 size = ImGui::CalcTextSize(text.c_str());
         if (size.x < max.x - min.x && size.y <= max.y - min.y)
             list.AddText({(min.x + max.x - size.x) / 2, (min.y + max.y - size.y) / 2},
-                         u > 0.6 ? theme::rgb(16, 20, 24) : theme::kText, text.c_str());
+                         u > 0.6 ? theme::kOnBright : theme::kOnDark, text.c_str());
     };
     for (int l = 0; l < n_layers; ++l) {
         if (high >= ImGui::GetFontSize())
-            list.AddText({origin.x, box(l, 0).first.y}, l == app.view.layer ? theme::kText : theme::kFaint,
+            list.AddText({origin.x, box(l, 0).first.y},
+                         l == app.view.layer ? theme::colors().text : theme::colors().faint,
                          fmt::format("L{}", l).c_str());
         for (int h = 0; h < n_heads; ++h) {
             const auto [min, max] = box(l, h);
@@ -91,7 +93,7 @@ void draw_heads(const PanelContext& context, int a, int b, ImVec2 room) {
         }
     }
     const auto [min, max] = box(app.view.layer, app.view.head);
-    list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 1, 0, 2);
+    list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm, 1, 0, 2);
     const ImVec2 size(wide * static_cast<float>(n_heads), high * static_cast<float>(n_layers));
     ImGui::SetCursorScreenPos({origin.x + label, origin.y});
     ImGui::InvisibleButton("overlap", size);
@@ -113,13 +115,13 @@ void draw_parting(const PanelContext& context, int a, int b) {
     const std::optional<int> at = first_divergence(app.run.history, a, b);
     const ScopedFont font(context.fonts.small);
     if (!at) {
-        colored_text(theme::kGood, "Both have chosen the same tokens so far.");
+        colored_text(theme::colors().good, "Both have chosen the same tokens so far.");
     } else {
         const std::string text = fmt::format("They first differ at position {}: “{}” and “{}”", *at,
                                              visible(token_words(app, own_choice(app.run.history, a, *at))),
                                              visible(token_words(app, own_choice(app.run.history, b, *at))));
         {
-            const ScopedColor color(ImGuiCol_Text, theme::kWarm);
+            const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
             if (ImGui::Selectable(fitted(text, ImGui::GetContentRegionAvail().x).c_str()))
                 run(context, "compare.parting");
         }
@@ -135,7 +137,7 @@ void draw_agreement(const PanelContext& context, int a, int b, ImVec2 room) {
     if (app.view.lane == 0 || app.other_lane() == 0)
         return draw_measure_plot(context, curve_index("agreement"), room, false);
     const std::vector<float> share = agreement_so_far(app.run.history, a, b);
-    const RowLine line{share, theme::kText, true};
+    const RowLine line{share, -1, true};
     if (draw_row_lines(context, {&line, 1}, false, "nothing recorded yet", room))
         tooltip(context,
                 fmt::format("Share of the steps so far after which lanes {} and {} chose the same token",
@@ -150,7 +152,7 @@ void draw_watched(const PanelContext& context, ImVec2 room) {
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
         if (const auto known = app.run.history_lane(lane)) {
             shares.push_back(span_lifetime(app.run.history, *known, *app.view.watched).share);
-            lines.push_back({shares.back(), theme::lane_color(lane), lane == app.view.lane});
+            lines.push_back({shares.back(), lane, lane == app.view.lane});
         }
     if (draw_row_lines(context, lines, false, "the lanes have not yet read the watched words", room))
         tooltip(context, "Share of the watched words that each lane keeps, mean over its KV heads");

@@ -91,12 +91,13 @@ void draw_own_words(ComparePanel& panel, const PanelContext& context) {
         x += wide + context.px(2);
         if (max.y < clip_top || min.y > clip_bottom) continue;
         if (differs) {
-            list.AddRectFilled(min, max, theme::faded(theme::kWarm, 0.18f), 2);
-            list.AddRect(min, max, theme::faded(theme::kWarm, 0.8f), 2);
+            list.AddRectFilled(min, max, theme::faded(theme::colors().warm, 0.18f), 2);
+            list.AddRect(min, max, theme::faded(theme::colors().warm, 0.8f), 2);
         }
         for (std::size_t side = 0; side < 2; ++side)
             list.AddText({min.x, min.y + line * static_cast<float>(side)},
-                         differs ? theme::lane_color(lanes[side]) : theme::kText, words[side].c_str());
+                         differs ? theme::lane_color(lanes[side]) : theme::colors().text,
+                         words[side].c_str());
         mark_area(context, fmt::format("choice {}", p), min, max);
         if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
             ImGui::SetTooltip("position %d, chosen after step %d", p, p - 1);

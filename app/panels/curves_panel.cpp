@@ -25,11 +25,8 @@ struct Line {
 };
 
 ImU32 curve_color(std::size_t i) {
-    // None of these is the threshold's orange.
-    static constexpr std::array kColors = {theme::rgb(86, 180, 233),  theme::rgb(40, 190, 150),
-                                           theme::rgb(214, 139, 182), theme::rgb(240, 228, 100),
-                                           theme::rgb(205, 209, 217), theme::rgb(130, 150, 245)};
-    return kColors[i % kColors.size()];
+    static constexpr std::array kLanes = {1, 2, 3, 4, 0, 5};  // none is the threshold's orange
+    return theme::lane_color(kLanes[i % kLanes.size()]);
 }
 
 }  // namespace
@@ -130,8 +127,8 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
     ScoreCurves& curves = panel.scores;
     curves.update(app.run.history, lane, g, app.view.curve_positions);
     std::vector<Line> lines;
-    const Line threshold{curves.threshold, "threshold", theme::kWarm, 2.2f};
-    const Line tau{curves.tau, "tau", theme::kFaint, 1.2f};
+    const Line threshold{curves.threshold, "threshold", theme::colors().warm, 2.2f};
+    const Line tau{curves.tau, "tau", theme::colors().faint, 1.2f};
     for (std::size_t c = 0; c < app.view.curve_positions.size(); ++c)
         lines.push_back({curves.scores[c], "", curve_color(c), 1.6f});
     const ScopedFont font(context.fonts.small);
@@ -149,12 +146,12 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         size(room.x - left - context.px(6), room.y - legend - text_line - context.px(10));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (size.x < 30 || size.y < 30) return;
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     if (!any) {
         const char* words = lines.empty()
                                 ? "Click a cell or a word to see its score\nand the eviction threshold."
                                 : "no score recorded here";
-        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, words);
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim, words);
     } else {
         const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
         const auto x_of = [&](int r) {
@@ -166,9 +163,9 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         for (const auto& [tick, text] :
              labelled(log_ticks(double(range.low), double(range.high), std::min(most, 8)))) {
             const float y = y_of(static_cast<float>(tick));
-            list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
+            list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().grid);
             list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - text_line / 2},
-                         theme::kDim, text.c_str());
+                         theme::colors().dim, text.c_str());
         }
         const auto plot = [&](const Line& l, auto y) {
             for (std::size_t i = 0; i < n; ++i) {
@@ -211,11 +208,11 @@ void draw(CurvesPanel& panel, const PanelContext& context) {
         ++slot;
         list.AddLine({at.x, at.y + text_line / 2}, {at.x + context.px(14), at.y + text_line / 2}, color,
                      width);
-        list.AddText({at.x + context.px(19), at.y}, theme::kDim,
+        list.AddText({at.x + context.px(19), at.y}, theme::colors().dim,
                      fitted(text, column - context.px(22)).c_str());
     };
-    entry(theme::kWarm, 2.2f, "threshold");
-    entry(theme::kFaint, 1.2f,
+    entry(theme::colors().warm, 2.2f, "threshold");
+    entry(theme::colors().faint, 1.2f,
           fmt::format("tau {}", number_text(double(tau.values[to_index(std::clamp(
                                     app.view.row - steps.front()->row, 0, static_cast<int>(n) - 1))]))));
     for (std::size_t c = 0; c < lines.size(); ++c) {

@@ -160,7 +160,7 @@ void draw_keys(const PanelContext& context, bool opening) {
             n += lines.size() + 2;
             heading(context, menu);
             for (const Line& line : lines) {
-                colored_text(theme::kAccent, line.keys);
+                colored_text(theme::colors().accent, line.keys);
                 ImGui::SameLine(context.px(110));
                 ImGui::TextUnformatted(line.title.c_str());
             }
@@ -228,7 +228,8 @@ void draw_export(const PanelContext& context, bool opening) {
         ImGui::SameLine();
         if (ImGui::Button("Cancel")) run(context, "export.cancel");
     } else if (const std::string result = app.jobs.export_job.result(); !result.empty()) {
-        const ScopedColor color(ImGuiCol_Text, app.jobs.export_job.failed() ? theme::kFault : theme::kGood);
+        const ScopedColor color(ImGuiCol_Text,
+                                app.jobs.export_job.failed() ? theme::colors().fault : theme::colors().good);
         ImGui::TextWrapped("%s", result.c_str());
     }
 }
@@ -330,7 +331,7 @@ void draw_about(const PanelContext& context, bool opening) {
          "text, and every export contains them; Ctrl+Shift+C copies the command line of the view."},
     }};
     for (const auto& [name, words] : kParts) {
-        heading(context, name, theme::kAccent);
+        heading(context, name, theme::colors().accent);
         ImGui::TextWrapped("%s", words);
     }
 }

@@ -29,14 +29,14 @@ void draw_findings(const PanelContext& context) {
         const bool broken = finding.state == Finding::State::broken,
                    good = finding.state == Finding::State::good;
         ImGui::TableNextColumn();
-        colored_text(broken ? theme::kFault
-                     : good ? theme::kGood
-                            : theme::kFaint,
+        colored_text(broken ? theme::colors().fault
+                     : good ? theme::colors().good
+                            : theme::colors().faint,
                      broken ? "BROKEN"
                      : good ? "holds"
                             : "–");
         ImGui::TableNextColumn();
-        colored_text(broken ? theme::kFault : theme::kText, finding.name);
+        colored_text(broken ? theme::colors().fault : theme::colors().text, finding.name);
         ImGui::TableNextColumn();
         small_words(context, finding.detail);
     }
@@ -79,7 +79,8 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
          memory_schemes(config.n_layers, config.n_heads, config.head_dim,
                         app.run.history.layout(app.shown_lane()).n_kv_heads(), request, stored)) {
         ImGui::TableNextColumn();
-        colored_text(scheme.name == "this model" ? theme::kAccent : theme::kText, scheme.name);
+        colored_text(scheme.name == "this model" ? theme::colors().accent : theme::colors().text,
+                     scheme.name);
         ImGui::TableNextColumn();
         ImGui::TextUnformatted(fmt::format("{}", scheme.n_kv_heads).c_str());
         ImGui::TableNextColumn();
@@ -134,7 +135,7 @@ void draw_doctor_line(const PanelContext& context) {
                : fmt::format("{} checks pass, {} do not apply", verdict.n_hold, verdict.n_unknown);
     const bool pressed = [&] {
         const ScopedFont font(context.fonts.small);
-        const ScopedColor color(ImGuiCol_Text, broken ? theme::kFault : theme::kGood);
+        const ScopedColor color(ImGuiCol_Text, broken ? theme::colors().fault : theme::colors().good);
         const float width = ImGui::GetContentRegionAvail().x;
         return ImGui::Selectable((fitted(text, width) + "##doctor").c_str(), false, 0, {width, 0});
     }();

@@ -43,12 +43,13 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
         if (y < canvas.min.y || y > canvas.max().y || row >= row_end) continue;
         const std::string index = fmt::format("{}", row);
         const float width = ImGui::CalcTextSize(index.c_str()).x;
-        list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::kDim, index.c_str());
+        list.AddText({canvas.min.x - width - context.px(5), y - line / 2}, theme::colors().dim,
+                     index.c_str());
         if (!row_texts) continue;
         const std::string text = fitted(token_words(app, lane, row), left_margin - width - context.px(16));
         const float text_width = ImGui::CalcTextSize(text.c_str()).x;
         list.AddText({canvas.min.x - width - context.px(11) - text_width, y - line / 2},
-                     row == app.view.row ? theme::kText : theme::kFaint, text.c_str());
+                     row == app.view.row ? theme::colors().text : theme::colors().faint, text.c_str());
     }
     list.PopClipRect();
 
@@ -66,7 +67,7 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
         const float width = ImGui::CalcTextSize(index.c_str()).x;
         list.AddText(
             {std::clamp(x - width / 2, canvas.min.x, canvas.max().x - width), canvas.max().y + context.px(3)},
-            theme::kDim, index.c_str());
+            theme::colors().dim, index.c_str());
     }
     if (texts) {
         for (int p = begin; p < end; ++p) {
@@ -74,8 +75,8 @@ void draw_axes(const PanelContext& context, const HeatView& view, int lane, cons
             if (x < canvas.min.x || x > canvas.max().x) continue;
             const std::string text = fitted(token_words(app, lane, p), context.px(52));
             const float width = ImGui::CalcTextSize(text.c_str()).x;
-            text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width}, theme::kFaint,
-                        text.c_str());
+            text_upward(list, {x - line / 2, canvas.max().y + context.px(5) + line + width},
+                        theme::colors().faint, text.c_str());
         }
     }
     list.PopClipRect();
@@ -89,20 +90,19 @@ class Legend {
     void item(Rgb8 color, bool hatched, const std::string& text) {
         ImDrawList& list = *ImGui::GetWindowDrawList();
         const float box = context_.px(10);
-        list.AddRectFilled({x_, y_}, {x_ + box, y_ + box}, theme::rgb(color.r, color.g, color.b));
+        list.AddRectFilled({x_, y_}, {x_ + box, y_ + box}, theme::opaque(color));
         if (hatched)
             for (float d = 2; d < 2 * box; d += 4) {
                 const float a = std::min(d, box), b = std::max(0.0f, d - box);
                 list.AddLine({x_ + a, y_ + b}, {x_ + b, y_ + a},
-                             theme::rgb(HeatGround::kHatch.r, HeatGround::kHatch.g, HeatGround::kHatch.b),
-                             1.5f);
+                             theme::opaque(cell_colors(context_.app.view.ground).hatch), 1.5f);
             }
         say(text);
     }
     void pin(const std::string& text) {
         const float box = context_.px(10);
         ImGui::GetWindowDrawList()->AddRectFilled({x_ + box / 2 - 1, y_}, {x_ + box / 2 + 1, y_ + box},
-                                                  theme::kText);
+                                                  theme::colors().text);
         say(text);
     }
 
@@ -110,7 +110,7 @@ class Legend {
     const PanelContext& context_;
     float x_, y_;
     void say(const std::string& text) {
-        ImGui::GetWindowDrawList()->AddText({x_ + context_.px(14), y_ - context_.px(2)}, theme::kDim,
+        ImGui::GetWindowDrawList()->AddText({x_ + context_.px(14), y_ - context_.px(2)}, theme::colors().dim,
                                             text.c_str());
         y_ += context_.px(18);
     }
@@ -118,11 +118,42 @@ class Legend {
 
 void draw_mask_legend(const PanelContext& context, const Canvas& canvas) {
     Legend legend(context, canvas);
-    legend.item(HeatGround::kKept, false, "kept");
-    legend.item(HeatGround::kHidden, false, "hidden");
-    legend.item(HeatGround::kLastSeen, false, "last seen");
-    legend.item(HeatGround::kEvicted, true, "evicted");
+    legend.item(cell_colors(context.app.view.ground).kept, false, "kept");
+    legend.item(cell_colors(context.app.view.ground).hidden, false, "hidden");
+    legend.item(cell_colors(context.app.view.ground).last_seen, false, "last seen");
+    legend.item(cell_colors(context.app.view.ground).evicted, true, "evicted");
     legend.pin("pinned");
+}
+
+/// Draws the colour bar, and below it what cells without a value mean.
+void draw_scale_and_legend(RangeBar& bar, const PanelContext& context, const HeatPane& pane,
+                           const ColorScale& scale, const Canvas& canvas) {
+    const bool differs = pane.versus >= 0;
+    const float legend = context.px(differs ? 28.0f : 64.0f), least = context.px(110);
+    const bool fits = canvas.size.y >= legend + least;
+    const float height = fits ? std::min(canvas.size.y - legend, context.px(260)) : canvas.size.y;
+    draw_range_bar(bar, context, pane.data.focus(), scale, {canvas.max().x + context.px(10), canvas.min.y},
+                   height);
+    if (!fits) return;
+    Canvas below = canvas;
+    below.min.y += height + context.px(14);
+    Legend list(context, below);
+    const CellColors colors = cell_colors(context.app.view.ground);
+    if (!differs) list.item(color_of(scale, value_at(scale, 0.75f)), false, "attended");
+    list.item(colors.evicted, context.app.view.mask_overlay, differs ? "neither" : "evicted");
+    if (!differs) list.item(colors.hidden, false, "hidden");
+}
+
+/// Names the axes: rows are the steps whose query attends, columns the positions whose keys it attends to.
+/// rows_x: left edge of the title of the rows; negative: rows have none.
+void draw_axis_titles(const Canvas& canvas, float rows_x, float columns_y) {
+    ImDrawList& list = *ImGui::GetWindowDrawList();
+    constexpr const char *kRows = "step (query)", *kColumns = "position (key)";
+    const float wide = ImGui::CalcTextSize(kColumns).x, high = ImGui::CalcTextSize(kRows).x;
+    if (wide <= canvas.size.x)
+        list.AddText({canvas.min.x + (canvas.size.x - wide) / 2, columns_y}, theme::colors().dim, kColumns);
+    if (rows_x >= 0 && high <= canvas.size.y)
+        text_upward(list, {rows_x, canvas.min.y + (canvas.size.y + high) / 2}, theme::colors().dim, kRows);
 }
 
 /// Zooms, pans and picks. shown: the zoom of this frame.
@@ -173,7 +204,7 @@ void handle_mouse(HeatPaneState& panel, const PanelContext& context, const HeatV
         }
     }
     if (panel.boxing && ImGui::IsMouseDragging(1, 4))
-        ImGui::GetWindowDrawList()->AddRect(panel.press, io.MousePos, theme::kText);
+        ImGui::GetWindowDrawList()->AddRect(panel.press, io.MousePos, theme::colors().text);
     if (!(view == shown))
         run(context,
             fmt::format("view.region {} {} {} {}", view.left, view.top, view.cell_width, view.cell_height));
@@ -218,8 +249,8 @@ void draw_pins(const PanelContext& context, const HeatView& view, int lane, cons
         if (pin.kv_head != app.focused_kv_head()) continue;
         const ImVec2 top = canvas.at(view, pin.position + 0.5, pin.position + 0.5),
                      bottom = canvas.at(view, pin.position + 0.5, app.view.row + 1);
-        list.AddLine(top, bottom, theme::faded(theme::kText, 0.8f), 2);
-        list.AddCircleFilled(top, context.px(3), theme::kText);
+        list.AddLine(top, bottom, theme::faded(theme::colors().text, 0.8f), 2);
+        list.AddCircleFilled(top, context.px(3), theme::colors().text);
     }
     list.PopClipRect();
 }
@@ -248,12 +279,12 @@ std::string cell_caption(const AppState& app, int lane, Pick cell) {
 
 /// Draws the legend of a difference of masks: one colour a lane.
 void draw_difference_legend(const PanelContext& context, const HeatPane& pane, const Canvas& canvas) {
-    const ColorScale scale = difference_scale(context.app.view, 1);
+    const ColorScale scale = difference_scale(context.app.view, 1, context.app.view.ground);
     Legend legend(context, canvas);
     legend.item(color_of(scale, 1), false, fmt::format("only {}", pane.lane));
     legend.item(color_of(scale, -1), false, fmt::format("only {}", pane.versus));
     legend.item(color_of(scale, 0), false, "both");
-    legend.item(HeatGround::kEvicted, true, "neither");
+    legend.item(cell_colors(context.app.view.ground).evicted, true, "neither");
 }
 
 std::string difference_caption(const AppState& app, const HeatPane& pane, Pick cell) {
@@ -324,10 +355,13 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
                                              : view.heat.cell_height) >= line;
     const bool texts =
         (view.heat.fitted ? (room.x - text_left - right) / double(n) : view.heat.cell_width) >= line;
-    const float left = row_texts   ? text_left
-                       : pane.rows ? context.px(40)
+    // Titles of the axes, where there is room for them.
+    const bool titled = room.x >= context.px(260) && room.y >= context.px(180);
+    const float title = titled ? line : 0;
+    const float left = row_texts   ? text_left + title
+                       : pane.rows ? context.px(40) + title
                                    : context.px(6),
-                below = texts ? text_below : context.px(20);
+                below = (texts ? text_below : context.px(20)) + title;
     Canvas canvas;
     canvas.min = {std::round(origin.x + left), std::round(origin.y + context.px(4))};
     canvas.size = {std::floor(room.x - left - right), std::floor(room.y - below - caption)};
@@ -346,8 +380,9 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     quad.mask_overlay = view.mask_overlay;
     quad.difference = pane.versus >= 0;
     const float largest = largest_in(app, pane);
-    quad.scale = quad.difference ? difference_scale(view, largest) : color_scale(view, largest);
+    quad.scale = quad.difference ? difference_scale(view, largest, view.ground) : color_scale(view, largest);
     quad.shown_row = view.row;
+    quad.ground = view.ground;
     if (&pane.data == &app.maps.lane) {
         context.shared.heat_canvas = quad.canvas;
         context.shared.heat_view = quad.view;
@@ -355,16 +390,16 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     }
     paint_heat(context, pane.painter, list, {quad});
     list.AddRect({canvas.min.x - 1, canvas.min.y - 1}, {canvas.max().x + 1, canvas.max().y + 1},
-                 theme::kLine);
+                 theme::colors().line);
 
-    draw_axes(context, heat, lane, canvas, n, left, row_texts, texts);
+    draw_axes(context, heat, lane, canvas, n, pane.rows ? left - title : left, row_texts, texts);
+    if (titled) draw_axis_titles(canvas, pane.rows ? origin.x : -1, canvas.max().y + below - line);
     if (!pane.scale) {
         // The last pane of the line draws it.
     } else if (view.mode == HeatMode::mask)
         quad.difference ? draw_difference_legend(context, pane, canvas) : draw_mask_legend(context, canvas);
     else
-        draw_range_bar(panel.range, context, pane.data.focus(), quad.scale,
-                       {canvas.max().x + context.px(10), canvas.min.y}, canvas.size.y);
+        draw_scale_and_legend(panel.range, context, pane, quad.scale, canvas);
 
     draw_pins(context, heat, pane.lane, canvas);
 
@@ -372,20 +407,20 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
     list.PushClipRect(canvas.min, canvas.max(), true);
     const float prompt_y = canvas.at(heat, 0, app.run.history.n_prompt()).y;
     list.AddLine({canvas.min.x - context.px(4), std::round(prompt_y) - 0.5f},
-                 {canvas.min.x + context.px(16), std::round(prompt_y) - 0.5f}, theme::kDim);
+                 {canvas.min.x + context.px(16), std::round(prompt_y) - 0.5f}, theme::colors().dim);
     list.PopClipRect();
     const float shown_y = canvas.at(heat, 0, view.row + 0.5).y;
     if (shown_y >= canvas.min.y && shown_y <= canvas.max().y)
         list.AddTriangleFilled({canvas.max().x + context.px(7), shown_y - context.px(4)},
                                {canvas.max().x + context.px(7), shown_y + context.px(4)},
-                               {canvas.max().x + context.px(1), shown_y}, theme::kWarm);
+                               {canvas.max().x + context.px(1), shown_y}, theme::colors().warm);
 
     ImGui::SetCursorScreenPos(canvas.min);
     ImGui::InvisibleButton("canvas", canvas.size);
     if (&pane.data == &app.maps.lane) mark_item(context, "heatmap");
     handle_mouse(panel, context, heat, canvas, n);
-    if (view.pick) draw_guides(heat, canvas, *view.pick, theme::kWarm);
-    if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::kText);
+    if (view.pick) draw_guides(heat, canvas, *view.pick, theme::colors().warm);
+    if (context.shared.hovered) draw_guides(heat, canvas, *context.shared.hovered, theme::colors().text);
 
     // One line under the axis: the cell under the pointer, else what the picture does not show.
     std::string text;
@@ -404,7 +439,8 @@ void draw_heat_pane(HeatPaneState& panel, const PanelContext& context, const Hea
             text = "wheel zooms, drag pans, right-drag zooms to a box, double-click fits, click picks";
     }
     list.AddText({origin.x + context.px(4), origin.y + room.y - line - context.px(1)},
-                 cell ? theme::kText : theme::kDim, fitted(text, room.x - context.px(8)).c_str());
+                 cell ? theme::colors().text : theme::colors().dim,
+                 fitted(text, room.x - context.px(8)).c_str());
 }
 
 }  // namespace keyhole

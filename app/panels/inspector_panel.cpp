@@ -39,7 +39,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
             if (app.run.live()) {
                 const ImVec2 end(at.x + width, at.y + line + 1);
                 if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(at, end)) {
-                    list.AddRect({at.x - 2, at.y}, end, theme::kText, 2);
+                    list.AddRect({at.x - 2, at.y}, end, theme::colors().text, 2);
                     ImGui::SetTooltip(
                         "%s: %.2f %%, log-probability %.2f\nClick: step %d consumes it, in all lanes",
                         text.c_str(), double(p) * 100, double(record->top[k].log_prob), app.view.row + 1);
@@ -49,7 +49,7 @@ void draw_candidates(const PanelContext& context, int first, int n) {
                     }
                 }
             }
-            list.AddText({at.x + width - share_width, at.y}, theme::kDim, share.c_str());
+            list.AddText({at.x + width - share_width, at.y}, theme::colors().dim, share.c_str());
         }
     }
 }

@@ -28,7 +28,7 @@ void draw_silence(const PanelContext& context, const LaneRecord* record, float r
                             : std::isnan(record->entropy) ? kNoNumbers
                             : record->ended               ? "ended: the model closed its text"
                                                           : "";
-    if (!why.empty()) draw_line(why, theme::kWarm, context, right);
+    if (!why.empty()) draw_line(why, theme::colors().warm, context, right);
 }
 
 /// Draws a change that is in force from the next step on, and what applies it to the prompt too.
@@ -38,8 +38,8 @@ void draw_change(const PanelContext& context, const std::string& spec, float rig
     const float line = ImGui::GetFrameHeight(), pad = context.px(5);
     const std::string cut = fitted(text, right - min.x - 2 * pad);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::kWarm, 0.2f), context.px(4));
-    list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::kWarm, cut.c_str());
+    list.AddRectFilled(min, {right, min.y + line}, theme::faded(theme::colors().warm, 0.2f), context.px(4));
+    list.AddText({min.x + pad, min.y + (line - ImGui::GetFontSize()) / 2}, theme::colors().warm, cut.c_str());
     ImGui::Dummy({right - min.x, line});
     tooltip(context, text);
     command_button(context, "run.restart", "Restart to apply to the prompt", false, right - min.x);
@@ -54,24 +54,25 @@ void draw_words(const PanelContext& context, int index, const LaneRecord* record
     const auto line = [&](const std::string& text, ImU32 color) { draw_line(text, color, context, right); };
     if (record == nullptr) {
         line(app.run.history_lane(index) ? "not present at this step" : "joins with the next step",
-             theme::kWarm);
+             theme::colors().warm);
     } else {
-        if (!record->failure.empty()) line(record->failure, theme::kFault);
-        if (std::isnan(record->entropy)) line(kNoNumbers, theme::kFault);
-        if (record->ended) line("ended: the model closed its text", theme::kDim);
+        if (!record->failure.empty()) line(record->failure, theme::colors().fault);
+        if (std::isnan(record->entropy)) line(kNoNumbers, theme::colors().fault);
+        if (record->ended) line("ended: the model closed its text", theme::colors().dim);
         const bool latest = app.view.row == app.run.last_row();
         if (latest && app.run.live() && format_lane_spec(spec) != record->info->spec &&
             spec != parse_lane_spec(record->info->spec))
             draw_change(context, format_lane_spec(spec), right);
-        if (app.view.advanced) line(record->info->effective, theme::kDim);
-        if (!focused) line(accounting_text(record->info->policy), theme::kDim);  // else the policy card does
+        if (app.view.advanced) line(record->info->effective, theme::colors().dim);
+        if (!focused)
+            line(accounting_text(record->info->policy), theme::colors().dim);  // else the policy card does
         if (index > 0 && record->kl) {
             line(fmt::format("{}KL {:.4f} nats",
                              !record->agrees   ? ""
                              : *record->agrees ? "same next token · "
                                                : "other next token · ",
                              double(*record->kl)),
-                 record->agrees && !*record->agrees ? theme::kWarm : theme::kDim);
+                 record->agrees && !*record->agrees ? theme::colors().warm : theme::colors().dim);
             tooltip(context, "Against lane 0. " + measure_tooltip("kl"));
         }
     }
@@ -99,7 +100,8 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         const ScopedFont font(context.fonts.small);
         const float text_width = ImGui::CalcTextSize(kept.c_str()).x;
         kept_width = text_width + pad;
-        list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::kDim, kept.c_str());
+        list.AddText({right - text_width, min.y + pad * 0.7f + context.px(2)}, theme::colors().dim,
+                     kept.c_str());
     }
     if (brief) {  // all in one line, so that three lanes fit on a projector
         ImGui::SameLine(0, context.px(10));
@@ -111,7 +113,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
         const int n_kv = app.run.history.layout(*app.run.history_lane(index)).n_kv_heads();
         const float share = static_cast<float>(double(record->use.stored_tokens) / n_kv / (app.view.row + 1));
         const ImVec2 bar = ImGui::GetCursorScreenPos();
-        list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::rgb(28, 31, 37), 2);
+        list.AddRectFilled(bar, {right, bar.y + context.px(3)}, theme::colors().inset, 2);
         list.AddRectFilled(bar,
                            {bar.x + (right - bar.x) * std::clamp(share, 0.0f, 1.0f), bar.y + context.px(3)},
                            theme::lane_color(index), 2);
@@ -120,7 +122,7 @@ void draw_card_inside(LanesPanel& panel, const PanelContext& context, int index,
     if (record != nullptr && record->info->merged) {  // first, since it qualifies all numbers below
         const ScopedFont font(context.fonts.small);
         draw_line(fmt::format("merged ({}) without training: a damaged model", record->info->kv),
-                  theme::kWarm, context, right);
+                  theme::colors().warm, context, right);
     }
     if (!brief) draw_words(context, index, record, right);
     if (focused)
@@ -142,7 +144,8 @@ void draw_card(LanesPanel& panel, const PanelContext& context, int index) {
     ImGui::EndGroup();
     const ImVec2 max(min.x + width, ImGui::GetItemRectMax().y + pad * 0.8f);
     list.ChannelsSetCurrent(0);
-    list.AddRectFilled(min, max, focused ? theme::kCardFocused : theme::kCard, context.px(5));
+    list.AddRectFilled(min, max, focused ? theme::colors().card_focused : theme::colors().card,
+                       context.px(5));
     list.AddRectFilled(min, {min.x + context.px(4), max.y}, theme::lane_color(index), context.px(5),
                        ImDrawFlags_RoundCornersLeft);
     list.ChannelsMerge();
@@ -162,7 +165,7 @@ void say_that_nothing_left(const PanelContext& context) {
         if (record.use.stored_tokens < std::int64_t{layout.n_kv_heads()} * app.run.history.n_positions())
             return;
     }
-    const ScopedColor color(ImGuiCol_Text, theme::kWarm);
+    const ScopedColor color(ImGuiCol_Text, theme::colors().warm);
     ImGui::TextWrapped("No budget is full yet, so all policies still keep everything and look alike.");
 }
 

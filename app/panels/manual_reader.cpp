@@ -78,7 +78,9 @@ class TextFlow {
     void draw_piece(const Piece& piece) {
         const ManualSpan& span = *piece.span;
         const ScopedFont font(piece.font);
-        const ImU32 color = !span.link.empty() ? theme::kAccent : span.code ? theme::kWarm : theme::kText;
+        const ImU32 color = !span.link.empty() ? theme::colors().accent
+                            : span.code        ? theme::colors().warm
+                                               : theme::colors().text;
         ImDrawList& list = *ImGui::GetWindowDrawList();
         const ImVec2 end{at_.x + piece.width, at_.y + ImGui::GetTextLineHeight()};
         list.AddText(at_, color, piece.text.data(), piece.text.data() + piece.text.size());
@@ -156,7 +158,7 @@ std::string draw_block(const PanelContext& context, const ManualBlock& block) {
             break;
         case ManualBlock::Kind::item:
             ImGui::SetCursorPosX(left - context.px(10));
-            colored_text(theme::kDim, block.number > 0 ? fmt::format("{}.", block.number) : "•");
+            colored_text(theme::colors().dim, block.number > 0 ? fmt::format("{}.", block.number) : "•");
             ImGui::SameLine(0, context.px(6));
             clicked = draw_text(context, block.text);
             break;
@@ -164,7 +166,7 @@ std::string draw_block(const PanelContext& context, const ManualBlock& block) {
             ImGui::SetCursorPosX(left + context.px(10));
             const ScopedTextWrap wrap(0);
             const std::string_view code = block.code;
-            colored_text(theme::kWarm, code.substr(0, code.find_last_not_of('\n') + 1));
+            colored_text(theme::colors().warm, code.substr(0, code.find_last_not_of('\n') + 1));
             break;
         }
         case ManualBlock::Kind::table:

@@ -1,5 +1,6 @@
 #include "app/panels/measure_plot.h"
 
+#include "app/panels/lane_line.h"
 #include "engine/base/index.h"
 #include "engine/figure/ticks.h"
 
@@ -47,9 +48,9 @@ void draw_scale(const PanelContext& context, ImDrawList& list, const Axis& axis,
     for (const auto& [tick, text] : labelled(ticks)) {
         const float y = min.y + size.y * static_cast<float>(1 - axis.part(tick));
         if (y < min.y - 1 || y > min.y + size.y + 1) continue;
-        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-        list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2}, theme::kDim,
-                     text.c_str());
+        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().grid);
+        list.AddText({min.x - ImGui::CalcTextSize(text.c_str()).x - context.px(4), y - line / 2},
+                     theme::colors().dim, text.c_str());
     }
 }
 
@@ -66,11 +67,10 @@ void draw_legend(const PanelContext& context, ImDrawList& list, int kind, ImVec2
         const float value = shown < values.size() ? values[shown] : NAN;
         const ImVec2 place(at.x + column * static_cast<float>(n % 2),
                            at.y + line * static_cast<float>(n / 2));
-        list.AddLine({place.x, place.y + line * 0.55f}, {place.x + context.px(14), place.y + line * 0.55f},
-                     theme::lane_color(lane), 2);
+        draw_lane_sample(context, list, lane, {place.x, place.y + line * 0.55f}, context.px(16));
         const std::string name(preset_name(app.run.lane_editor.lanes()[to_index(lane)].policy.preset));
         list.AddText(
-            {place.x + context.px(19), place.y}, theme::kDim,
+            {place.x + context.px(19), place.y}, theme::colors().dim,
             fitted(fmt::format("{} {}  {}", lane, name, number_text(double(value))), column - context.px(22))
                 .c_str());
         ++n;
@@ -91,14 +91,14 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     const float line = ImGui::GetFontSize(), left = context.px(46);
     const ImVec2 origin = ImGui::GetCursorScreenPos();
     const ImVec2 min(origin.x + left, origin.y + context.px(3)),
-        size(room.x - left - context.px(6), room.y - line - context.px(12));
+        size(room.x - left - kLineEndRoom * context.scale, room.y - line - context.px(12));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     Axis axis;
     axis.logarithmic = logarithmic;
     if (size.x < 30 || size.y < 30) return std::nullopt;
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     if (!fit(lines, axis)) {
-        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::kDim, nothing);
+        list.AddText({min.x + context.px(8), min.y + context.px(8)}, theme::colors().dim, nothing);
         return std::nullopt;
     }
     draw_scale(context, list, axis, min, size);
@@ -107,25 +107,28 @@ std::optional<ImVec2> draw_row_lines(const PanelContext& context, std::span<cons
     const auto x_of = [&](int r) {
         return min.x + size.x * static_cast<float>(r - first) / static_cast<float>(last - first);
     };
+    std::vector<LineEnd> ends;
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
     for (const RowLine& row_line : lines) {
         const std::span<const float> values = row_line.values;
-        std::optional<ImVec2> before;
+        const float width = row_line.in_focus ? 2.2f : 1.4f;
+        LaneLine drawn = row_line.lane < 0 ? LaneLine(list, theme::colors().text, width)
+                                           : LaneLine(context, list, row_line.lane, width);
+        std::optional<ImVec2> end;
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (std::isnan(values[i])) {
-                before.reset();
+                drawn.lift();
                 continue;
             }
-            const ImVec2 here(x_of(steps[i]->row),
-                              min.y + size.y * static_cast<float>(1 - axis.part(double(values[i]))));
-            if (before)
-                list.AddLine(*before, here, row_line.color, row_line.in_focus ? 2.2f : 1.4f);
-            else if (i + 1 == values.size() || std::isnan(values[i + 1]))
-                list.AddCircleFilled(here, 2, row_line.color);
-            before = here;
+            end = ImVec2(x_of(steps[i]->row),
+                         min.y + size.y * static_cast<float>(1 - axis.part(double(values[i]))));
+            drawn.to(*end);
         }
+        drawn.lift();
+        if (end && row_line.lane >= 0) ends.push_back({row_line.lane, end->y});
     }
     finish_row_plot(list, min, size, x_of(app.view.row), first, steps.back()->row);
+    label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
     ImGui::SetCursorScreenPos(min);
     ImGui::InvisibleButton("plot", size);
     return ImVec2(origin.x, min.y + size.y + line + context.px(6));
@@ -137,8 +140,7 @@ void draw_measure_plot(const PanelContext& context, int kind, ImVec2 room, bool 
     std::vector<RowLine> lines;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
         if (const auto known = app.run.history_lane(lane); known && !(lane == 0 && about.measure == "kl"))
-            lines.push_back(
-                {app.run.curves.curve(kind, *known), theme::lane_color(lane), lane == app.view.lane});
+            lines.push_back({app.run.curves.curve(kind, *known), lane, lane == app.view.lane});
     const ScopedFont font(context.fonts.small);
     const float below =
         legend ? ImGui::GetFontSize() * static_cast<float>((app.run.lane_editor.n_lanes() + 1) / 2) : 0;

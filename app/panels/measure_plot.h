@@ -11,7 +11,7 @@ namespace keyhole {
 /// One line of values over the steps: one value a record of the history, NaN if there is none.
 struct RowLine {
     std::span<const float> values;
-    ImU32 color = 0;
+    int lane = -1;  ///< gives colour, dashes and the number at the line's end; -1: a line of all lanes
     bool in_focus = false;
 };
 /// Draws lines into `room` at the cursor, with their own axes; the plot is the last item. Returns the

@@ -62,7 +62,7 @@ void draw_brush(OverrideMatrix& panel, PolicyEditor& edit) {
                 brush->tau = parse_lane_spec("keyformer:tau=(" + panel.tau_text + ")").policy.tau;
             } catch (const Error&) {
                 ImGui::SameLine();
-                colored_text(theme::kFault, "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
+                colored_text(theme::colors().fault, "1.5, 1..2, 1..2@cosine or (0:1 20:1.4)");
             }
             break;
         }
@@ -112,21 +112,21 @@ void draw_grid(const OverrideMatrix& panel, const PanelContext& context, const G
                          text.c_str());
     };
     for (int h = 0; h < place.n_heads; ++h)
-        centred(place.corner(-1, h), place.cell_width, theme::kDim, fmt::format("H{}", h));
+        centred(place.corner(-1, h), place.cell_width, theme::colors().dim, fmt::format("H{}", h));
     for (int l = 0; l < place.n_layers; ++l) {
-        centred({place.min.x, place.corner(l, 0).y}, place.label, theme::kDim, fmt::format("L{}", l));
+        centred({place.min.x, place.corner(l, 0).y}, place.label, theme::colors().dim, fmt::format("L{}", l));
         for (int h = 0; h < place.n_heads; ++h) {
             const double value = effective_value(policy, panel.field, l, h, row);
             const double u = high > low ? std::clamp((value - low) / (high - low), 0.0, 1.0) : 0.5;
             const Rgb8 c = colormap_table(Colormap::viridis)[static_cast<std::size_t>(20 + u * 225)];
             const ImVec2 a = place.corner(l, h), b(a.x + place.cell_width - 2, a.y + place.cell_height - 2);
             list.AddRectFilled(a, b, theme::rgb(c.r, c.g, c.b, grid.at(l, h) ? 255 : 110), 2);
-            centred(a, place.cell_width - 2, u > 0.6 && grid.at(l, h) ? theme::rgb(16, 20, 24) : theme::kText,
+            centred(a, place.cell_width - 2, u > 0.6 && grid.at(l, h) ? theme::kOnBright : theme::kOnDark,
                     cell_text(value, panel.field));
-            if (grid.at(l, h)) list.AddRect(a, b, theme::kText, 2);
+            if (grid.at(l, h)) list.AddRect(a, b, theme::colors().text, 2);
             if (hovered && (hovered->first == l || hovered->first < 0) &&
                 (hovered->second == h || hovered->second < 0))
-                list.AddRect({a.x - 1, a.y - 1}, {b.x + 1, b.y + 1}, theme::kWarm, 2, 0, 1.5f);
+                list.AddRect({a.x - 1, a.y - 1}, {b.x + 1, b.y + 1}, theme::colors().warm, 2, 0, 1.5f);
         }
     }
 }
@@ -210,7 +210,7 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
         }
         mark_item(context, "override clear");
     }
-    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::kWarm);
+    if (!idle.empty()) small_words(context, "No effect here: " + idle, theme::colors().warm);
 
     GridPlace place;
     place.min = ImGui::GetCursorScreenPos();
@@ -262,8 +262,8 @@ void draw(OverrideMatrix& panel, const PanelContext& context) {
                                   "or head, the corner everything. Numbers are in force at the shown step; "
                                   "framed cells have overrides. {}",
                                   unit_sentence(policy.scope, heads)),
-                theme::kDim);
-    small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::kText);
+                theme::colors().dim);
+    small_words(context, format_lane_spec({panel.draft, lane.sharing}), theme::colors().text);
 }
 
 }  // namespace keyhole

@@ -11,7 +11,7 @@ namespace {
 
 void draw_batch(const ImDrawList*, const ImDrawCmd* command) {
     const auto& batch = *static_cast<const HeatBatch*>(command->UserCallbackData);
-    constexpr ImU32 c = theme::kPanel;
+    const ImU32 c = theme::colors().panel;
     const Rgb8 ground{static_cast<std::uint8_t>(c >> IM_COL32_R_SHIFT),
                       static_cast<std::uint8_t>(c >> IM_COL32_G_SHIFT),
                       static_cast<std::uint8_t>(c >> IM_COL32_B_SHIFT)};
@@ -94,8 +94,9 @@ void action_tooltip(const PanelContext& context, std::string_view id) {
 }
 
 bool lit_button(const char* label, bool lit, float width) {
-    const ScopedColor ground(ImGuiCol_Button, theme::rgb(52, 92, 138), lit),
-        hovered(ImGuiCol_ButtonHovered, theme::rgb(62, 108, 160), lit);
+    const ScopedColor ground(ImGuiCol_Button, theme::colors().lit, lit),
+        hovered(ImGuiCol_ButtonHovered, theme::colors().lit_hovered, lit),
+        ink(ImGuiCol_Text, theme::colors().on_lit, lit);
     return ImGui::Button(label, ImVec2(width, 0));
 }
 
@@ -118,7 +119,7 @@ void dim_text(const PanelContext& context, std::string_view text) {
     const std::string cut = [&] {
         const ScopedFont font(context.fonts.small);
         std::string fitting = fitted(text, ImGui::GetContentRegionAvail().x);
-        colored_text(theme::kDim, fitting);
+        colored_text(theme::colors().dim, fitting);
         return fitting;
     }();
     if (cut != text) tooltip(context, text);
@@ -136,7 +137,7 @@ void small_words(const PanelContext& context, std::string_view text, ImU32 color
 }
 
 ScopedChild words_child(const PanelContext& context, const char* id, float padding) {
-    const ScopedColor ground(ImGuiCol_ChildBg, theme::rgb(26, 28, 34));
+    const ScopedColor ground(ImGuiCol_ChildBg, theme::colors().inset);
     const ScopedVar edge(ImGuiStyleVar_WindowPadding, {context.px(8), context.px(padding)});
     return ScopedChild(id, {0, 0}, true, ImGuiWindowFlags_AlwaysUseWindowPadding);
 }
@@ -184,7 +185,7 @@ float splitter(const char* id, bool vertical, ImVec2 at, float length, float thi
         const ImVec2 from =
             vertical ? ImVec2(at.x + thickness / 2 - 1, at.y) : ImVec2(at.x, at.y + thickness / 2 - 1);
         ImGui::GetWindowDrawList()->AddRectFilled(from, ImVec2(from.x + size.x, from.y + size.y),
-                                                  active ? theme::kAccent : theme::kLine);
+                                                  active ? theme::colors().accent : theme::colors().line);
     }
     if (!active) return 0;
     return vertical ? ImGui::GetIO().MouseDelta.x : ImGui::GetIO().MouseDelta.y;
@@ -217,18 +218,18 @@ std::string bytes_text(std::int64_t bytes) {
 }
 
 void finish_row_plot(ImDrawList& list, ImVec2 min, ImVec2 size, float shown, int first_row, int last_row) {
-    list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::kText, 0.5f));
+    list.AddLine({shown, min.y}, {shown, min.y + size.y}, theme::faded(theme::colors().text, 0.5f));
     list.PopClipRect();
     if (first_row == last_row) {  // one step makes no curve
         const std::string words = fitted("Space runs; curves need more steps", size.x - 16);
         const ImVec2 wide = ImGui::CalcTextSize(words.c_str());
-        list.AddText({min.x + (size.x - wide.x) / 2, min.y + (size.y - wide.y) / 2}, theme::kDim,
+        list.AddText({min.x + (size.x - wide.x) / 2, min.y + (size.y - wide.y) / 2}, theme::colors().dim,
                      words.c_str());
     }
     const std::string begin = fmt::format("step {}", first_row), end = fmt::format("{}", last_row);
-    list.AddText({min.x, min.y + size.y + 2}, theme::kDim, begin.c_str());
-    list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2}, theme::kDim,
-                 end.c_str());
+    list.AddText({min.x, min.y + size.y + 2}, theme::colors().dim, begin.c_str());
+    list.AddText({min.x + size.x - ImGui::CalcTextSize(end.c_str()).x, min.y + size.y + 2},
+                 theme::colors().dim, end.c_str());
 }
 
 std::string number_text(double value) {

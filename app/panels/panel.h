@@ -98,10 +98,10 @@ void next_to(const char* label, float gap);
 
 /// Draws dim text, shortened to the line; if it was shortened, hovering shows all of it.
 void dim_text(const PanelContext& context, std::string_view text);
-void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::kText);
+void heading(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().text);
 void colored_text(ImU32 color, std::string_view text);
 /// Draws text in the small font, wrapped.
-void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::kDim);
+void small_words(const PanelContext& context, std::string_view text, ImU32 color = theme::colors().dim);
 /// Opens a child that fills the room, with the background of texts; padding: above and below, unscaled.
 ScopedChild words_child(const PanelContext& context, const char* id, float padding);
 /// Returns the text, shortened with an ellipsis if it is wider than `width` pixels in the current font.

@@ -73,10 +73,10 @@ void draw_dialects(PolicyEditor& edit) {
     }
     // Shows all of it if it is in force, else only its beginning, since the card is short of room.
     if (policy.dialect == Dialect::released)
-        return small_words(context, dialect_help(policy.preset), theme::kWarm);
+        return small_words(context, dialect_help(policy.preset), theme::colors().warm);
     {
         const ScopedFont font(context.fonts.small);
-        colored_text(theme::kDim, fitted(dialect_help(policy.preset), edit.room()));
+        colored_text(theme::colors().dim, fitted(dialect_help(policy.preset), edit.room()));
     }
     tooltip(context, dialect_help(policy.preset));
 }
@@ -87,7 +87,7 @@ void draw_accounting(const PolicyEditor& edit) {
     if (!app.run.has_steps()) return;
     const ResolvedPolicy policy =
         resolve(edit.policy, app.run.history.n_prompt(), app.run.history.run().n_generate);
-    small_words(edit.context, accounting_text(policy), theme::kText);
+    small_words(edit.context, accounting_text(policy), theme::colors().text);
     tooltip(edit.context,
             fmt::format("Tokens of a KV head once the budget is full: stored = in the cache after a step's "
                         "eviction; attended = visible to the step's query, its own token included.{}",
@@ -134,7 +134,7 @@ void draw_overrides(const PolicyEditor& edit) {
                             format_override_heads(o));
     {
         const ScopedFont font(edit.context.fonts.small);
-        colored_text(n == 0 ? theme::kFaint : theme::kText, fitted(text, edit.room()));
+        colored_text(n == 0 ? theme::colors().faint : theme::colors().text, fitted(text, edit.room()));
     }
     tooltip(edit.context, text);
 }
@@ -147,7 +147,7 @@ void draw_spec(PolicyCard& panel, PolicyEditor& edit) {
         panel.spec_lane = edit.lane;
     }
     ImGui::AlignTextToFramePadding();
-    colored_text(theme::kDim, "spec");
+    colored_text(theme::colors().dim, "spec");
     tooltip(context, "The lane as text, for the command line and for other lanes. Enter applies it.");
     ImGui::SameLine(edit.label_width);
     ImGui::SetNextItemWidth(edit.room());

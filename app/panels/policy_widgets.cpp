@@ -34,7 +34,7 @@ std::string option_tooltip(std::string_view option, std::string_view idle) {
 void PolicyEditor::label(std::string_view option) {
     const float x = ImGui::GetCursorPosX();
     ImGui::AlignTextToFramePadding();
-    colored_text(theme::kDim, short_name(option));
+    colored_text(theme::colors().dim, short_name(option));
     tooltip(context, option_tooltip(option, idle_reason(policy, option, heads)));
     ImGui::SameLine();
     ImGui::SetCursorPosX(x + label_width);
@@ -194,7 +194,7 @@ void PolicyEditor::idle_options(std::initializer_list<std::string_view> options)
         if (!idle_reason(policy, option, heads).empty()) idle.push_back(option);
     if (idle.empty()) return;
     const ScopedFont font(context.fonts.small);
-    const ScopedColor color(ImGuiCol_Text, theme::kFaint);
+    const ScopedColor color(ImGuiCol_Text, theme::colors().faint);
     const bool open =
         ImGui::TreeNodeEx("##idle", ImGuiTreeNodeFlags_SpanAvailWidth | ImGuiTreeNodeFlags_NoTreePushOnOpen,
                           "no effect here: %d options", static_cast<int>(idle.size()));

@@ -27,11 +27,11 @@ void draw_histogram(const PanelContext& context, ImDrawList& list, const HeadMat
         const float part = std::sqrt(static_cast<float>(counts.bins[to_index(i)]) / static_cast<float>(most));
         const float y = at.y + size.y - step * static_cast<float>(i + 1);
         list.AddRectFilled({at.x + size.x + 1, y}, {at.x + size.x + 1 + wide * part, y + step},
-                           theme::rgb(62, 68, 82));
+                           theme::colors().line);
     }
     if (counts.above > 0)
         list.AddTriangleFilled({at.x, at.y - 2}, {at.x + size.x, at.y - 2},
-                               {at.x + size.x / 2, at.y - context.px(8)}, theme::kWarm);
+                               {at.x + size.x / 2, at.y - context.px(8)}, theme::colors().warm);
 }
 
 /// Draws the meaning of special colours outside the map that can occur. Returns their number; draws only if
@@ -42,8 +42,8 @@ int draw_marks(const PanelContext& context, ImDrawList* list, const HeadMatrix& 
     const auto item = [&](Rgb8 color, const char* text) {
         const float y = at.y + context.px(18) * static_cast<float>(n++), box = context.px(10);
         if (list == nullptr) return;
-        list->AddRectFilled({at.x, y}, {at.x + box, y + box}, theme::rgb(color.r, color.g, color.b));
-        list->AddText({at.x + box + context.px(4), y - context.px(2)}, theme::kDim, text);
+        list->AddRectFilled({at.x, y}, {at.x + box, y + box}, theme::opaque(color));
+        list->AddText({at.x + box + context.px(4), y - context.px(2)}, theme::colors().dim, text);
     };
     if (scale.marks_clips) item(kAboveColor, "above");
     if (scale.marks_clips && !scale.diverging) item(kBelowColor, "below");
@@ -67,7 +67,7 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
     for (int i = 0; i < 256; ++i) {
         const Rgb8 c = table[to_index(255 - i)];
         const float y = top + height * static_cast<float>(i) / 256;
-        list.AddRectFilled({x, y}, {x + width, y + height / 256 + 1}, theme::rgb(c.r, c.g, c.b));
+        list.AddRectFilled({x, y}, {x + width, y + height / 256 + 1}, theme::opaque(c));
     }
     draw_histogram(context, list, matrix, scale, {x, top}, {width, height});
     const std::vector<double> ticks =
@@ -80,8 +80,8 @@ void draw_range_bar(RangeBar& panel, const PanelContext& context, const HeadMatr
         u = std::pow(std::max(u, 0.0), double(terms.gamma));
         const auto mark = [&](double place, const std::string& words) {
             const float y = top + height * static_cast<float>(1 - place);
-            list.AddLine({x + width, y}, {x + width + 3, y}, theme::kDim);
-            list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::kDim,
+            list.AddLine({x + width, y}, {x + width + 3, y}, theme::colors().dim);
+            list.AddText({x + width + context.px(5), y - ImGui::GetFontSize() / 2}, theme::colors().dim,
                          words.c_str());
         };
         mark(scale.diverging ? 0.5 + 0.5 * u : u, text);

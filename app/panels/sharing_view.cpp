@@ -69,7 +69,7 @@ void draw_groups(const PanelContext& context, const KvLayout& layout, int layer,
             const ImVec2 a(x, y + (top ? 1.0f : 0.0f)), b(x + cell - (ends ? context.px(2) : 0), y + height);
             const ImU32 color = group_color(layout, g);
             list.AddRectFilled(a, b, layout.owns(l) ? color : theme::faded(color, 0.42f));
-            if (l == layer && h == head) list.AddRect(a, b, theme::kText);
+            if (l == layer && h == head) list.AddRect(a, b, theme::colors().text);
             if (!hovered || mouse.x < x || mouse.x >= x + cell || mouse.y < y || mouse.y >= y + height)
                 continue;
             const KvHead& kv = layout.kv_head(g);
@@ -149,7 +149,7 @@ void draw_sharing(KvSharing& sharing, PolicyEditor& edit) {
                     per_head > 0 ? fmt::format(", measured {:.0f}",
                                                static_cast<double>(record->use.stored_bytes) / per_head)
                                  : ""),
-        theme::kText);
+        theme::colors().text);
     tooltip(edit.context,
             "By the equation 2 * KV heads * head_dim * 4 bytes; measured: bytes stored over tokens stored in "
             "a KV head.");

@@ -1,5 +1,6 @@
 #include "app/panels/span_plot.h"
 
+#include "app/panels/lane_line.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/watched_span.h"
 #include "engine/base/index.h"
@@ -36,10 +37,10 @@ void draw_span_plot(const PanelContext& context) {
     const float left = context.px(38),
                 below = line * static_cast<float>(app.run.lane_editor.n_lanes() + 1) + context.px(8);
     const ImVec2 min(origin.x + left, origin.y + context.px(4)),
-        size(room.x - left - context.px(6), room.y - below - context.px(6));
+        size(room.x - left - kLineEndRoom * context.scale, room.y - below - context.px(6));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     if (size.x < 30 || size.y < 24) return;
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     const StepList& steps = app.run.history.steps();
     const int first = steps.front()->row, last = std::max(steps.back()->row, first + 1);
     const auto at = [&](int row, float share) {
@@ -48,8 +49,9 @@ void draw_span_plot(const PanelContext& context) {
     };
     for (const float share : {0.0f, 0.5f, 1.0f}) {
         const float y = at(first, share).y;
-        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::rgb(42, 46, 55));
-        list.AddText({origin.x, y - line / 2}, theme::kDim, fmt::format("{:.0f} %", share * 100).c_str());
+        list.AddLine({min.x, y}, {min.x + size.x, y}, theme::colors().grid);
+        list.AddText({origin.x, y - line / 2}, theme::colors().dim,
+                     fmt::format("{:.0f} %", share * 100).c_str());
     }
     list.PushClipRect(min, {min.x + size.x, min.y + size.y}, true);
     float text_y = min.y + size.y + line + context.px(6);
@@ -58,20 +60,24 @@ void draw_span_plot(const PanelContext& context) {
         ImU32 color;
     };
     std::vector<Note> notes;
+    std::vector<LineEnd> ends;
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane) {
         const auto known = app.run.history_lane(lane);
         if (!known) continue;
         const SpanLifetime lifetime = span_lifetime(app.run.history, *known, span);
         const ImU32 color = theme::lane_color(lane);
+        LaneLine drawn(context, list, lane, lane == app.view.lane ? 2.4f : 1.5f);
+        std::optional<ImVec2> end;
         for (std::size_t i = 0; i < lifetime.share.size(); ++i) {
-            if (std::isnan(lifetime.share[i])) continue;
-            const ImVec2 here = at(steps[i]->row, lifetime.share[i]);
-            if (i + 1 < lifetime.share.size() && !std::isnan(lifetime.share[i + 1]))
-                list.AddLine(here, at(steps[i + 1]->row, lifetime.share[i + 1]), color,
-                             lane == app.view.lane ? 2.4f : 1.5f);
-            else
-                list.AddCircleFilled(here, 2, color);
+            if (std::isnan(lifetime.share[i])) {
+                drawn.lift();
+                continue;
+            }
+            end = at(steps[i]->row, lifetime.share[i]);
+            drawn.to(*end);
         }
+        drawn.lift();
+        if (end) ends.push_back({lane, end->y});
         const auto share_at = [&](int row) {
             const int i = std::clamp(row - first, 0, static_cast<int>(lifetime.share.size()) - 1);
             return lifetime.share[to_index(i)];
@@ -99,6 +105,7 @@ void draw_span_plot(const PanelContext& context) {
              color});
     }
     finish_row_plot(list, min, size, at(app.view.row, 0).x, first, steps.back()->row);
+    label_line_ends(list, std::move(ends), {min.x + size.x + context.px(3), min.y}, size.y);
     for (const Note& note : notes) {
         ImGui::SetCursorScreenPos({origin.x, text_y});
         colored_text(note.color, fitted(note.text, room.x));

@@ -47,7 +47,7 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
     const bool hovered = ImGui::IsItemHovered();
     mark_item(context, "tau curve");
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y}, theme::rgb(30, 33, 40),
+    list.AddRectFilled(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y}, theme::colors().inset,
                        3);
     list.PushClipRect(plot.min, {plot.min.x + plot.size.x, plot.min.y + plot.size.y}, true);
     constexpr int kSteps = 64;
@@ -56,7 +56,7 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
     };
     for (int i = 1; i <= kSteps; ++i) {
         const double a = plot.span * (i - 1) / kSteps, b = plot.span * i / kSteps;
-        list.AddLine(plot.at(a, tau_at(a)), plot.at(b, tau_at(b)), theme::kAccent, 1.5f);
+        list.AddLine(plot.at(a, tau_at(a)), plot.at(b, tau_at(b)), theme::colors().accent, 1.5f);
     }
     const ImVec2 mouse = ImGui::GetMousePos();
     int nearest = -1;
@@ -64,10 +64,11 @@ bool edit_curve(const PanelContext& context, TauSchedule& tau, const ResolvedPol
         const ImVec2 at = plot.at(handles[i].first, handles[i].second);
         const bool near = std::hypot(mouse.x - at.x, mouse.y - at.y) < context.px(9);
         if (hovered && near) nearest = static_cast<int>(i);
-        list.AddCircle(at, context.px(4), near && hovered ? theme::kText : theme::kAccent, 0, 1.5f);
+        list.AddCircle(at, context.px(4), near && hovered ? theme::colors().text : theme::colors().accent, 0,
+                       1.5f);
     }
     const double shown = std::min<double>(now, plot.span);
-    list.AddCircleFilled(plot.at(shown, tau_at(shown)), context.px(3), theme::kWarm);
+    list.AddCircleFilled(plot.at(shown, tau_at(shown)), context.px(3), theme::colors().warm);
     list.PopClipRect();
 
     bool changed = false;

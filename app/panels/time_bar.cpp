@@ -1,5 +1,6 @@
 #include "app/panels/time_bar.h"
 
+#include "app/panels/lane_line.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
@@ -70,7 +71,7 @@ void draw_forks(const PanelContext& context, ImDrawList& list, float top, const 
         list.AddQuadFilled({x, y - r}, {x + r, y}, {x, y + r}, {x - r, y}, color);
     };
     for (const Branch& branch : other_branches(app))
-        if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::kGood);
+        if (branch.from_row <= app.run.last_row()) rhomb(x_of(branch.from_row), theme::colors().good);
     for (int lane = 0; lane < app.run.lane_editor.n_lanes(); ++lane)
         if (const std::optional<int> known = app.run.history_lane(lane)) {
             const RunHistory::Lane& l = app.run.history.lanes()[to_index(*known)];
@@ -107,7 +108,7 @@ void draw(TimeBar&, const PanelContext& context) {
     const ImVec2 size(room.x - label_width, room.y);
     const ImVec2 max(min.x + size.x, min.y + size.y);
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, max, theme::rgb(26, 28, 34), 4);
+    list.AddRectFilled(min, max, theme::colors().inset, 4);
     const auto x_of = [&](double row) {
         return min.x + context.px(6) +
                (size.x - context.px(12)) * static_cast<float>((row - first) / std::max(n - 1, 1));
@@ -125,35 +126,35 @@ void draw(TimeBar&, const PanelContext& context) {
             const float share = std::min(1.0f, static_cast<float>(record->evictions.size()) / n_kv);
             const float x = x_of(step->row);
             list.AddLine({x, max.y - 2}, {x, max.y - 2 - (size.y * 0.42f) * share},
-                         theme::faded(theme::kWarm, 0.55f), n > 400 ? 1.0f : 2.0f);
+                         theme::faded(theme::colors().warm, 0.55f), n > 400 ? 1.0f : 2.0f);
         }
         if (!step->commands.empty()) {
             const float x = x_of(step->row);
-            list.AddTriangleFilled({x - 4, min.y + 1}, {x + 4, min.y + 1}, {x, min.y + 8}, theme::kAccent);
+            list.AddTriangleFilled({x - 4, min.y + 1}, {x + 4, min.y + 1}, {x, min.y + 8},
+                                   theme::colors().accent);
         }
     }
     draw_forks(context, list, min.y, x_of);
     // KL of every lane to lane 0.
     for (std::size_t i = 1; i < app.run.history.lanes().size(); ++i) {
-        std::optional<ImVec2> before;
         const auto listed = [&] {  // colours belong to the lanes as they are listed
             for (int c = 0; c < app.run.lane_editor.n_lanes(); ++c)
                 if (app.run.history_lane(c) == static_cast<int>(i)) return c;
             return -1;
         }();
         if (listed < 0) continue;
+        LaneLine line(context, list, listed, 1.2f);
         for (const auto& step : app.run.history.steps()) {
             const LaneRecord* record = app.run.history.lane_record(step->row, static_cast<int>(i));
             if (record == nullptr || !record->kl) {
-                before.reset();
+                line.lift();
                 continue;
             }
             const ImVec2 point(
                 x_of(step->row),
                 max.y - 3 -
                     (size.y - 8) * std::sqrt(std::min(1.0f, std::max(0.0f, *record->kl) / largest_kl)));
-            if (before) list.AddLine(*before, point, theme::faded(theme::lane_color(listed), 0.9f), 1.2f);
-            before = point;
+            line.to(point);
         }
     }
     ImGui::SetCursorScreenPos(min);
@@ -164,10 +165,10 @@ void draw(TimeBar&, const PanelContext& context) {
     const int row = std::clamp(static_cast<int>(std::lround(under)), first, last);
     if (ImGui::IsItemActive() && row != app.view.row) run(context, fmt::format("row {}", row));
     const float handle = x_of(app.view.row);
-    list.AddLine({handle, min.y}, {handle, max.y}, theme::kText, 1.5f);
-    list.AddCircleFilled({handle, min.y + 5}, context.px(4), theme::kText);
+    list.AddLine({handle, min.y}, {handle, max.y}, theme::colors().text, 1.5f);
+    list.AddCircleFilled({handle, min.y + 5}, context.px(4), theme::colors().text);
     if (ImGui::IsItemHovered() && !ImGui::IsItemActive()) {
-        list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::kText, 0.4f));
+        list.AddLine({x_of(row), min.y}, {x_of(row), max.y}, theme::faded(theme::colors().text, 0.4f));
         const StepTrace& step = app.run.history.at_row(row);
         std::string text = fmt::format("step {}", row);
         for (std::size_t i = 0; i < step.lanes.size(); ++i)
@@ -182,7 +183,7 @@ void draw(TimeBar&, const PanelContext& context) {
                              "Triangles: changes. Rhombs: branches and forks.\nDragging only shows earlier "
                              "steps; “go back” rewinds.");
     }
-    list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::kText,
+    list.AddText({max.x + context.px(8), min.y + (size.y - ImGui::GetFontSize()) / 2}, theme::colors().text,
                  fmt::format("step {}", app.view.row).c_str());
 }
 

@@ -12,12 +12,12 @@ namespace keyhole {
 
 namespace {
 
-/// Returns a token's background by kept share: the fewer heads keep it, the darker.
+/// Returns a token's background by kept share: the fewer heads keep it, the nearer to the pane's ground.
 ImU32 share_color(float u) {
-    const auto mix = [&](int a, int b) {
-        return static_cast<int>(static_cast<float>(a) + (static_cast<float>(b - a)) * u);
-    };
-    return theme::rgb(mix(34, 52), mix(38, 116), mix(46, 166));
+    const ImVec4 none = ImGui::ColorConvertU32ToFloat4(theme::colors().kept_by_none),
+                 all = ImGui::ColorConvertU32ToFloat4(theme::colors().kept_by_all);
+    return ImGui::ColorConvertFloat4ToU32(
+        {none.x + (all.x - none.x) * u, none.y + (all.y - none.y) * u, none.z + (all.z - none.z) * u, 1});
 }
 
 ImU32 heat(float u) {
@@ -148,25 +148,28 @@ void draw(TokenStrip& panel, const PanelContext& context) {
             list.AddRectFilled(min, max, by == StripColor::share ? share_color(u) : heat(place), 2);
         const bool on_light = by != StripColor::share && light(place) && !dimmed;
         // A token that few heads hold looks nearly gone.
-        const ImU32 color = gone || dimmed            ? theme::kFaint
-                            : on_light                ? theme::rgb(16, 20, 24)
-                            : by == StripColor::share ? theme::faded(theme::kText, 0.4f + 0.6f * share[i])
-                                                      : theme::kText;
+        const ImU32 color = gone || dimmed ? theme::colors().faint
+                            : on_light     ? theme::kOnBright
+                            : by == StripColor::share
+                                ? theme::faded(theme::colors().text, 0.4f + 0.6f * share[i])
+                                : theme::kOnDark;
         list.AddText({min.x, min.y + context.px(1)}, color, text.c_str());
-        if (gone) list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::kFaint);
+        if (gone)
+            list.AddLine({min.x, (min.y + max.y) / 2}, {max.x, (min.y + max.y) / 2}, theme::colors().faint);
         if (panel.own[i] >= 0)  // fed: the lane did not choose this token
-            list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::kWarm,
+            list.AddLine({min.x, max.y - context.px(1)}, {max.x, max.y - context.px(1)}, theme::colors().warm,
                          context.px(1.5f));
         const bool prompt_end = p == app.run.history.n_prompt();
-        if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::kWarm, 2);
+        if (prompt_end) list.AddLine({min.x - 1, min.y - 1}, {min.x - 1, max.y + 1}, theme::colors().warm, 2);
         const std::optional<Pick>& over = context.shared.hovered;
         const bool picked = std::find(app.view.curve_positions.begin(), app.view.curve_positions.end(), p) !=
                             app.view.curve_positions.end();
         if (app.view.watched && app.view.watched->holds(p))
-            list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::kGood);
-        if (picked) list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kWarm, 2, 0, 1.5f);
+            list.AddRectFilled({min.x, max.y}, {max.x + 1, max.y + context.px(2)}, theme::colors().good);
+        if (picked)
+            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().warm, 2, 0, 1.5f);
         if (over && over->position == p)
-            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::kText, 2);
+            list.AddRect({min.x - 1, min.y - 1}, {max.x + 1, max.y + 1}, theme::colors().text, 2);
         const int alone = lone_holder(app, p);
         if (alone >= 0)
             list.AddRectFilled({min.x, min.y - context.px(1)}, {max.x, min.y + context.px(1.5f)},

@@ -262,9 +262,10 @@ void draw_run_buttons(const PanelContext& context) {
     const bool running = app.run.stoppable();
     const ScopedDisabled disabled(!app.run.live());
     {
-        const ScopedColor ground(ImGuiCol_Button,
-                                 running ? theme::rgb(122, 78, 32) : theme::rgb(40, 104, 74)),
-            hovered(ImGuiCol_ButtonHovered, running ? theme::rgb(150, 96, 40) : theme::rgb(50, 126, 90));
+        const theme::Colors& c = theme::colors();
+        const ScopedColor ground(ImGuiCol_Button, running ? c.stop : c.run),
+            hovered(ImGuiCol_ButtonHovered, running ? c.stop_hovered : c.run_hovered),
+            ink(ImGuiCol_Text, c.on_run);
         // A run that stopped by itself says why in the status line.
         const bool paused = app.run.status.phase == EnginePhase::idle && !app.run.status.message.empty();
         const char* const start = paused && app.run.n_decoded() > 0 ? "▶  Continue" : "▶  Run";
@@ -311,7 +312,7 @@ void draw_menus(TopBar&, const PanelContext& context) {
     const float width = ImGui::CalcTextSize(hint.c_str()).x;
     if (const float x = ImGui::GetWindowWidth() - width - context.px(14); x > ImGui::GetCursorPosX()) {
         ImGui::SetCursorPosX(x);
-        colored_text(theme::kFaint, hint);
+        colored_text(theme::colors().faint, hint);
     }
 }
 
@@ -352,7 +353,7 @@ void draw_status(const PanelContext& context) {
     const AppState& app = context.app;
     const EngineStatus& status = app.run.status;
     std::string text;
-    ImU32 color = theme::kDim;
+    ImU32 color = theme::colors().dim;
     float progress = -1;
     if (!app.run.live()) {
         text = "trace " + app.run.opened_file.filename().string();
@@ -372,14 +373,14 @@ void draw_status(const PanelContext& context) {
                 break;
             case EnginePhase::running:
                 text = "decoding";
-                color = theme::kGood;
+                color = theme::colors().good;
                 break;
             case EnginePhase::finished:
                 text = "finished";
                 break;
             case EnginePhase::failed:
                 text = "stopped";
-                color = theme::kFault;
+                color = theme::colors().fault;
                 break;
         }
     }
@@ -397,7 +398,7 @@ void draw_status(const PanelContext& context) {
         colored_text(c, words);
         ImGui::SameLine(0, context.px(14));
     };
-    part(text, theme::kText);
+    part(text, theme::colors().text);
     if (progress >= 0 && progress < 1) {
         ImGui::ProgressBar(progress, {context.px(120), line}, "");
         ImGui::SameLine(0, context.px(14));
@@ -418,14 +419,17 @@ void draw_status(const PanelContext& context) {
     const float end = ImGui::GetWindowPos().x + ImGui::GetWindowWidth() - context.px(12);
     const float room = end - right_width - context.px(20) - ImGui::GetCursorScreenPos().x;
     if (app.jobs.getting()) {
-        part("getting " + app.jobs.wanted_model, theme::kDim);
+        part("getting " + app.jobs.wanted_model, theme::colors().dim);
         ImGui::ProgressBar(static_cast<float>(app.jobs.get_job.progress()), {context.px(120), line}, "");
         ImGui::SameLine();
         if (ImGui::SmallButton("Cancel##model")) run(context, "model.cancel");
         mark_item(context, "status model.cancel");
         ImGui::SameLine();
     } else if (app.jobs.opening() || app.jobs.export_job.running()) {
-        part(app.jobs.opening() ? "opening" : app.jobs.saving() ? "saving" : "exporting", theme::kDim);
+        part(app.jobs.opening()  ? "opening"
+             : app.jobs.saving() ? "saving"
+                                 : "exporting",
+             theme::colors().dim);
         const double done =
             app.jobs.opening() ? app.jobs.open_job.progress() : app.jobs.export_job.progress();
         ImGui::ProgressBar(static_cast<float>(done), {context.px(120), line}, "");
@@ -438,13 +442,13 @@ void draw_status(const PanelContext& context) {
         const std::string message = app.glyphs.text(
             app.notice.text.empty() ? (app.run.live() ? status.message : std::string()) : app.notice.text);
         const std::string cut = fitted(message, room);
-        part(cut, fault ? theme::kFault : theme::kDim);
+        part(cut, fault ? theme::colors().fault : theme::colors().dim);
         if (cut != message) {
             const ImVec2 min = ImGui::GetItemRectMin(), max = ImGui::GetItemRectMax();
             if (ImGui::IsMouseHoveringRect(min, max)) ImGui::SetTooltip("%s", message.c_str());
         }
     }
-    list.AddText({end - right_width, at.y}, theme::kDim, right.c_str());
+    list.AddText({end - right_width, at.y}, theme::colors().dim, right.c_str());
 }
 
 }  // namespace keyhole

@@ -13,7 +13,7 @@ namespace keyhole {
 
 namespace {
 
-void wrapped(const std::string& text, ImU32 color = theme::kText) {
+void wrapped(const std::string& text, ImU32 color = theme::colors().text) {
     const ScopedColor ink(ImGuiCol_Text, color);
     ImGui::TextWrapped("%s", text.c_str());
 }
@@ -33,8 +33,8 @@ void draw_spark(ImDrawList& list, const TokenLifetime::Head& head, ImVec2 min, I
             if (values[i] >= 0 && values[i + 1] >= 0) list.AddLine(at(i), at(i + 1), color, 1.3f);
         if (n > 0 && values[0] >= 0 && (n == 1 || !(values[1] >= 0))) list.AddCircleFilled(at(0), 2, color);
     };
-    draw_line(head.threshold, theme::kWarm);
-    draw_line(head.score, theme::rgb(140, 200, 240));
+    draw_line(head.threshold, theme::colors().warm);
+    draw_line(head.score, theme::colors().accent);
 }
 
 /// Draws a cell a query head: kept, or the step of its eviction, and its curves.
@@ -54,21 +54,24 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
     const ScopedFont font(context.fonts.small);
     for (int l = first; l < first + n_layers; ++l) {
         const float top = origin.y + high * static_cast<float>(l - first);
-        list.AddText({origin.x, top + high / 4}, l == app.view.layer ? theme::kText : theme::kFaint,
+        list.AddText({origin.x, top + high / 4},
+                     l == app.view.layer ? theme::colors().text : theme::colors().faint,
                      fmt::format("L{}", l).c_str());
         for (int h = 0; h < n_heads; ++h) {
             const TokenLifetime::Head& head = lifetime.heads[to_index(layout.kv_head_from_head(l, h))];
             const ImVec2 min(origin.x + label + wide * static_cast<float>(h), top),
                 max(min.x + wide - 2, top + high - 2);
             const bool gone = head.evicted_at >= 0 && head.evicted_at <= app.view.row;
-            list.AddRectFilled(min, max, gone ? theme::rgb(44, 40, 36) : theme::rgb(30, 52, 76), 2);
+            list.AddRectFilled(min, max, gone ? theme::colors().gone : theme::colors().held, 2);
             draw_spark(list, head, min, max);
             const std::string text = head.evicted_at < 0 ? "kept" : fmt::format("× {}", head.evicted_at);
             if (const ImVec2 words = ImGui::CalcTextSize(text.c_str()); words.x + 3 < wide) {
-                list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::rgb(22, 24, 29), 2);
-                list.AddText({min.x + 2, min.y}, gone ? theme::kDim : theme::kText, text.c_str());
+                list.AddRectFilled(min, {min.x + words.x + 4, min.y + words.y}, theme::colors().inset, 2);
+                list.AddText({min.x + 2, min.y}, gone ? theme::colors().dim : theme::colors().text,
+                             text.c_str());
             }
-            if (l == app.view.layer && h == app.view.head) list.AddRect(min, max, theme::kWarm, 2, 0, 2);
+            if (l == app.view.layer && h == app.view.head)
+                list.AddRect(min, max, theme::colors().warm, 2, 0, 2);
             if (ImGui::IsWindowHovered() && ImGui::IsMouseHoveringRect(min, max)) {
                 const std::string story =
                     eviction_story(app.run.history, lifetime.lane, l, h, lifetime.position);
@@ -91,7 +94,7 @@ void draw_heads(const PanelContext& context, const TokenLifetime& lifetime) {
 void draw_bars(const PanelContext& context, std::span<const float> values, float largest, ImU32 color) {
     const ImVec2 min = ImGui::GetCursorScreenPos(), size(ImGui::GetContentRegionAvail().x, context.px(46));
     ImDrawList& list = *ImGui::GetWindowDrawList();
-    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::rgb(26, 28, 34), 3);
+    list.AddRectFilled(min, {min.x + size.x, min.y + size.y}, theme::colors().inset, 3);
     const float count = static_cast<float>(std::max<std::size_t>(values.size(), 1));
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (!(values[i] > 0)) continue;
@@ -286,7 +289,7 @@ void draw(WhyPage& page, const PanelContext& context) {
     wrapped(story.empty()
                 ? fmt::format("The focused head, L{}.H{}, still keeps it.", app.view.layer, app.view.head)
                 : story,
-            story.empty() ? theme::kGood : theme::kText);
+            story.empty() ? theme::colors().good : theme::colors().text);
     ImGui::Separator();
     draw_full_attention(context, lifetime);
     draw_shadow_attention(context, lifetime);

@@ -135,7 +135,7 @@ void AppState::save_picture(const std::filesystem::path& path, int width, bool s
     if (view.difference && shows_difference()) {
         const float most = maps.difference.focus().largest(view.range().sinks_count);
         write_png(difference_picture(run.history, shown_lane(), run.history_lane(other_lane()).value_or(0),
-                                     view, difference_scale(view, most), request),
+                                     view, difference_scale(view, most, Ground::light), request),
                   path);
     } else {
         const float largest = maps.lane.focus().largest(view.range().sinks_count);

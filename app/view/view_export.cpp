@@ -169,8 +169,9 @@ struct Writer {
             HeatData data(HeatData::Kind::difference);
             data.update(history, a, view, std::numeric_limits<double>::infinity(), b);
             const float most = data.focus().largest(view.range().sinks_count);
-            write_png(difference_picture(history, a, b, view, difference_scale(view, most), request),
-                      path(fmt::format("{}_{}-{}_{}.png", name_of(word), word.a, word.b, head)));
+            write_png(
+                difference_picture(history, a, b, view, difference_scale(view, most, Ground::light), request),
+                path(fmt::format("{}_{}-{}_{}.png", name_of(word), word.a, word.b, head)));
         });
     }
     void curves(const std::string& name) {

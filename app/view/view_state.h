@@ -84,6 +84,7 @@ struct ViewState {
     StripColor strip = StripColor::share;
     bool advanced = false;  ///< the focused lane's card shows all options, not only the usual ones
 
+    Ground ground = Ground::dark;  ///< the window's theme
     float interface_scale = 1;
     // Panes, in unscaled pixels; 0: the default for the window's size.
     float left_width = 0, right_width = 0, atlas_height = 0, text_height = 0, curves_height = 0;
@@ -106,6 +107,6 @@ struct ViewState {
 /// Returns the range in force. An automatic range follows the largest shown value.
 ColorScale color_scale(const ViewState& view, float largest);
 /// Returns the range for differences, symmetric about zero. largest: largest magnitude.
-ColorScale difference_scale(const ViewState& view, float largest);
+ColorScale difference_scale(const ViewState& view, float largest, Ground ground);
 
 }  // namespace keyhole

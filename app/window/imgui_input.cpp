@@ -141,7 +141,13 @@ int n_open_popups() {
 }
 
 void close_top_popup() {
-    ImGui::ClosePopupToLevel(n_open_popups() - 1, true);
+    // A list within a menu closes with its menu: under the pointer, it would open again at once.
+    const auto& popups = ImGui::GetCurrentContext()->OpenPopupStack;
+    int level = popups.Size - 1;
+    while (level > 0 && popups[level].Window != nullptr &&
+           (popups[level].Window->Flags & ImGuiWindowFlags_ChildMenu) != 0)
+        --level;
+    ImGui::ClosePopupToLevel(level, true);
 }
 
 void leave_text_field() {

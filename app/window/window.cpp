@@ -572,7 +572,7 @@ void WindowLoop::load_fonts_again() {
     if (!std::exchange(app_.requests.scale_changed, false) && !learned && drawn_scale_ == scale_) return;
     const bool first = std::exchange(drawn_scale_, scale_) == 0;
     fonts_ = load_fonts(scale_, app_.glyphs);
-    apply_theme(scale_);
+    apply_theme(scale_, app_.view.ground);
     imgui_compat::renew_font_texture(first);
     g_frames_wanted = 3;
 }
@@ -621,7 +621,8 @@ void WindowLoop::render() {
     glfwGetFramebufferSize(window_, &width, &height);
     glViewport(0, 0, width, height);
     glDisable(GL_SCISSOR_TEST);
-    glClearColor(24 / 255.0f, 26 / 255.0f, 31 / 255.0f, 1);
+    const ImVec4 ground = ImGui::ColorConvertU32ToFloat4(theme::colors().window);
+    glClearColor(ground.x, ground.y, ground.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     write_files(width, height);

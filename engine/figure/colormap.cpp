@@ -13,7 +13,8 @@ namespace {
 #include "engine/figure/colormap_tables.inc"
 
 constexpr std::array kNames = {std::string_view("viridis"), std::string_view("cividis"),
-                               std::string_view("rdbu"), std::string_view("gray")};
+                               std::string_view("rdbu"), std::string_view("rdbu-dark"),
+                               std::string_view("gray")};
 
 }  // namespace
 
@@ -23,6 +24,8 @@ const std::array<Rgb8, 256>& colormap_table(Colormap map) {
             return kCividis;
         case Colormap::rdbu:
             return kRdbu;
+        case Colormap::rdbu_dark:
+            return kRdbuDark;
         case Colormap::gray:
             return kGray;
         case Colormap::viridis:

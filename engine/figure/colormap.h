@@ -31,14 +31,22 @@ struct Rgb8 {
 };
 
 enum class Colormap {
-    viridis,  ///< weights
-    cividis,  ///< weights; readable with colour-vision deficiency
-    rdbu,     ///< differences: blue negative, near-white zero, red positive
-    gray,     ///< print: light small, black large
+    viridis,    ///< weights
+    cividis,    ///< weights; readable with colour-vision deficiency
+    rdbu,       ///< differences: blue negative, near-white zero, red positive
+    rdbu_dark,  ///< the same for a dark ground: grey zero, light ends
+    gray,       ///< print: light small, black large
 };
 
 inline constexpr std::array kColormaps = {Colormap::viridis, Colormap::cividis, Colormap::rdbu,
-                                          Colormap::gray};
+                                          Colormap::rdbu_dark, Colormap::gray};
+
+/// What a picture stands on: paper and projectors, or the dark window.
+enum class Ground { light, dark };
+/// Returns the map of differences for a ground.
+constexpr Colormap difference_map(Ground ground) {
+    return ground == Ground::light ? Colormap::rdbu : Colormap::rdbu_dark;
+}
 const std::array<Rgb8, 256>& colormap_table(Colormap map);
 std::string_view colormap_name(Colormap map);
 std::optional<Colormap> colormap_from_name(std::string_view name);
@@ -90,6 +98,18 @@ inline constexpr Rgb8 kHatchColor{176, 176, 176};    ///< stripes of the hatch
 inline constexpr Rgb8 kKeptColor{38, 96, 140};       ///< mask: attended and kept
 /// mask: attended for the last time, evicted after the row
 inline constexpr Rgb8 kLastSeenColor{238, 150, 34};
+
+/// The same colours by ground. hidden: stored, but not attended by the row.
+struct CellColors {
+    Rgb8 future, missing, evicted, hatch, kept, last_seen, hidden;
+};
+constexpr CellColors cell_colors(Ground ground) {
+    if (ground == Ground::light)
+        return {kFutureColor, kMissingColor,  kEvictedColor,  kHatchColor,
+                kKeptColor,   kLastSeenColor, {178, 140, 190}};
+    return {{20, 22, 27},   {44, 47, 55},   {38, 41, 49},  {66, 70, 82},
+            {64, 138, 190}, {238, 150, 34}, {126, 84, 140}};
+}
 
 /// Returns whether a pixel of the picture is on a stripe over evicted cells: 2 of every 6, diagonal,
 /// falling to the left.

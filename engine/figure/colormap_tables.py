@@ -5,7 +5,9 @@ viridis and cividis: the CC0 data of matplotlib (lib/matplotlib/_cm_listed.py; p
 8 bits.
 rdbu: computed here in Oklab, blue (negative) over near-white (zero) to red (positive); lightness is the \
 same on both
-sides and falls evenly with distance from zero. gray: light (small) to black (large), for print.
+sides and falls evenly with distance from zero. rdbu_dark: the same hues for a dark ground; zero is grey, \
+and lightness rises
+with distance from zero. gray: light (small) to black (large), for print.
 
     python3 colormap_tables.py PATH/_cm_listed.py > colormap_tables.inc
 """
@@ -66,15 +68,24 @@ def ramp(stops, t):
 
 
 def rdbu():
-    white = (0.975, 0.0, 0.0)
-    blue = (0.66, -0.045, -0.105), (0.36, -0.020, -0.115)
-    red = (0.66, 0.125, 0.070), (0.36, 0.130, 0.050)
+    return diverging(zero=(0.975, 0.0, 0.0),
+                     blue=((0.66, -0.045, -0.105), (0.36, -0.020, -0.115)),
+                     red=((0.66, 0.125, 0.070), (0.36, 0.130, 0.050)))
+
+
+def rdbu_dark():
+    return diverging(zero=(0.50, 0.0, 0.0),
+                     blue=((0.66, -0.050, -0.130), (0.86, -0.055, -0.065)),
+                     red=((0.66, 0.130, 0.085), (0.86, 0.055, 0.075)))
+
+
+def diverging(zero, blue, red):
     table = []
     for i in range(256):
         # Entries 127 and 128 are both the colour of zero.
         distance = max(0, (127 - i) if i < 128 else (i - 128)) / 127
         middle, end = blue if i < 128 else red
-        table.append(rgb_from_oklab(ramp([(0, white), (0.55, middle), (1, end)], distance)))
+        table.append(rgb_from_oklab(ramp([(0, zero), (0.55, middle), (1, end)], distance)))
     return table
 
 
@@ -99,4 +110,5 @@ if __name__ == "__main__":
     write("Viridis", data["_viridis_data"])
     write("Cividis", data["_cividis_data"])
     write("Rdbu", rdbu())
+    write("RdbuDark", rdbu_dark())
     write("Gray", gray())

@@ -59,9 +59,34 @@ TEST(Colormap, DivergingIsPinnedAtZeroAndFallsAlikeOnBothSides) {
     }
 }
 
+TEST(Colormap, TheDarkDivergingMapIsGreyAtZeroAndRisesAlikeOnBothSides) {
+    const auto& table = colormap_table(Colormap::rdbu_dark);
+    EXPECT_EQ(table[127], table[128]);
+    const auto [r, g, b] = table[127];
+    EXPECT_EQ(r, g);
+    EXPECT_EQ(g, b);
+    EXPECT_LT(luminance(table[127]), 0.2);
+    EXPECT_GT(luminance(table[0]), 0.5);
+    for (std::size_t i = 0; i < 127; ++i) {
+        EXPECT_GE(luminance(table[i]), luminance(table[i + 1]) - 2e-3);
+        EXPECT_NEAR(luminance(table[i]), luminance(table[255 - i]), 0.08);
+    }
+    EXPECT_GT(table[40].b, table[40].r);    // negative is blue
+    EXPECT_GT(table[215].r, table[215].b);  // positive is red
+}
+
+TEST(Colormap, CellsDifferOnBothGrounds) {
+    for (const Ground ground : {Ground::light, Ground::dark}) {
+        const CellColors c = cell_colors(ground);
+        const std::array all = {c.future, c.missing, c.evicted, c.hatch, c.kept, c.last_seen, c.hidden};
+        for (std::size_t i = 0; i < all.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]) << i << " " << j;
+        EXPECT_EQ(luminance(c.future) > 0.5, ground == Ground::light);
+    }
+}
+
 TEST(Colormap, NamesGoBothWays) {
-    for (Colormap map : {Colormap::viridis, Colormap::cividis, Colormap::rdbu, Colormap::gray})
-        EXPECT_EQ(colormap_from_name(colormap_name(map)), map);
+    for (Colormap map : kColormaps) EXPECT_EQ(colormap_from_name(colormap_name(map)), map);
     EXPECT_FALSE(colormap_from_name("jet"));
 }
 

@@ -14,6 +14,8 @@
 namespace keyhole {
 namespace {
 
+constexpr CellColors kGround = cell_colors(Ground::dark);
+
 constexpr int kRow = 60;
 
 RunHistory history_of(std::vector<int> budgets) {
@@ -112,11 +114,11 @@ TEST(Compare, TextsPartWhereChoicesDo) {
 TEST(Compare, WhoHoldsStandsOutFromTheGround) {
     ViewState view;
     view.mode = HeatMode::mask;
-    const ColorScale scale = difference_scale(view, 1);
+    const ColorScale scale = difference_scale(view, 1, Ground::dark);
     const auto brightness = [](Rgb8 c) { return 0.3 * c.r + 0.59 * c.g + 0.11 * c.b; };
     for (const float value : {1.0f, -1.0f, 0.0f}) {
-        EXPECT_GT(brightness(color_of(scale, value)), brightness(HeatGround::kHatch) + 25) << value;
-        EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f), value));
+        EXPECT_GT(brightness(color_of(scale, value)), brightness(kGround.hatch) + 25) << value;
+        EXPECT_EQ(color_of(scale, value), color_of(difference_scale(view, 0.1f, Ground::dark), value));
     }
 }
 

@@ -42,7 +42,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
       "view.explore",    "view.compare", "view.teach", "view.arrange",   "compare.with", "compare.next",
       "compare.parting", "undo",         "redo",       "mask.overlay",   "range.log",    "range.auto",
       "range.sinks",     "range.clips",  "range.nan",  "diff",           "blink",        "compare.all",
-      "view.region",     "view.size",    "view.reset"}},
+      "view.region",     "view.size",    "view.reset", "ui.theme"}},
     {"OfLanes",
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
       "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
@@ -364,7 +364,7 @@ TEST_F(EveryCommand, OfTheView) {
     EXPECT_FLOAT_EQ(app.view.range().high, 0.5f);
     run("range.gamma 0.5");
     EXPECT_EQ(color_scale(app.view, 1).gamma, 0.5f);
-    EXPECT_EQ(difference_scale(app.view, 1).gamma, 0.5f);
+    EXPECT_EQ(difference_scale(app.view, 1, Ground::dark).gamma, 0.5f);
     EXPECT_THROW(run_action(app, "range.gamma 0"), Error);
     run("range.gamma 1");
     run("range.fit");
@@ -444,6 +444,11 @@ TEST_F(EveryCommand, OfTheView) {
     run("view.side");
     EXPECT_EQ(app.view.side, SidePane::lanes);
     EXPECT_THROW(run("view.side strip"), Error);
+    run("ui.theme light");
+    EXPECT_EQ(app.view.ground, Ground::light);
+    run("ui.theme");
+    EXPECT_EQ(app.view.ground, Ground::dark);
+    EXPECT_THROW(run("ui.theme sepia"), Error);
     run("ui.scale 150");
     EXPECT_FLOAT_EQ(app.view.interface_scale, 1.5f);
     run("ui.larger");

@@ -18,6 +18,8 @@
 namespace keyhole {
 namespace {
 
+constexpr CellColors kGround = cell_colors(Ground::dark);
+
 constexpr int kSize = 300;
 
 class HeatPainterTest : public ::testing::Test {
@@ -205,10 +207,9 @@ TEST_F(HeatPainterTest, CellsTakeTheColoursOfTheTable) {
                 const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                 const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                 if (p > i) {
-                    EXPECT_TRUE(close(seen, HeatGround::kFuture));
+                    EXPECT_TRUE(close(seen, kGround.future));
                 } else if (!history.attended(1, g, p, i)) {
-                    EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
-                        << i << " " << p;
+                    EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch)) << i << " " << p;
                     ++n_gone;
                 } else {
                     const float value = data.focus().pyramid().front().at(p, i);
@@ -246,12 +247,11 @@ TEST_F(HeatPainterTest, MaskShowsTheEvictionTable) {
             const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
             const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
             if (history.stored(1, 5, p, i))
-                EXPECT_TRUE(close(seen, HeatGround::kKept)) << i << " " << p;
+                EXPECT_TRUE(close(seen, kGround.kept)) << i << " " << p;
             else if (history.attended(1, 5, p, i))
-                EXPECT_TRUE(close(seen, HeatGround::kLastSeen)) << i << " " << p;
+                EXPECT_TRUE(close(seen, kGround.last_seen)) << i << " " << p;
             else
-                EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
-                    << i << " " << p;
+                EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch)) << i << " " << p;
         }
 }
 
@@ -329,14 +329,14 @@ TEST_F(HeatPainterTest, HiddenCellsHaveAColourOfTheirOwn) {
     for (const HeatMode mode : {HeatMode::mask, HeatMode::attention}) {
         quad.mode = mode;
         draw(quad);
-        EXPECT_GT(share_of(25, 3, HeatGround::kHidden), 0.8);
-        EXPECT_LT(share_of(25, 3, HeatGround::kHidden), 1.0);  // dotted: a pattern, not only a colour
-        EXPECT_EQ(share_of(25, 4, HeatGround::kHidden), 0.0);
+        EXPECT_GT(share_of(25, 3, kGround.hidden), 0.8);
+        EXPECT_LT(share_of(25, 3, kGround.hidden), 1.0);  // dotted: a pattern, not only a colour
+        EXPECT_EQ(share_of(25, 4, kGround.hidden), 0.0);
     }
     quad.mode = HeatMode::mask;
     draw(quad);
-    EXPECT_EQ(share_of(25, 4, HeatGround::kKept), 1.0);
-    EXPECT_EQ(share_of(10, 3, HeatGround::kKept), 1.0);  // a prompt row
+    EXPECT_EQ(share_of(25, 4, kGround.kept), 1.0);
+    EXPECT_EQ(share_of(10, 3, kGround.kept), 1.0);  // a prompt row
 }
 
 /// Some values are NaN, some infinite; others are outside the test's range.
@@ -384,9 +384,9 @@ TEST_F(HeatPainterTest, NanAndClippedCellsHaveTheColoursOfTheFigure) {
                             const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                             const float value = data.focus().pyramid().front().at(p, i);
                             Rgb8 expected = color_of(quad.scale, value);
-                            if (expected == kMissingColor) expected = HeatGround::kMissing;
+                            if (expected == kMissingColor) expected = kGround.missing;
                             const bool marked = expected == kNanColor || expected == kAboveColor ||
-                                                expected == kBelowColor || expected == HeatGround::kMissing;
+                                                expected == kBelowColor || expected == kGround.missing;
                             n_nan += std::isinf(value);
                             n_clipped += expected == kAboveColor || expected == kBelowColor;
                             // Adjacent viridis entries differ by at most 6.
@@ -441,7 +441,7 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
             quad.mode = mode;
             quad.difference = true;
             quad.kv_head = 1;
-            quad.scale = difference_scale(view, data.focus().largest(true) / 2);
+            quad.scale = difference_scale(view, data.focus().largest(true) / 2, Ground::dark);
             quad.view.fit(n, n, kSize, kSize);
             quad.shown_row = n;
             draw(quad);
@@ -455,14 +455,13 @@ TEST_F(HeatPainterTest, DifferencesAreThoseOfTheFigure) {
                     const CanvasPoint at = quad.view.pixel_of({p + 0.5, i + 0.5});
                     const Rgb8 seen = pixel(static_cast<int>(at.x), static_cast<int>(at.y));
                     if (p > i) {
-                        EXPECT_TRUE(close(seen, HeatGround::kFuture) && drawn == kFutureColor);
+                        EXPECT_TRUE(close(seen, kGround.future) && drawn == kFutureColor);
                     } else if (drawn == kEvictedColor || drawn == kHatchColor) {
                         ++n_hatched;
-                        EXPECT_TRUE(close(seen, HeatGround::kEvicted) || close(seen, HeatGround::kHatch))
+                        EXPECT_TRUE(close(seen, kGround.evicted) || close(seen, kGround.hatch))
                             << mode_name(mode) << " " << i << " " << p;
                     } else if (drawn == kMissingColor) {
-                        EXPECT_TRUE(close(seen, HeatGround::kMissing))
-                            << mode_name(mode) << " " << i << " " << p;
+                        EXPECT_TRUE(close(seen, kGround.missing)) << mode_name(mode) << " " << i << " " << p;
                     } else {
                         ++n_values;
                         n_above += drawn == kAboveColor;

@@ -232,7 +232,7 @@ TEST_F(Instrument, RangesFitTheCellsAndColoursChange) {
     EXPECT_TRUE(color_scale(app.view, 1).marks_clips);
     run_action(app, "range.nan");
     EXPECT_FALSE(app.view.marks_nan);
-    EXPECT_FALSE(difference_scale(app.view, 1).marks_nan);
+    EXPECT_FALSE(difference_scale(app.view, 1, Ground::dark).marks_nan);
 }
 
 TEST(RangeHistogram, CountsEveryValueOnce) {
