@@ -168,7 +168,7 @@ void say_redone(AppState& app, std::string_view) {
     app.say(what.empty() ? "nothing to redo" : "done again: " + what);
 }
 
-constexpr std::array kTable = {
+constexpr std::array kAnnotationActions = {
     UserAction{"why.answer",
                "Why does this lane answer so?",
                "[LANE]: opens the page on a watched token that the lane has evicted.",
@@ -242,7 +242,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> annotation_actions() {
-    return kTable;
+    return kAnnotationActions;
 }
 
 }  // namespace keyhole

@@ -69,7 +69,7 @@ void open_manual(AppState& app, std::string_view arguments) {
     app.dialog = Dialog::manual;
 }
 
-constexpr std::array kTable = {
+constexpr std::array kAppActions = {
     UserAction{"palette", "Command palette…", "", {'P', kCtrl}, open_dialog<Dialog::palette>},
     UserAction{"help.keys", "Keys", "", {'/', kShift}, open_dialog<Dialog::keys>},
     UserAction{"measure.begin",
@@ -104,7 +104,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> app_actions() {
-    return kTable;
+    return kAppActions;
 }
 
 }  // namespace keyhole

@@ -75,7 +75,7 @@ void go_to_parting(AppState& app, std::string_view) {
     app.say(fmt::format("lanes {} and {} first differ at position {}", app.view.lane, app.other_lane(), *at));
 }
 
-constexpr std::array kTable = {
+constexpr std::array kCompareActions = {
     UserAction{"view.explore",
                "Explore",
                "Shows one lane at a time, with atlas and curves.",
@@ -146,7 +146,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> compare_actions() {
-    return kTable;
+    return kCompareActions;
 }
 
 }  // namespace keyhole

@@ -233,7 +233,7 @@ void save_picture(AppState& app, std::string_view arguments) {
     app.save_picture(std::filesystem::path(arguments), width, shown);
 }
 
-constexpr std::array kTable = {
+constexpr std::array kExportActions = {
     UserAction{"file.curves",
                "Save the curves",
                "[FILE.svg|FILE.png|FILE.csv]: saves the plot of the curves panel, or its numbers.",
@@ -353,7 +353,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> export_actions() {
-    return kTable;
+    return kExportActions;
 }
 
 }  // namespace keyhole

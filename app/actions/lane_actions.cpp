@@ -86,7 +86,7 @@ void add_lane(AppState& app, std::string_view spec) {
                    preset == Preset::full ? "full" : fmt::format("{}:budget=64", preset_name(preset)));
 }
 
-constexpr std::array kTable = {
+constexpr std::array kLaneActions = {
     UserAction{"lane.previous",
                "Previous lane",
                "",
@@ -176,7 +176,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> lane_actions() {
-    return kTable;
+    return kLaneActions;
 }
 
 }  // namespace keyhole

@@ -64,7 +64,7 @@ void unpin_token(AppState& app, std::string_view arguments) {
     touch_token(app, "unpin", arguments);
 }
 
-constexpr std::array kTable = {
+constexpr std::array kRunActions = {
     UserAction{
         "run.toggle",
         "Run or stop",
@@ -236,7 +236,7 @@ double speed_of_digit(int digit) {
 }
 
 std::span<const UserAction> run_actions() {
-    return kTable;
+    return kRunActions;
 }
 
 }  // namespace keyhole

@@ -80,7 +80,7 @@ void edit_token(AppState& app, std::string_view arguments) {
     edit_text(app, whole_numbers(arguments.substr(0, blank), 1, 1)[0], arguments.substr(blank + 1));
 }
 
-constexpr std::array kTable = {
+constexpr std::array kSteerActions = {
     UserAction{"candidate",
                "Force a candidate",
                "K: the step after the shown one consumes the focused lane's K-th most likely token.",
@@ -113,7 +113,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> steer_actions() {
-    return kTable;
+    return kSteerActions;
 }
 
 }  // namespace keyhole

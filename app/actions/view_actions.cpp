@@ -210,7 +210,7 @@ void choose_theme(AppState& app, std::string_view name) {
     app.requests.scale_changed = true;
 }
 
-constexpr std::array kTable = {
+constexpr std::array kViewActions = {
     UserAction{"mode.attention",
                "Attention",
                "The focused head's attention probabilities.",
@@ -446,7 +446,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::span<const UserAction> view_actions() {
-    return kTable;
+    return kViewActions;
 }
 
 }  // namespace keyhole

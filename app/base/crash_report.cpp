@@ -77,7 +77,7 @@ class Lines {
     int file_;
 };
 
-const char* name_of(int signal) {
+const char* fault_name(int signal) {
     switch (signal) {
         case SIGSEGV:
             return "SIGSEGV, a wrong address";
@@ -126,7 +126,7 @@ void write_stack(const Lines& out) {
 }
 
 void write_report(const Lines& out, int signal, const siginfo_t* info) {
-    out << g_head.data() << "signal: " << name_of(signal) << "\n";
+    out << g_head.data() << "signal: " << fault_name(signal) << "\n";
     if (info != nullptr && signal != SIGABRT) {
         out << "address: 0x";
         out.number(reinterpret_cast<std::uintptr_t>(info->si_addr), 16) << "\n";
@@ -161,7 +161,7 @@ void on_crash(int signal, siginfo_t* info, void*) {
     }
     write_report(Lines(file >= 0 ? file : STDERR_FILENO), signal, info);
     const Lines terminal(STDERR_FILENO);
-    terminal << "keyhole: crashed (" << name_of(signal) << ")";
+    terminal << "keyhole: crashed (" << fault_name(signal) << ")";
     if (file >= 0) {
         ::fsync(file);
         ::close(file);

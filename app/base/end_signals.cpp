@@ -23,7 +23,7 @@ std::atomic<int> g_guards{0}, g_asked{0};
 std::array<std::array<char, 1024>, 2> g_notes{};
 std::atomic<unsigned> g_note{0};
 
-const char* name_of(int signal) {
+const char* signal_name(int signal) {
     return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
 }
 
@@ -31,7 +31,7 @@ void end_now(int signal) {
     clear_progress_line();
     if (*end_note() != '\0') {
         write_line("keyhole: ended by ");
-        write_line(name_of(signal));
+        write_line(signal_name(signal));
         write_line("; ");
         write_line(end_note());
         write_line("\n");
@@ -80,7 +80,7 @@ bool end_asked() {
 void check_end() {
     if (g_asked == 0) return;
     const std::string note = end_note();
-    fail(ErrorCode::cancelled, "ended by {}{}{}", name_of(g_asked), note.empty() ? "" : "; ", note);
+    fail(ErrorCode::cancelled, "ended by {}{}{}", signal_name(g_asked), note.empty() ? "" : "; ", note);
 }
 
 void set_end_note(std::string_view note) noexcept {

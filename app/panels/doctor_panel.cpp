@@ -95,7 +95,7 @@ void draw_plan(DoctorPanel& panel, const PanelContext& context) {
 }
 
 /// Draws where the memory of this process goes.
-void draw_memory(const PanelContext& context) {
+void draw_memory_of_sharing(const PanelContext& context) {
     heading(context, "Memory of this window");
     if (!ImGui::BeginTable("memory", 3, ImGuiTableFlags_SizingStretchProp)) return;
     for (const char* title : {"", "now", "at most"}) {
@@ -158,7 +158,7 @@ void draw(DoctorPanel& panel, const PanelContext& context) {
     ImGui::Separator();
     draw_plan(panel, context);
     ImGui::Separator();
-    draw_memory(context);
+    draw_memory_of_sharing(context);
 }
 
 }  // namespace keyhole

@@ -6,6 +6,7 @@
 #include "engine/model/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace keyhole {
@@ -56,6 +57,35 @@ std::vector<bool> template_tokens_of(const AppState& app, int lane, int n) {
     return marks;
 }
 
+/// What the colours of the words show.
+void draw_color_choice(const PanelContext& context) {
+    struct Choice {
+        StripColor color;
+        const char* label;
+        const char* help;
+    };
+    static constexpr std::array kChoices = {
+        Choice{StripColor::share, "kept share", "The share of all KV heads that keep the token."},
+        Choice{StripColor::score, "score", "The token's score in the focused head, on a logarithmic scale."},
+        Choice{StripColor::age, "age",
+               "Steps since the token was read, on a logarithmic scale; brighter is newer."}};
+    const auto now = std::find_if(kChoices.begin(), kChoices.end(), [&](const Choice& choice) {
+        return choice.color == context.app.view.strip;
+    });
+    ImGui::SetNextItemWidth(context.px(112));
+    const ScopedCombo combo("##strip", now->label);
+    if (!combo.open()) {
+        mark_item(context, "strip");
+        return tooltip(context, std::string("What colours the words. ") + now->help);
+    }
+    for (const Choice& choice : kChoices) {
+        if (ImGui::Selectable(choice.label, &choice == &*now))
+            run(context, fmt::format("strip.color {}", strip_color_name(choice.color)));
+        mark_item(context, fmt::format("strip {}", strip_color_name(choice.color)));
+        tooltip(context, choice.help);
+    }
+}
+
 }  // namespace
 
 void draw(TokenStrip& panel, const PanelContext& context) {
@@ -66,19 +96,10 @@ void draw(TokenStrip& panel, const PanelContext& context) {
     heading(context, "Text");
     ImGui::SameLine();
     colored_text(theme::lane_color(app.view.lane), fmt::format("lane {}", app.view.lane));
-    const bool narrow = ImGui::GetWindowWidth() < context.px(420);
-    if (!narrow) ImGui::SameLine(0, context.px(12));
+    ImGui::SameLine(0, context.px(12));
     const StripColor by = app.view.strip;
-    const auto choice = [&](StripColor color, const char* label) {
-        if (color != StripColor::share) ImGui::SameLine();
-        const std::string_view name = strip_color_name(color);
-        if (ImGui::RadioButton(label, by == color)) run(context, fmt::format("strip.color {}", name));
-        mark_item(context, fmt::format("strip {}", name));
-    };
-    choice(StripColor::share, narrow ? "kept share" : "kept share over heads");
-    choice(StripColor::score, narrow ? "score" : "score in the focused head");
-    choice(StripColor::age, "age");
-    tooltip(context, "Steps since the token was read, on a logarithmic scale; brighter is newer.");
+    draw_color_choice(context);
+    const bool narrow = ImGui::GetWindowWidth() < context.px(420);
 
     std::vector<float> score(to_index(n));
     std::vector<float>& share = panel.share;

@@ -1,25 +1,23 @@
 #include "engine/analysis/compare.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/index.h"
 #include "engine/figure/reduce.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace keyhole {
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 /// Returns a - b. A value that a lane did not see counts as 0; NaN if neither saw it, kNotFinite if a value
 /// is not finite.
 float minus(float a, float b) {
     const bool seen_by_a = !std::isnan(a) && a != kHiddenValue,
                seen_by_b = !std::isnan(b) && b != kHiddenValue;
-    if (!seen_by_a && !seen_by_b) return kNone;
+    if (!seen_by_a && !seen_by_b) return kNoValue;
     if ((seen_by_a && !std::isfinite(a)) || (seen_by_b && !std::isfinite(b))) return kNotFinite;
     return (seen_by_a ? a : 0) - (seen_by_b ? b : 0);
 }
@@ -40,7 +38,7 @@ bool difference_values(const RunHistory& history, int a, int b, int row, int lay
         for (int p = 0; p <= row; ++p) {
             const bool in_a = history.stored(by_a, kv_head(by_a), p, row),
                        in_b = history.stored(by_b, kv_head(by_b), p, row);
-            out[to_index(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNone);
+            out[to_index(p)] = in_a ? (in_b ? 0.0f : 1.0f) : (in_b ? -1.0f : kNoValue);
         }
         return true;
     }
@@ -100,7 +98,7 @@ std::vector<float> agreement_so_far(const RunHistory& history, int a, int b) {
         const int of_a = own_choice(history, a, step->row + 1), of_b = own_choice(history, b, step->row + 1);
         const bool known = of_a >= 0 && of_b >= 0;
         if (known) ++n, n_same += of_a == of_b ? 1 : 0;
-        share.push_back(known ? static_cast<float>(n_same) / static_cast<float>(n) : kNone);
+        share.push_back(known ? static_cast<float>(n_same) / static_cast<float>(n) : kNoValue);
     }
     return share;
 }

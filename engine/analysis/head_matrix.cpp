@@ -1,23 +1,22 @@
 #include "engine/analysis/head_matrix.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace keyhole {
 
 namespace {
 
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint16_t kHalfInfinity = 0x7C00;  // NaN is above it
 
 /// Returns all levels for a side that is a power of two, without values.
 std::vector<Plane> empty_pyramid(int side) {
     std::vector<Plane> levels;
-    for (; side > 0; side /= 2) levels.emplace_back(side, side, kNone);
+    for (; side > 0; side /= 2) levels.emplace_back(side, side, kNoValue);
     return levels;
 }
 
@@ -37,7 +36,7 @@ std::size_t HeadMatrix::bytes() const {
 void HeadMatrix::clear() {
     factor_ = 1;
     pyramid_ = empty_pyramid(first_side_);
-    largest_ = {kNone, kNone};
+    largest_ = {kNoValue, kNoValue};
     folded_first_ = 0;
     folded_last_ = -1;
     has_not_finite_ = false;

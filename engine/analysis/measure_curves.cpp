@@ -1,16 +1,14 @@
 #include "engine/analysis/measure_curves.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 namespace keyhole {
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 constexpr std::array kKinds = {CurveKind{"kl", false, true},
                                CurveKind{"entropy", false, false},
@@ -26,7 +24,7 @@ constexpr std::array kKinds = {CurveKind{"kl", false, true},
 
 float of_record(const LaneRecord& record, std::string_view measure) {
     const RowMeasures& m = record.measures;
-    if (measure == "kl") return record.kl.value_or(kNone);
+    if (measure == "kl") return record.kl.value_or(kNoValue);
     if (measure == "entropy") return record.entropy;
     if (measure == "sink_share") return m.sink_share;
     if (measure == "retained_mass") return m.retained_mass;
@@ -34,7 +32,7 @@ float of_record(const LaneRecord& record, std::string_view measure) {
     if (measure == "cosine_ideal") return m.cosine_ideal;
     if (measure == "cosine_full") return m.cosine_full;
     if (measure == "output_similarity") return m.output_similarity;
-    return kNone;
+    return kNoValue;
 }
 
 /// Returns the mean over KV heads; NaN before any head holds more than its budget.
@@ -49,7 +47,7 @@ float mean_recent_share(const KvLayout& layout, const LaneRecord& record, std::s
         sum += recent_share(stored[g], row, budget);
         ++n;
     }
-    return n == 0 ? kNone : static_cast<float>(sum / n);
+    return n == 0 ? kNoValue : static_cast<float>(sum / n);
 }
 
 /// Returns the mean over KV heads; over query heads if the lanes share KV heads differently.
@@ -81,14 +79,14 @@ int curve_index(std::string_view measure) {
 }
 
 float head_measure(const LaneRecord& record, std::string_view measure, int n_heads, int layer, int head) {
-    if (record.shadow == nullptr) return kNone;
+    if (record.shadow == nullptr) return kNoValue;
     const ShadowRow& shadow = *record.shadow;
     const std::vector<float>* values = measure == "cosine_ideal"        ? &shadow.cosine_ideal
                                        : measure == "cosine_full"       ? &shadow.cosine_full
                                        : measure == "output_similarity" ? &shadow.output_similarity
                                                                         : &shadow.retained_mass;
     const std::size_t i = to_index(layer * n_heads + head);
-    if (i >= values->size()) return kNone;
+    if (i >= values->size()) return kNoValue;
     return measure == "lost_mass" ? 1 - (*values)[i] : (*values)[i];
 }
 
@@ -107,7 +105,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         const std::size_t lane = to_index(*history.lane_from_id(record.info->id));
         while (lanes_.size() <= lane) {
             lanes_.emplace_back();
-            lanes_.back().values.assign(kKinds.size(), std::vector<float>(n_rows_, kNone));
+            lanes_.back().values.assign(kKinds.size(), std::vector<float>(n_rows_, kNoValue));
         }
         LaneCurves& curves = lanes_[lane];
         if (curves.stored.empty()) {  // a lane's first row: take its past from the table
@@ -123,7 +121,7 @@ void MeasureCurves::add_row(const RunHistory& history, const StepTrace& step) {
         }
     }
     for (LaneCurves& curves : lanes_)
-        for (std::vector<float>& values : curves.values) values.push_back(kNone);
+        for (std::vector<float>& values : curves.values) values.push_back(kNoValue);
     for (const LaneRecord& record : step.lanes) {
         const std::size_t lane = to_index(*history.lane_from_id(record.info->id));
         LaneCurves& curves = lanes_[lane];

@@ -1,5 +1,6 @@
 #include "engine/analysis/run_rows.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/head_matrix.h"
 #include "engine/base/half.h"
 #include "engine/base/index.h"
@@ -7,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace keyhole {
 
@@ -20,8 +20,6 @@ int lane_of_row(const RunHistory& history, int lane, int row) {
 }
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 /// Returns the prompt image that holds this row of the lane; null if there is none.
 const PromptRows* prompt_image(const RunHistory& history, int lane, int row) {
@@ -74,7 +72,7 @@ bool attention_values(const RunHistory& history, int lane, int row, int layer, i
     const int g = layout.kv_head_from_head(layer, head);
     for (int p = 0; p <= row; ++p)
         if (!history.attended(lane, g, p, row))
-            out[to_index(p)] = history.hidden(lane, g, p, row) ? kHiddenValue : kNone;
+            out[to_index(p)] = history.hidden(lane, g, p, row) ? kHiddenValue : kNoValue;
     return true;
 }
 
@@ -110,7 +108,7 @@ bool attention_values_of_all(const RunHistory& history, int lane, int row, const
             const std::size_t index = to_index(reader.layer * layout.n_heads() + reader.head);
             const std::size_t begin = to_index(block->head_offset[index]);
             const std::size_t n = std::min(positions.size(), to_index(block->head_offset[index + 1]) - begin);
-            std::fill(values.begin(), values.end(), kNone);
+            std::fill(values.begin(), values.end(), kNoValue);
             for (std::size_t i = 0; i < n; ++i) {
                 const float value = history.hidden(lane, g, positions[i], row)
                                         ? kHiddenValue
@@ -134,7 +132,7 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
     const RowBlock* block = row_block(history, lane, row);
     if (block == nullptr || block->attention.empty()) return false;
     const LaneRecord& record = *history.lane_record(row, lane);
-    constexpr std::int16_t kNoValue = -1;  // fp16 values of one sign are ordered like their bits
+    constexpr std::int16_t kNothing = -1;  // fp16 values of one sign are ordered like their bits
     const std::size_t n_blocks = to_index(row >> log2_block) + 1;
     std::vector<std::int16_t> top(n_blocks);
     std::vector<float> maxima(n_blocks);
@@ -150,7 +148,7 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
         history.held_positions(lane, g, row, positions);
         for (const HeadRef& reader : readers) {
             const std::uint16_t* values = block->attention.data() + block->head_offset[index_of(reader)];
-            std::fill(top.begin(), top.end(), kNoValue);
+            std::fill(top.begin(), top.end(), kNothing);
             const auto fold = [&](std::size_t i, std::int16_t& to) {
                 // NaN becomes infinity, which is kNotFinite.
                 const auto value = static_cast<std::int16_t>(std::min(values[i], std::uint16_t{0x7C00}));
@@ -159,14 +157,14 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
             std::size_t n_sinks = 0;
             while (n_sinks < std::min(n, positions.size()) && positions[n_sinks] < HeadMatrix::kSinks)
                 ++n_sinks;
-            std::int16_t past = kNoValue;
+            std::int16_t past = kNothing;
             if (record.hidden == nullptr) {
                 for (std::size_t i = n_sinks; i < std::min(n, positions.size()); ++i)
                     fold(i, top[to_index(positions[i] >> log2_block)]);
                 past = *std::max_element(top.begin(), top.end());
                 for (std::size_t i = 0; i < n_sinks; ++i) fold(i, top[to_index(positions[i] >> log2_block)]);
                 for (std::size_t b = 0; b < n_blocks; ++b)
-                    maxima[b] = top[b] < 0 ? kNone : float_from_fp16(static_cast<std::uint16_t>(top[b]));
+                    maxima[b] = top[b] < 0 ? kNothing : float_from_fp16(static_cast<std::uint16_t>(top[b]));
             } else {
                 std::vector<bool> hides(n_blocks, false);
                 for (std::size_t i = 0; i < std::min(n, positions.size()); ++i) {
@@ -181,10 +179,10 @@ bool attention_blocks_of_all(const RunHistory& history, int lane, int row, int l
                 for (std::size_t b = 0; b < n_blocks; ++b)
                     maxima[b] = top[b] >= 0 ? float_from_fp16(static_cast<std::uint16_t>(top[b]))
                                 : hides[b]  ? kHiddenValue
-                                            : kNone;
+                                            : kNothing;
             }
             each(reader.layer, reader.head,
-                 {maxima, past < 0 ? kNone : float_from_fp16(static_cast<std::uint16_t>(past))});
+                 {maxima, past < 0 ? kNothing : float_from_fp16(static_cast<std::uint16_t>(past))});
         }
     }
     return true;
@@ -197,7 +195,7 @@ bool score_values(const RunHistory& history, int lane, int row, int kv_head, std
 
 float threshold_at(const RunHistory& history, int lane, int row, int kv_head) {
     const RowBlock* block = row_block(history, lane, row);
-    if (block == nullptr || to_index(kv_head) >= block->threshold.size()) return kNone;
+    if (block == nullptr || to_index(kv_head) >= block->threshold.size()) return kNoValue;
     return block->threshold[to_index(kv_head)];
 }
 

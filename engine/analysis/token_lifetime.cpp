@@ -1,18 +1,16 @@
 #include "engine/analysis/token_lifetime.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/analysis/token_state.h"
 #include "engine/base/index.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace keyhole {
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 /// Returns whether lane 0 keeps everything.
 bool reference_is_full(const RunHistory& history, int lane) {
@@ -50,10 +48,10 @@ TokenLifetime token_lifetime(const RunHistory& history, int lane, int position) 
     lifetime.position = position;
     const std::size_t n = history.steps().size();
     for (int g = 0; g < layout.n_kv_heads(); ++g)
-        lifetime.heads.push_back({history.evicted_at(lane, g, position), std::vector<float>(n, kNone),
-                                  std::vector<float>(n, kNone)});
+        lifetime.heads.push_back({history.evicted_at(lane, g, position), std::vector<float>(n, kNoValue),
+                                  std::vector<float>(n, kNoValue)});
     lifetime.full_known = reference_is_full(history, lane);
-    lifetime.full_attention.assign(n, kNone);
+    lifetime.full_attention.assign(n, kNoValue);
     std::vector<float> scores;
     for (std::size_t i = 0; i < n; ++i) {
         const int row = history.steps()[i]->row;

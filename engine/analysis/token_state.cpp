@@ -1,5 +1,6 @@
 #include "engine/analysis/token_state.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/run_rows.h"
 #include "engine/base/error.h"
 #include "engine/base/index.h"
@@ -8,13 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace keyhole {
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 const LaneRecord* record_of(const RunHistory& history, int lane, int row) {
     if (row < history.steps().front()->row) row = history.steps().front()->row;
@@ -117,8 +115,8 @@ std::optional<Competition> competition(const RunHistory& history, int lane, int 
     const std::vector<std::int32_t> held = history.held_positions(lane, g, row);
     Competition out;
     out.threshold = threshold_at(history, lane, row, g);
-    out.margin = kNone;
-    out.score = kNone;
+    out.margin = kNoValue;
+    out.score = kNoValue;
     if (position > row || !std::binary_search(held.begin(), held.end(), position)) {
         out.why_not = "gone";
         return out;

@@ -1,5 +1,6 @@
 #include "engine/analysis/watched_span.h"
 
+#include "engine/analysis/no_value.h"
 #include "engine/analysis/compare.h"
 #include "engine/base/index.h"
 
@@ -10,8 +11,6 @@
 namespace keyhole {
 
 namespace {
-
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 /// Returns the row after which a KV head no longer stores the position; a large number if it is still stored.
 int leaves_at(const RunHistory& history, int lane, int kv_head, int position) {
@@ -42,7 +41,7 @@ std::optional<TokenSpan> find_span(const RunHistory& history, int lane, std::str
 
 float span_share(const RunHistory& history, int lane, int kv_head, TokenSpan span, int row) {
     const int last = std::min(span.last, row);
-    if (last < span.first) return kNone;
+    if (last < span.first) return kNoValue;
     int n = 0;
     for (int p = span.first; p <= last; ++p) n += leaves_at(history, lane, kv_head, p) > row ? 1 : 0;
     return static_cast<float>(n) / static_cast<float>(last - span.first + 1);
@@ -80,7 +79,7 @@ SpanLifetime span_lifetime(const RunHistory& history, int lane, TokenSpan span) 
         const int entries = (std::min(span.last, row) - span.first + 1) * n_kv;
         const bool shown = row <= known.last_row && entries > 0;
         lifetime.share.push_back(
-            shown ? 1 - static_cast<float>(gone[to_index(row)]) / static_cast<float>(entries) : kNone);
+            shown ? 1 - static_cast<float>(gone[to_index(row)]) / static_cast<float>(entries) : kNoValue);
         const int own = own_choice(history, lane, row + 1), reference = own_choice(history, 0, row + 1);
         if (!lifetime.says_other && row >= span.last && own >= 0 && reference >= 0 && own != reference)
             lifetime.says_other = row;

@@ -14,7 +14,7 @@ namespace keyhole {
 
 namespace {
 
-constexpr JsonBounds kBounds{std::size_t{4} << 20, 250'000};
+constexpr JsonBounds kConfigBounds{std::size_t{4} << 20, 250'000};
 
 /// Returns a value in a short form for a message.
 std::string shown(const nlohmann::json& value) {
@@ -49,12 +49,12 @@ struct ConfigFile::Json {
 };
 
 ConfigFile::ConfigFile(const std::filesystem::path& path)
-    : ConfigFile(path, read_text_file(path, kBounds.bytes)) {}
+    : ConfigFile(path, read_text_file(path, kConfigBounds.bytes)) {}
 
 ConfigFile::ConfigFile(const std::filesystem::path& path, std::string text)
     : path_(path), bytes_(std::move(text)) {
     json_ = std::make_unique<Json>();
-    json_->root = json_object_of(bytes_, path_, kBounds.values);
+    json_->root = json_object_of(bytes_, path_, kConfigBounds.values);
     json_->path = path_;
 }
 

@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x46554747, kOldestVersion = 2, kNewestVersion = 3;
 constexpr std::uint64_t kMostPairs = 1 << 16, kMostTensors = 1 << 18;
 constexpr std::uint64_t kLongestKey = (1 << 16) - 1, kLongestName = 256;
-constexpr std::uint32_t kMostExtents = 4;
+constexpr std::uint32_t kMostGgufExtents = 4;
 constexpr int kDefaultAlignment = 32, kMostAlignment = 1 << 20;
 
 /// A type that ggml can store; without a dtype it is only known by name.
@@ -79,7 +79,7 @@ T value_of(std::span<const std::byte> bytes) {
     return value;
 }
 
-[[noreturn]] void broken(const std::filesystem::path& path, const std::string& what) {
+[[noreturn]] void broken_gguf(const std::filesystem::path& path, const std::string& what) {
     fail(ErrorCode::bad_file, "cannot read {}: {}; copy or download the file again", path.string(), what);
 }
 
@@ -94,7 +94,7 @@ class GgufFile::Cursor {
     std::size_t at() const { return at_; }
     std::span<const std::byte> take(std::uint64_t n, const std::string& what) {
         if (n > bytes_.size() - at_)
-            broken(path_, fmt::format("{} takes {} bytes at byte {} of {}: the file is cut off", what, n, at_,
+            broken_gguf(path_, fmt::format("{} takes {} bytes at byte {} of {}: the file is cut off", what, n, at_,
                                       bytes_.size()));
         const auto taken = bytes_.subspan(at_, to_index(n));
         at_ += to_index(n);
@@ -108,7 +108,7 @@ class GgufFile::Cursor {
     std::string_view text(const std::string& what, std::uint64_t most) {
         const auto length = number<std::uint64_t>(what);
         if (length > most)
-            broken(path_, fmt::format("{} claims {} bytes, at most {} are possible", what, length, most));
+            broken_gguf(path_, fmt::format("{} claims {} bytes, at most {} are possible", what, length, most));
         const auto taken = take(length, what);
         return {reinterpret_cast<const char*>(taken.data()), taken.size()};
     }
@@ -158,9 +158,9 @@ double number_from(std::size_t kind, std::span<const std::byte> bytes) {
 GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path) {
     const std::span<const std::byte> all = file_.bytes();
     Cursor cursor(path_, all);
-    if (all.size() < 24) broken(path_, fmt::format("it has {} bytes, too few for a GGUF file", all.size()));
+    if (all.size() < 24) broken_gguf(path_, fmt::format("it has {} bytes, too few for a GGUF file", all.size()));
     if (cursor.number<std::uint32_t>("the magic number") != kMagic)
-        broken(path_, "it does not begin with GGUF, so this is no GGUF file");
+        broken_gguf(path_, "it does not begin with GGUF, so this is no GGUF file");
     const auto version = cursor.number<std::uint32_t>("the version");
     if (version != 0 && (version & 0xffff) == 0)
         fail(ErrorCode::unsupported,
@@ -176,13 +176,13 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path), file_(path)
     const auto n_tensors = cursor.number<std::uint64_t>("the number of tensors");
     const auto n_pairs = cursor.number<std::uint64_t>("the number of keys");
     if (n_tensors > kMostTensors || n_pairs > kMostPairs)
-        broken(path_, fmt::format("it claims {} tensors and {} keys, at most {} and {} are possible",
+        broken_gguf(path_, fmt::format("it claims {} tensors and {} keys, at most {} and {} are possible",
                                   n_tensors, n_pairs, kMostTensors, kMostPairs));
     for (std::uint64_t i = 0; i < n_pairs; ++i) {
         const std::string key(cursor.text(fmt::format("the name of key {}", i), kLongestKey));
         const Value value = read_value(cursor, key);
         if (!values_.emplace(key, value).second)
-            broken(path_, fmt::format("the key {} occurs twice", shown_text(key)));
+            broken_gguf(path_, fmt::format("the key {} occurs twice", shown_text(key)));
     }
     for (std::uint64_t i = 0; i < n_tensors; ++i) read_tensor(cursor);
     header_size_ = cursor.at();
@@ -193,26 +193,26 @@ GgufFile::Value GgufFile::read_value(Cursor& cursor, const std::string& key) con
     const std::string what = fmt::format("the value of {}", shown_text(key));
     const auto type_at = [&](const std::string& of) {
         const auto type = cursor.number<std::uint32_t>(of);
-        if (type >= kValueBytes.size()) broken(path_, fmt::format("{} has the unknown type {}", of, type));
+        if (type >= kValueBytes.size()) broken_gguf(path_, fmt::format("{} has the unknown type {}", of, type));
         return static_cast<Type>(type);
     };
     Value value;
     value.type = value.of = type_at(what);
     if (value.type == Type::list) {
         value.of = type_at(fmt::format("the list {}", shown_text(key)));
-        if (value.of == Type::list) broken(path_, fmt::format("the list {} holds lists", shown_text(key)));
+        if (value.of == Type::list) broken_gguf(path_, fmt::format("the list {} holds lists", shown_text(key)));
         value.n = cursor.number<std::uint64_t>(what);
     }
     const std::size_t size = kValueBytes[to_index(value.of)];
     if (value.of != Type::text) {
         std::uint64_t n_bytes = 0;
         if (__builtin_mul_overflow(value.n, size, &n_bytes))
-            broken(path_, fmt::format("the list {} claims {} elements", shown_text(key), value.n));
+            broken_gguf(path_, fmt::format("the list {} claims {} elements", shown_text(key), value.n));
         value.bytes = cursor.take(n_bytes, what);
         if (value.of == Type::flag)
             for (const std::byte one : value.bytes)
                 if (std::to_integer<int>(one) > 1)
-                    broken(path_, fmt::format("{} is neither true nor false", what));
+                    broken_gguf(path_, fmt::format("{} is neither true nor false", what));
         return value;
     }
     const std::size_t begin = cursor.at();
@@ -225,15 +225,15 @@ void GgufFile::read_tensor(Cursor& cursor) {
     const std::string name(cursor.text(fmt::format("the name of tensor {}", tensors_.size()), kLongestName));
     const std::string label = fmt::format("tensor {}", shown_text(name));
     const auto n_extents = cursor.number<std::uint32_t>(label);
-    if (n_extents < 1 || n_extents > kMostExtents)
-        broken(path_, fmt::format("{} has {} extents, 1 to {} are possible", label, n_extents, kMostExtents));
+    if (n_extents < 1 || n_extents > kMostGgufExtents)
+        broken_gguf(path_, fmt::format("{} has {} extents, 1 to {} are possible", label, n_extents, kMostGgufExtents));
     Entry entry;
     std::uint64_t n = 1;
     for (std::uint32_t i = 0; i < n_extents; ++i) {
         const auto extent = cursor.number<std::uint64_t>(label);
         if (extent == 0 || extent > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
             __builtin_mul_overflow(n, extent, &n))
-            broken(path_, fmt::format("{} has an impossible shape", label));
+            broken_gguf(path_, fmt::format("{} has an impossible shape", label));
         entry.shape.insert(entry.shape.begin(), static_cast<std::int64_t>(extent));
     }
     entry.type = cursor.number<std::uint32_t>(label);
@@ -243,15 +243,15 @@ void GgufFile::read_tensor(Cursor& cursor) {
     if (type != nullptr && type->dtype) {
         const auto in_block = static_cast<std::uint64_t>(block_elements(*type->dtype));
         if (static_cast<std::uint64_t>(entry.shape.back()) % in_block != 0)
-            broken(path_, fmt::format("{} has rows of {} elements, {} comes in blocks of {}", label,
+            broken_gguf(path_, fmt::format("{} has rows of {} elements, {} comes in blocks of {}", label,
                                       entry.shape.back(), type->name, in_block));
         std::uint64_t n_bytes = 0;
         if (__builtin_mul_overflow(n / in_block, block_bytes(*type->dtype), &n_bytes) ||
             __builtin_add_overflow(offset, n_bytes, &entry.end))
-            broken(path_, fmt::format("{} has an impossible shape", label));
+            broken_gguf(path_, fmt::format("{} has an impossible shape", label));
     }
     if (!tensors_.emplace(name, std::move(entry)).second)
-        broken(path_, fmt::format("{} occurs twice", label));
+        broken_gguf(path_, fmt::format("{} occurs twice", label));
 }
 
 /// Moves the tensors' offsets behind the header, and checks them.
@@ -266,10 +266,10 @@ void GgufFile::place_tensors() {
         Entry& entry = it->second;
         const std::string label = fmt::format("tensor {}", shown_text(it->first));
         if (entry.begin % alignment != 0)
-            broken(path_, fmt::format("{} begins at byte {} of the data, which is no multiple of {}", label,
+            broken_gguf(path_, fmt::format("{} begins at byte {} of the data, which is no multiple of {}", label,
                                       entry.begin, alignment));
         if (entry.end > data_size)
-            broken(path_, fmt::format("{} ends at byte {} of the data but there are {}: the file is cut off",
+            broken_gguf(path_, fmt::format("{} ends at byte {} of the data but there are {}: the file is cut off",
                                       label, entry.end, data_size));
         entry.begin += data_begin;
         entry.end += data_begin;
@@ -279,7 +279,7 @@ void GgufFile::place_tensors() {
               [](const auto& a, const auto& b) { return a->second.begin < b->second.begin; });
     for (std::size_t i = 1; i < order.size(); ++i)
         if (order[i]->second.begin < order[i - 1]->second.end)
-            broken(path_, fmt::format("tensors {} and {} overlap", shown_text(order[i - 1]->first),
+            broken_gguf(path_, fmt::format("tensors {} and {} overlap", shown_text(order[i - 1]->first),
                                       shown_text(order[i]->first)));
 }
 

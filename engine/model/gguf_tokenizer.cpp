@@ -22,7 +22,7 @@ namespace {
 /// The types of tokens, as the file numbers them.
 enum class TokenType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-constexpr std::string_view kBlank = "▁";  // SentencePiece's, U+2581
+constexpr std::string_view kGgufBlank = "▁";  // SentencePiece's, U+2581
 
 /// How texts are split before byte BPE.
 enum class Split {
@@ -107,9 +107,9 @@ const NamedSplit kSplits[] = {
 };
 
 /// Reads one tokenizer: holds the file and the parts read so far.
-class Reader {
+class GgufReader {
   public:
-    explicit Reader(const GgufFile& file) : file_(file) { parts_.path = file.path(); }
+    explicit GgufReader(const GgufFile& file) : file_(file) { parts_.path = file.path(); }
     TokenizerParts read();
 
   private:
@@ -141,7 +141,7 @@ class Reader {
     std::vector<TokenType> types_;
 };
 
-void Reader::read_tokens() {
+void GgufReader::read_tokens() {
     tokens_ = file_.texts(key("tokens"));
     if (tokens_.empty() || tokens_.size() > kMostVocabulary)
         broken(
@@ -159,7 +159,7 @@ void Reader::read_tokens() {
         parts_.tokens.emplace_back(type(id) == TokenType::unused ? std::string_view() : tokens_[id]);
 }
 
-void Reader::read_added() {
+void GgufReader::read_added() {
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
         const bool special = type(id) == TokenType::control || type(id) == TokenType::unknown;
         if (!special && type(id) != TokenType::user_defined) continue;
@@ -171,13 +171,13 @@ void Reader::read_added() {
     }
 }
 
-std::optional<int> Reader::special_id(const char* name) const {
+std::optional<int> GgufReader::special_id(const char* name) const {
     const std::string of = key(fmt::format("{}_token_id", name).c_str());
     if (!file_.has(of)) return std::nullopt;
     return file_.count_or_zero(of, 0, static_cast<int>(tokens_.size()) - 1);
 }
 
-void Reader::read_around(bool adds_bos) {
+void GgufReader::read_around(bool adds_bos) {
     const auto add = [&](const char* name, bool by_default, std::vector<int>& ids) {
         const std::string flag = key(fmt::format("add_{}_token", name).c_str());
         if (!file_.flag_or(flag, by_default)) return;
@@ -190,7 +190,7 @@ void Reader::read_around(bool adds_bos) {
     add("eos", false, parts_.after);
 }
 
-const NamedSplit& Reader::split() const {
+const NamedSplit& GgufReader::split() const {
     const std::string architecture = file_.text_or("general.architecture", "");
     std::string name = file_.text_or(key("pre"), "");
     if (name.empty()) {
@@ -206,7 +206,7 @@ const NamedSplit& Reader::split() const {
     return *found;
 }
 
-void Reader::read_byte_level() {
+void GgufReader::read_byte_level() {
     const NamedSplit& named = split();
     if (named.composes) parts_.normalizer.add_form(Normalizer::Form::nfc);
     if (named.split == Split::digits) parts_.pre_tokenizer.add_digits(true);
@@ -245,7 +245,7 @@ void Reader::read_byte_level() {
     read_around(named.adds_bos);
 }
 
-std::vector<Bpe::Merge> Reader::merges_by_score(const std::unordered_map<std::string, int>& ids) const {
+std::vector<Bpe::Merge> GgufReader::merges_by_score(const std::unordered_map<std::string, int>& ids) const {
     constexpr std::size_t kLongest = 1024, kMostWork = std::size_t{1} << 28;
     const std::vector<float> scores = file_.numbers(key("scores"));
     if (scores.size() != tokens_.size())
@@ -283,14 +283,14 @@ std::vector<Bpe::Merge> Reader::merges_by_score(const std::unordered_map<std::st
     return merges;
 }
 
-void Reader::read_sentencepiece() {
+void GgufReader::read_sentencepiece() {
     for (const char* name : {"precompiled_charsmap", "remove_extra_whitespaces"})
         if (file_.has(key(name)) &&
             (std::string_view(name) == "precompiled_charsmap" || file_.flag_or(key(name), false)))
             unsupported(fmt::format("{} is not supported", key(name)));
     const bool prefixes = file_.flag_or(key("add_space_prefix"), true);
-    if (prefixes) parts_.normalizer.add_prepend(std::string(kBlank));
-    parts_.normalizer.add_replace(" ", std::string(kBlank));
+    if (prefixes) parts_.normalizer.add_prepend(std::string(kGgufBlank));
+    parts_.normalizer.add_replace(" ", std::string(kGgufBlank));
 
     // Merges join ordinary tokens alone; single bytes stand for characters that the vocabulary lacks.
     std::unordered_map<std::string, int> ids, bytes;
@@ -310,14 +310,14 @@ void Reader::read_sentencepiece() {
         step.to = std::move(to);
         return step;
     };
-    add(DecodeStep::Kind::replace, std::string(kBlank), " ");
+    add(DecodeStep::Kind::replace, std::string(kGgufBlank), " ");
     add(DecodeStep::Kind::byte_fallback);
     add(DecodeStep::Kind::fuse);
     if (prefixes) add(DecodeStep::Kind::strip, " ").n_start = 1;
     read_around(true);
 }
 
-TokenizerParts Reader::read() {
+TokenizerParts GgufReader::read() {
     const std::string model = file_.text(key("model"));
     if (model != "gpt2" && model != "llama")
         unsupported(fmt::format("its tokenizer {} is not supported", shown_text(model)));
@@ -335,7 +335,7 @@ TokenizerParts Reader::read() {
 }  // namespace
 
 TokenizerParts read_gguf_tokenizer(const GgufFile& file) {
-    return Reader(file).read();
+    return GgufReader(file).read();
 }
 
 }  // namespace keyhole

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMostIds = 1 << 22;
-constexpr JsonBounds kBounds{std::size_t{64} << 20, 4'000'000};
+constexpr JsonBounds kTokenizerBounds{std::size_t{64} << 20, 4'000'000};
 /// The longest list of steps: published tokenizers have up to ten. All tokens pass through the decoder's
 /// steps while loading.
 constexpr std::size_t kMostSteps = 32;
@@ -408,7 +408,7 @@ TokenizerParts read_tokenizer_object(const Json& object, const TokenizerPlaces& 
 }
 
 TokenizerParts read_tokenizer_file(const std::filesystem::path& path) {
-    return read_tokenizer_object(read_json_object(path, kBounds), {path, path, path});
+    return read_tokenizer_object(read_json_object(path, kTokenizerBounds), {path, path, path});
 }
 
 }  // namespace keyhole

@@ -3,6 +3,7 @@
 // beside them; with another model the comparison is skipped. Needs a display.
 #include "app/models/catalog.h"
 #include "engine/base/index.h"
+#include "engine/figure/image.h"
 #include "tests/reference/source_folder.h"
 #include "tests/window/program_run.h"
 
@@ -118,6 +119,99 @@ TEST_F(Pictures, TheRealModel) {
     ASSERT_NE(model, nullptr);
     if (!path_if_here(*model)) GTEST_SKIP() << "there is no " << weights_of(*model).string();
     compare("smollm2", "wait seconds 3\n", "--model smollm2-135m");
+}
+
+// --- five sizes --------------------------------------------------------------------------------------------
+
+/// Returns the picture with one pixel, the mean, for each block of kThumbBlock x kThumbBlock.
+constexpr int kThumbBlock = 8;
+Picture thumbnail(const Picture& picture) {
+    Picture thumb{(picture.width + kThumbBlock - 1) / kThumbBlock,
+                  (picture.height + kThumbBlock - 1) / kThumbBlock,
+                  {}};
+    for (int y = 0; y < thumb.height; ++y)
+        for (int x = 0; x < thumb.width; ++x)
+            for (int c = 0; c < 3; ++c) {
+                double sum = 0;
+                int n = 0;
+                for (int v = y * kThumbBlock; v < std::min((y + 1) * kThumbBlock, picture.height); ++v)
+                    for (int u = x * kThumbBlock; u < std::min((x + 1) * kThumbBlock, picture.width);
+                         ++u, ++n)
+                        sum += picture.rgb[to_index((v * picture.width + u) * 3 + c)];
+                thumb.rgb.push_back(static_cast<unsigned char>(std::lround(sum / n)));
+            }
+    return thumb;
+}
+
+/// Returns the share of pixels that differ by more than an eighth of the range in some channel; 1 when sizes
+/// differ. A block of eight pixels holds a letter or two, which may move by a pixel.
+double thumb_difference(const Picture& a, const Picture& b) {
+    if (a.rgb.empty() || a.width != b.width || a.height != b.height) return 1;
+    int n_other = 0;
+    for (std::size_t i = 0; i < a.rgb.size(); i += 3) {
+        int most = 0;
+        for (std::size_t c = 0; c < 3; ++c) most = std::max(most, std::abs(a.rgb[i + c] - b.rgb[i + c]));
+        n_other += most > 32 ? 1 : 0;
+    }
+    return double(n_other) / (double(a.rgb.size()) / 3);
+}
+
+struct Shot {
+    const char* name;
+    const char* size;
+    const char* script;
+};
+
+class EverySize : public Pictures, public ::testing::WithParamInterface<Shot> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, EverySize,
+    ::testing::Values(
+        Shot{"explore-1024x640", "1024x640", ""},
+        Shot{"compare-1280x800-light", "1280x800", "step 12\nwait idle\nui.theme light\nview.compare\n"},
+        Shot{"explore-1600x1000-200", "1600x1000", "ui.scale 200\nmode.mask\nstep 12\n"},
+        Shot{"teach-1920x1080-light", "1920x1080", "ui.theme light\nview.teach\nstep 12\n"},
+        Shot{"explore-2560x1440-six-lanes", "2560x1440", "add\nadd\nadd\nstep 12\nwait idle\ndiff on\n"}),
+    [](const auto& shot) {
+        std::string name = shot.param.name;
+        for (char& c : name) c = c == '-' ? '_' : c;
+        return name;
+    });
+
+TEST_P(EverySize, LooksAsItDid) {
+    const Shot& shot = GetParam();
+    const std::string kept =
+        reference::source_folder().string() + "/tests/window/pictures/" + shot.name + ".png";
+    std::string of;
+    std::ifstream(reference::source_folder().string() + "/assets/pictures.txt") >> of;
+    const bool renews = std::getenv("KEYHOLE_RENEW_PICTURES") != nullptr;
+    if (!renews && of != digest(testing::kModel + "/model.safetensors"))
+        GTEST_SKIP() << "the pictures are of another model: KEYHOLE_RENEW_PICTURES=1 takes them anew";
+    std::ofstream(path("script.txt"))
+        << "wait idle\n"
+        << shot.script << "wait idle\nscreenshot " << path("shot.png") << "\nquit\n";
+    ASSERT_EQ(run("gui --model '" + testing::kModel + "' --prompt-file '" +
+                  reference::source_folder().string() + "/assets/prompts/garden-gate.txt' --size " +
+                  shot.size + " --script '" + path("script.txt") + "'"),
+              0)
+        << output_;
+    const Picture here = thumbnail(read_picture(path("shot.png")));
+    if (renews) {
+        Image image(here.width, here.height);
+        for (int y = 0; y < here.height; ++y)
+            for (int x = 0; x < here.width; ++x) {
+                const unsigned char* c = here.rgb.data() + to_index((y * here.width + x) * 3);
+                image.set(x, y, {c[0], c[1], c[2]});
+            }
+        write_png(image, kept);
+    }
+    const Picture there = read_picture(kept);
+    EXPECT_LT(thumb_difference(here, there), 0.02) << kept;
+    Picture other = there;  // a lost pane is seen
+    for (int y = there.height / 2; y < there.height * 3 / 4; ++y)
+        for (int x = there.width / 3; x < there.width * 2 / 3; ++x)
+            for (int c = 0; c < 3; ++c) other.rgb[to_index((y * other.width + x) * 3 + c)] = c == 1 ? 0 : 255;
+    EXPECT_GT(thumb_difference(there, other), 0.02);
 }
 
 }  // namespace
