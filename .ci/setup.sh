@@ -16,9 +16,11 @@ build_packages=(
     libzip-dev libstb-dev libgif-dev libfontconfig-dev fonts-dejavu-core  # traces, pictures, fonts
     libmd4c-dev                                                    # the manual's Markdown
     libssl-dev                                                     # hashes of models
+    libsystemd-dev                                                 # file dialogs of the desktop (D-Bus)
     libimgui-dev libglfw3-dev libgl-dev libgl1-mesa-dri            # window
 )
-test_packages=(libgtest-dev xvfb xauth libxtst-dev)  # test programs; a virtual display and its pointer
+# Test programs; a virtual display, its pointer and its clipboard; a bus for a fake desktop.
+test_packages=(libgtest-dev xvfb xauth libxtst-dev xclip "dbus-daemon|dbus")
 fuzz_packages=("clang-16,libclang-rt-16-dev|clang,libclang-rt-dev")  # libFuzzer; Debian 12's clang is too old
 
 first_releases="Debian 12 and Ubuntu 24.04 are the first releases"

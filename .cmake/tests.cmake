@@ -145,7 +145,7 @@ if(TARGET keyhole AND KH_WINDOW_TESTS)
   target_link_libraries(keyhole_window_tests PRIVATE
     keyhole_window keyhole_reference keyhole_tests_options
     CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::IMGUI
-    PkgConfig::STB PkgConfig::ZIP GIF::GIF glfw OpenGL::GL
+    PkgConfig::STB PkgConfig::ZIP PkgConfig::SYSTEMD GIF::GIF glfw OpenGL::GL
     GTest::gtest_main $<TARGET_NAME_IF_EXISTS:PkgConfig::XTST>)
   kh_precompile(keyhole_window_tests keyhole_tests_precompiled)
   add_dependencies(keyhole_window_tests keyhole keyhole_host_cuda)

@@ -1,6 +1,7 @@
 #include "app/actions/action_areas.h"
 
 #include "app/actions/command_line.h"
+#include "app/base/clipboard_image.h"
 #include "app/view/view_export.h"
 #include "app/view/view_files.h"
 #include "engine/base/error.h"
@@ -14,6 +15,7 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
+#include <unistd.h>
 #include <utility>
 
 namespace keyhole {
@@ -233,6 +235,42 @@ void save_picture(AppState& app, std::string_view arguments) {
     app.save_picture(std::filesystem::path(arguments), width, shown);
 }
 
+/// arguments: the action that needs a path, with {} where the path stands if not at the end.
+void browse(AppState& app, std::string_view arguments) {
+    struct Known {
+        std::string_view action;
+        FileQuestion question;
+    };
+    const std::array<Known, 6> kKnown = {
+        {{"file.open", {false, false, "Open a trace", "", "Traces of Keyhole", "*.keyhole"}},
+         {"file.save", {true, false, "Save the trace", "run.keyhole", "Traces of Keyhole", "*.keyhole"}},
+         {"file.picture", {true, false, "Save a picture", "heatmap.png", "", ""}},
+         {"screenshot", {true, false, "Save a screenshot", "keyhole.png", "", ""}},
+         {"export.folder", {false, true, "Export into a folder", "", "", ""}},
+         {"open", {false, false, "Open a trace, a model or a prompt", "", "", ""}}}};
+    const std::string_view action = arguments.substr(0, arguments.find(' '));
+    const auto known =
+        std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) { return k.action == action; });
+    if (known == kKnown.end())
+        fail(ErrorCode::wrong_use, "'{}' takes no path; give {}", action,
+             "file.open, file.save, file.picture, screenshot, export.folder or open");
+    app.choose_path(std::string(arguments), known->question);
+}
+
+void copy_picture(AppState& app, std::string_view) {
+    const std::filesystem::path file =
+        std::filesystem::temp_directory_path() / fmt::format("keyhole-{}-copied.png", ::getpid());
+    app.save_picture(file);
+    try {
+        copy_image_to_clipboard(file);
+    } catch (...) {
+        std::filesystem::remove(file);
+        throw;
+    }
+    std::filesystem::remove(file);
+    app.say("copied a picture of the focused view");
+}
+
 constexpr std::array kExportActions = {
     UserAction{"file.curves",
                "Save the curves",
@@ -328,6 +366,16 @@ constexpr std::array kExportActions = {
                "what the zoom shows.",
                {'E', kCtrl | kShift},
                save_picture},
+    UserAction{"picture.copy",
+               "Copy a picture of the focused view",
+               "To the desktop's clipboard, by wl-copy or xclip.",
+               {'P', kCtrl | kShift},
+               copy_picture},
+    UserAction{"file.browse",
+               "Choose a path with the desktop's dialog",
+               "ACTION: file.open, file.save, file.picture, screenshot, export.folder or open gets the path.",
+               {},
+               browse},
     UserAction{"screenshot",
                "Save a screenshot…",
                "[FILE.png]: saves the window as it is.",

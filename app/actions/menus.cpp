@@ -12,7 +12,7 @@ namespace {
 std::vector<Menu> make_menu_bar() {
     return {
         {"File",
-         {{"", {{"file.open"}, {"recent"}, {"file.save"}}},
+         {{"", {{"file.browse open", "Open…"}, {"file.open"}, {"recent"}, {"file.save"}}},
           {"", {{"file.export"}, {"file.picture"}, {"screenshot"}, {"file.copy"}}},
           {"Save a part",
            {{"file.curves"},
@@ -26,7 +26,7 @@ std::vector<Menu> make_menu_bar() {
         {"Edit",
          {{"", {{"undo"}, {"redo"}}},
           {"", {{"find"}, {"goto"}, {"pick.clear"}}},
-          {"", {{"lane.copy"}, {"lane.paste"}}},
+          {"", {{"lane.copy"}, {"lane.paste"}, {"picture.copy"}}},
           {"", {{"bookmark"}, {"bookmarks"}}}}},
         {"View",
          {{"", {{"view.explore"}, {"view.compare"}, {"view.teach"}}},
@@ -196,6 +196,7 @@ constexpr std::array kNeeds = {
     Need{"file.save", has_steps},
     Need{"file.export", has_steps},
     Need{"file.picture", has_steps},
+    Need{"picture.copy", has_steps},
     Need{"file.curves", has_steps},
     Need{"file.atlas", has_steps},
     Need{"file.overlap", has_others},

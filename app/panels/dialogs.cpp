@@ -194,6 +194,14 @@ void draw_export_words(const PanelContext& context, const ExportRequest& request
     if (list != request.list) run(context, "export.list " + list);
 }
 
+/// Draws the button that asks with the desktop's dialog for the path that an action needs.
+void draw_browse(const PanelContext& context, const std::string& action) {
+    const ScopedDisabled disabled(context.app.jobs.choosing());
+    if (ImGui::Button("Browse…")) run(context, "file.browse " + action);
+    mark_item(context, "field.browse");
+    tooltip(context, "Asks with the file dialog of the desktop.");
+}
+
 void draw_export(const PanelContext& context, bool opening) {
     const AppState& app = context.app;
     if (!begin(context, "Export the run", 520, opening)) return;
@@ -203,6 +211,7 @@ void draw_export(const PanelContext& context, bool opening) {
     ImGui::SetNextItemWidth(-1);
     if (ImGui::InputText("##folder", &folder)) run(context, "export.folder " + folder);
     mark_item(context, "export.folder");
+    draw_browse(context, "export.folder");
     draw_export_words(context, request);
     bool all_rows = request.all_rows;
     if (ImGui::Checkbox("include the prompt's rows", &all_rows))
@@ -253,6 +262,10 @@ void draw_field(Dialogs& panel, const PanelContext& context, bool opening, const
         close(context);
         const std::string typed = from_field(panel.text);
         run(context, fmt::format("{} {}", command, as_typed ? quoted_as_typed(typed) : typed));
+    }
+    if (command == "file.open" || command == "file.save" || command == "screenshot") {
+        ImGui::SameLine();
+        draw_browse(context, std::string(command));
     }
     ImGui::SameLine();
     if (ImGui::Button("Cancel")) close(context);

@@ -247,8 +247,41 @@ bool AppState::report_jobs() {
     return exports || asks || export_ended || shadow_ended;
 }
 
+void AppState::choose_path(std::string command, FileQuestion question) {
+    if (jobs.choosing() || jobs.choose_job.running())
+        fail(ErrorCode::wrong_use, "a file dialog of the desktop is open already");
+    jobs.choose_job.take();
+    jobs.chosen_for = std::move(command);
+    jobs.choose_job.begin(
+        [question = std::move(question)](const auto& progress) {
+            return choose_file(question, [&] { return progress(0); });
+        },
+        wake);
+}
+
+bool AppState::take_chosen_path() {
+    if (!jobs.choosing() || jobs.choose_job.running()) return false;
+    std::string command = std::exchange(jobs.chosen_for, {});
+    const auto chosen = jobs.choose_job.take();
+    if (chosen == nullptr) {
+        say(jobs.choose_job.fault(), true);
+        return true;
+    }
+    if (!*chosen) return true;  // the user closed the dialog
+    constexpr std::string_view kPlace = "{}";
+    const std::size_t at = command.find(kPlace);
+    if (at == std::string::npos)
+        command += " " + (*chosen)->string();
+    else
+        command.replace(at, kPlace.size(), (*chosen)->string());
+    requests.action = std::move(command);
+    dialog = Dialog::none;
+    return true;
+}
+
 bool AppState::refresh() {
     bool changed = take_opened_run();
+    changed = take_chosen_path() || changed;
     changed = take_got_model() || changed;
     const RunState::News news = run.refresh();
     changed = changed || news.visible;

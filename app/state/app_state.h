@@ -2,6 +2,7 @@
 /// and what actions ask of the frame loop. Actions change it; panels read it. Window thread.
 #pragma once
 
+#include "app/base/file_chooser.h"
 #include "app/manual/page.h"
 #include "app/models/catalog.h"
 #include "app/state/annotations.h"
@@ -120,6 +121,9 @@ struct AppState {
     /// Error(wrong_use) for an unknown name, and while another model is being downloaded.
     void get_model(std::string_view name);
     void cancel_getting();
+    /// Asks with the desktop's file dialog for a path, in the background. It then runs the action `command`
+    /// with the path in place of {}, or at its end. Throws Error(wrong_use) while a dialog is open.
+    void choose_path(std::string command, FileQuestion question);
     /// Opens a trace, a model or a prompt (.txt). Throws Error(wrong_use) for any other file.
     void open_any(const std::filesystem::path& path);
     /// Reads a trace in the background. The shown run stays until the trace is read. Throws Error(wrong_use)
@@ -188,6 +192,7 @@ struct AppState {
 
     bool take_opened_run();
     bool take_got_model();
+    bool take_chosen_path();
     void take_prompt_of_model();
     void remember_model();
     bool report_jobs();

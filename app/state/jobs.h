@@ -8,6 +8,7 @@
 #include "app/state/shadow_job.h"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace keyhole {
@@ -17,9 +18,12 @@ struct Jobs {
     ShadowJob shadow_job;
     BackgroundJob<OpenedRun> open_job;
     BackgroundJob<std::filesystem::path> get_job;
+    BackgroundJob<std::optional<std::filesystem::path>> choose_job;  ///< the desktop's file dialog
+    std::string chosen_for;  ///< the action that gets the chosen path; empty: none is asked for
     std::filesystem::path written_file, read_file;  ///< empty: none
     std::string wanted_model;                       ///< name of the model that get_job gets; empty: none
 
+    bool choosing() const { return !chosen_for.empty(); }
     bool saving() const { return !written_file.empty(); }
     bool opening() const { return !read_file.empty(); }
     bool getting() const { return !wanted_model.empty(); }

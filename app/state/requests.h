@@ -11,6 +11,7 @@ struct Requests {
     std::optional<std::filesystem::path> screenshot, dump_cells;  ///< files to write
     std::string clipboard_out;                                    ///< text to copy; empty: none
     std::optional<int> paste_to_lane;  ///< lane that waits for the clipboard's text
+    std::string action;                ///< to run in the next frame; empty: none
     bool scale_changed = true;         ///< fonts are loaded and the theme is set anew
     bool quit = false;
 };

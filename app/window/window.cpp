@@ -600,6 +600,7 @@ void WindowLoop::draw() {
     shared_.drawn_heat.reset();
     shared_.hovered = std::exchange(shared_.next_hovered, std::nullopt);
     for (const std::string& path : std::exchange(dropped_, {})) act("open " + path);
+    if (!app_.requests.action.empty()) act(std::exchange(app_.requests.action, {}));
     lay_out(panels_, context());
     draw_interrupted_runs(kept_runs_, context());
     if (shared_.drawn_heat) app_.heat_was_drawn(*shared_.drawn_heat);

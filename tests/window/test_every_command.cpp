@@ -8,6 +8,7 @@
 #include "tests/window/fake_pip.h"
 #include "tests/window/live_run.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -47,11 +48,11 @@ const std::map<std::string_view, std::vector<std::string_view>> kCovered = {
      {"lane.previous", "lane.next", "lane.focus", "lane", "lane.set", "lane.overrides", "lane.even", "add",
       "lane.duplicate", "lane.advanced", "remove", "lane.copy", "lane.paste", "lane.undo", "lane.redo",
       "follow", "shadow", "sampling"}},
-    {"OfFiles",
-     {"file.curves",   "file.atlas",    "file.overlap", "file.copy",   "file.frames", "file.gif",
-      "file.gif-view", "export.cancel", "file.open",    "file.save",   "file.export", "file.picture",
-      "screenshot",    "dump-cells",    "open",         "recent",      "quit",        "measure.begin",
-      "measure.end",   "export.folder", "export.list",  "export.rows", "export.start"}},
+    {"OfFiles", {"picture.copy", "file.browse",   "file.curves", "file.atlas",    "file.overlap",
+                 "file.copy",    "file.frames",   "file.gif",    "file.gif-view", "export.cancel",
+                 "file.open",    "file.save",     "file.export", "file.picture",  "screenshot",
+                 "dump-cells",   "open",          "recent",      "quit",          "measure.begin",
+                 "measure.end",  "export.folder", "export.list", "export.rows",   "export.start"}},
     {"OfNotesAndDialogs",
      {"bookmark", "bookmark.go", "bookmark.drop", "bookmarks", "note", "notes.keep", "notes.set",
       "dialog.close", "copy", "doctor", "palette", "help.keys", "help.manual", "help.about"}},
@@ -562,6 +563,20 @@ TEST_F(EveryCommand, OfFiles) {
     EXPECT_TRUE(app.jobs.export_job.failed());
     EXPECT_NE(app.jobs.export_job.result().find("cancelled"), std::string::npos)
         << app.jobs.export_job.result();
+    // No desktop is there to ask; tests/window/test_file_chooser.cpp has one.
+    ::setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere/bus", 1);
+    run_action(app, "file.browse file.open");
+    EXPECT_TRUE(app.jobs.choosing());
+    refreshed_until([&] { return !app.jobs.choosing(); });
+    EXPECT_TRUE(app.notice.is_fault);
+    EXPECT_NE(app.notice.text.find("no file dialog"), std::string::npos) << app.notice.text;
+    EXPECT_THROW(run("file.browse quit"), Error);
+    {
+        const std::string path = std::getenv("PATH");
+        ::setenv("PATH", folder.path().c_str(), 1);
+        EXPECT_THROW(run("picture.copy"), Error);  // neither xclip nor wl-copy
+        ::setenv("PATH", path.c_str(), 1);
+    }
     run("screenshot " + file("shot.png"));
     EXPECT_EQ(app.requests.screenshot,
               std::filesystem::path(file("shot.png")));  // the frame loop executes it
