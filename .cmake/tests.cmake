@@ -107,6 +107,9 @@ add_dependencies(keyhole_tests keyhole_fake_cuda keyhole_host_cuda)
 # beside them. Without a device each is skipped by name.
 file(GLOB KH_GPU_TESTS CONFIGURE_DEPENDS tests/gpu/*.cpp)
 if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
+  add_test(NAME Build.WeightLoadsAreInFlight
+    COMMAND ${CMAKE_SOURCE_DIR}/tests/gpu/check_sass.sh $<TARGET_FILE:keyhole_cuda>)
+  set_tests_properties(Build.WeightLoadsAreInFlight PROPERTIES LABELS build SKIP_REGULAR_EXPRESSION "skipped: ")
   add_executable(keyhole_gpu_tests ${KH_GPU_TESTS} tests/unit/test_cuda_backend.cpp
     tests/unit/test_cuda_sharing.cpp)
   target_link_libraries(keyhole_gpu_tests PRIVATE keyhole_reference keyhole_tests_options GTest::gtest_main)
@@ -123,7 +126,7 @@ if(TARGET keyhole_cuda AND NOT KH_SANITIZE)
   if(KH_WINDOW)  # finds CLI11
     file(GLOB KH_MODELS CONFIGURE_DEPENDS app/models/*.cpp)
     add_executable(keyhole_bench tests/gpu/bench/main.cpp app/cli/bench.cpp app/cli/options.cpp
-      app/cli/model_option.cpp app/cli/output.cpp app/base/assets.cpp app/base/child_process.cpp
+      app/cli/model_option.cpp app/cli/output.cpp app/base/assets.cpp
       app/base/end_signals.cpp ${KH_MODELS})
     target_link_libraries(keyhole_bench PRIVATE keyhole_engine nlohmann_json::nlohmann_json CLI11::CLI11
       PkgConfig::CRYPTO)
@@ -190,6 +193,9 @@ if(TARGET keyhole AND NOT KH_SANITIZE)
 endif()
 
 if(NOT KH_SANITIZE)
+  add_test(NAME Build.CudaArchitecturesFitTheMachine
+    COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/.cmake/check_cuda_architectures.cmake)
+  set_tests_properties(Build.CudaArchitecturesFitTheMachine PROPERTIES LABELS build)
   add_test(NAME Style.SourcesAreFormatted
     COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/.cmake/check_format.cmake)
   set_tests_properties(Style.SourcesAreFormatted PROPERTIES LABELS style SKIP_REGULAR_EXPRESSION "skipped: ")

@@ -1,6 +1,6 @@
 #include "app/models/get_model.h"
 
-#include "app/base/child_process.h"
+#include "engine/base/child_process.h"
 #include "app/base/end_signals.h"
 #include "app/models/sha256.h"
 #include "engine/base/error.h"

@@ -1,6 +1,6 @@
 // Getting a model of the catalogue with a pip that a test controls: what comes, what does not, and that
 // nothing half is left.
-#include "app/base/child_process.h"
+#include "engine/base/child_process.h"
 #include "app/models/get_model.h"
 #include "app/models/sha256.h"
 #include "engine/base/error.h"

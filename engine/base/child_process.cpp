@@ -1,4 +1,4 @@
-#include "app/base/child_process.h"
+#include "engine/base/child_process.h"
 
 #include "engine/base/error.h"
 
@@ -119,6 +119,7 @@ bool ChildProcess::read_output() {
         if (n == 0) return false;
         if (n < 0) return errno == EAGAIN || errno == EINTR;
         output_.append(block.data(), static_cast<std::size_t>(n));
+        n_printed_ += static_cast<std::size_t>(n);
         if (output_.size() > kMost) output_.erase(0, output_.size() - kMost);
     }
 }

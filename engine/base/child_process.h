@@ -35,6 +35,8 @@ class ChildProcess {
     std::optional<int> wait_for(std::chrono::milliseconds time);
     /// Returns the end of what it has printed to stdout and stderr, at most 64 KB.
     const std::string& output() const { return output_; }
+    /// Returns how many bytes it has printed in all.
+    std::size_t n_printed() const { return n_printed_; }
 
   private:
     bool read_output();
@@ -44,6 +46,7 @@ class ChildProcess {
     int from_ = -1;
     std::optional<int> status_;
     std::string output_;
+    std::size_t n_printed_ = 0;
 };
 
 }  // namespace keyhole
