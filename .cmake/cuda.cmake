@@ -27,20 +27,26 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 
-# Code for this machine's device if there is one, else code that every supported device can run.
-set(architectures 75-virtual 90)
-set(device "no device listed")
-execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE listed ERROR_QUIET RESULT_VARIABLE status)
-if(status EQUAL 0 AND listed MATCHES "GPU 0: ([^(\n]+)")
-  string(STRIP "${CMAKE_MATCH_1}" device)
-  set(architectures native)
+include(.cmake/cuda_architectures.cmake)
+execute_process(COMMAND nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader
+                OUTPUT_VARIABLE listed ERROR_QUIET RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  set(listed "")
 endif()
-if(KH_CUDA_ARCHITECTURES)
-  set(architectures ${KH_CUDA_ARCHITECTURES})
+execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
+kh_cuda_architectures("${KH_CUDA_ARCHITECTURES}" "${listed}" "${known}" architectures device refused)
+if(refused)
+  if(KH_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "KH_CUDA=ON, but ${refused}")
+  endif()
+  message(STATUS "CUDA: ${refused}; the CPU backend alone")
+  return()
 endif()
 list(JOIN architectures ", " shown)
-set(found "CUDA: ${CMAKE_CUDA_COMPILER}, ${device}, architectures ${shown}")
-message(STATUS "${found}")
+message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER}, ${device}, architectures ${shown}")
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES OFF)  # each target names its own; CMake would ask the device
+endif()
 enable_language(CUDA)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 12 has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -53,8 +59,10 @@ target_compile_options(keyhole_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion --fmad=false>
   # Lets compute-sanitizer name source lines.
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Release>>>:-lineinfo>)
-# The CUDA runtime is linked statically: a machine needs only the driver and cuBLAS.
-target_link_libraries(keyhole_cuda PRIVATE engine.backend.cuda.headers CUDA::cudart_static CUDA::cublas)
+# The CUDA runtime is linked statically, and cuBLAS is opened at run time: a machine needs only the driver
+# and any cuBLAS since 11.
+target_link_libraries(keyhole_cuda PRIVATE engine.backend.cuda.headers CUDA::cudart_static CUDA::toolkit
+  ${CMAKE_DL_LIBS})
 target_include_directories(keyhole_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 # Built with the engine, opened by the factory, linked by no target.
 add_dependencies(keyhole_engine keyhole_cuda)
